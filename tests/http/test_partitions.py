@@ -46,8 +46,8 @@ def test_each_replica_says_what_is_lost_for_certain_and_what_perhaps() -> None:
     assert "only on nodes 1, 5 are lost" in text
     both = told(Proof(lab.place(2), END, cut=True), Proof(lab.place(5), LESS))
     assert both[5][0] == END.records - LESS.records
-    assert "1 of its records are lost for certain" in both[5][1]
-    assert "it has lost the end of its log" in both[2][1]
+    assert "1 of its records are certainly lost" in both[5][1]
+    assert "its log has lost records at the end" in both[2][1]
     assert "by itself" not in both[2][1]
     apart = told(Proof(lab.place(2), END), Proof(lab.place(5), newer))
     assert apart[2][0] is None, "of logs that part nobody can say how much"

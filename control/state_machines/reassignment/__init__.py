@@ -1,8 +1,8 @@
 """Move a partition from one owner or set of replicas to another.
 
-coordinator         all moves of one leader: orders to nodes now, entries to propose
-change              one move: what the leader has observed in, orders and the next entry out
+coordinator         all open changes of one leader: orders for nodes now, entries to propose
+change              one change: observations of the leader in, orders and the next entry out
 messages            orders of the coordinator and answers of nodes
-cleanup             what a node does without being asked, derived from two states
-unclean_election    what an owner chosen without a majority may lose
+cleanup             a node's own steps after a change, derived from two states of its log
+unclean_election    possible losses of an owner that is chosen without a majority
 """

@@ -1,14 +1,17 @@
-"""The coordinator of one change: what the leader has heard of it in, orders to nodes and the next entry out.
+"""Coordinate one change of a partition: observations of the leader in, orders and the next entry out.
 
     PREPARED   Receive at each target, Sync at the owner    all targets contiguous -> HoldChange
     HELD       Fence at the owner: S; Prove at the others   a majority of the new set at S -> CommitChange
     COMMITTED  LookOpen at the new owner                    -> ConfirmOpened
-    OPENED     LookOpen, until somebody was acknowledged    -> CleanChange
+    OPENED     LookOpen, until the first acknowledgement    -> CleanChange
     FAILOVER   Fence at every replica                       a majority: the most advanced -> CommitChange
 
-Pure: `advance(state, change, seen, now_ms)`. What was seen is soft; a new leader begins with nothing and asks
-again, for every order may be repeated. A try that fails, or takes too long, is aborted by an entry, never by
-anybody's timer alone (I13); after COMMIT it only goes on. `Coordinator` keeps what was seen of all changes.
+Pure: `advance(state, change, observed, now_ms)`. Observations are soft state: a new leader begins
+without any and asks again, since every order may be repeated.
+
+A try that fails or exceeds its time limit is aborted by an entry, never by a timer of one node alone
+(I13). After its COMMIT a change only goes forward. `Coordinator` keeps the observations of all
+changes.
 """
 
 from __future__ import annotations
@@ -49,21 +52,28 @@ from ringfence.control.state_machines.reassignment.messages import (
     SyncState,
 )
 
+# Records that a target may lack when the leader proposes the HOLD: the size of a group commit, a few ms.
 HOLD_GAP: Final = 64
-"""Records that a target may lack when the HOLD is asked for: a group commit's worth, a few ms."""
+# Answers in a row (half a second) without a smaller lag. The lag is then the load's own: one producer
+# alone keeps 64 batches on their way. It disappears when the HOLD stops the load.
 STEADY_LOOKS: Final = 10
-"""Half a second in which a target's lag did not shrink: it is what is always on its way under this load (one
-producer alone has 64 batches there), and goes with the load when the HOLD ends it."""
+# Time that the end of a change waits for the new owner's first acknowledgement, which ends the measured
+# gap.
 GAP_WAIT_MS: Final = 1_000
-"""How long the end of a change waits for the new owner's first acknowledgement, which tells the gap."""
+# Characters of the reasons for a slow copy in the entry that aborts it: room for two reasons. Every
+# snapshot carries them.
 HELD_UP_MAX: Final = 600
-"""Letters of what held a copy up, in the entry that ends it: two reasons, and no more in every snapshot."""
+# Time that a failover with a majority waits for the other live replicas: the former owner may be among
+# them.
 ANSWERS_GRACE_MS: Final = 200
-"""How long a failover with a majority waits for the other live replicas: the former owner may be one."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """What this leader has heard of one change. `since_ms`: when it saw it in `phase` for the first time."""
+    """Observations of one leader about one change in one phase.
+
+    `since_ms` is the time of the first observation in `phase`, `begun_ms` that of the first one of the
+    change, both by the leader's monotonic clock. `syncs` holds the newest progress of each target.
+    """
 
     change: ChangeId
     phase: ChangePhase
@@ -71,8 +81,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     begun_ms: int
     receiving: frozenset[Replica] = frozenset()
     syncs: tuple[tuple[Replica, Synced], ...] = ()
+    # Targets that lack more than HOLD_GAP: (target, its smallest lag in records, answers since the lag
+    # shrank).
     lags: tuple[tuple[Replica, int, int], ...] = ()
-    """Of targets that lack more than HOLD_GAP: the least that they ever lacked, looks since that shrank."""
     held: LogEnd | None = None
     stopped_us: int = 0
     first_us: int = 0
@@ -82,14 +93,18 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(NamedTuple):
-    """Orders that should be with nodes now, and an entry to propose."""
+    """Orders that nodes should have now, and an entry to propose."""
 
     orders: tuple[Order, ...] = ()
     entry: ChangeCommand | None = None
 
 
 def fresh(change: Change, now_ms: int, known: Observed | None = None) -> Observed:
-    """What is known of a change in its present phase: a new phase, or a new change, begins with little."""
+    """The observations for the change's present phase: `known` if it is of this phase, else new ones.
+
+    A new phase of the same change keeps the progress of copies and the time at which the change was
+    first observed.
+    """
     if known is not None and (known.change, known.phase) == (change.change, change.phase):
         return known
     begun_ms = known.begun_ms if known is not None and known.change == change.change else now_ms
@@ -98,7 +113,9 @@ def fresh(change: Change, now_ms: int, known: Observed | None = None) -> Observe
 
 
 def heard(seen: Observed, order: Order, answer: Answer) -> Observed:
-    """What is known after a node's answer. Of another change, or for another phase, it tells nothing."""
+    """The observations after a node's answer. An answer about another change or another phase changes
+    nothing.
+    """
     if order.change != seen.change:
         return seen
     if isinstance(answer, Failed):
@@ -130,8 +147,10 @@ def advance(
     now_ms: int,
     owned: Mapping[NodeId, int] | None = None,
 ) -> Decision:
-    """What is to be done for one change now. `owned` counts partitions, for a choice among equal replicas."""
-    assert (seen.change, seen.phase) == (change.change, change.phase), "what was seen is of another phase"
+    """Decide what to do for one change now. `owned` counts each node's partitions, to choose among equal
+    replicas.
+    """
+    assert (seen.change, seen.phase) == (change.change, change.phase), "the observations are of another phase"
     if change.phase is ChangePhase.COMMITTED:
         return _opening(state, change, seen)
     if change.phase is ChangePhase.OPENED:
@@ -151,7 +170,8 @@ def advance(
 
 def _copying(state: MetadataState, change: Change, seen: Observed) -> Decision:
     owner, rate = assignment_of(state, change).owner, limit(state, "sync_bytes_per_s")
-    # Asked for as long as it copies: a target that is back before it was missed has forgotten it.
+    # Repeat Receive while the change copies: a target that restarted within the failure time-out has lost
+    # the order.
     orders: list[Order] = [Receive(**_of(change, target), owner=owner) for target in change.adds]
     orders += [
         Sync(**_of(change, owner), target=target, bytes_per_s=rate)
@@ -164,7 +184,7 @@ def _copying(state: MetadataState, change: Change, seen: Observed) -> Decision:
 
 
 def _is_level(seen: Observed, target: Replica) -> bool:
-    """Whether a HOLD now would soon find everything at the target."""
+    """Whether the target would have all records soon after a HOLD."""
     sync = dict(seen.syncs).get(target)
     if sync is None or sync.state is not SyncState.CONTIGUOUS:
         return False
@@ -212,7 +232,8 @@ def _held(state: MetadataState, change: Change, seen: Observed) -> Decision:
     told = {proof.place for proof in proofs if proof.end.records >= end.records}
     differing = [proof for proof in proofs if proof not in equal and proof.end.records >= end.records]
     if differing and (change.owner == differing[0].place or len(change.replicas) == 1):
-        why = f"node {differing[0].place.node} has another chain than the owner at record {end.records} (I11)"
+        node = differing[0].place.node
+        why = f"node {node} has a chain that differs from the owner's at record {end.records} (I11)"
         return Decision((), AbortChange(partition=change.partition, change=change.change, why=why))
     return Decision(
         tuple(
@@ -224,7 +245,7 @@ def _held(state: MetadataState, change: Change, seen: Observed) -> Decision:
 
 
 def _hopeless(state: MetadataState, change: Change, seen: Observed, now_ms: int) -> str:
-    """Why this try is given up; empty if it is not."""
+    """The reason to abort this try; empty if the try goes on."""
     if seen.failed:
         return seen.failed
     owner = assignment_of(state, change).owner
@@ -245,7 +266,7 @@ def _hopeless(state: MetadataState, change: Change, seen: Observed, now_ms: int)
     return f"copying for {ran_ms} ms, the limit `move_timeout_ms`{held_up[:HELD_UP_MAX]}"
 
 
-# ---- failover, and what comes after COMMIT -------------------------------------------------------------
+# ---- failovers, and phases after COMMIT ----------------------------------------------------------------
 
 
 def _failing_over(
@@ -260,7 +281,7 @@ def _failing_over(
     missing = any(_is_live(state, order.to) for order in orders)
     if missing and now_ms - seen.since_ms < ANSWERS_GRACE_MS:
         return Decision(orders)
-    # A failed node that answers would fail its partitions over again at once: it counts only if it must.
+    # Prefer live replicas: a failed node would be failed over again immediately if it became the owner.
     live = [proof for proof in counted if _is_live(state, proof.place) and not proof.cut]
     forced = forced_epoch(state, change)
     has_forced = any(proof.end.epoch >= forced for proof in live)
@@ -293,13 +314,17 @@ def _opening(state: MetadataState, change: Change, seen: Observed) -> Decision:
 
 
 def _cleaning(state: MetadataState, change: Change, seen: Observed, now_ms: int) -> Decision:
-    """The end. Of a move it is told how long nobody acknowledged, if the new owner soon has somebody to."""
+    """End the change. Its entry carries the gap between acknowledgements, if the new owner has
+    acknowledged a batch.
+
+    Without a batch the entry comes after GAP_WAIT_MS, and says that the gap is unknown.
+    """
     gap_us = None
     if change.has_gap:
         if not seen.first_us and now_ms - seen.since_ms < GAP_WAIT_MS:
             assignment = assignment_of(state, change)
             return Decision((LookOpen(**_of(change, assignment.owner), epoch=assignment.epoch),))
-        # Two wall clocks: what is below zero is their difference.
+        # Two wall clocks: a negative difference is the offset between them.
         gap_us = max(0, seen.first_us - change.stopped_us) if seen.first_us else None
     return Decision(entry=CleanChange(partition=change.partition, change=change.change, gap_us=gap_us))
 
@@ -320,6 +345,6 @@ def _of(change: Change, to: Replica) -> dict[str, Any]:
 
 
 def _with_proof(proofs: tuple[Proof, ...], proof: Proof) -> tuple[Proof, ...]:
-    """In the order of the places, so that equal knowledge is an equal value."""
+    """Sorted by place, so that equal observations are equal values."""
     others = [known for known in proofs if known.place != proof.place]
     return tuple(sorted([*others, proof], key=lambda known: (known.place.node, known.place.store)))

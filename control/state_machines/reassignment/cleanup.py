@@ -1,12 +1,12 @@
-"""What a node does for changes without being asked: it follows from two states of its own log.
+"""Derive a node's own steps after a change from two states of its log; no other node orders them.
 
-    StopSync      it was the owner that copied for a change which is over, whatever came of it
-    Adopt         what it received for a change that is committed is its replica now; before OPENs, fences
-    Discard       what it received for a change that was aborted is nothing
-    Release       it is no replica any more, and may give its rows back (I16)
+    StopSync      the owner copied for a change that is over, whatever its outcome
+    Adopt         the copy received for a committed change is a replica from now on; before opens and fences
+    Discard       the copy received for an aborted change is dropped
+    Release       the store is no replica any more, and may free the space of its rows (I16)
 
-The last three stand in `leftovers` until the node confirms: one that starts finds them by
-`between(EMPTY, state)`, and every step may be done again. After each the runtime proposes ConfirmLeft.
+The last three stand in `leftovers` until the node confirms them. A node that starts gets them from
+`between(EMPTY, state)`, and every step may be repeated. The runtime proposes a ConfirmLeft after each.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopSync(_Step, frozen=True, kw_only=True):
-    pass
+    """The owner stops copying for this change."""
 
 
 class Adopt(_Step, frozen=True, kw_only=True):
-    pass
+    """The store's copy counts as a replica."""
 
 
 class Discard(_Step, frozen=True, kw_only=True):
-    pass
+    """The store drops its copy."""
 
 
 class Release(_Step, frozen=True, kw_only=True):
-    pass
+    """The store drops its rows."""
 
 
 Step = StopSync | Adopt | Discard | Release
 
 
 def first(before: MetadataState, after: MetadataState, here: Replica) -> tuple[StopSync | Adopt, ...]:
-    """Before anything is opened or fenced."""
+    """Steps before any partition is opened or fenced."""
     found: list[StopSync | Adopt] = []
     if before.changes is not after.changes:
         for partition, change in before.changes.items():
             if change is after.changes.get(partition) or not change.adds:
-                continue  # nothing of it has ended, or nothing was copied for it
+                continue  # the change did not end, or copied nothing
             was_owner = before.topics[change.topic].assignments[partition].owner == here
             ended = not _same(change, after.changes.get(partition))
             if was_owner and not change.is_committed and ended:
@@ -68,7 +68,7 @@ def first(before: MetadataState, after: MetadataState, here: Replica) -> tuple[S
 
 
 def last(before: MetadataState, after: MetadataState, here: Replica) -> tuple[Discard | Release, ...]:
-    """When everything else is done."""
+    """Steps after all other orders of the state."""
     return tuple(
         Discard(**_of(partition, left))
         if left.kind is LeftoverKind.DISCARD
@@ -81,6 +81,7 @@ def last(before: MetadataState, after: MetadataState, here: Replica) -> tuple[Di
 def _new(
     before: MetadataState, after: MetadataState, here: Replica
 ) -> Iterator[tuple[PartitionId, Leftover]]:
+    """This store's leftovers that are in `after` and not in `before`."""
     if before.leftovers is after.leftovers:
         return
     for partition, known in after.leftovers.items():
@@ -91,7 +92,7 @@ def _new(
 
 
 def _same(one: Change | None, other: Change | None) -> bool:
-    """One change, on the same side of its COMMIT."""
+    """Whether both are one change, on the same side of its COMMIT."""
     return (
         one is not None
         and other is not None

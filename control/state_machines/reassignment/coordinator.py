@@ -1,10 +1,10 @@
-"""All changes in the eyes of one leader: orders that should be with nodes now, and entries to propose.
+"""Coordinate all open changes of one leader: orders that nodes should have now, and entries to propose.
 
-    hear(order, answer)     a node has answered
-    step(state, now_ms)     what is wanted: orders, each until it is answered or wanted no more; entries
-    begin()                 this node leads from now on, and has heard nothing
+    hear(order, answer)     note a node's answer
+    step(state, now_ms)     the orders, each repeated until it is answered or no longer needed; the entries
+    begin()                 start a leadership without any observations
 
-What is soft is here and is forgotten with the leadership: nothing but the log is needed to go on.
+All state here is soft and is discarded with the leadership: the next leader needs only the log.
 """
 
 from __future__ import annotations
@@ -37,27 +37,31 @@ from ringfence.control.state_machines.reassignment.messages import Answer, Order
 from ringfence.control.state_machines.rebalance.policy import Decision, Memory, decide
 from ringfence.control.state_machines.rebalance.runner import Rebalancer
 
+# An entry is not proposed a second time within this time: it is being committed, or was refused.
 AGAIN_MS: Final = 1_000
-"""An entry that was proposed is not proposed again sooner: it is being committed, or was refused."""
+# Failovers that one round handles, oldest first: four entries of COMMITs, and as many questions to each
+# node. A round over all of them takes some 20 ms.
 FAILOVERS_MAX: Final = 1_024
-"""Failovers that are worked on at once, oldest first: four entries of COMMITs, and as many questions to each
-node. A round goes over all of them, in some 20 ms."""
+# At level 0 each order is a request of its own: they may fill half of a socket's queue.
 FAILOVERS_MAX_OF_LEVEL_0: Final = 128
-"""There each order is a question of its own, and half of what a socket queues is room for them."""
 
+# Old copies that one entry releases; the next round releases more.
 RELEASES_DUE_MAX: Final = 256
-"""Old copies that one entry gives up; more are due at the next look."""
+# Interval between checks for expired hold times, which are minutes; a check goes over all kept copies.
 RELEASE_LOOK_MS: Final = 1_000
-"""Hold times are minutes; a look goes over all that is kept."""
 
 
 class Wanted(NamedTuple):
+    """Orders that nodes should have now, and entries to propose, after one round."""
+
     orders: tuple[Order, ...] = ()
     entries: tuple[Command, ...] = ()
 
 
 class _Derived(NamedTuple):
-    """What follows from one state alone: a round comes with each answer, a state with each entry."""
+    """Values derived from one state alone, kept between rounds: each answer starts a round, and only an
+    entry gives a new state.
+    """
 
     state: MetadataState
     failovers: tuple[FailOver, ...]
@@ -66,7 +70,12 @@ class _Derived(NamedTuple):
 
 
 class Coordinator:
-    """Times are of one monotonic clock, in ms; the class reads none."""
+    """All open changes of one leader. Times are in ms of one monotonic clock; the class reads no clock.
+
+    `loads` are bytes per second of partitions, `unnamed` those of nodes that no entry of `loads`
+    contains. The runtime sets both before each `step`. `decision` is the newest one of the policy, for
+    operators.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[PartitionId, Observed] = {}
@@ -81,19 +90,22 @@ class Coordinator:
         self._derived: _Derived | None = None
 
     def begin(self, now_ms: int) -> None:
+        """Start a leadership: discard all observations, and begin the policy's grace period."""
         self.__init__()  # type: ignore[misc]
         self._memory = Memory(began_ms=now_ms)
 
     def hear(self, order: Order, answer: Answer) -> None:
+        """Note a node's answer to an order."""
         known = self._seen.get(order.partition)
         if known is not None:
             self._seen[order.partition] = heard(known, order, answer)
 
     def progress(self, partition: PartitionId) -> Observed | None:
-        """What is known of the partition's change, for people."""
+        """The observations of the partition's change, for operators; None without a change."""
         return self._seen.get(partition)
 
     def step(self, state: MetadataState, now_ms: int) -> Wanted:
+        """Run one round over all open changes, failed nodes, the rebalance, kept copies and the policy."""
         if self._derived is None or self._derived.state is not state:
             counts = owned(state) if state.changes else Counter[NodeId]()
             self._derived = _Derived(state, tuple(_failovers(state)), tuple(_worked_on(state)), counts)
@@ -108,7 +120,7 @@ class Coordinator:
             if entry is not None:
                 entries.append(entry)
             if isinstance(entry, CommitChange):
-                load[entry.owner] += 1  # so that one node's partitions do not all go to one other
+                load[entry.owner] += 1  # spread the partitions of one failed node over several owners
         self._seen = seen
         entries += self._rebalancer.step(state, now_ms)
         entries += self._releases(state, now_ms)
@@ -117,7 +129,7 @@ class Coordinator:
         return Wanted(tuple(orders), together(due) if state.level >= STEPS_LEVEL else due)
 
     def refused(self, command: Command) -> None:
-        """The log did not take it: it may be decided anew at once, on the newer state."""
+        """The log refused the command: `step` may propose it again immediately, on the newer state."""
         self._proposed.pop(command, None)
 
     def _due(self, entries: list[Command], now_ms: int) -> tuple[Command, ...]:
@@ -127,7 +139,9 @@ class Coordinator:
         return due
 
     def _releases(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
-        """The hold time begins anew with each leader: it is at least as long as it should be."""
+        """Release copies whose hold time is over. Each leader starts the hold time again, so it never is
+        too short.
+        """
         if now_ms < self._release_ms or not (state.kept or self._kept_ms):
             return ()
         self._release_ms = now_ms + RELEASE_LOOK_MS
@@ -137,7 +151,7 @@ class Coordinator:
             for number, kept in state.kept.items()
         }
         hold_ms, run = limit(state, "reverse_hold_s") * 1_000, state.rebalance
-        # What a run is about to take back is kept for it, however long its turn takes to come.
+        # A run that reverses moves needs the old copies, however late the turn of a move comes.
         is_way_back = run.is_active and run.action is Action.REVERSE
         needed = {number for number, move in state.moves.items() if is_way_back and not move.is_over}
         over = sorted(
@@ -158,9 +172,9 @@ class Coordinator:
 
 
 def together(entries: Sequence[Command]) -> tuple[Command, ...]:
-    """The same entries, with steps of different partitions in as few as there may be.
+    """The same entries, with steps of different partitions combined into as few entries as possible.
 
-    There is one step a partition in one round, so their order among each other says nothing.
+    The order of the steps is free: one round has at most one step for each partition.
     """
     steps = [one for one in entries if isinstance(one, CommitChange | ConfirmOpened | CleanChange)]
     if len(steps) < 2:
@@ -171,7 +185,7 @@ def together(entries: Sequence[Command]) -> tuple[Command, ...]:
 
 
 def _worked_on(state: MetadataState) -> list[Change]:
-    """Planned changes, whose number is limited, and the oldest failovers."""
+    """All planned changes, whose number is limited, and the oldest failovers."""
     failovers = sorted(
         (change for change in state.changes.values() if change.kind is ChangeKind.FAILOVER),
         key=lambda change: (change.change, change.partition),
@@ -182,7 +196,7 @@ def _worked_on(state: MetadataState) -> list[Change]:
 
 
 def _failovers(state: MetadataState) -> list[FailOver]:
-    """For each failed node that owns what others have replicas of, and nobody seeks an owner for."""
+    """A FailOver for each failed node that owns replicated partitions without an open failover."""
     found = []
     for number, node in state.nodes.items():
         if node.life is Life.FAILED:

@@ -1,11 +1,12 @@
-"""What a coordinator asks of nodes for a change, what they answer, and when a node does what it is asked.
+"""Define the orders of a coordinator to nodes, their answers, and the conditions to execute an order.
 
-Orders are values; each may be lost, repeated and late. They carry the leader's term and the change's number.
-A node obeys one only while its own log has the change open in the phase that the order belongs to, and never
-one of an older term than it has seen: so an order that outlived its change does nothing, whoever sent it.
+Orders are values. Each may be lost, repeated or late. Orders carry the leader's term and the change's
+number. A node executes an order only while the change is open in the order's phase by the node's own
+log. It never executes an order of an older term than it has seen. So an order that arrives after the
+end of its change has no effect, whichever node sent it.
 
-What follows from the log alone nobody orders: adopt and open after a COMMIT, open after an ABORT, give back
-what a change left (`machines.orders`, `machines.change_steps`).
+Steps that follow from the log alone have no order here: adopt and open after a COMMIT, open after an
+ABORT, drop the leftovers of a change (`state_machines.orders`, `state_machines.reassignment.cleanup`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ringfence.control.model.topics import Replica
 
 
 class _Order(msgspec.Struct, frozen=True, kw_only=True, tag_field="order"):
-    """`to` obeys. `change` is 0 for what is only a question."""
+    """Base of all orders. The store `to` executes the order. `change` is 0 in an order that only asks."""
 
     to: Replica
     topic: TopicId
@@ -31,15 +32,15 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True, tag_field="order"):
 
 
 class Receive(_Order, frozen=True, kw_only=True, tag="receive"):
-    """A target makes room for what `owner` will send; nothing of it counts before the COMMIT."""
+    """A target prepares to receive the copy of `owner`. The copy does not count before the COMMIT."""
 
     owner: Replica
 
 
 class Sync(_Order, frozen=True, kw_only=True, tag="sync"):
-    """The owner sends everything new to `target`, and what was before, at most `bytes_per_s` of it (0 = any).
+    """The owner sends to `target` all new records, and older ones at `bytes_per_s` at most (0: no limit).
 
-    Asked again it tells how far that is, and takes a new rate.
+    A repeated order is answered with the progress of the copy, and may set another rate.
     """
 
     target: Replica
@@ -47,17 +48,17 @@ class Sync(_Order, frozen=True, kw_only=True, tag="sync"):
 
 
 class Fence(_Order, frozen=True, kw_only=True, tag="fence"):
-    """Take no append and no order below the change's number, durably; tell where the log ends."""
+    """Refuse appends and orders below the change's number, durably, and answer with the end of the log."""
 
 
 class Prove(_Order, frozen=True, kw_only=True, tag="prove"):
-    """Tell where the contiguous, durable log ends, once it has reached `records`."""
+    """Answer with the end of the contiguous, durable log, once the log has `records` records."""
 
     records: int
 
 
 class LookOpen(_Order, frozen=True, kw_only=True, tag="look_open"):
-    """Does the owner take appends under `epoch`?"""
+    """Ask whether the owner takes appends under `epoch`."""
 
     epoch: Epoch
 
@@ -70,12 +71,12 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="answer"):
 
 
 class Ready(_Answer, frozen=True, kw_only=True, tag="ready"):
-    """Done, or so already.
+    """The order is executed, now or before.
 
-    `first_us`, of a LookOpen: when the first batch under its epoch was acknowledged, Unix us by the wall
-    clock of the node; 0 while there was none, or where the node does not measure it. With 0 the question is
-    asked again, for a second at the most. Contract with the native node: `partitions()` tells it for an open
-    partition as `first_acknowledged_us`.
+    `first_us` is set by a LookOpen: the time at which the first batch under its epoch was
+    acknowledged, in Unix us by the node's wall clock. It is 0 before the first batch, and where the
+    node does not measure it. After a 0 the leader asks again, for a second at most. The native node
+    returns it for an open partition from `partitions()`, as `first_acknowledged_us`.
     """
 
     first_us: int = 0
@@ -83,13 +84,15 @@ class Ready(_Answer, frozen=True, kw_only=True, tag="ready"):
 
 class SyncState(StrEnum):
     COPYING = "COPYING"
+    # The target has every record, except for those on their way.
     CONTIGUOUS = "CONTIGUOUS"
-    """The target has every record, but for those on their way."""
     FAILED = "FAILED"
 
 
 class Synced(_Answer, frozen=True, kw_only=True, tag="synced"):
-    """How far a target is. `gap` counts the records that it lacks."""
+    """Progress of a copy. `gap` counts the records that the target lacks; `why` is the reason of a failed
+    or slow copy.
+    """
 
     state: SyncState
     rows: int = 0
@@ -99,12 +102,12 @@ class Synced(_Answer, frozen=True, kw_only=True, tag="synced"):
 
 
 class Ended(_Answer, frozen=True, kw_only=True, tag="ended"):
-    """Where a log ends; `cut` as in `Proof`.
+    """The end of a log; `cut` as in `Proof`.
 
-    `stopped_us`, of the Fence of a planned change: when the owner gave its last acknowledgement, or began to
-    refuse if that was later (an idle partition has no gap as long as its idleness); Unix us by the wall clock
-    of the node, 0 where it does not measure it. Contract with the native node: the outcome of `hold` tells it
-    as `stopped_us`.
+    `stopped_us` is set by the Fence of a planned change, in Unix us by the node's wall clock; 0 where
+    the node does not measure it. It is the time of the owner's last acknowledgement, or of its first
+    refusal if that is later: so an idle partition has no gap as long as its idle time. The native node
+    returns it as `stopped_us` of the outcome of `hold`.
     """
 
     end: LogEnd
@@ -113,7 +116,7 @@ class Ended(_Answer, frozen=True, kw_only=True, tag="ended"):
 
 
 class Failed(_Answer, frozen=True, kw_only=True, tag="failed"):
-    """The node will not, or cannot: asking again changes nothing."""
+    """The node refuses the order, or cannot execute it: a repeat changes nothing."""
 
     why: str
 
@@ -122,17 +125,17 @@ Answer = Ready | Synced | Ended | Failed
 
 
 class Standing(StrEnum):
-    """What a node makes of an order, by its own log."""
+    """A node's verdict on an order, by its own log."""
 
     OBEY = "OBEY"
+    # The node's log is older than the order: apply more entries first.
     LATER = "LATER"
-    """Its log is behind the order: apply more first."""
+    # The change is over or in another phase, or the order is for another store.
     NEVER = "NEVER"
-    """The change is over, in another phase, or not with this store."""
 
 
 def standing(state: MetadataState, applied: int, order: Order, here: Replica) -> Standing:
-    """Whether the node at `here`, which has applied the entries up to `applied`, obeys."""
+    """Whether the node at `here`, which has applied the entries up to `applied`, executes the order."""
     if order.to != here:
         return Standing.NEVER
     if isinstance(order, LookOpen):

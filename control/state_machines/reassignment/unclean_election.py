@@ -1,8 +1,9 @@
-"""What a choice of an owner without a majority may lose: told to the operator before he makes it.
+"""Report possible losses of an owner that is chosen without a majority, before an operator chooses it.
 
-A failover takes the most advanced of a majority that is fenced, so whatever was acknowledged is on one of
-them. Without a majority somebody has to say that rows may go: those that only silent replicas have. When they
-come back, they cut what the new owner does not have (truncation by (epoch, end)).
+A failover takes the most advanced replica of a fenced majority, and every acknowledged row is on one
+of them. Without a majority an operator has to accept that rows may be lost: those that only silent
+replicas have. When these replicas return, they truncate the rows that the new owner does not have, by
+(epoch, end).
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from ringfence.control.state_machines.metadata.reassignment_rules import quorum
 
 
 class Candidate(NamedTuple):
-    """One replica as the next owner. `end` is None while it has not answered a fence.
+    """One replica as the next owner. `end` is None before the replica has answered a fence.
 
-    `lost_records` are lost for certain: another replica that answered has them; None: some are, and the
-    epochs do not tell how many. `may_lose` says it all.
+    `lost_records` are the records of another replica that answered, which are certainly lost. None
+    stands for an unknown number: the logs end in different epochs. `may_lose` is the whole statement
+    for the operator.
     """
 
     node: NodeId
@@ -33,7 +35,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(state: MetadataState, change: Change, proofs: Iterable[Proof]) -> tuple[Candidate, ...]:
-    """Each replica of a partition whose owner is sought, in the order of the nodes."""
+    """Each replica of a partition whose owner is sought, ordered by node."""
     assert change.kind is ChangeKind.FAILOVER, change
     told = {proof.place: proof for proof in proofs if proof.place in change.replicas}
     return tuple(
@@ -47,27 +49,27 @@ def _candidate(state: MetadataState, change: Change, place: Replica, told: dict[
     life = "gone" if node is None else str(node.life)
     silent = sorted(other.node for other in change.replicas if other not in told and other != place)
     if mine is None:
-        what = f"node {place.node} has not answered: nobody knows where its log ends"
+        what = f"node {place.node} has not answered: the end of its log is unknown"
         return Candidate(place.node, life, None, cut=False, lost_records=0, may_lose=what)
     best = max((proof.end for proof in told.values()), key=lambda end: (end.epoch, end.records))
     lost: int | None = 0
     parts = [f"node {place.node} ends at record {mine.end.records} of epoch {mine.end.epoch}"]
     if (best.epoch, best.records) > (mine.end.epoch, mine.end.records):
-        # Logs that end in different epochs may part long before either end.
+        # Logs that end in different epochs may have diverged long before either end.
         lost = best.records - mine.end.records if best.epoch == mine.end.epoch else None
         parts.append(
             f"another replica ends at record {best.records} of epoch {best.epoch}: "
-            f"{'some' if lost is None else lost} of its records are lost for certain"
+            f"{'some' if lost is None else lost} of its records are certainly lost"
         )
     if mine.cut:
-        parts.append("it has lost the end of its log, which may have been acknowledged")
+        parts.append("its log has lost records at the end, which may have been acknowledged")
     if silent:
         parts.append(
-            f"rows that were acknowledged and are only on {_nodes(silent)} are lost; these cut them when "
-            "they come back"
+            f"acknowledged rows that are only on {_nodes(silent)} are lost: they are truncated when these "
+            "replicas return"
         )
     if len(told) >= quorum(len(change.replicas)) and not any(proof.cut for proof in told.values()):
-        parts.append("a majority has answered: the failover goes on by itself, nobody needs to choose")
+        parts.append("a majority has answered: the failover completes by itself, without a choice")
     return Candidate(place.node, life, mine.end, mine.cut, lost, "; ".join(parts))
 
 
