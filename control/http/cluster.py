@@ -58,7 +58,7 @@ def router(mutations: Mutations) -> APIRouter:
         Refused, naming the nodes, while one does not know that level or does not answer.
         """
         return await mutations.change(
-            request, "cluster finalize", lambda asked: node.levels.finalize(node.admin, asked)
+            request, "cluster finalize", lambda context: node.levels.finalize(node.admin, context)
         )
 
     both.include_router(reads)

@@ -19,7 +19,7 @@ from ringfence.control.http.application import application
 from ringfence.control.http.connections import Connection
 from ringfence.control.model.commands import SetAddresses
 from ringfence.control.runtime.node import Node
-from ringfence.control.runtime.process.addresses import http_place, http_told, is_loopback
+from ringfence.control.runtime.process.addresses import http_advertised, http_host_port, is_loopback
 from ringfence.control.runtime.process.descriptors import http_room
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.native.errors import ConfigError
@@ -47,7 +47,7 @@ async def beside(node: Node) -> AsyncIterator[str | None]:
     if node.settings.http is None:
         yield None
         return
-    host, port = http_place(node.settings.http, insecure=node.settings.insecure)
+    host, port = http_host_port(node.settings.http, insecure=node.settings.insecure)
     loopback = is_loopback(host)
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -62,7 +62,7 @@ async def beside(node: Node) -> AsyncIterator[str | None]:
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     watching = [
         asyncio.ensure_future(_watch(node)),
-        asyncio.ensure_future(_tell(node, http_told(host, bound))),
+        asyncio.ensure_future(_tell(node, http_advertised(host, bound))),
     ]
     try:
         yield address

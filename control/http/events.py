@@ -14,7 +14,7 @@ from ringfence.control.http.access import Access
 from ringfence.control.http.openapi_parts import PROBLEMS, needs
 from ringfence.control.http.problems import Problem
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.handlers.cluster_events import LISTENERS_MAX, ClusterEvent, Listening
+from ringfence.control.runtime.handlers.cluster_events import LISTENERS_MAX, ClusterEvent, EventListener
 from ringfence.control.runtime.node import Node
 
 BEAT_S: Final = 10.0
@@ -52,7 +52,7 @@ def router(node: Node, access: Access) -> APIRouter:
     return routes
 
 
-async def _told(node: Node, listener: Listening, limit: int, wait_s: float) -> AsyncIterator[bytes]:
+async def _told(node: Node, listener: EventListener, limit: int, wait_s: float) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     end = loop.time() + wait_s if wait_s else None
     told = 0

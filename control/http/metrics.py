@@ -96,7 +96,7 @@ def _families(node: Node) -> Iterator[Family]:
         "ringfence_advertised_load_bytes_per_second",
         "gauge",
         "what producers are told that a partition of a topic without key takes",
-        tuple(_loads(node.advertised())),
+        tuple(_loads(node.advertised_loads())),
     )
     for name, value in sorted(status.counters.items()):
         samples: tuple[tuple[Labels, float], ...] = (((), value),)

@@ -14,7 +14,7 @@ from ringfence.control.http.audit_lines import line_of
 from ringfence.control.http.problems import Problem, of_refusal
 from ringfence.control.model.requests import Condition, RequestKey
 from ringfence.control.model.results import TopicCreated
-from ringfence.control.runtime.handlers.admin import Asked, Outcome
+from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
 from ringfence.control.runtime.node import Node
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.state_machines.metadata.etags import tag_of
@@ -24,7 +24,7 @@ KEY_CHARACTERS_MAX: Final = 200
 KEY_HEADER: Final = "Idempotency-Key"
 REPLAYED_HEADER: Final = "Idempotency-Replayed"
 
-Work = Callable[[Asked], Awaitable[Outcome]]
+Work = Callable[[RequestContext], Awaitable[Outcome]]
 
 
 class Mutations:
@@ -63,8 +63,8 @@ class Mutations:
             if topic is not None:
                 who.check(topic)
             key = _key(request, who.name, content)
-            asked = Asked(key, self._condition(request, resource))
-            outcome = await self.node.admin.once(key, lambda: work(asked))
+            context = RequestContext(key, self._condition(request, resource))
+            outcome = await self.node.admin.run_once(key, lambda: work(context))
         except RequestRefused as refusal:
             problem = _other_content(refusal) or of_refusal(refusal)
             await self.audit.add(line.ended(problem.status, problem.detail))

@@ -14,7 +14,7 @@ from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs
 from ringfence.control.http.problems import Problem
 from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.handlers.admin import Asked, Outcome
+from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
 from ringfence.control.state_machines.metadata.reassignment_checks import ACCEPTS_MIN, WHY_MAX
 
 
@@ -93,12 +93,12 @@ def _changes(mutations: Mutations) -> APIRouter:
     )
     node = mutations.node
 
-    async def forced(partition: int, given: ForceGiven, asked: Asked) -> Outcome:
+    async def forced(partition: int, given: ForceGiven, context: RequestContext) -> Outcome:
         await node.proposer.read_barrier()
         command = node.partitions.force(
             PartitionId(partition), given.change, given.owner, given.accepts, given.replicas
         )
-        return await node.admin.propose(command, asked)
+        return await node.admin.propose(command, context)
 
     @changes.post(
         "/admin/partitions/{partition}/force-owner", operation_id="force_owner", response_model=Receipt
@@ -111,15 +111,15 @@ def _changes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             told[:500],
-            lambda asked: forced(partition, given, asked),
+            lambda context: forced(partition, given, context),
             content=given.model_dump_json().encode(),
         )
 
-    async def without(partition: int, given: GivenUp, asked: Asked) -> Outcome:
+    async def without(partition: int, given: GivenUp, context: RequestContext) -> Outcome:
         command = await node.partitions.lost_partitions.give_up(
             PartitionId(partition), given.scope, given.epoch
         )
-        return await node.admin.propose(command, asked)
+        return await node.admin.propose(command, context)
 
     @changes.post("/admin/partitions/{partition}/give-up", operation_id="give_up", response_model=Receipt)
     async def give_up(request: Request, partition: Number, given: Annotated[GivenUp, Body()]) -> Response:
@@ -128,7 +128,7 @@ def _changes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             told[:500],
-            lambda asked: without(partition, given, asked),
+            lambda context: without(partition, given, context),
             content=given.model_dump_json().encode(),
         )
 

@@ -14,7 +14,7 @@ from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs
 from ringfence.control.http.problems import Problem
 from ringfence.control.http.reads import Looked, Named, topic_at
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.handlers.admin import Asked, Outcome
+from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
 
 PRODUCERS = "/admin/topics/{tenant}/{namespace}/{name}/producers"
 
@@ -72,14 +72,14 @@ def _changes(mutations: Mutations) -> APIRouter:
     changes = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
     node = mutations.node
 
-    async def forgotten(full: str, label: str, asked: Asked) -> Outcome:
-        topic = await node.topics.named(full)
+    async def forgotten(full: str, label: str, context: RequestContext) -> Outcome:
+        topic = await node.topics.topic_named(full)
         if label not in node.proposer.state.producers.get(topic.topic, {}):
             detail = (
                 f"topic {full!r} has no producer named {label[:300]!r}; `ringfence producer list` lists them"
             )
             raise Problem(404, "unknown-producer", detail)
-        return await node.admin.propose(await node.producers.fenced(topic, label), asked)
+        return await node.admin.propose(await node.producers.fence(topic, label), context)
 
     @changes.post(f"{PRODUCERS}/forget", operation_id="forget_producer", response_model=Receipt)
     async def forget(
@@ -91,7 +91,7 @@ def _changes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             f"producer forget {given.name}",
-            lambda asked: forgotten(full, given.name, asked),
+            lambda context: forgotten(full, given.name, context),
             resource=f"topic/{0 if topic is None else topic.topic}",
             content=given.model_dump_json().encode(),
         )

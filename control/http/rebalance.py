@@ -13,7 +13,7 @@ from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalances import Action
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.handlers.admin import Asked, Outcome
+from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
 from ringfence.control.runtime.handlers.rebalances import shown_plan
 from ringfence.control.state_machines.rebalance.plans import Chosen
 
@@ -99,19 +99,19 @@ def _changes(mutations: Mutations) -> APIRouter:
     )
     node = mutations.node
 
-    async def begin(given: RebalanceGiven, asked: Asked) -> Outcome:
+    async def begin(given: RebalanceGiven, context: RequestContext) -> Outcome:
         chosen = [
             Chosen(PartitionId(move.partition), tuple(NodeId(number) for number in move.nodes))
             for move in given.moves
         ] or [Chosen(PartitionId(number), ()) for number in given.partitions]
         action, number = Action(given.action), NodeId(given.node or 0)
-        if action is Action.DRAIN and (joined := await node.admin.drain_joined(number, asked)) is not None:
+        if action is Action.DRAIN and (joined := await node.admin.join_drain(number, context)) is not None:
             return joined
         plan = await node.rebalances.plan(action, number, chosen)
-        return await node.admin.propose(plan.command, asked)
+        return await node.admin.propose(plan.command, context)
 
-    async def steered(verb: Verb, asked: Asked) -> Outcome:
-        return await node.admin.propose(await node.rebalances.command(verb), asked)
+    async def steered(verb: Verb, context: RequestContext) -> Outcome:
+        return await node.admin.propose(await node.rebalances.command(verb), context)
 
     @changes.post("/admin/rebalance", operation_id="start_rebalance", status_code=201, response_model=Receipt)
     async def start(request: Request, given: Annotated[RebalanceGiven, Body()]) -> Response:
@@ -119,7 +119,7 @@ def _changes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             f"rebalance start {given.action}",
-            lambda asked: begin(given, asked),
+            lambda context: begin(given, context),
             content=given.model_dump_json().encode(),
             status=201,
         )
@@ -127,7 +127,7 @@ def _changes(mutations: Mutations) -> APIRouter:
     @changes.post("/admin/rebalance/{verb}", operation_id="steer_rebalance", response_model=Receipt)
     async def steer(request: Request, verb: Verb) -> Response:
         """pause: moves that run end, none begins. resume. cancel: they are aborted; what is moved stays."""
-        return await mutations.change(request, f"rebalance {verb}", lambda asked: steered(verb, asked))
+        return await mutations.change(request, f"rebalance {verb}", lambda context: steered(verb, context))
 
     return changes
 

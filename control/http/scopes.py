@@ -19,7 +19,7 @@ from ringfence.control.http.reads import LIST_MAX, Looked
 from ringfence.control.model.ids import ScopeId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.handlers.admin import Asked, Outcome
+from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
 from ringfence.control.state_machines.metadata.scope_owners import fault, is_temporary, owner_of, topic_of
 
 SCOPES: Final = "/admin/scopes"
@@ -103,7 +103,7 @@ def _changes(mutations: Mutations) -> APIRouter:
     changes = APIRouter(tags=["scopes"], dependencies=depends, responses=PROBLEMS)
     node = mutations.node
 
-    async def forgotten(name: str, prefix: str, asked: Asked) -> Outcome:
+    async def forgotten(name: str, prefix: str, context: RequestContext) -> Outcome:
         command = await node.transactions.forgetting(name, prefix)
         if command is None:
             if prefix:  # told as of one of another owner
@@ -113,7 +113,7 @@ def _changes(mutations: Mutations) -> APIRouter:
                 )
             detail = f"no scope is named {name[:300]!r}; `ringfence scope list` lists them"
             raise Problem(404, "unknown-scope", detail)
-        return await node.admin.propose(command, asked)
+        return await node.admin.propose(command, context)
 
     @changes.post(f"{SCOPES}/forget", operation_id="forget_scope", response_model=Receipt)
     async def forget(request: Request, given: Annotated[ForgetGiven, Body()]) -> Response:
@@ -122,7 +122,7 @@ def _changes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             f"scope forget {given.name}",
-            lambda asked: forgotten(given.name, prefix, asked),
+            lambda context: forgotten(given.name, prefix, context),
             content=given.model_dump_json().encode(),
         )
 

@@ -45,7 +45,7 @@ def of_topics(mutations: Mutations) -> APIRouter:
 
     async def at(tenant: str, namespace: str, name: str) -> Topic:
         """The topic of a path, also if another node made it just now."""
-        return await mutations.node.topics.named(f"{tenant}/{namespace}/{name}")
+        return await mutations.node.topics.topic_named(f"{tenant}/{namespace}/{name}")
 
     def resource(tenant: str, namespace: str, name: str) -> str:
         topic = mutations.node.proposer.state.topic_named(f"{tenant}/{namespace}/{name}")
@@ -71,7 +71,7 @@ def of_topics(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             "topic create",
-            lambda asked: admin.create_topic(created, asked),
+            lambda context: admin.create_topic(created, context),
             content=_bytes(given),
             status=201,
             path=path,
@@ -85,7 +85,7 @@ def of_topics(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             "topic delete",
-            lambda asked: _then(at(*place), lambda topic: admin.delete_topic(topic, asked)),
+            lambda context: _then(at(*place), lambda topic: admin.delete_topic(topic, context)),
             resource=resource(*place),
         )
 
@@ -106,7 +106,7 @@ def of_topics(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             "topic truncate",
-            lambda asked: _then(at(*place), lambda topic: admin.truncate_topic(topic, wanted, asked)),
+            lambda context: _then(at(*place), lambda topic: admin.truncate_topic(topic, wanted, context)),
             resource=resource(*place),
             content=_bytes(given),
         )
@@ -124,7 +124,7 @@ def of_topics(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             "schema add",
-            lambda asked: _then(at(*place), lambda topic: admin.add_schema(topic, schema, asked)),
+            lambda context: _then(at(*place), lambda topic: admin.add_schema(topic, schema, context)),
             resource=resource(*place),
             content=_bytes(given),
         )
@@ -163,7 +163,7 @@ def of_nodes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             f"node {change}",
-            lambda asked: admin.change_node(node, change, asked),
+            lambda context: admin.change_node(node, change, context),
             resource=f"node/{number}",
         )
 
@@ -173,7 +173,7 @@ def of_nodes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             "node remove",
-            lambda asked: admin.change_node(known(number), "remove", asked),
+            lambda context: admin.change_node(known(number), "remove", context),
             resource=f"node/{number}",
         )
 
@@ -183,7 +183,7 @@ def of_nodes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             f"config {' '.join(f'{name}={value}' for name, value in given.values.items())}"[:200],
-            lambda asked: admin.set_config(given.values, asked),
+            lambda context: admin.set_config(given.values, context),
             resource="config",
             content=_bytes(given),
         )
@@ -233,7 +233,7 @@ def of_tokens(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             f"token create {given.name} {given.role}",
-            lambda asked: admin.change_token(command, asked),
+            lambda context: admin.change_token(command, context),
             content=_bytes(given),
             status=201,
             path=f"/admin/tokens/{quote(given.name, safe='')}",
@@ -253,7 +253,7 @@ def of_tokens(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             f"token revoke {name}",
-            lambda asked: admin.change_token(revoked(), asked),
+            lambda context: admin.change_token(revoked(), context),
             resource=f"token/{name}",
         )
 

@@ -131,17 +131,17 @@ def test_a_topic_whose_node_failed_while_it_was_chosen_is_placed_anew(
         return ((gone,),) * count if len(tries) < wanted else place_in(state, count, *args, **options)
 
     monkeypatch.setattr(topics, "place_in", late)
-    wanted = topics.PLACINGS_MAX
+    wanted = topics.PLACEMENT_TRIES_MAX
 
     async def work(bench: Bench) -> None:
         nonlocal wanted
         await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
-        assert len(tries) == topics.PLACINGS_MAX
+        assert len(tries) == topics.PLACEMENT_TRIES_MAX
         tries.clear()
-        wanted = topics.PLACINGS_MAX + 1
+        wanted = topics.PLACEMENT_TRIES_MAX + 1
         other = replace(CREATE, name="other")
         assert await bench.refused(Opcode.TOPIC_CREATE, other) == Code.TOO_FEW_REPLICAS
-        assert len(tries) == topics.PLACINGS_MAX
+        assert len(tries) == topics.PLACEMENT_TRIES_MAX
         admin = bench.node.admin
         with pytest.raises(RequestRefused) as refused:
             await admin.create_topic(replace(other, partitions=0))

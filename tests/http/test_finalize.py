@@ -54,7 +54,7 @@ def test_a_member_that_was_not_heard_of_is_named(tmp_path: Path, monkeypatch: py
         assert (hold["node"], hold["level"]) == (joined.node, None)
         refused = await api("POST", "/admin/finalize")
         assert (refused.status, refused.slug) == (409, "unsupported-version")
-        assert f"node {joined.node}: p 1 was not heard of" in refused.body["detail"]
+        assert f"node {joined.node}: p 1 did not answer" in refused.body["detail"]
 
     served(tmp_path, monkeypatch, work, control=address)
     assert audited(tmp_path) == [("cluster finalize", 409)]

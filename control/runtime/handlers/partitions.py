@@ -37,7 +37,7 @@ class Partitions:
         self.lost_partitions = lost_partitions
 
     async def show(self, partition: PartitionId) -> dict[str, Any]:
-        """The partition as the leader knows it, with the replicas' answers; otherwise as this node's log has it."""
+        """The leader's view, which has the replicas' answers; this node's view if the leader is silent."""
         leader = self._proposer.replica.leader
         if leader and leader != self._peer_client.here:
             question = messages.ShowPartition(partition=partition, here=True)

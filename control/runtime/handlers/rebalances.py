@@ -1,4 +1,4 @@
-"""What people ask of rebalances, and what they are shown: for HTTP and the command line alike."""
+"""Preview, start, steer and show rebalances, for HTTP and the command line alike."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ from ringfence.control.state_machines.rebalance.plans import Chosen, Preview, le
 from ringfence.control.state_machines.rebalance.runner import waited_for
 from ringfence.native.wire import Code
 
+# Timeout for the leader's answer with the progress of copies; after it the caller gets this node's view.
 SHOW_S: Final = 1.0
-"""How long the leader may take to tell how far copies are; then the log's view must do."""
 STEERS: Final = ("pause", "resume", "cancel")
+# A state for display only: the log has FAILED and the number of attempts.
 RETRYING: Final = "RETRYING"
-"""A state that is shown, not kept: the log has FAILED and the tries."""
+# A state for display only: the log has PENDING, and the run is over or about to end.
 CANCELLED: Final = "CANCELLED"
-"""As above: the log has PENDING, and the run is over or ends."""
+# Partitions of each node whose load is shown.
 BUSIEST_SHOWN: Final = 5
-"""Partitions of each node whose load is shown."""
+# Moves in one answer, because control answers are limited. The counts cover all moves.
 MOVES_SHOWN: Final = 1_000
-"""Moves in one answer: control answers are limited; the counts are of all of them."""
 
 
 class Rebalances:
@@ -68,7 +68,7 @@ class Rebalances:
         self._board = board
 
     async def show(self) -> dict[str, Any]:
-        """As the leader sees it, or else as this node's log has it."""
+        """The leader's view of the rebalance; this node's view if the leader does not answer."""
         leader = self._proposer.replica.leader
         if leader and leader != self._peer_client.here:
             try:
@@ -80,7 +80,7 @@ class Rebalances:
         return self.here()
 
     def here(self) -> dict[str, Any]:
-        """As this node knows it."""
+        """The rebalance as this node knows it."""
         state = self._proposer.state
         decision = self._coordinator.decision
         return {
@@ -99,7 +99,7 @@ class Rebalances:
         return {"runs": [shown_run(state, run) for run in reversed(state.runs)]}
 
     async def steer(self, call: messages.SteerRebalance) -> dict[str, Any]:
-        """What a verb gave."""
+        """Execute a verb and return its answer."""
         if call.verb in {"preview", "start"}:
             chosen = [
                 Chosen(PartitionId(partition), tuple(NodeId(node) for node in nodes))
@@ -123,7 +123,7 @@ class Rebalances:
         return await self.show()
 
     async def plan(self, action: Action, node: NodeId, chosen: list[Chosen]) -> Preview:
-        """What would move now, on the newest state. RequestRefused when it could not be started."""
+        """The moves that would start now, on the newest state. RequestRefused if they could not start."""
         await self._proposer.read_barrier()
         plan = preview(self._proposer.state, action, node, chosen)
         if plan.refusal is not None:
@@ -131,7 +131,7 @@ class Rebalances:
         return plan
 
     async def command(self, verb: str) -> RebalanceCommand:
-        """Pause, resume or cancel the run that is under way."""
+        """The command that pauses, resumes or cancels the current run."""
         await self._proposer.read_barrier()
         run = self._proposer.state.rebalance.run
         if verb == "pause":
@@ -144,20 +144,20 @@ class Rebalances:
         return {"run": started.run, **shown_plan(plan)}
 
     def _shown_loads(self) -> list[dict[str, Any]]:
-        """What owners told the leader last; a node that does not lead has nothing to tell."""
+        """The last load reports of the nodes. Only the leader receives reports."""
         return [
             {
                 "node": node,
-                "bytes_s": told.bytes_s,
-                "requests_s": told.requests_s,
-                "busiest": [msgspec.structs.asdict(load) for load in told.parts[:BUSIEST_SHOWN]],
+                "bytes_s": report.bytes_s,
+                "requests_s": report.requests_s,
+                "busiest": [msgspec.structs.asdict(load) for load in report.parts[:BUSIEST_SHOWN]],
             }
-            for node, told in self._board.by_node(time.monotonic_ns() // 1_000_000).items()
+            for node, report in self._board.by_node(time.monotonic_ns() // 1_000_000).items()
             if node in self._proposer.state.nodes
         ]
 
     def _shown_run(self, state: MetadataState) -> dict[str, Any]:
-        """The run under way or the last one, its moves counted by the states that are shown of them."""
+        """The current or last run, with its moves counted by the state shown for each."""
         shown = shown_run(state, state.rebalance)
         copying = sum(self._copies(move) is not None for move in state.moves.values())
         if copying and state.rebalance.is_active:
@@ -167,15 +167,16 @@ class Rebalances:
             shown["counts"] = {str(state): count for state, count in sorted((+counts).items())}
         run = state.rebalance
         if run.action in LEAVING and run.outcome is Outcome.DONE and not _leaves(state):
-            shown["why"] = ""  # what it left on the node is not to be moved any more
+            # An operator has ended the drain since: the replicas left on the node may stay there.
+            shown["why"] = ""
         return shown
 
     def _copies(self, move: MoveRecord) -> list[tuple[NodeId, Synced]] | None:
-        """How far its copies are, if it has come to them; known to the leader alone."""
+        """The progress of a move's copies, once they have begun. Only the leader knows it."""
         if move.state is not MoveState.DUAL_WRITE:
             return None
-        seen = self._coordinator.progress(move.partition)
-        return None if seen is None else [(target.node, sync) for target, sync in seen.syncs] or None
+        progress = self._coordinator.progress(move.partition)
+        return None if progress is None else [(target.node, sync) for target, sync in progress.syncs] or None
 
     def _shown_move(self, move: MoveRecord) -> dict[str, Any]:
         shown: dict[str, Any] = {
@@ -195,35 +196,35 @@ class Rebalances:
 
 
 def _leaves(state: MetadataState) -> bool:
-    """Whether the last run empties a node, and nobody has said meanwhile that it shall keep what it has.
+    """Whether the last run empties a node, and no operator has ended the drain since.
 
-    One that is given up takes its mark away by itself.
+    A run that ends as GIVEN_UP clears the node's drain mark itself.
     """
     run = state.rebalance
     node = state.nodes.get(run.node)
-    wanted = node is not None and (node.draining or run.outcome is Outcome.GIVEN_UP)
-    return run.action in LEAVING and wanted
+    still_leaving = node is not None and (node.draining or run.outcome is Outcome.GIVEN_UP)
+    return run.action in LEAVING and still_leaving
 
 
 def shown_copy(move: MoveRecord, syncs: list[tuple[NodeId, Synced]]) -> dict[str, Any]:
-    """How far copies are. What holds one up now is of more use than why an earlier try failed."""
-    held_up = "; ".join(f"to node {node}: {sync.why}" for node, sync in syncs if sync.why)
+    """The progress of copies. The reason for a current delay takes the place of an earlier try's error."""
+    delays = "; ".join(f"to node {node}: {sync.why}" for node, sync in syncs if sync.why)
     return {
         "state": str(MoveState.COPYING),
         "rows": sum(sync.rows for _, sync in syncs),
         "bytes": sum(sync.bytes for _, sync in syncs),
         "gap_records": sum(sync.gap for _, sync in syncs),
-        "error": held_up or move.error,
+        "error": delays or move.error,
     }
 
 
 def shown_run(state: MetadataState, run: Run) -> dict[str, Any]:
-    """A run as JSON has it; `eta_s` by the moves that are over, null while that tells nothing."""
+    """A run as JSON values. `eta_s` extrapolates from the finished moves; null without any."""
     is_last = run.run == state.rebalance.run
     counts = (
         dict(sorted(Counter(_shown_state(state, move) for move in state.moves.values()).items()))
         if is_last and run.is_active
-        else _ended(run.counts)
+        else _final_counts(run.counts)
     )
     over = sum(move.is_over for move in state.moves.values()) if is_last else 0
     spent_ms = state.time_ms - run.started_ms
@@ -248,20 +249,20 @@ def shown_run(state: MetadataState, run: Run) -> dict[str, Any]:
 
 
 def _shown_state(state: MetadataState, move: MoveRecord) -> str:
-    """RETRYING: it FAILED, and this run tries again; who reads FAILED may take it for the end."""
+    """The state to display: RETRYING for a FAILED move that this run tries again."""
     if state.rebalance.state in {RunState.RUNNING, RunState.PAUSED}:
-        tries_on = move.state is MoveState.FAILED and move.may_start
-        return RETRYING if tries_on else str(move.state)
+        is_retried = move.state is MoveState.FAILED and move.may_start
+        return RETRYING if is_retried else str(move.state)
     return CANCELLED if move.state is MoveState.PENDING else str(move.state)
 
 
-def _ended(counts: Mapping[str, int]) -> dict[str, int]:
-    """Of a run that is over: none of its moves is to begin any more."""
+def _final_counts(counts: Mapping[str, int]) -> dict[str, int]:
+    """The counts of a run that is over: PENDING moves will not start any more."""
     return {CANCELLED if state == MoveState.PENDING else state: count for state, count in counts.items()}
 
 
 def _code(state: MetadataState, plan: Preview) -> Code:
-    """Of a refusal. Where nothing is kept to reverse there is nothing to wait for, either."""
+    """The code of a refusal. Without changes to reverse a retry is useless, so that is no conflict."""
     assert plan.refusal is not None
     is_conflict = plan.refusal.code is Code.ALREADY_EXISTS
     if is_conflict and plan.command.action is Action.REVERSE and not state.rebalance.is_active:
@@ -273,7 +274,7 @@ def shown_plan(plan: Preview) -> dict[str, Any]:
     return {
         "action": str(plan.command.action),
         "node": plan.command.node,
-        "moves": [_planned(move) for move in plan.command.moves[:MOVES_SHOWN]],
+        "moves": [_shown_plan_move(move) for move in plan.command.moves[:MOVES_SHOWN]],
         "count": len(plan.command.moves),
         "stranded": list(plan.stranded[:MOVES_SHOWN]),
         "waits": list(plan.waits[:MOVES_SHOWN]),
@@ -281,7 +282,7 @@ def shown_plan(plan: Preview) -> dict[str, Any]:
 
 
 def _shown_waits(state: MetadataState) -> list[str]:
-    """Whom moves wait for that cannot begin; what a run that empties a node waits for when all are over."""
+    """The nodes that blocked moves wait for; after all moves, the replicas that a drain still waits for."""
     run = state.rebalance
     if run.state not in {RunState.RUNNING, RunState.PAUSED}:
         return []
@@ -301,7 +302,7 @@ def _shown_waits(state: MetadataState) -> list[str]:
 
 
 def _shown_kept(state: MetadataState, kept: Kept) -> dict[str, Any]:
-    """A change that may be reversed: where the partition is, and where it would go."""
+    """A change that may be reversed, with the partition's nodes now and after the reversal."""
     assignment = state.topics[kept.topic].assignments[kept.partition]
     others = [place.node for place in assignment.replicas if place != assignment.owner]
     return {
@@ -314,7 +315,7 @@ def _shown_kept(state: MetadataState, kept: Kept) -> dict[str, Any]:
     }
 
 
-def _planned(move: PlannedMove) -> dict[str, Any]:
+def _shown_plan_move(move: PlannedMove) -> dict[str, Any]:
     return {
         "topic": move.topic,
         "partition": move.partition,

@@ -1,4 +1,4 @@
-"""Arrow schemas of clients: untrusted bytes into columns that the metadata can compare."""
+"""Validate Arrow schemas of clients, and turn the untrusted bytes into columns that the metadata compares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringfence.native.wire import COLUMNS_MAX, NESTING_MAX, Code
 
 
 def columns_of(message: bytes) -> tuple[Column, ...]:
-    """The top-level columns of an Arrow IPC schema message, once it is known that rows of it can be stored.
+    """Check that rows of an Arrow IPC schema message can be stored; return its top-level columns.
 
     Raises:
         RequestRefused: BAD_BODY, UNSUPPORTED_TYPE or TOO_LARGE, with the reason.
@@ -24,7 +24,7 @@ def columns_of(message: bytes) -> tuple[Column, ...]:
         columns = tuple(Column(field.name, str(field.type), field.nullable) for field in schema)
         _check_size(schema)
     except (pa.ArrowException, OSError, ValueError, UnicodeError, MemoryError) as error:
-        raise RequestRefused(Code.BAD_BODY, f"schema: no sound Arrow schema message: {error}") from error
+        raise RequestRefused(Code.BAD_BODY, f"schema: no valid Arrow schema message: {error}") from error
     try:
         Encoder(message)
     except (RingfenceError, ValueError) as error:
@@ -34,30 +34,30 @@ def columns_of(message: bytes) -> tuple[Column, ...]:
 
 
 def key_fault(message: bytes, columns: Sequence[Column], key: Sequence[str]) -> str | None:
-    """Why rows cannot be routed by the key's columns, as the engine says that routes; None when they can.
+    """The reason why rows cannot be routed by the key's columns; None if they can.
 
-    A column that is none of the schema's is for the metadata to refuse.
+    The engine, which routes rows, makes the check. The metadata refuses key columns that the schema lacks.
     """
-    places = [place for place, column in enumerate(columns) if column.name in key]
+    key_indices = [index for index, column in enumerate(columns) if column.name in key]
     try:
-        check_schema(message, places)
+        check_schema(message, key_indices)
     except RingfenceError as error:
         return f"key: {error.message}"
     return None
 
 
 def _check_size(schema: pa.Schema) -> None:
-    flattened = 0
-    waiting = [(field.type, 1) for field in schema]
-    while waiting:
-        kind, depth = waiting.pop()
-        flattened += 1
+    field_count = 0
+    stack = [(field.type, 1) for field in schema]
+    while stack:
+        kind, depth = stack.pop()
+        field_count += 1
         if depth > NESTING_MAX:
             raise RequestRefused(Code.TOO_LARGE, f"schema: nested deeper than {NESTING_MAX} levels")
-        if flattened > COLUMNS_MAX:
+        if field_count > COLUMNS_MAX:
             raise RequestRefused(
                 Code.TOO_LARGE, f"schema: more than {COLUMNS_MAX} fields, nested ones included"
             )
         if pa.types.is_dictionary(kind):
-            waiting.append((kind.value_type, depth + 1))
-        waiting += [(kind.field(place).type, depth + 1) for place in range(kind.num_fields)]
+            stack.append((kind.value_type, depth + 1))
+        stack += [(kind.field(index).type, depth + 1) for index in range(kind.num_fields)]

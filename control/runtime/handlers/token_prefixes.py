@@ -1,7 +1,7 @@
-"""A token that is for some topics only: what of a control request it reaches.
+"""Restrict control requests to the topic prefix of the caller's token.
 
-The engine holds requests that name a topic by its id to the prefix; those that name it in their body are
-held to it here.
+The engine checks requests that name a topic by its id. This module checks requests that name the topic in
+their body.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ringfence.native import cluster_messages, messages
 from ringfence.native.messages import Message
 from ringfence.native.wire import Code
 
-NOTHING: Final = "\x7f"
-"""A prefix that no topic has: names are letters, digits and few signs."""
+# A prefix that no topic has: names consist of letters, digits and few signs.
+NO_TOPIC: Final = "\x7f"
 
 
 def restrict_to_prefix(state: Callable[[], MetadataState], prefix: str, message: Message) -> Message:
-    """The request, within the prefix; a list is narrowed to it.
+    """The request, restricted to the prefix; a TOPIC_LIST lists the prefix's topics only.
 
-    A COMMIT is held to it by its parts. Scopes of BEGIN, COMMIT and EXPIRE are checked by `ScopeRequests`.
+    A COMMIT is checked by its parts. `TransactionRequests` checks the scopes of BEGIN, COMMIT and EXPIRE.
 
     Raises:
-        RequestRefused: UNAUTHORIZED, it is about a topic outside of the prefix.
+        RequestRefused: UNAUTHORIZED, the request is about a topic outside the prefix.
     """
     match message:
         case messages.TopicList():
@@ -54,30 +54,30 @@ def restrict_to_prefix(state: Callable[[], MetadataState], prefix: str, message:
 
 
 def restrict_status_to_prefix(state: MetadataState, prefix: str, status: messages.Status) -> messages.Status:
-    """The status for a token with this prefix: counts of its own topics.
+    """The status for a token with this prefix, with counts of the prefix's topics.
 
-    Counters are loads of all topics, and reasons name topics and scopes: neither is told.
+    Counters cover all topics, and reasons name topics and scopes: both are left out.
     """
     if not prefix:
         return status
     own = [topic for topic in state.topics.values() if topic.name.startswith(prefix)]
-    told = f"{len(status.reasons)} reasons, which only a token without a prefix is told"
+    summary = f"{len(status.reasons)} reasons; only a token without a prefix may read them"
     return replace(
         status,
-        reasons=[told] if status.reasons else [],
+        reasons=[summary] if status.reasons else [],
         topics=len(own),
         partitions=sum(len(topic.layout.partitions) for topic in own),
         counters={},
     )
 
 
-def _common(prefix: str, wanted: str) -> str:
-    if wanted.startswith(prefix):
-        return wanted
-    return prefix if prefix.startswith(wanted) else NOTHING
+def _common(prefix: str, requested: str) -> str:
+    if requested.startswith(prefix):
+        return requested
+    return prefix if prefix.startswith(requested) else NO_TOPIC
 
 
 def _check(prefix: str, name: str) -> None:
     if not name.startswith(prefix):
-        message = f"the token is for topics that begin with {prefix!r}, {name[:300]!r} does not"
+        message = f"topic {name[:300]!r}: the token is for topics that begin with {prefix!r}"
         raise RequestRefused(Code.UNAUTHORIZED, message)

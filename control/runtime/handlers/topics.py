@@ -1,4 +1,4 @@
-"""Requests about topics: TOPIC_* and SCHEMA_ADD."""
+"""Execute requests about topics: TOPIC_* and SCHEMA_ADD."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ from ringfence.native import messages
 from ringfence.native._node import Node
 from ringfence.native.wire import CONTROL_BYTES_MAX, Code
 
+# Size of all topics in one TOPIC_LIST answer; the rest of the body is framing.
 LIST_BYTES_MAX: Final = CONTROL_BYTES_MAX - 4_096
-"""Topics of one TOPIC_LIST answer together; the rest of the body is its frame."""
 LIST_MAX: Final = 1_000
-ADDITIONS_MAX: Final = 10
-"""Tries to add a schema: each that fails was overtaken by another schema, and topics have few."""
-PLACINGS_MAX: Final = 4
-"""Of one topic: each of them needs one more node that fails between its choice and the entry."""
-REACHED_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
-"""Waits for owners that were told of a log start and do not know yet what a majority has."""
+# Tries to add a schema. A try fails if another schema came first, and topics have few schemas.
+SCHEMA_TRIES_MAX: Final = 10
+# Placements of one topic. A try fails only if a node fails between its choice and the entry.
+PLACEMENT_TRIES_MAX: Final = 4
+# Waits between reads of the owners' log starts. An owner moves its start once a majority has confirmed the
+# rows below.
+TRUNCATE_WAITS_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 T = TypeVar("T")
 
 
 class TopicRequests:
-    """Handlers; each returns the answer's body or raises RequestRefused."""
+    """The handlers; each returns the answer's body or raises RequestRefused."""
 
     def __init__(
         self, proposer: RaftProposer, executor: OrderExecutor, node: Node, peer_client: PeerClient
@@ -56,55 +57,55 @@ class TopicRequests:
         if existing is not None and request.exist_ok:
             return await self._existing(existing, request)
         try:
-            applied = await self.placed_by(request, self._proposer.propose)
+            applied = await self.propose_placed(request, self._proposer.propose)
         except RequestRefused as refusal:
-            # Two may have asked at once; the loser finds what the winner made.
-            raced = self._proposer.state.topic_named(name)
-            if refusal.code == Code.ALREADY_EXISTS and request.exist_ok and raced is not None:
-                return await self._existing(raced, request)
+            # A concurrent request may have created the topic first.
+            existing = self._proposer.state.topic_named(name)
+            if refusal.code == Code.ALREADY_EXISTS and request.exist_ok and existing is not None:
+                return await self._existing(existing, request)
             raise
         assert isinstance(applied.result, TopicCreated), applied.result
         topic = self._proposer.state.topics.get(applied.result.topic)
         if topic is None:
-            # Entries are applied in batches: the deletion may stand in the same one.
-            message = f"topic {request.name!r} was created, and somebody has deleted it since"
+            # Entries are applied in batches: the same batch may hold the deletion.
+            message = f"topic {request.name!r} was created, and another request has deleted it since"
             raise RequestRefused(Code.UNKNOWN_TOPIC, message)
         await self._carried_out(applied.index, f"topic {request.name!r} is created, but not served", topic)
         return await self.info(topic, created=True)
 
-    async def placed_by(
+    async def propose_placed(
         self, request: messages.TopicCreate, propose: Callable[[CreateTopic], Awaitable[T]]
     ) -> T:
-        """Choose places for a new topic, and propose it; again if the log has taken a place away meanwhile.
+        """Choose nodes for a new topic and propose it; try again if a chosen node is no longer eligible.
 
-        Who asks has named no node, so it is not his to name others.
+        The caller has named no nodes, so this method repeats the choice instead of refusing the request.
         """
         why = ""
-        for _ in range(PLACINGS_MAX):
-            command = self.creation(request)
+        for _ in range(PLACEMENT_TRIES_MAX):
+            command = self.create_command(request)
             try:
                 return await propose(command)
             except RequestRefused as refusal:
                 if refusal.code != Code.INVALID_ARGUMENT or not self._is_overtaken(command):
                     raise
                 why = refusal.message
-        message = f"nodes failed while they were chosen, {PLACINGS_MAX} times: {why}"
+        message = f"nodes failed while they were chosen, {PLACEMENT_TRIES_MAX} times: {why}"
         raise RequestRefused(Code.TOO_FEW_REPLICAS, message, retry_after_ms=1_000)
 
     def _is_overtaken(self, command: CreateTopic) -> bool:
-        """It was refused for what is no longer so, or for a node that was chosen here."""
+        """Whether the refusal's reason is gone by now, or is the choice of a node."""
         state = self._proposer.state
         if validate(state, command) is None:
             return True
         return any(eligible_fault(state, node) for node in set().union(*command.nodes))
 
-    def creation(self, request: messages.TopicCreate) -> CreateTopic:
-        """The command, with every decision that it carries."""
+    def create_command(self, request: messages.TopicCreate) -> CreateTopic:
+        """The command, with the columns, ranges and nodes that this node has chosen."""
         if not 1 <= request.partitions <= SLOT_LAST + 1:
-            message = f"partitions={request.partitions}: 1 to {SLOT_LAST + 1}"
+            message = f"partitions={request.partitions}: it must be 1 to {SLOT_LAST + 1}"
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
         if request.replication not in REPLICATIONS:
-            message = f"replication={request.replication}: one of {REPLICATIONS}"
+            message = f"replication={request.replication}: it must be one of {REPLICATIONS}"
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
         columns = columns_of(request.schema)
         fault = key_fault(request.schema, columns, request.key) or property_fault(request)
@@ -116,22 +117,22 @@ class TopicRequests:
             schema=request.schema,
             columns=columns,
             ranges=tile(request.partitions),
-            nodes=self._placed(request.partitions, request.replication),
+            nodes=self._choose_nodes(request.partitions, request.replication),
             retention_bytes=request.retention_bytes,
             retention_ms=request.retention_ms,
             properties=request.properties,
         )
 
     async def describe(self, request: messages.TopicName) -> messages.TopicInfo:
-        topic = await self.named(request.name)
-        await self._served(topic)
+        topic = await self.topic_named(request.name)
+        await self._until_served(topic)
         return await self.info(topic)
 
     async def list_topics(self, request: messages.TopicList) -> messages.Topics:
         prefix = request.prefix
         limit = min(request.limit, LIST_MAX)
         if limit < 1:
-            raise RequestRefused(Code.INVALID_ARGUMENT, f"limit={request.limit}: 1 to {LIST_MAX}")
+            raise RequestRefused(Code.INVALID_ARGUMENT, f"limit={request.limit}: it must be 1 to {LIST_MAX}")
         if request.linearizable:
             await self._proposer.read_barrier()
         hosted = await self._hosted()
@@ -148,23 +149,23 @@ class TopicRequests:
         return messages.Topics(topics=topics, more=len(topics) < len(matching))
 
     async def truncate(self, request: messages.TopicTruncate) -> messages.TopicInfo:
-        topic = await self.named_now(request.name)
-        command = await self.truncation(topic, request)
+        topic = await self.newest_topic_named(request.name)
+        command = await self.truncate_command(topic, request)
         applied = await self._proposer.propose(command)
-        but = f"topic {request.name!r} is truncated in the metadata, not on disk"
-        await self._carried_out(applied.index, but, topic, late_is_fault=True)
-        if late := await self.not_reached(command):
-            message = f"{but}: {late[0]}"
+        progress = f"topic {request.name!r} is truncated in the metadata, not on disk"
+        await self._until_carried_out(applied.index, progress, topic, late_is_fault=True)
+        if late := await self.until_truncated(command):
+            message = f"{progress}: {late[0]}"
             raise RequestRefused(Code.UNKNOWN_OUTCOME, message, retry_after_ms=1_000, index=applied.index)
-        return await self.info(await self.named(request.name))
+        return await self.info(await self.topic_named(request.name))
 
-    async def not_reached(self, command: TruncateTopic) -> list[str]:
-        """Wait until the owners' logs begin where the command says; which do not, after a while.
+    async def until_truncated(self, command: TruncateTopic) -> list[str]:
+        """Wait until the owners' logs begin at the command's offsets; return texts about those that do not.
 
-        An owner that tells nothing carries it out when it is back.
+        An owner that reports no figures carries out the command once it is back.
         """
         late: list[str] = []
-        for wait_s in REACHED_S:
+        for wait_s in TRUNCATE_WAITS_S:
             topic = self._proposer.state.topics.get(command.topic)
             if topic is None or not any(command.starts.values()):
                 return []
@@ -183,8 +184,8 @@ class TopicRequests:
             await asyncio.sleep(wait_s)
         return late
 
-    async def truncation(self, topic: Topic, request: messages.TopicTruncate) -> TruncateTopic:
-        """The command, with the offsets as they are now where none is named."""
+    async def truncate_command(self, topic: Topic, request: messages.TopicTruncate) -> TruncateTopic:
+        """The command; without an offset in the request it has the current end of each partition."""
         chosen = self._chosen(topic, request.partition)
         hosted = await self._hosted(topic)
         starts: dict[PartitionId, int] = {}
@@ -194,125 +195,116 @@ class TopicRequests:
             if owner != self._peer_client.here and (topic.topic, partition) not in hosted:
                 message = f"node {owner}, which owns partition {partition}, does not answer"
                 raise RequestRefused(Code.INTERNAL, message, retry_after_ms=1_000, partition=partition)
-            known = hosted.get((topic.topic, partition), {})
-            if known.get("quarantined"):
+            stats = hosted.get((topic.topic, partition), {})
+            if stats.get("quarantined"):
                 message = (
-                    f"partition {partition} is quarantined ({known['quarantined']}): what it holds cannot be "
-                    "told, so nothing of it is given up; keep its files, truncate the others by their numbers"
+                    f"partition {partition} is quarantined ({stats['quarantined']}): its rows are unknown, "
+                    "so none are removed; keep its files, and truncate the other partitions by their numbers"
                 )
                 raise RequestRefused(Code.QUARANTINED, message, partition=partition)
-            mark = int(known.get("end_offset", 0))
+            mark = int(stats.get("end_offset", 0))
             before = mark if request.before_offset is None else request.before_offset
             if not 0 <= before <= mark:
                 message = f"before_offset={before}: partition {partition} has rows below {mark} only"
                 raise RequestRefused(Code.INVALID_ARGUMENT, message, partition=partition, mark=mark)
-            # Rows that are gone stay so, whatever start of an earlier epoch this one takes the place of.
-            starts[partition] = max(before, int(known.get("start_offset", 0)) if has_epochs else 0)
-        # As of before the offsets were asked for: a later epoch may be another history.
+            # A start never moves back, even if this command replaces a start of an earlier epoch.
+            starts[partition] = max(before, int(stats.get("start_offset", 0)) if has_epochs else 0)
+        # `topic` was read before the offsets. Under a later epoch the offsets may mean other rows.
         epochs = {partition: topic.assignments[partition].epoch for partition in chosen}
         return TruncateTopic(topic=topic.topic, starts=starts, epochs=epochs if has_epochs else UNSET)
 
     async def delete(self, request: messages.TopicName) -> messages.TopicInfo:
-        topic = await self.named_now(request.name)
-        last = await self.info(topic)
+        topic = await self.newest_topic_named(request.name)
+        last_info = await self.info(topic)
         applied = await self._proposer.propose(DeleteTopic(topic=topic.topic))
-        await self._carried_out(
-            applied.index, f"topic {request.name!r} is deleted, its space is not given back", topic
-        )
-        return last
+        progress = f"topic {request.name!r} is deleted, but its space is not freed yet"
+        await self._until_carried_out(applied.index, progress, topic)
+        return last_info
 
     async def add_schema(self, request: messages.SchemaAdd) -> messages.SchemaAdded:
-        for _ in range(ADDITIONS_MAX - 1):
-            topic = await self.named_now(request.name)
+        for _ in range(SCHEMA_TRIES_MAX - 1):
+            topic = await self.newest_topic_named(request.name)
             try:
                 return await self._add_schema(topic, request)
             except RequestRefused:
-                # Another schema may have come first, maybe this very one.
-                if len((await self.named_now(request.name)).schemas) == len(topic.schemas):
+                # Another request may have added a schema first, possibly this one.
+                if len((await self.newest_topic_named(request.name)).schemas) == len(topic.schemas):
                     raise
-        return await self._add_schema(await self.named_now(request.name), request)
+        return await self._add_schema(await self.newest_topic_named(request.name), request)
 
     async def _add_schema(self, topic: Topic, request: messages.SchemaAdd) -> messages.SchemaAdded:
         columns = columns_of(request.schema)
-        for schema_id, known in enumerate(topic.schemas):
-            if known.columns == columns:
+        for schema_id, schema in enumerate(topic.schemas):
+            if schema.columns == columns:
                 return messages.SchemaAdded(schema_id=schema_id)
-        applied = await self._proposer.propose(self.addition(topic, request.schema))
+        applied = await self._proposer.propose(self.schema_addition(topic, request.schema))
         assert isinstance(applied.result, SchemaAdded), applied.result
-        await self._carried_out(
-            applied.index, f"topic {request.name!r} has the schema, its node does not use it", topic
-        )
+        progress = f"topic {request.name!r} has the schema, but its node does not use it yet"
+        await self._until_carried_out(applied.index, progress, topic)
         return messages.SchemaAdded(schema_id=applied.result.schema_id)
 
-    def addition(self, topic: Topic, schema: bytes) -> AddSchema:
-        """The command that appends a schema to what the topic has now."""
+    def schema_addition(self, topic: Topic, schema: bytes) -> AddSchema:
+        """The command that appends a schema to the topic's current ones."""
         return AddSchema(
             topic=topic.topic, schema_id=len(topic.schemas), schema=schema, columns=columns_of(schema)
         )
 
-    async def carried_out(
+    async def until_carried_out(
         self, index: int, topic: Topic | None = None, *, late_is_fault: bool = False
     ) -> list[str]:
-        """Wait until this node and the owners of `topic` have done what the entry asks for; what failed."""
+        """Wait until this node and the owners of `topic` have executed the entry's orders; return faults."""
         topic = topic or self._proposer.state.topics.get(TopicId(index))
-        owners = set() if topic is None else {known.owner.node for known in topic.assignments.values()}
+        owners = set() if topic is None else {assigned.owner.node for assigned in topic.assignments.values()}
         return await self._executor.until_executed(index) or await self._peer_client.settle(
             owners, index, late_is_fault=late_is_fault
         )
 
-    async def heard(self, index: int) -> None:
-        """Wait until every live node has applied the entry; one that does not answer is not waited for."""
+    async def until_applied_everywhere(self, index: int) -> None:
+        """Wait until every live node has applied the entry, except nodes that do not answer."""
         await self._peer_client.settle(self._proposer.state.nodes, index)
 
     async def _existing(self, topic: Topic, request: messages.TopicCreate) -> messages.TopicInfo:
-        """The topic that exists, if it is what was asked for: a producer must not write into another."""
+        """The info of an existing topic. A request with another schema or key is refused.
+
+        Otherwise a producer would write into a topic that it did not ask for.
+        """
         columns = columns_of(request.schema)
-        differing = [
-            f"{what} ({how})"
-            for what, differs, how in (
-                (
-                    "schema",
-                    all(known.columns != columns for known in topic.schemas),
-                    difference(topic.schemas[-1].columns, columns),
-                ),
-                (
-                    "key",
-                    topic.key != tuple(request.key),
-                    f"it was {list(topic.key)} and would be {request.key}",
-                ),
-            )
-            if differs
-        ]
-        if differing:
+        differences: list[str] = []
+        if all(schema.columns != columns for schema in topic.schemas):
+            differences.append(f"schema ({difference(topic.schemas[-1].columns, columns)})")
+        if topic.key != tuple(request.key):
+            differences.append(f"key (it was {list(topic.key)} and would be {request.key})")
+        if differences:
             message = (
-                f"topic {request.name!r} exists with another {' and another '.join(differing)}; choose "
+                f"topic {request.name!r} exists with another {' and another '.join(differences)}; choose "
                 "another name"
             )
             raise RequestRefused(Code.ALREADY_EXISTS, message)
-        await self._served(topic)
+        await self._until_served(topic)
         return await self.info(topic)
 
-    async def _served(self, topic: Topic) -> None:
-        """Wait until the engine knows the topic: who hears of it here asks the engine for its table next."""
+    async def _until_served(self, topic: Topic) -> None:
+        """Wait until the engine knows the topic: the client asks the engine for the routing table next."""
         await self._executor.until_executed(topic.changed)
 
-    async def named_now(self, name: str) -> Topic:
-        """The topic that has this name at some time after the request came.
+    async def newest_topic_named(self, name: str) -> Topic:
+        """The topic that has this name at some time after the request arrived.
 
-        A node that is behind knows the name of a topic that is gone: a change of that one would be refused as
-        if the name were nobody's, while another topic has it.
+        A node that lags may still map the name to a deleted topic. A change of that topic would be refused,
+        although another topic has the name by now.
         """
         await self._proposer.read_barrier()
-        return await self.named(name)
+        return await self.topic_named(name)
 
-    async def named(self, name: str) -> Topic:
-        """`topic_named`, for those who have these requests at hand."""
+    async def topic_named(self, name: str) -> Topic:
+        """The function `topic_named` with this node's proposer."""
         return await topic_named(self._proposer, name)
 
-    def _placed(self, partitions: int, replication: int) -> tuple[tuple[NodeId, ...], ...]:
-        """The replicas of a new topic's partitions, owners first, spread over zones and nodes."""
+    def _choose_nodes(self, partitions: int, replication: int) -> tuple[tuple[NodeId, ...], ...]:
+        """The nodes of each new partition, owner first, distributed over zones and nodes."""
         state = self._proposer.state
-        # A node that died a moment ago is LIVE in the log still: its partitions would wait for its return.
+        # A node that has just failed is still LIVE in the log. Partitions on it would wait for its return, so
+        # silent nodes are left out if enough others remain.
         with contextlib.suppress(TooFewNodesError):
             return place_in(state, partitions, replication, but=self._peer_client.silent())
         try:
@@ -328,50 +320,53 @@ class TopicRequests:
             raise RequestRefused(Code.UNKNOWN_PARTITION, message, partition=partition)
         return [PartitionId(partition)]
 
-    async def _carried_out(self, index: int, but: str, topic: Topic, *, late_is_fault: bool = False) -> None:
-        """Wait for this node's orders, and for those of the partitions' owners."""
-        faults = await self.carried_out(index, topic, late_is_fault=late_is_fault)
+    async def _until_carried_out(
+        self, index: int, progress: str, topic: Topic, *, late_is_fault: bool = False
+    ) -> None:
+        """Wait for the orders of this node and of the partitions' owners; `progress` begins the refusal."""
+        faults = await self.until_carried_out(index, topic, late_is_fault=late_is_fault)
         if faults:
-            # Who is late carries it out: a repeat, with what is true by then, would be another one.
+            # A late owner still carries out the order. A repeat would use newer offsets, so it would be
+            # another truncation: the outcome is reported as unknown.
             code = Code.UNKNOWN_OUTCOME if late_is_fault else Code.INTERNAL
-            raise RequestRefused(code, f"{but}: {faults[0]}", retry_after_ms=1_000, index=index)
+            raise RequestRefused(code, f"{progress}: {faults[0]}", retry_after_ms=1_000, index=index)
 
     async def info(self, topic: Topic, *, created: bool = False) -> messages.TopicInfo:
-        """The topic with the figures of its partitions, as far as their owners tell them."""
-        found = await self._hosted(topic)
-        return table_bodies.topic_info(self._proposer.state, topic, found, created=created)
+        """The topic with the figures of those partitions whose owners answer."""
+        stats = await self._hosted(topic)
+        return table_bodies.topic_info(self._proposer.state, topic, stats, created=created)
 
     async def shown(self, topic: Topic) -> tuple[messages.TopicInfo, dict[int, int]]:
-        """As `info`, and by partition the records that the replica lacks that is furthest behind.
+        """The `info`, and for each partition the largest lag of a replica, in records.
 
-        A partition whose owner tells nothing is not there.
+        The lags omit partitions whose owners do not answer.
         """
-        found = await self._hosted(topic)
-        # An older program's node tells no lag.
-        lags = {partition: int(known.get("lag_records", 0)) for (_, partition), known in found.items()}
-        return table_bodies.topic_info(self._proposer.state, topic, found), lags
+        stats = await self._hosted(topic)
+        # A node with an older program reports no lag.
+        lags = {partition: int(figures.get("lag_records", 0)) for (_, partition), figures in stats.items()}
+        return table_bodies.topic_info(self._proposer.state, topic, stats), lags
 
     async def _hosted(self, topic: Topic | None = None) -> dict[tuple[int, int], dict[str, Any]]:
-        """Figures by (topic, partition), those of their owners; what an owner does not tell is not there."""
-        told = await self._peer_client.hosted(0 if topic is None else topic.topic)
-        mine = partition_stats.hosted(self._node, 0 if topic is None else topic.topic)
-        # What a replica knows of the mark is older than what the owner knows, and an old copy, which is kept
-        # after a move, knows nothing of what came since.
-        found = (*told, *({**known, "node": self._peer_client.here} for known in mine))
+        """The owners' figures by (topic, partition), without those of owners that do not answer."""
+        remote = await self._peer_client.hosted(0 if topic is None else topic.topic)
+        local = partition_stats.hosted(self._node, 0 if topic is None else topic.topic)
+        # Only the owner's figures count: a replica's mark is older, and a copy that stays after a move knows
+        # no later rows at all.
+        everything = (*remote, *({**figures, "node": self._peer_client.here} for figures in local))
         return {
-            (known["topic"], known["partition"]): known
-            for known in found
-            if known["node"] == self._owner(known["topic"], known["partition"])
+            (figures["topic"], figures["partition"]): figures
+            for figures in everything
+            if figures["node"] == self._owner(figures["topic"], figures["partition"])
         }
 
     def _owner(self, topic: int, partition: int) -> int:
-        known = self._proposer.state.topics.get(TopicId(topic))
-        assignment = None if known is None else known.assignments.get(PartitionId(partition))
+        entry = self._proposer.state.topics.get(TopicId(topic))
+        assignment = None if entry is None else entry.assignments.get(PartitionId(partition))
         return 0 if assignment is None else assignment.owner.node
 
 
 async def topic_named(proposer: RaftProposer, name: str) -> Topic:
-    """The topic, also if another node made it just now. RequestRefused when there is none."""
+    """The topic, even if another node has just created it. RequestRefused if there is none."""
     topic = proposer.state.topic_named(full_name(name))
     if topic is None:
         await proposer.read_barrier()
@@ -382,17 +377,17 @@ async def topic_named(proposer: RaftProposer, name: str) -> Topic:
 
 
 def property_fault(request: messages.TopicCreate) -> str | None:
-    """Why properties that are ringfence's own cannot be so, or None."""
-    own = {key for key in request.properties if key.startswith(messages.OWN_PROPERTIES)}
-    if own - {messages.RETENTION}:
-        return f"properties {sorted(own)}: of ringfence's own there is {messages.RETENTION} only"
-    waits_for = request.properties.get(messages.RETENTION)
-    if waits_for is None:
+    """The reason why a property that is reserved for ringfence is invalid, or None."""
+    reserved = {key for key in request.properties if key.startswith(messages.OWN_PROPERTIES)}
+    if reserved - {messages.RETENTION}:
+        return f"properties {sorted(reserved)}: of ringfence's own there is {messages.RETENTION} only"
+    retention = request.properties.get(messages.RETENTION)
+    if retention is None:
         return None
-    if waits_for != messages.COMPACTED:
-        return f"property {messages.RETENTION}={waits_for!r}: {messages.COMPACTED}, or leave it out"
+    if retention != messages.COMPACTED:
+        return f"property {messages.RETENTION}={retention!r}: {messages.COMPACTED}, or leave it out"
     if not request.retention_bytes and not request.retention_ms:
-        return f"property {messages.RETENTION}={waits_for}: it needs retention_bytes or retention_ms"
+        return f"property {messages.RETENTION}={retention}: it needs retention_bytes or retention_ms"
     return None
 
 
@@ -402,7 +397,7 @@ def no_topic(name: str) -> RequestRefused:
 
 
 def full_name(name: str) -> str:
-    """The full name; RequestRefused when it is none."""
+    """The full name of a topic. RequestRefused if `name` is invalid."""
     try:
         return names.full_topic_name(name)
     except ValueError as error:

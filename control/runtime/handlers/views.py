@@ -1,4 +1,4 @@
-"""Metadata as administrators see it: values, out of one state."""
+"""Build the views of metadata for administrators: values from one state."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ringfence.control.state_machines.metadata.replica_counts import held, owned
 
 
 def nodes(state: MetadataState, leader: int, configuration: ConfigurationState) -> tuple[NodeInfo, ...]:
-    """All members, with what they are in consensus, how many partitions they own, and replicas they have."""
-    owns, has = owned(state), held(state)
+    """All members, each with its consensus role and its counts of owned partitions and of replicas."""
+    owned_counts, replica_counts = owned(state), held(state)
     voters = {*configuration.voters, *configuration.voters_outgoing}
 
     def role(node: int) -> str:
@@ -30,8 +30,8 @@ def nodes(state: MetadataState, leader: int, configuration: ConfigurationState) 
             addresses=node.addresses,
             control=node.control,
             program=node.program,
-            partitions=owns[number],
-            replicas=has[number],
+            partitions=owned_counts[number],
+            replicas=replica_counts[number],
             http=node.http,
             weight=node.weight,
         )
