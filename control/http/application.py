@@ -1,4 +1,4 @@
-"""The admin API of one node, put together: limits in front, then probes, reads, changes, and problems."""
+"""Assemble the admin API of one node: limits in front, then probes, reads, changes and problems."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from ringfence.control.runtime.node import Node
 
 DESCRIPTION: Final = """Administration of a ringfence cluster. Any node serves any request.
 
-Reads are of what this node has applied; `linearizable=true` waits for all that was committed before. Changes
-may carry `Idempotency-Key` (a repeat gives the first answer, also after the leader was killed) and
-`If-Match`. What fails is told as `application/problem+json` (RFC 9457)."""
+Reads return what this node has applied; `linearizable=true` waits for all that was committed before. Changes
+may carry `Idempotency-Key` (a repeat gets the first answer, even after the leader was killed) and
+`If-Match`. Errors are `application/problem+json` (RFC 9457)."""
 
 
 def application(node: Node, *, loopback: bool) -> ASGIApp:
-    """The ASGI application. `loopback`: it is bound to an address that only this machine reaches."""
+    """The ASGI application. `loopback`: the listener's address can be reached from this machine only."""
     app = FastAPI(
         title="ringfence",
         version=version("ringfence"),
@@ -72,21 +72,21 @@ def application(node: Node, *, loopback: bool) -> ASGIApp:
 
 
 def _describe(app: FastAPI) -> None:
-    """OpenAPI with the token, and with 422 as what it is here."""
-    made = app.openapi
+    """Add the bearer token to the OpenAPI schema, and keep null members in answers."""
+    generate = app.openapi
 
-    def described() -> dict[str, Any]:
+    def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            schema = made()
+            schema = generate()
             schema.setdefault("components", {})["securitySchemes"] = {
                 "token": {"type": "http", "scheme": "bearer", "description": "ringfence token create"}
             }
-            # Without a token in the cluster, on loopback, none is asked for.
+            # `{}`: on loopback no token is needed while the cluster has none.
             schema["security"] = [{"token": []}, {}]
             app.openapi_schema = schema
         return app.openapi_schema
 
-    app.openapi = described  # type: ignore[method-assign]
+    app.openapi = openapi  # type: ignore[method-assign]
     for route in app.routes:
         if isinstance(route, APIRoute):
             route.response_model_exclude_none = False

@@ -1,4 +1,4 @@
-"""The beginning of an audit line, of a request over HTTP."""
+"""Build the audit line of an HTTP request."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from ringfence.control.runtime.handlers.audit import Line
 
 
 def line_of(request: Request, who: str, role: str, action: str) -> Line:
-    """Without what came of it."""
+    """The line, without status, index and detail."""
     peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
     return Line(who, role, peer, request.method, request.url.path, action)

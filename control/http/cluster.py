@@ -1,4 +1,4 @@
-"""The cluster's level over HTTP: versions of all nodes for viewers, finalization for admins."""
+"""Serve the cluster's level: versions of all nodes for viewers, finalization for admins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringfence.control.model.tokens import Role
 class NodeVersion(BaseModel):
     node: int
     program: str
-    level: int | None = Field(description="the newest that the program knows; null: not heard of")
+    level: int | None = Field(description="the newest that the program knows; null: unknown, no answer")
     life: str
 
 
@@ -25,15 +25,15 @@ class Hold(BaseModel):
 
 
 class Versions(BaseModel):
-    level: int = Field(description="the cluster's: what may be written and sent")
-    newest: int = Field(description="that the program of the node which answered knows")
+    level: int = Field(description="the cluster's level: the newest format that nodes write and send")
+    newest: int = Field(description="the newest level that the answering node's program knows")
     nodes: list[NodeVersion]
-    holds: list[Hold] = Field(description="nodes that a finalization waits for; empty where there is none")
+    holds: list[Hold] = Field(description="nodes that a finalization waits for; empty if it can run")
 
 
 def router(mutations: Mutations) -> APIRouter:
-    """All of it."""
-    both = APIRouter()
+    """All operations of this module."""
+    combined = APIRouter()
     reads = APIRouter(
         tags=["cluster"],
         dependencies=[*needs(mutations.access, Role.VIEWER), Depends(no_store)],
@@ -48,19 +48,19 @@ def router(mutations: Mutations) -> APIRouter:
 
     @reads.get("/admin/versions", operation_id="versions")
     async def versions() -> Versions:
-        """Program and level of each node, the cluster's level, and what holds a finalization up."""
+        """Program and level of each node, the cluster's level, and the nodes that block a finalization."""
         return Versions(**await node.levels.versions())
 
     @changes.post("/admin/finalize", operation_id="finalize", response_model=Receipt)
     async def finalize(request: Request) -> Response:
-        """Raise the cluster's level to the newest one of this program. There is no way back.
+        """Raise the cluster's level to the newest one of this program. This cannot be undone.
 
-        Refused, naming the nodes, while one does not know that level or does not answer.
+        Refused while a node does not know that level or does not answer; the problem names those nodes.
         """
         return await mutations.change(
             request, "cluster finalize", lambda context: node.levels.finalize(node.admin, context)
         )
 
-    both.include_router(reads)
-    both.include_router(changes)
-    return both
+    combined.include_router(reads)
+    combined.include_router(changes)
+    return combined

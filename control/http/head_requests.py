@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class HeadRequests:
-    """Wraps an application whose routes know GET alone."""
+    """Wraps an application whose routes serve GET only."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -20,7 +20,7 @@ class HeadRequests:
             return
         answered = asyncio.Event()
 
-        async def head_alone(message: Message) -> None:
+        async def send_head(message: Message) -> None:
             if answered.is_set():
                 return
             if message["type"] == "http.response.body":
@@ -28,8 +28,9 @@ class HeadRequests:
                 answered.set()
             await send(message)
 
-        # Its own task: a stream of events has no end, and its answer is complete with its head.
-        serving = asyncio.ensure_future(self._app({**scope, "method": "GET"}, receive, head_alone))
+        # A separate task, so that it can be cancelled: a stream of events has no end, but the answer to HEAD
+        # is complete with the head.
+        serving = asyncio.ensure_future(self._app({**scope, "method": "GET"}, receive, send_head))
         waiting = asyncio.ensure_future(answered.wait())
         try:
             await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)

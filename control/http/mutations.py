@@ -1,4 +1,4 @@
-"""Every change over HTTP passes here: who, the key, the condition, the answer, the line in the audit log."""
+"""The path of every HTTP mutation: authorize, deduplicate by key, check If-Match, execute, audit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Work = Callable[[RequestContext], Awaitable[Outcome]]
 
 
 class Mutations:
-    """One node's. `change` is the only way to a mutation."""
+    """The mutations of one node. Every mutation goes through `change`."""
 
     def __init__(self, node: Node, access: Access) -> None:
         self.node, self.access, self.audit = node, access, node.audit
@@ -45,24 +45,24 @@ class Mutations:
         path: str | None = None,
         topic: str | None = None,
     ) -> Response:
-        """Do `work` once, and say what it gave.
+        """Do `work` once, audit it, and answer with a receipt.
 
         Args:
             request: carries key and condition in its headers.
-            action: what it is called in the audit log.
+            action: the name of the change in the audit log.
             work: proposes the change.
-            resource: what a condition (If-Match) is about; None for what is only being made.
-            content: of the body; with method and path it is what a key stands for.
-            status: of the answer, if all went well.
-            path: of what is made or changed; None: of the request.
-            topic: the full name of one that only the body names; who asks must have a right to it.
+            resource: the resource that a condition (If-Match) refers to; None if the change creates it.
+            content: the body. A key stands for one method, path and content.
+            status: the status of the answer on success.
+            path: the path of the resource that is created or changed; None: the path of the request.
+            topic: the full name of a topic that only the body names; the caller needs a right to it.
         """
-        who = principal(request)
-        line = line_of(request, who.name, str(who.role), action)
+        caller = principal(request)
+        line = line_of(request, caller.name, str(caller.role), action)
         try:
             if topic is not None:
-                who.check(topic)
-            key = _key(request, who.name, content)
+                caller.check(topic)
+            key = _key(request, caller.name, content)
             context = RequestContext(key, self._condition(request, resource))
             outcome = await self.node.admin.run_once(key, lambda: work(context))
         except RequestRefused as refusal:
@@ -73,60 +73,65 @@ class Mutations:
             await self.audit.add(line.ended(problem.status, problem.detail))
             raise
         except BaseException as error:
-            # Its deadline, or who asked hung up: it may go on, and a repeat with its key tells.
+            # The deadline passed, or the client closed the connection. The change may still be executed; a
+            # repeat with the same key gets the result.
             self.audit.add_soon(line.ended(0, f"no answer was given: {type(error).__name__}"))
             raise
-        answered = 202 if outcome.faults else status
-        await self.audit.add(line.ended(answered, "; ".join(outcome.faults), outcome.index))
-        return self._receipt(outcome, answered, path or request.url.path)
+        final_status = 202 if outcome.faults else status
+        await self.audit.add(line.ended(final_status, "; ".join(outcome.faults), outcome.index))
+        return self._receipt(outcome, final_status, path or request.url.path)
 
     def _receipt(self, outcome: Outcome, status: int, path: str) -> Response:
-        """Nothing but what the request and the entry say: a repeat gives the same bytes."""
-        told: dict[str, object] = {"index": outcome.index, "resource": path}
+        """The receipt. It depends on the request and the entry only, so a repeat gets the same bytes."""
+        body: dict[str, object] = {"index": outcome.index, "resource": path}
         headers = {"Cache-Control": "no-store", "X-Ringfence-Index": str(self.node.proposer.applied.index)}
         if isinstance(outcome.result, TopicCreated):
-            told["topic"] = outcome.result.topic
+            body["topic"] = outcome.result.topic
         if status == 201:
             headers["Location"] = path
         if outcome.faults:
-            told["pending"] = list(outcome.faults)
+            body["pending"] = list(outcome.faults)
         if outcome.repeated:
             headers[REPLAYED_HEADER] = "true"
-        return JSONResponse(told, status, headers)
+        return JSONResponse(body, status, headers)
 
     def _condition(self, request: Request, resource: str | None) -> Condition | None:
-        """What If-Match says; `*` asks for no more than that the resource is there."""
-        given = request.headers.getlist("if-match")
-        if not given:
+        """The condition of If-Match; `*` requires only that the resource exists."""
+        headers = request.headers.getlist("if-match")
+        if not headers:
             return None
         if resource is None:
-            raise Problem(412, "no-version", "If-Match: what is only being made has no version to match")
-        text = given[0].strip()
-        if text == "*" and len(given) == 1:
+            detail = (
+                "If-Match: the request creates a resource, which has no version to match; drop the header"
+            )
+            raise Problem(412, "no-version", detail)
+        text = headers[0].strip()
+        if text == "*" and len(headers) == 1:
             tag = tag_of(self.node.proposer.state, resource)
             if tag is None:
-                raise Problem(412, "gone", f"If-Match: {resource} is not there")
+                raise Problem(412, "gone", f"If-Match: {resource} does not exist")
             return Condition(resource, tag)
-        quoted = len(text) > 2 and text[0] == text[-1] == '"' and '"' not in text[1:-1] and "," not in text
-        if len(given) > 1 or not quoted:
-            detail = "If-Match: one strong ETag as it was given, with its quotes, or `*`"
+        is_quoted = len(text) > 2 and text[0] == text[-1] == '"' and '"' not in text[1:-1] and "," not in text
+        if len(headers) > 1 or not is_quoted:
+            detail = "If-Match: send one strong ETag as the read returned it, with its quotes, or `*`"
             raise Problem(400, "bad-condition", detail)
         return Condition(resource, text[1:-1][:200])
 
 
-def _key(request: Request, who: str, content: bytes) -> RequestKey | None:
-    given = request.headers.getlist(KEY_HEADER)
-    if not given:
+def _key(request: Request, caller: str, content: bytes) -> RequestKey | None:
+    headers = request.headers.getlist(KEY_HEADER)
+    if not headers:
         return None
-    key = given[0].strip()
-    if len(given) > 1 or not 0 < len(key) <= KEY_CHARACTERS_MAX or not key.isascii() or not key.isprintable():
-        detail = f"{KEY_HEADER}: one, of 1 to {KEY_CHARACTERS_MAX} printable ASCII characters"
+    key = headers[0].strip()
+    is_sound = 0 < len(key) <= KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()
+    if len(headers) > 1 or not is_sound:
+        detail = f"{KEY_HEADER}: send one key of 1 to {KEY_CHARACTERS_MAX} printable ASCII characters"
         raise Problem(400, "bad-key", detail)
     digest = blake2b(digest_size=16)
     for part in (request.method.encode(), request.url.path.encode("utf-8", "replace"), content):
         digest.update(len(part).to_bytes(8, "big") + part)
-    # In front of the key: two who draw the same one do not meet.
-    return RequestKey(f"{who}\n{key}", digest.digest())
+    # The caller's name is part of the key, so equal keys of two callers do not collide.
+    return RequestKey(f"{caller}\n{key}", digest.digest())
 
 
 def _other_content(refusal: RequestRefused) -> Problem | None:

@@ -1,6 +1,6 @@
-"""Bodies of the admin API, as OpenAPI tells them.
+"""Define the bodies of the admin API, for validation and for OpenAPI.
 
-Unknown keys of requests are refused: a misspelt option that is ignored is an option that is not there.
+Unknown keys of requests are refused, so that a misspelt option is not silently ignored.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from ringfence.control.state_machines.metadata.config import PROPERTIES_MAX
 from ringfence.native.wire import COLUMNS_MAX
 
 NUMBER_MAX: Final = (1 << 63) - 1
+# base64 of 256 KiB, the limit of a topic's schemas.
 SCHEMA_TEXT_MAX: Final = 360_000
-"""base64 of 256 KiB, the most that a topic's schemas may have."""
 
 Number = Annotated[int, Field(ge=1, le=NUMBER_MAX)]
 Offset = Annotated[int, Field(ge=0, le=NUMBER_MAX)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=255)]
+# One of the three parts of a topic's name.
 Segment = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", max_length=253)]
-"""One of the three parts of a topic's name."""
 
 
 class _Given(BaseModel):
@@ -39,7 +39,7 @@ class ColumnGiven(_Given):
 
 
 class SchemaGiven(_Given):
-    """Columns, or an Arrow IPC schema message: one of the two."""
+    """Either `columns` or `schema_ipc`, not both."""
 
     columns: Annotated[list[ColumnGiven], Field(min_length=1, max_length=COLUMNS_MAX)] | None = None
     schema_ipc: Annotated[str, StringConstraints(max_length=SCHEMA_TEXT_MAX)] | None = Field(
@@ -62,7 +62,7 @@ class TopicGiven(SchemaGiven):
 
 
 class TruncateGiven(_Given):
-    """Without `partition`: each; without `before_offset`: all rows."""
+    """Without `partition`: every partition; without `before_offset`: all rows."""
 
     partition: Number | None = None
     before_offset: Offset | None = None
@@ -73,14 +73,14 @@ class ConfigGiven(_Given):
 
 
 class TokenGiven(_Given):
-    """The secret stays where it was drawn: only its SHA-256 travels."""
+    """A token. The client keeps the secret and sends its SHA-256 only."""
 
     name: Name
     sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
     role: Annotated[Role, Field(strict=False)]
     expires_ms: Annotated[int, Field(ge=1, le=(1 << 53) - 1)] | None = None
     prefix: Annotated[str, StringConstraints(max_length=255)] = Field(
-        default="", description="only for topics whose full names begin with it, as `acme/sales/`"
+        default="", description="restricts the token to topics whose full names begin so, as `acme/sales/`"
     )
 
 
@@ -96,11 +96,11 @@ class Problem(BaseModel):
 
 
 class Receipt(BaseModel):
-    """A change that is committed at `index`. A repeat under the same key gives the same receipt."""
+    """A change that is committed at `index`. A repeat with the same key gets the same receipt."""
 
     index: int
-    resource: str = Field(description="the path of what was made or changed")
-    topic: int | None = Field(default=None, description="the id of a topic that was made")
+    resource: str = Field(description="the path of the resource that was created or changed")
+    topic: int | None = Field(default=None, description="the id of a topic that was created")
     pending: list[str] | None = Field(
         default=None, description="with 202: orders that did not succeed yet, with the reason"
     )
@@ -117,7 +117,7 @@ class Ready(BaseModel):
 
 
 class Status(BaseModel):
-    """What this node is and how it fares."""
+    """Identity, role and state of this node."""
 
     cluster: str
     history: str
@@ -126,11 +126,11 @@ class Status(BaseModel):
     program: str
     state: Literal["starting", "serving", "degraded", "stopping"]
     reasons: list[str]
-    leader: int = Field(description="the node that leads the metadata, 0 for nobody")
+    leader: int = Field(description="the node that leads the metadata; 0: unknown")
     term: int
     role: str
-    members: int = Field(description="nodes of the cluster, as this one knows it")
-    failed: list[int] = Field(description="nodes that the cluster does without at the moment")
+    members: int = Field(description="number of nodes of the cluster, as this node knows it")
+    failed: list[int] = Field(description="nodes that are marked as failed")
     index: int
     hash: str = Field(description="of the metadata at `hash_index`; equal on all nodes")
     hash_index: int
@@ -139,7 +139,7 @@ class Status(BaseModel):
     uptime_s: float
     topics: int
     partitions: int
-    table: str = Field(description="UNASSIGNED while the cluster is below its minimum size, else ASSIGNED")
+    table: str = Field(description="UNASSIGNED while the cluster is below its minimum size; then ASSIGNED")
     counters: dict[str, int]
 
 
@@ -151,13 +151,13 @@ class NodeShown(BaseModel):
     draining: bool
     in_ring: bool
     zone: str
-    weight: int = Field(description="its share of partitions; 100 is a usual node's")
+    weight: int = Field(description="relative share of partitions; the default is 100")
     addresses: list[str]
     control: list[str]
     http: list[str]
     program: str
-    partitions: int = Field(description="that it owns")
-    replicas: int = Field(description="all that it has, those that it owns included")
+    partitions: int = Field(description="number of partitions that the node owns")
+    replicas: int = Field(description="number of replicas on the node, owned partitions included")
 
 
 class Nodes(BaseModel):
@@ -180,7 +180,7 @@ class TopicSummary(BaseModel):
 
 
 class Topics(BaseModel):
-    """`more`: ask again with `after` = the last name."""
+    """A page of topics. `more`: repeat the request with `after` = the last name."""
 
     topics: list[TopicSummary]
     more: bool
@@ -204,15 +204,15 @@ class PartitionStats(BaseModel):
     end_offset: int | None
     bytes: int | None
     quarantined: str | None
-    unknown: str | None = Field(description="why the figures are null: the owner told none")
+    unknown: str | None = Field(description="the reason for null figures: the owner did not answer")
     replicas: list[int] = Field(description="nodes that have a replica, the owner first")
-    lag_records: int | None = Field(description="records that the replica lacks that is furthest behind")
+    lag_records: int | None = Field(description="largest lag of a replica, in records")
 
 
 class TopicShown(TopicSummary):
     columns: list[ColumnShown]
-    rows: int | None = Field(description="null where partitions are `unknown`")
-    bytes: int | None = Field(description="as `rows`")
+    rows: int | None = Field(description="null if a partition's figures are `unknown`")
+    bytes: int | None = Field(description="null if a partition's figures are `unknown`")
     stats: list[PartitionStats]
 
 
@@ -244,7 +244,7 @@ class AssignmentShown(BaseModel):
     owner: int
     epoch: int
     state: str = Field(
-        description="ASSIGNED; ONLINE once it is open at its owner; MOVING while a change of it is under way"
+        description="ASSIGNED; ONLINE once it is open at its owner; MOVING during a reassignment"
     )
     replicas: list[Place]
 
@@ -256,7 +256,7 @@ class PendingOrder(BaseModel):
 
 
 class Assignments(BaseModel):
-    """`state` is ASSIGNED once every partition is open at its owner; `pending` names those that are not."""
+    """`state` is ASSIGNED once every partition is open at its owner; `pending` lists the others."""
 
     topic: int
     state: str
@@ -272,7 +272,7 @@ class RingShown(BaseModel):
 
 
 class Metadata(BaseModel):
-    """`hash` is of the state at `hash_index`; two nodes with equal `hash_index` have equal hashes."""
+    """`hash` covers the state at `hash_index`; two nodes with equal `hash_index` have equal hashes."""
 
     index: int
     term: int
@@ -302,7 +302,7 @@ class Config(BaseModel):
 
 
 class TokenShown(BaseModel):
-    """A token without what it could be guessed by."""
+    """A token, without the hash of its secret."""
 
     name: str
     role: Role

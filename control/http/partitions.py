@@ -1,4 +1,4 @@
-"""One partition over HTTP: who has it and what changes it for viewers, an owner by force for admins."""
+"""Serve partitions: owner, replicas and reassignment for viewers, forced owners for admins."""
 
 from __future__ import annotations
 
@@ -19,69 +19,70 @@ from ringfence.control.state_machines.metadata.reassignment_checks import ACCEPT
 
 
 class ForceGiven(BaseModel):
-    """Which failover it ends, who becomes owner, and what the operator knows may be lost."""
+    """The failover to end, the new owner, and the loss that the operator accepts."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    change: Number = Field(description="the number of the open failover: `change.change` of the partition")
+    change: Number = Field(description="the number of the running failover: `change.change` of the partition")
     owner: Number
     replicas: Annotated[list[Number], Field(max_length=5)] = Field(
-        default=[], description="nodes from then on, the owner among them; none: the same as before"
+        default=[], description="the nodes afterwards, the owner included; empty: the same as before"
     )
     accepts: Annotated[str, StringConstraints(min_length=ACCEPTS_MIN, max_length=WHY_MAX)] = Field(
-        description="what may be lost by it, as its candidate's `may_lose` says; log and audit keep it"
+        description="the loss, as `may_lose` of the candidate says; stored in the log and the audit log"
     )
 
 
 class GivenUp(BaseModel):
-    """Whose rows are not waited for any longer, and what the operator knows is lost."""
+    """The epoch that is published without this partition, and the loss that the operator accepts."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     scope: Number = Field(description="the number of the scope: `unpublished.scope` of the partition")
     epoch: Number
     accepts: Annotated[str, StringConstraints(min_length=ACCEPTS_MIN, max_length=WHY_MAX)] = Field(
-        description="what is lost by it; the audit log keeps it"
+        description="the rows that are lost; stored in the audit log"
     )
 
 
 def router(mutations: Mutations) -> APIRouter:
-    """All of it."""
-    both = APIRouter()
-    both.include_router(_reads(mutations))
-    both.include_router(_changes(mutations))
-    return both
+    """All operations of this module."""
+    combined = APIRouter()
+    combined.include_router(_reads(mutations))
+    combined.include_router(_changes(mutations))
+    return combined
 
 
 def _reads(mutations: Mutations) -> APIRouter:
     reads = APIRouter()
-    ones = APIRouter(
+    of_partition = APIRouter(
         tags=["partitions"],
         dependencies=[*needs(mutations.access, Role.VIEWER, About.TOPICS), Depends(no_store)],
         responses=PROBLEMS,
     )
-    whole = APIRouter(
+    of_cluster = APIRouter(
         tags=["partitions"],
         dependencies=[*needs(mutations.access, Role.VIEWER), Depends(no_store)],
         responses=PROBLEMS,
     )
 
-    @ones.get("/admin/partitions/{partition}", operation_id="partition")
+    @of_partition.get("/admin/partitions/{partition}", operation_id="partition")
     async def partition(request: Request, partition: Number) -> dict[str, Any]:
-        """Owner, replicas and open change; of a failover what each replica answered, and would lose."""
+        """Owner, replicas and running change; for a failover each replica's answer and possible loss."""
         topic = mutations.node.partitions.topic_of(PartitionId(partition))
         prefix = principal(request).prefix
         if not ("" if topic is None else topic.name).startswith(prefix):
-            # Also of a partition that is not there: whether another tenant has it is not told.
+            # The same answer if no topic has the partition: otherwise the caller could find out which
+            # partitions other tenants have.
             detail = f"partition {partition} is not one of topics that begin with {prefix!r}"
             raise Problem(403, "forbidden", detail, prefix=prefix)
         return await mutations.node.partitions.show(PartitionId(partition))
 
-    @whole.get("/admin/fsck", operation_id="fsck")
+    @of_cluster.get("/admin/fsck", operation_id="fsck")
     async def fsck() -> dict[str, Any]:
-        """Whether the cluster keeps I1, I4, I5, I11 and I16: every node is asked, some seconds long."""
+        """Check the invariants I1, I4, I5, I11 and I16 on figures of all nodes. Takes some seconds."""
         return await mutations.node.inspections.inspect()
 
-    reads.include_router(ones)
-    reads.include_router(whole)
+    reads.include_router(of_partition)
+    reads.include_router(of_cluster)
     return reads
 
 
@@ -93,7 +94,7 @@ def _changes(mutations: Mutations) -> APIRouter:
     )
     node = mutations.node
 
-    async def forced(partition: int, given: ForceGiven, context: RequestContext) -> Outcome:
+    async def propose_owner(partition: int, given: ForceGiven, context: RequestContext) -> Outcome:
         await node.proposer.read_barrier()
         command = node.partitions.force(
             PartitionId(partition), given.change, given.owner, given.accepts, given.replicas
@@ -106,16 +107,16 @@ def _changes(mutations: Mutations) -> APIRouter:
     async def force_owner(
         request: Request, partition: Number, given: Annotated[ForceGiven, Body()]
     ) -> Response:
-        """End a failover that finds no majority: this replica is the owner. Rows may be lost."""
-        told = f"partition {partition} force-owner {given.owner} change {given.change}: {given.accepts}"
+        """End a failover without a majority: make this replica the owner. Rows may be lost."""
+        action = f"partition {partition} force-owner {given.owner} change {given.change}: {given.accepts}"
         return await mutations.change(
             request,
-            told[:500],
-            lambda context: forced(partition, given, context),
+            action[:500],
+            lambda context: propose_owner(partition, given, context),
             content=given.model_dump_json().encode(),
         )
 
-    async def without(partition: int, given: GivenUp, context: RequestContext) -> Outcome:
+    async def propose_give_up(partition: int, given: GivenUp, context: RequestContext) -> Outcome:
         command = await node.partitions.lost_partitions.give_up(
             PartitionId(partition), given.scope, given.epoch
         )
@@ -123,12 +124,12 @@ def _changes(mutations: Mutations) -> APIRouter:
 
     @changes.post("/admin/partitions/{partition}/give-up", operation_id="give_up", response_model=Receipt)
     async def give_up(request: Request, partition: Number, given: Annotated[GivenUp, Body()]) -> Response:
-        """Publish a decided epoch without this part, of which its owner has lost rows. They are lost."""
-        told = f"partition {partition} give-up scope {given.scope} epoch {given.epoch}: {given.accepts}"
+        """Publish a committed epoch without this partition, whose owner has lost rows of it for good."""
+        action = f"partition {partition} give-up scope {given.scope} epoch {given.epoch}: {given.accepts}"
         return await mutations.change(
             request,
-            told[:500],
-            lambda context: without(partition, given, context),
+            action[:500],
+            lambda context: propose_give_up(partition, given, context),
             content=given.model_dump_json().encode(),
         )
 

@@ -1,4 +1,4 @@
-"""Named producers of a topic over HTTP: a list for viewers, and names given back for operators."""
+"""Serve the named producers of a topic: list them for viewers, and forget names for operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ringfence.control.http.mutations import Mutations
 from ringfence.control.http.openapi_bodies import Receipt
 from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs, no_store
 from ringfence.control.http.problems import Problem
-from ringfence.control.http.reads import Looked, Named, topic_at
+from ringfence.control.http.reads import LinearizableRead, NamePart, topic_at
 from ringfence.control.model.tokens import Role
 from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
 
@@ -21,12 +21,12 @@ PRODUCERS = "/admin/topics/{tenant}/{namespace}/{name}/producers"
 
 class ProducerShown(BaseModel):
     name: str
-    producer: int = Field(description="its id in the rows' headers")
-    epoch: int = Field(description="metadata index of its last open")
+    producer: int = Field(description="the producer's id in the rows' headers")
+    epoch: int = Field(description="metadata index of the last open")
 
 
 class Producers(BaseModel):
-    """By name."""
+    """Named producers, sorted by name."""
 
     producers: list[ProducerShown]
 
@@ -37,30 +37,30 @@ class ForgetGiven(BaseModel):
 
 
 def router(mutations: Mutations) -> APIRouter:
-    """All of it."""
-    both = APIRouter()
-    both.include_router(_reads(mutations))
-    both.include_router(_changes(mutations))
-    return both
+    """All operations of this module."""
+    combined = APIRouter()
+    combined.include_router(_reads(mutations))
+    combined.include_router(_changes(mutations))
+    return combined
 
 
 def _reads(mutations: Mutations) -> APIRouter:
     depends = [
         *needs(mutations.access, Role.VIEWER, About.TOPICS),
-        Depends(Looked(mutations.node)),
+        Depends(LinearizableRead(mutations.node)),
         Depends(no_store),
     ]
     reads = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @reads.get(PRODUCERS, operation_id="producers")
-    async def producers(tenant: Named, namespace: Named, name: Named) -> Producers:
+    async def producers(tenant: NamePart, namespace: NamePart, name: NamePart) -> Producers:
         """Named producers of a topic."""
         topic = topic_at(mutations.node, tenant, namespace, name)
-        known = mutations.node.proposer.state.producers.get(topic.topic, {})
+        entries = mutations.node.proposer.state.producers.get(topic.topic, {})
         return Producers(
             producers=[
-                ProducerShown(name=label, producer=each.producer, epoch=each.epoch)
-                for label, each in sorted(known.items())
+                ProducerShown(name=label, producer=entry.producer, epoch=entry.epoch)
+                for label, entry in sorted(entries.items())
             ]
         )
 
@@ -72,7 +72,7 @@ def _changes(mutations: Mutations) -> APIRouter:
     changes = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
     node = mutations.node
 
-    async def forgotten(full: str, label: str, context: RequestContext) -> Outcome:
+    async def propose_forget(full: str, label: str, context: RequestContext) -> Outcome:
         topic = await node.topics.topic_named(full)
         if label not in node.proposer.state.producers.get(topic.topic, {}):
             detail = (
@@ -83,15 +83,19 @@ def _changes(mutations: Mutations) -> APIRouter:
 
     @changes.post(f"{PRODUCERS}/forget", operation_id="forget_producer", response_model=Receipt)
     async def forget(
-        request: Request, tenant: Named, namespace: Named, name: Named, given: Annotated[ForgetGiven, Body()]
+        request: Request,
+        tenant: NamePart,
+        namespace: NamePart,
+        name: NamePart,
+        given: Annotated[ForgetGiven, Body()],
     ) -> Response:
-        """Give a name back. Its last holder is fenced, and the next open of the name is a new producer."""
+        """Forget a name. The last holder is fenced, and the next open of the name is a new producer."""
         full = f"{tenant}/{namespace}/{name}"
         topic = node.proposer.state.topic_named(full)
         return await mutations.change(
             request,
             f"producer forget {given.name}",
-            lambda context: forgotten(full, given.name, context),
+            lambda context: propose_forget(full, given.name, context),
             resource=f"topic/{0 if topic is None else topic.topic}",
             content=given.model_dump_json().encode(),
         )

@@ -1,4 +1,4 @@
-"""What can be read: of this node, and of the cluster as this node knows it. Any node serves all of it."""
+"""Serve reads of this node, and of the cluster as this node knows it. Any node serves all reads."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from ringfence.control.state_machines.metadata.etags import tag_of
 from ringfence.control.state_machines.metadata.table_progress import Progress, TableState, view
 
 LIST_MAX = 1_000
-Named = Annotated[openapi_bodies.Segment, "a part of a topic's name"]
+NamePart = Annotated[openapi_bodies.Segment, "a part of a topic's name"]
 Pair = Annotated[str, StringConstraints(pattern=r"^[^=]+=", max_length=1_000)]
 
 
-class Looked:
-    """Dependency of reads: `?linearizable=true` waits for all that was committed when it was asked."""
+class LinearizableRead:
+    """Dependency of reads: `?linearizable=true` waits for all entries committed before the request."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     async def __call__(self, response: Response, linearizable: bool = False) -> None:  # noqa: FBT001, FBT002 - FastAPI's
-        """`linearizable`: this node asks the leader first, so that no write that was answered is missing."""
+        """`linearizable`: this node asks the leader first, so that no acknowledged change is missing."""
         if linearizable:
             await self._node.proposer.read_barrier()
         response.headers["X-Ringfence-Index"] = str(self._node.proposer.applied.index)
@@ -44,7 +44,7 @@ class Looked:
 
 
 def topic_at(node: Node, tenant: str, namespace: str, name: str) -> Topic:
-    """The topic of a path. Problem 404."""
+    """The topic of a path. Problem 404 if there is none."""
     full = f"{tenant}/{namespace}/{name}"
     topic = node.proposer.state.topic_named(full)
     if topic is None:
@@ -53,12 +53,12 @@ def topic_at(node: Node, tenant: str, namespace: str, name: str) -> Topic:
 
 
 def probes(node: Node) -> APIRouter:
-    """Health, for whoever asks."""
+    """Health probes, without authorization."""
     router = APIRouter(tags=["health"])
 
     @router.get("/health/live", operation_id="live")
     async def live(response: Response) -> openapi_bodies.Live:
-        """200 while the process and its loop answer."""
+        """200 while the process and its event loop answer."""
         no_store(response)
         return openapi_bodies.Live(live=True, uptime_s=round(node.uptime_s, 3))
 
@@ -68,29 +68,30 @@ def probes(node: Node) -> APIRouter:
         no_store(response)
         response.status_code = 200 if node.health.state in {"serving", "degraded"} else 503
         reasons = node.health.reasons
-        if reasons and node.proposer.state.tokens:  # they name topics and scopes, and no token was shown
-            reasons = [f"{len(reasons)} reasons: GET /admin/status, with a token, tells them"]
+        if reasons and node.proposer.state.tokens:
+            # Reasons name topics and scopes, and a probe shows no token.
+            reasons = [f"{len(reasons)} reasons: GET /admin/status with a token lists them"]
         return openapi_bodies.Ready(state=node.health.state, reasons=reasons)
 
     return router
 
 
 def of_node(node: Node, access: Access) -> APIRouter:
-    """This node: status, metrics, metadata; and who asks."""
+    """Status and metadata of this node, and the caller's role."""
     depends = needs(access, Role.VIEWER, About.MEMBERS)
     router = APIRouter(tags=["node"], dependencies=depends, responses=PROBLEMS)
-    looked = Depends(Looked(node))
+    linearizable = Depends(LinearizableRead(node))
 
-    @router.get("/admin/status", operation_id="status", dependencies=[looked])
+    @router.get("/admin/status", operation_id="status", dependencies=[linearizable])
     async def status(request: Request) -> openapi_bodies.Status:
-        """What this node is and how it fares: leader, term, index, hash, role, counters.
+        """State of this node: leader, term, index, hash, role, counters.
 
         A token with a prefix gets counts of its own topics, and neither counters nor texts of reasons.
         """
-        told = restrict_status_to_prefix(node.proposer.state, principal(request).prefix, node.status())
+        own_status = restrict_status_to_prefix(node.proposer.state, principal(request).prefix, node.status())
         at, digest = node.digest
         formed = node.proposer.state.ring.is_formed
-        values = {name: getattr(told, name) for name in told.__struct_fields__}
+        values = {name: getattr(own_status, name) for name in own_status.__struct_fields__}
         for name in ("cluster", "history", "store"):
             values[name] = values[name].hex()
         table = TableState.ASSIGNED if formed else TableState.UNASSIGNED
@@ -98,9 +99,9 @@ def of_node(node: Node, access: Access) -> APIRouter:
             **values, hash=digest.hex(), hash_index=at, control=node.control_address, table=str(table)
         )
 
-    @router.get("/admin/metadata", operation_id="metadata", dependencies=[looked])
+    @router.get("/admin/metadata", operation_id="metadata", dependencies=[linearizable])
     async def metadata() -> openapi_bodies.Metadata:
-        """The metadata log as this node has it: positions, hash, configuration of consensus."""
+        """The metadata log of this node: positions, hash, configuration of consensus."""
         replica, (at, digest) = node.proposer.replica, node.digest
         log, configuration = replica.node.core.log, replica.configuration
         snapshot = log.storage.snapshot()
@@ -122,16 +123,16 @@ def of_node(node: Node, access: Access) -> APIRouter:
 
     @router.get("/admin/me", operation_id="me")
     async def me(request: Request, response: Response) -> openapi_bodies.Me:
-        """Who asks, and with which role."""
+        """Name, role and prefix of the caller's token."""
         no_store(response)
-        who = principal(request)
-        return openapi_bodies.Me(name=who.name, role=who.role, prefix=who.prefix)
+        caller = principal(request)
+        return openapi_bodies.Me(name=caller.name, role=caller.role, prefix=caller.prefix)
 
     return router
 
 
 def of_loads(node: Node, access: Access) -> APIRouter:
-    """This node's counters and the loads of all topics."""
+    """Counters of this node and the loads of all topics."""
     router = APIRouter(tags=["node"], dependencies=needs(access, Role.VIEWER), responses=PROBLEMS)
 
     @router.get(
@@ -148,13 +149,13 @@ def of_loads(node: Node, access: Access) -> APIRouter:
 
 
 def of_cluster(node: Node, access: Access) -> APIRouter:
-    """Nodes, ring, limits."""
-    depends = [*needs(access, Role.VIEWER, About.MEMBERS), Depends(Looked(node))]
+    """Nodes, ring and limits."""
+    depends = [*needs(access, Role.VIEWER, About.MEMBERS), Depends(LinearizableRead(node))]
     router = APIRouter(tags=["cluster"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/nodes", operation_id="nodes")
     async def nodes() -> openapi_bodies.Nodes:
-        """All members: life, role in consensus, partitions, addresses."""
+        """All members: life, consensus role, partitions, addresses."""
         replica = node.proposer.replica
         infos = views.nodes(node.proposer.state, replica.leader, replica.configuration)
         shown = [openapi_bodies.NodeShown(**_fields(info)) for info in infos]
@@ -162,7 +163,7 @@ def of_cluster(node: Node, access: Access) -> APIRouter:
 
     @router.get("/admin/nodes/{number}", operation_id="node")
     async def one_node(number: openapi_bodies.Number, response: Response) -> openapi_bodies.NodeShown:
-        """One member. Its ETag goes into If-Match of a change."""
+        """One member, with the ETag for If-Match of a change."""
         replica = node.proposer.replica
         for info in views.nodes(node.proposer.state, replica.leader, replica.configuration):
             if info.node == number:
@@ -172,7 +173,7 @@ def of_cluster(node: Node, access: Access) -> APIRouter:
 
     @router.get("/admin/ring", operation_id="ring")
     async def ring(response: Response) -> openapi_bodies.RingShown:
-        """The members that partitions are placed on. Version 0: the cluster is below its minimum size."""
+        """The members that get partitions. Version 0: the cluster is below its minimum size."""
         state = node.proposer.state
         response.headers["ETag"] = f'"{tag_of(state, "ring")}"'
         members = [int(member) for member in state.ring.members]
@@ -190,8 +191,8 @@ def of_cluster(node: Node, access: Access) -> APIRouter:
         response.headers["ETag"] = f'"{tag_of(state, "config")}"'
         return openapi_bodies.Config(
             values={
-                name: openapi_bodies.LimitShown(value=limit(state, name), **known._asdict())
-                for name, known in sorted(LIMITS.items())
+                name: openapi_bodies.LimitShown(value=limit(state, name), **description._asdict())
+                for name, description in sorted(LIMITS.items())
             }
         )
 
@@ -199,8 +200,8 @@ def of_cluster(node: Node, access: Access) -> APIRouter:
 
 
 def of_topics(node: Node, access: Access) -> APIRouter:
-    """Topics and their figures."""
-    depends = [*needs(access, Role.VIEWER, About.TOPICS), Depends(Looked(node))]
+    """Topics with their figures."""
+    depends = [*needs(access, Role.VIEWER, About.TOPICS), Depends(LinearizableRead(node))]
     router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/topics", operation_id="topics")
@@ -209,10 +210,10 @@ def of_topics(node: Node, access: Access) -> APIRouter:
         prefix: Annotated[str, Query(max_length=255)] = "",
         after: Annotated[str, Query(max_length=255)] = "",
         limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 100,
-        labelled: Annotated[list[Pair], Query(alias="property", max_length=16)] = [],  # noqa: B006 - FastAPI copies it
+        properties: Annotated[list[Pair], Query(alias="property", max_length=16)] = [],  # noqa: B006 - FastAPI copies it
     ) -> openapi_bodies.Topics:
         """Topics in the order of their full names, `limit` at a time; `property=KEY=VALUE` filters."""
-        state, wanted = node.proposer.state, [pair.partition("=")[::2] for pair in labelled]
+        state, filters = node.proposer.state, [pair.partition("=")[::2] for pair in properties]
         begin, allowed = full_topic_prefix(prefix), principal(request).prefix
         names = sorted(name for name in state.names if name.startswith(begin) and name > after)
         names = [name for name in names if name.startswith(allowed)]
@@ -222,10 +223,10 @@ def of_topics(node: Node, access: Access) -> APIRouter:
                 for name in names
                 if all(
                     (topic := state.topics[state.names[name]]).properties.get(key) == value
-                    for key, value in wanted
+                    for key, value in filters
                 )
             ]
-            if wanted
+            if filters
             else [state.topics[state.names[name]] for name in names[: limit + 1]]
         )
         shown = [_summary(topic) for topic in matching[:limit]]
@@ -233,16 +234,16 @@ def of_topics(node: Node, access: Access) -> APIRouter:
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}", operation_id="topic")
     async def topic(
-        tenant: Named, namespace: Named, name: Named, response: Response
+        tenant: NamePart, namespace: NamePart, name: NamePart, response: Response
     ) -> openapi_bodies.TopicShown:
-        """One topic with the figures of its partitions. Its ETag goes into If-Match of a change."""
-        known = topic_at(node, tenant, namespace, name)
-        info, lags = await node.topics.shown(known)
-        response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"topic/{known.topic}")}"'
+        """One topic with the figures of its partitions, and the ETag for If-Match of a change."""
+        entry = topic_at(node, tenant, namespace, name)
+        info, lags = await node.topics.shown(entry)
+        response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"topic/{entry.topic}")}"'
         stats = [
             openapi_bodies.PartitionStats(
                 **known_figures(part),
-                replicas=_nodes(known.assignments[PartitionId(part.partition)]),
+                replicas=_nodes(entry.assignments[PartitionId(part.partition)]),
                 lag_records=lags.get(part.partition),
             )
             for part in info.partitions
@@ -250,10 +251,10 @@ def of_topics(node: Node, access: Access) -> APIRouter:
         counts = totals(info)
         columns = [
             openapi_bodies.ColumnShown(name=column.name, type=column.type, nullable=column.nullable)
-            for column in known.schemas[-1].columns
+            for column in entry.schemas[-1].columns
         ]
         return openapi_bodies.TopicShown(
-            **_summary(known).model_dump(),
+            **_summary(entry).model_dump(),
             columns=columns,
             stats=stats,
             rows=counts["rows"],
@@ -264,17 +265,17 @@ def of_topics(node: Node, access: Access) -> APIRouter:
 
 
 def of_tables(node: Node, access: Access) -> APIRouter:
-    """Layouts of topics, and where their partitions are."""
-    depends = [*needs(access, Role.VIEWER, About.TOPICS), Depends(Looked(node))]
+    """Layouts of topics, and the assignments of their partitions."""
+    depends = [*needs(access, Role.VIEWER, About.TOPICS), Depends(LinearizableRead(node))]
     router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}/layout", operation_id="layout")
-    async def layout(tenant: Named, namespace: Named, name: Named) -> openapi_bodies.Layout:
+    async def layout(tenant: NamePart, namespace: NamePart, name: NamePart) -> openapi_bodies.Layout:
         """The partitions, SEALED ones included, with parents and children."""
-        known = topic_at(node, tenant, namespace, name)
+        entry = topic_at(node, tenant, namespace, name)
         return openapi_bodies.Layout(
-            topic=known.topic,
-            version=known.layout.version,
+            topic=entry.topic,
+            version=entry.layout.version,
             partitions=[
                 openapi_bodies.LayoutPartition(
                     partition=part.partition,
@@ -282,23 +283,25 @@ def of_tables(node: Node, access: Access) -> APIRouter:
                     lo=part.slots.lo,
                     hi=part.slots.hi,
                     state="ACTIVE" if part.is_active else "SEALED",
-                    parents=[int(each) for each in part.parents],
-                    children=[int(each) for each in part.children],
+                    parents=[int(parent) for parent in part.parents],
+                    children=[int(child) for child in part.children],
                     created_version=part.created_version,
                     sealed_version=part.sealed_version,
                 )
-                for part in known.layout.partitions
+                for part in entry.layout.partitions
             ],
         )
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}/assignments", operation_id="assignments")
-    async def assignments(tenant: Named, namespace: Named, name: Named) -> openapi_bodies.Assignments:
-        """Owners and replicas, and whether the partitions are open there: every live node is asked."""
-        carried = {NodeId(number): Index(index) for number, index in (await node.executed_indexes()).items()}
-        known, state = topic_at(node, tenant, namespace, name), node.proposer.state
-        table = view(state, known, Progress(carried, moving=state.changes.keys()))
+    async def assignments(
+        tenant: NamePart, namespace: NamePart, name: NamePart
+    ) -> openapi_bodies.Assignments:
+        """Owners and replicas, and whether the partitions are open at their owners. Asks every live node."""
+        executed = {NodeId(number): Index(index) for number, index in (await node.executed_indexes()).items()}
+        entry, state = topic_at(node, tenant, namespace, name), node.proposer.state
+        table = view(state, entry, Progress(executed, moving=state.changes.keys()))
         return openapi_bodies.Assignments(
-            topic=known.topic,
+            topic=entry.topic,
             state=str(table.state),
             partitions=[
                 openapi_bodies.AssignmentShown(
@@ -308,7 +311,7 @@ def of_tables(node: Node, access: Access) -> APIRouter:
                     state=str(part.state),
                     replicas=[
                         openapi_bodies.Place(node=place.node, store=place.store.hex())
-                        for place in known.assignments[part.partition].replicas
+                        for place in entry.assignments[part.partition].replicas
                     ],
                 )
                 for part in table.partitions
@@ -320,7 +323,7 @@ def of_tables(node: Node, access: Access) -> APIRouter:
 
 
 def _nodes(assignment: Assignment) -> list[int]:
-    """Of its replicas, the owner first."""
+    """The nodes of the replicas, the owner first."""
     owner = int(assignment.owner.node)
     return [owner, *sorted(int(place.node) for place in assignment.replicas if place.node != owner)]
 
@@ -342,6 +345,6 @@ def _summary(topic: Topic) -> openapi_bodies.TopicSummary:
 
 def _fields(value: Any) -> dict[str, Any]:
     return {
-        name: list(known) if isinstance(known := getattr(value, name), tuple) else known
+        name: list(field) if isinstance(field := getattr(value, name), tuple) else field
         for name in value.__struct_fields__
     }

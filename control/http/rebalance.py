@@ -1,4 +1,4 @@
-"""Rebalances over HTTP: reads for viewers, start, pause, resume and cancel for admins (Z10)."""
+"""Serve rebalances: reads for viewers; start, pause, resume and cancel for admins (Z10)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ringfence.control.state_machines.rebalance.plans import Chosen
 
 ActionName = Literal["add_node", "remove_node", "balance", "move", "drain", "reverse"]
 Verb = Literal["pause", "resume", "cancel"]
+# PARTITION:NODE[,NODE...], the owner first, as on the command line.
 MoveText = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,18}:[0-9]{1,18}(,[0-9]{1,18}){0,4}$")]
-"""PARTITION:NODE[,NODE...], the owner first: as the command line has it."""
 
 
 class _Model(BaseModel):
@@ -28,7 +28,7 @@ class _Model(BaseModel):
 
 
 class MoveGiven(_Model):
-    """Where a partition goes: nodes of its replicas, the owner first."""
+    """The target nodes of a partition's replicas, the owner first."""
 
     partition: Number
     nodes: Annotated[list[Number], Field(min_length=1, max_length=5)]
@@ -36,19 +36,19 @@ class MoveGiven(_Model):
 
 class RebalanceGiven(_Model):
     action: ActionName
-    node: Number | None = Field(default=None, description="of add_node, remove_node and drain")
+    node: Number | None = Field(default=None, description="for add_node, remove_node and drain")
     moves: Annotated[list[MoveGiven], Field(max_length=4_096)] = []
     partitions: Annotated[list[Number], Field(max_length=4_096)] = Field(
-        default=[], description="of reverse; none: all of the newest run that can be reversed"
+        default=[], description="for reverse; empty: all reversible partitions of the newest run"
     )
 
 
 def router(mutations: Mutations) -> APIRouter:
-    """All of it."""
-    both = APIRouter()
-    both.include_router(_reads(mutations))
-    both.include_router(_changes(mutations))
-    return both
+    """All operations of this module."""
+    combined = APIRouter()
+    combined.include_router(_reads(mutations))
+    combined.include_router(_changes(mutations))
+    return combined
 
 
 def _reads(mutations: Mutations) -> APIRouter:
@@ -61,12 +61,12 @@ def _reads(mutations: Mutations) -> APIRouter:
 
     @reads.get("/admin/rebalance", operation_id="rebalance")
     async def rebalance() -> dict[str, Any]:
-        """The run that is under way, or the last one, with its moves; as the leader sees it."""
+        """The current or last run with its moves, as the leader knows it."""
         return await node.rebalances.show()
 
     @reads.get("/admin/moves", operation_id="moves")
     async def moves() -> dict[str, Any]:
-        """The moves of that run."""
+        """The moves of the current or last run."""
         return {"moves": (await node.rebalances.show())["moves"]}
 
     @reads.get("/admin/rebalance/history", operation_id="rebalance_history")
@@ -81,7 +81,7 @@ def _reads(mutations: Mutations) -> APIRouter:
         moves: Annotated[list[MoveText], Query(alias="move", max_length=32)] = [],  # noqa: B006 - FastAPI copies it
         partitions: Annotated[list[Number], Query(alias="partition", max_length=100)] = [],  # noqa: B006 - as above
     ) -> dict[str, Any]:
-        """What a start would move now. 409 while another run is under way."""
+        """The moves that a start would make now. 409 while a run is active."""
         chosen = [_chosen(text) for text in moves] or [
             Chosen(PartitionId(number), ()) for number in partitions
         ]
@@ -99,7 +99,7 @@ def _changes(mutations: Mutations) -> APIRouter:
     )
     node = mutations.node
 
-    async def begin(given: RebalanceGiven, context: RequestContext) -> Outcome:
+    async def propose_start(given: RebalanceGiven, context: RequestContext) -> Outcome:
         chosen = [
             Chosen(PartitionId(move.partition), tuple(NodeId(number) for number in move.nodes))
             for move in given.moves
@@ -110,24 +110,26 @@ def _changes(mutations: Mutations) -> APIRouter:
         plan = await node.rebalances.plan(action, number, chosen)
         return await node.admin.propose(plan.command, context)
 
-    async def steered(verb: Verb, context: RequestContext) -> Outcome:
+    async def propose_steer(verb: Verb, context: RequestContext) -> Outcome:
         return await node.admin.propose(await node.rebalances.command(verb), context)
 
     @changes.post("/admin/rebalance", operation_id="start_rebalance", status_code=201, response_model=Receipt)
     async def start(request: Request, given: Annotated[RebalanceGiven, Body()]) -> Response:
-        """Begin a rebalance. 409 while another one is under way; a drain of the same node is joined."""
+        """Start a rebalance. 409 while a run is active, except that a drain joins one of the same node."""
         return await mutations.change(
             request,
             f"rebalance start {given.action}",
-            lambda context: begin(given, context),
+            lambda context: propose_start(given, context),
             content=given.model_dump_json().encode(),
             status=201,
         )
 
     @changes.post("/admin/rebalance/{verb}", operation_id="steer_rebalance", response_model=Receipt)
     async def steer(request: Request, verb: Verb) -> Response:
-        """pause: moves that run end, none begins. resume. cancel: they are aborted; what is moved stays."""
-        return await mutations.change(request, f"rebalance {verb}", lambda context: steered(verb, context))
+        """Pause: running moves end, no new one starts. Resume. Cancel: abort running moves, undo nothing."""
+        return await mutations.change(
+            request, f"rebalance {verb}", lambda context: propose_steer(verb, context)
+        )
 
     return changes
 

@@ -1,7 +1,7 @@
-"""Changes that were refused for want of rights: a line each in the audit log, but only so many.
+"""Audit changes that are refused for lack of rights, up to a limited rate.
 
-Asking once more needs no right: lines beyond an allowance are counted and not written, so a flood neither
-pushes the lines of changes out of the log nor keeps its disk busy.
+Such requests need no right, so their number is unlimited. Beyond an allowance they are counted instead of
+written: a flood neither rotates the lines of changes out of the log nor keeps the disk busy.
 """
 
 from __future__ import annotations
@@ -18,18 +18,23 @@ from ringfence.control.http.problems import Problem
 from ringfence.control.model.tokens import Token
 from ringfence.control.runtime.handlers.audit import Audit
 
+# Allowance of one token, and of all callers without a valid token together: enough to show a whole mistake.
 LINES_MAX: Final = 30
-"""At once for one token, and for all who show none that is known together: a mistake shows whole."""
+# The allowance grows by one line in this time: an endless flood writes 1,440 lines a day, and the log has
+# room for 80,000.
 LINE_AGAIN_S: Final = 60.0
-"""One more after this: a flood without an end writes 1,440 lines a day; the log has room for 80,000."""
+# Tokens with an allowance. Only an administrator creates tokens; above the limit all allowances are reset.
 NAMES_MAX: Final = 1_024
-"""Names that are kept; only an administrator makes new ones, and beyond this all begin anew."""
 READS: Final = frozenset({"GET", "HEAD"})
 
 
 @dataclass(slots=True)
 class _Allowance:
-    """Of one name. `left_out`: refused since its last line."""
+    """The allowance of one token.
+
+    `lines` may be written now, as of monotonic time `at_s`. `left_out` requests were refused without a line
+    since the last one.
+    """
 
     lines: float
     at_s: float
@@ -41,15 +46,16 @@ class _Allowance:
 
 
 class RefusalAudit:
-    """Of one node, since its start."""
+    """The audit of refusals of one node, since its start."""
 
     def __init__(self, audit: Audit, now_s: Callable[[], float] = time.monotonic) -> None:
         self._audit, self._now_s = audit, now_s
         self._allowances: dict[str, _Allowance] = {}
 
     async def add(self, request: Request, problem: Problem, token: Token | None) -> None:
-        """A request was refused. `token`: the one that it showed, if the cluster has it; it may be too weak
-        or expired. Returns when the line is durable.
+        """Audit a refused request; return once the line is durable.
+
+        `token` is that of the request if the cluster has it; it may be expired, or have too few rights.
         """
         if request.method in READS:
             return
@@ -61,16 +67,16 @@ class RefusalAudit:
         allowance.lines -= 1
         more = f"; {allowance.left_out} more since the line before" if allowance.left_out else ""
         allowance.left_out = 0
-        # Nobody has looked at the body, so what was wanted is known by its operation only.
+        # The body was not read, so the line names the operation only.
         line = line_of(request, name, role, getattr(request.scope["route"], "operation_id", None) or "")
         await self._audit.add(line.ended(problem.status, problem.detail[:200] + more))
 
     def _allowance(self, name: str) -> _Allowance:
         now_s = self._now_s()
-        known = self._allowances.get(name)
-        if known is None:
+        allowance = self._allowances.get(name)
+        if allowance is None:
             if len(self._allowances) >= NAMES_MAX:
                 self._allowances.clear()
-            known = self._allowances[name] = _Allowance(LINES_MAX, now_s)
-        known.earn(now_s)
-        return known
+            allowance = self._allowances[name] = _Allowance(LINES_MAX, now_s)
+        allowance.earn(now_s)
+        return allowance

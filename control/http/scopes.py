@@ -1,6 +1,6 @@
-"""Scopes of atomic writers over HTTP: a list for viewers, and names given back for operators.
+"""Serve the scopes of atomic writers: list them for viewers, and forget names for operators.
 
-A token with a prefix is told of the scopes that it may use, and gives back no other.
+A token with a prefix lists and forgets only the scopes that it may use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ringfence.control.http.mutations import Mutations
 from ringfence.control.http.openapi_bodies import Receipt
 from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs, no_store
 from ringfence.control.http.problems import Problem
-from ringfence.control.http.reads import LIST_MAX, Looked
+from ringfence.control.http.reads import LIST_MAX, LinearizableRead
 from ringfence.control.model.ids import ScopeId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import Role
@@ -26,19 +26,19 @@ SCOPES: Final = "/admin/scopes"
 
 
 class ScopeShown(BaseModel):
-    name: str = Field(description="as forget takes it; of a topic's scope with `@` and the topic's id")
+    name: str = Field(description="as forget takes it; a topic's scope ends with `@` and the topic's id")
     scope: int
-    topic: str | None = Field(description="full name; null: of the cluster, or of a deleted topic")
-    owner: str = Field(description="prefix of the token that began it")
-    driver: int = Field(description="metadata index of the BEGIN of its newest driver")
-    committed: int = Field(description="its last committed epoch")
-    unpublished: int = Field(description="committed epochs that wait for their publish")
-    used: int = Field(description="metadata index of its last use")
-    temporary: bool = Field(description="it is forgotten where a new scope needs room")
+    topic: str | None = Field(description="full name; null: a scope of the cluster, or of a deleted topic")
+    owner: str = Field(description="prefix of the token that began the scope")
+    driver: int = Field(description="metadata index of the BEGIN of the newest driver")
+    committed: int = Field(description="the last committed epoch")
+    unpublished: int = Field(description="number of committed epochs that are not published yet")
+    used: int = Field(description="metadata index of the last use")
+    temporary: bool = Field(description="the scope may be forgotten if a new scope needs room")
 
 
 class Scopes(BaseModel):
-    """By name. `more`: ask again with `after` = the last name."""
+    """A page of scopes, sorted by name. `more`: repeat the request with `after` = the last name."""
 
     scopes: list[ScopeShown]
     more: bool
@@ -50,17 +50,17 @@ class ForgetGiven(BaseModel):
 
 
 def router(mutations: Mutations) -> APIRouter:
-    """All of it."""
-    both = APIRouter()
-    both.include_router(_reads(mutations))
-    both.include_router(_changes(mutations))
-    return both
+    """All operations of this module."""
+    combined = APIRouter()
+    combined.include_router(_reads(mutations))
+    combined.include_router(_changes(mutations))
+    return combined
 
 
 def _reads(mutations: Mutations) -> APIRouter:
     depends = [
         *needs(mutations.access, Role.VIEWER, About.TOPICS),
-        Depends(Looked(mutations.node)),
+        Depends(LinearizableRead(mutations.node)),
         Depends(no_store),
     ]
     reads = APIRouter(tags=["scopes"], dependencies=depends, responses=PROBLEMS)
@@ -83,12 +83,12 @@ def _reads(mutations: Mutations) -> APIRouter:
 
 
 def _shown(state: MetadataState, number: ScopeId) -> ScopeShown:
-    scope, topic = state.scopes[number], topic_of(state.scopes[number].name)
-    known = None if topic is None else state.topics.get(topic)
+    scope, topic_id = state.scopes[number], topic_of(state.scopes[number].name)
+    topic = None if topic_id is None else state.topics.get(topic_id)
     return ScopeShown(
         name=scope.name,
         scope=number,
-        topic=None if known is None else known.name,
+        topic=None if topic is None else topic.name,
         owner=owner_of(scope),
         driver=scope.driver,
         committed=scope.committed,
@@ -103,26 +103,27 @@ def _changes(mutations: Mutations) -> APIRouter:
     changes = APIRouter(tags=["scopes"], dependencies=depends, responses=PROBLEMS)
     node = mutations.node
 
-    async def forgotten(name: str, prefix: str, context: RequestContext) -> Outcome:
+    async def propose_forget(name: str, prefix: str, context: RequestContext) -> Outcome:
         command = await node.transactions.forgetting(name, prefix)
         if command is None:
-            if prefix:  # told as of one of another owner
-                detail = f"the token's prefix {prefix!r} covers no scope named {name[:300]!r}"
-                raise Problem(
-                    403, "unauthorized", f"{detail}; `ringfence scope list` lists those that it does"
+            if prefix:  # The answer is the same for a scope of another owner and for none.
+                detail = (
+                    f"the token's prefix {prefix!r} covers no scope named {name[:300]!r}; `ringfence scope "
+                    "list` lists the scopes that it covers"
                 )
+                raise Problem(403, "unauthorized", detail)
             detail = f"no scope is named {name[:300]!r}; `ringfence scope list` lists them"
             raise Problem(404, "unknown-scope", detail)
         return await node.admin.propose(command, context)
 
     @changes.post(f"{SCOPES}/forget", operation_id="forget_scope", response_model=Receipt)
     async def forget(request: Request, given: Annotated[ForgetGiven, Body()]) -> Response:
-        """Give a name back. Its last driver is fenced, and its committed epochs are known no more."""
+        """Forget a name. The last driver is fenced, and the scope's committed epochs are forgotten."""
         prefix = principal(request).prefix
         return await mutations.change(
             request,
             f"scope forget {given.name}",
-            lambda context: forgotten(given.name, prefix, context),
+            lambda context: propose_forget(given.name, prefix, context),
             content=given.model_dump_json().encode(),
         )
 

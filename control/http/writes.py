@@ -1,4 +1,4 @@
-"""What can be changed. Any node takes a change; it is decided by one entry of the metadata log."""
+"""Serve changes of topics, nodes, limits and tokens. Each change is one entry, which any node can propose."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ringfence.control.http.access import About
 from ringfence.control.http.mutations import Mutations
 from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs
 from ringfence.control.http.problems import Problem, unknown_node
-from ringfence.control.http.reads import Named
+from ringfence.control.http.reads import NamePart
 from ringfence.control.model.commands import CreateToken, RevokeToken
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.tokens import Role
@@ -39,12 +39,12 @@ def _router(tag: str, mutations: Mutations, role: Role) -> APIRouter:
 
 
 def of_topics(mutations: Mutations) -> APIRouter:
-    """Topics: for operators."""
+    """Changes of topics, for operators."""
     router = _router("topics", mutations, Role.OPERATOR)
     admin = mutations.node.admin
 
     async def at(tenant: str, namespace: str, name: str) -> Topic:
-        """The topic of a path, also if another node made it just now."""
+        """The topic of a path, even if another node has just created it."""
         return await mutations.node.topics.topic_named(f"{tenant}/{namespace}/{name}")
 
     def resource(tenant: str, namespace: str, name: str) -> str:
@@ -55,8 +55,8 @@ def of_topics(mutations: Mutations) -> APIRouter:
         "/admin/topics", operation_id="create_topic", status_code=201, response_model=openapi_bodies.Receipt
     )
     async def create(request: Request, given: Annotated[openapi_bodies.TopicGiven, Body()]) -> Response:
-        """Create a topic whose partitions tile all slots. 409 when the name is taken."""
-        created = messages.TopicCreate(
+        """Create a topic whose partitions tile all slots. 409 if the name is taken."""
+        order = messages.TopicCreate(
             name=given.name,
             schema=_schema(given),
             key=given.key,
@@ -71,7 +71,7 @@ def of_topics(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             "topic create",
-            lambda context: admin.create_topic(created, context),
+            lambda context: admin.create_topic(order, context),
             content=_bytes(given),
             status=201,
             path=path,
@@ -79,8 +79,8 @@ def of_topics(mutations: Mutations) -> APIRouter:
         )
 
     @router.delete(TOPIC, operation_id="delete_topic", response_model=openapi_bodies.Receipt)
-    async def delete(request: Request, tenant: Named, namespace: Named, name: Named) -> Response:
-        """Delete a topic and its rows. Its name is free at once."""
+    async def delete(request: Request, tenant: NamePart, namespace: NamePart, name: NamePart) -> Response:
+        """Delete a topic and its rows. The name is free immediately."""
         place = (tenant, namespace, name)
         return await mutations.change(
             request,
@@ -92,21 +92,21 @@ def of_topics(mutations: Mutations) -> APIRouter:
     @router.post(f"{TOPIC}/truncate", operation_id="truncate_topic", response_model=openapi_bodies.Receipt)
     async def truncate(
         request: Request,
-        tenant: Named,
-        namespace: Named,
-        name: Named,
+        tenant: NamePart,
+        namespace: NamePart,
+        name: NamePart,
         given: Annotated[openapi_bodies.TruncateGiven | None, Body()] = None,
     ) -> Response:
-        """Give up rows from the front."""
+        """Remove rows from the front."""
         place = (tenant, namespace, name)
         given = given or openapi_bodies.TruncateGiven()
-        wanted = messages.TopicTruncate(
+        order = messages.TopicTruncate(
             name="/".join(place), partition=given.partition, before_offset=given.before_offset
         )
         return await mutations.change(
             request,
             "topic truncate",
-            lambda context: _then(at(*place), lambda topic: admin.truncate_topic(topic, wanted, context)),
+            lambda context: _then(at(*place), lambda topic: admin.truncate_topic(topic, order, context)),
             resource=resource(*place),
             content=_bytes(given),
         )
@@ -114,12 +114,12 @@ def of_topics(mutations: Mutations) -> APIRouter:
     @router.post(f"{TOPIC}/schemas", operation_id="add_schema", response_model=openapi_bodies.Receipt)
     async def add_schema(
         request: Request,
-        tenant: Named,
-        namespace: Named,
-        name: Named,
+        tenant: NamePart,
+        namespace: NamePart,
+        name: NamePart,
         given: Annotated[openapi_bodies.SchemaGiven, Body()],
     ) -> Response:
-        """Add a schema: the last one with nullable columns more at its end."""
+        """Add a schema: the last schema, with further nullable columns at the end."""
         place, schema = (tenant, namespace, name), _schema(given)
         return await mutations.change(
             request,
@@ -133,7 +133,7 @@ def of_topics(mutations: Mutations) -> APIRouter:
 
 
 def of_nodes(mutations: Mutations) -> APIRouter:
-    """Who votes and who takes partitions: for operators; who belongs to the cluster: for admins."""
+    """Changes of votes and drains, for operators; of members and limits, for admins."""
     router = APIRouter()
     operators, admins = (
         _router("cluster", mutations, Role.OPERATOR),
@@ -141,7 +141,7 @@ def of_nodes(mutations: Mutations) -> APIRouter:
     )
     admin = mutations.node.admin
 
-    def known(number: int) -> NodeId:
+    def member(number: int) -> NodeId:
         if number not in mutations.node.proposer.state.nodes:
             raise unknown_node(number)
         return NodeId(number)
@@ -154,12 +154,12 @@ def of_nodes(mutations: Mutations) -> APIRouter:
         number: openapi_bodies.Number,
         change: Literal["promote", "demote", "auto", "drain", "undrain"],
     ) -> Response:
-        """promote, demote, auto: whether it votes.
+        """Promote, demote, auto: whether the node votes.
 
-        drain: it gets nothing new, and a run moves off what it has; its number is the `index`. One that is
-        under way is joined. undrain: its opposite, which cancels such a run.
+        Drain: the node gets no new replicas, and a run moves its replicas away; `index` is the run's number.
+        An active drain of the node is joined. Undrain: end the drain, and cancel its run.
         """
-        node = known(number)
+        node = member(number)
         return await mutations.change(
             request,
             f"node {change}",
@@ -169,17 +169,17 @@ def of_nodes(mutations: Mutations) -> APIRouter:
 
     @admins.delete("/admin/nodes/{number}", operation_id="remove_node", response_model=openapi_bodies.Receipt)
     async def remove_node(request: Request, number: openapi_bodies.Number) -> Response:
-        """Take a node that has no replicas out of the ring and of the cluster, for good."""
+        """Remove a node without replicas from the ring and the cluster, permanently."""
         return await mutations.change(
             request,
             "node remove",
-            lambda context: admin.change_node(known(number), "remove", context),
+            lambda context: admin.change_node(member(number), "remove", context),
             resource=f"node/{number}",
         )
 
     @admins.patch("/admin/config", operation_id="set_config", response_model=openapi_bodies.Receipt)
     async def set_config(request: Request, given: Annotated[openapi_bodies.ConfigGiven, Body()]) -> Response:
-        """Change limits of the cluster; GET tells them with their ranges."""
+        """Change limits of the cluster; GET returns them with their ranges."""
         return await mutations.change(
             request,
             f"config {' '.join(f'{name}={value}' for name, value in given.values.items())}"[:200],
@@ -194,14 +194,14 @@ def of_nodes(mutations: Mutations) -> APIRouter:
 
 
 def of_tokens(mutations: Mutations) -> APIRouter:
-    """Tokens: for admins."""
+    """Tokens, for admins."""
     router = _router("tokens", mutations, Role.ADMIN)
     admin, node = mutations.node.admin, mutations.node
 
     @router.get("/admin/tokens", operation_id="tokens")
     async def tokens() -> openapi_bodies.Tokens:
         """All tokens, without their hashes."""
-        known = sorted(node.proposer.state.tokens.items())
+        by_name = sorted(node.proposer.state.tokens.items())
         return openapi_bodies.Tokens(
             tokens=[
                 openapi_bodies.TokenShown(
@@ -211,7 +211,7 @@ def of_tokens(mutations: Mutations) -> APIRouter:
                     expires_ms=token.expires_ms,
                     prefix=token.prefix,
                 )
-                for name, token in known
+                for name, token in by_name
             ]
         )
 
@@ -219,7 +219,7 @@ def of_tokens(mutations: Mutations) -> APIRouter:
         "/admin/tokens", operation_id="create_token", status_code=201, response_model=openapi_bodies.Receipt
     )
     async def create_token(request: Request, given: Annotated[openapi_bodies.TokenGiven, Body()]) -> Response:
-        """Let in who knows the secret of this SHA-256; with the first token everybody needs one.
+        """Create a token for the secret with this SHA-256. From the first token on every client needs one.
 
         Draw 32 random bytes for the secret, as `ringfence token create` does.
         """
@@ -243,17 +243,18 @@ def of_tokens(mutations: Mutations) -> APIRouter:
         "/admin/tokens/{name:path}", operation_id="revoke_token", response_model=openapi_bodies.Receipt
     )
     async def revoke_token(request: Request, name: openapi_bodies.Name) -> Response:
-        """The secret opens nothing any more, on any node that has applied it."""
+        """Revoke a token. Every node that has applied the change refuses its secret."""
 
-        def revoked() -> RevokeToken:
+        def command() -> RevokeToken:
             if name not in node.proposer.state.tokens:
-                raise Problem(404, "unknown-token", f"no token is named {name[:100]!r}")
+                detail = f"no token is named {name[:100]!r}; `ringfence token list` lists them"
+                raise Problem(404, "unknown-token", detail)
             return RevokeToken(name=name)
 
         return await mutations.change(
             request,
             f"token revoke {name}",
-            lambda context: admin.change_token(revoked(), context),
+            lambda context: admin.change_token(command(), context),
             resource=f"token/{name}",
         )
 
@@ -261,7 +262,7 @@ def of_tokens(mutations: Mutations) -> APIRouter:
 
 
 async def _then(first: Awaitable[Topic], second: Callable[[Topic], Awaitable[Outcome]]) -> Outcome:
-    """`await second(await first)`; a lambda has no await."""
+    """`await second(await first)`, for lambdas, which cannot await."""
     return await second(await first)
 
 
@@ -270,9 +271,9 @@ def _bytes(given: BaseModel) -> bytes:
 
 
 def _schema(given: openapi_bodies.SchemaGiven) -> bytes:
-    """The Arrow message of what was given. Problem 422."""
+    """The Arrow schema message of a body. Problem 422 if the schema is invalid."""
     if (given.columns is None) == (given.schema_ipc is None):
-        raise Problem(422, "invalid-request", "give `columns`, or `schema_ipc`: one of the two")
+        raise Problem(422, "invalid-request", "send either `columns` or `schema_ipc`, not both")
     try:
         if given.schema_ipc is not None:
             return base64.b64decode(given.schema_ipc, validate=True)
