@@ -94,7 +94,7 @@ def test_a_key_that_points_nowhere_is_refused_by_its_name(name: str, rows: int) 
     ):
         for hashed in (hash64, ringfence.slots):
             with pytest.raises(
-                BatchError, match=f"column '{re.escape(path)}' is not sound: its value"
+                BatchError, match=f"column '{re.escape(path)}' is invalid: its value"
             ) as caught:
                 hashed(batch, ["id", "name"])
             assert re.search(said, str(caught.value))
