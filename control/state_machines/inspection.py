@@ -1,14 +1,14 @@
-"""Whether a cluster keeps I1, I4, I5, I11 and I16: metadata and every store's figures in, findings out. Pure.
+"""Check I1, I4, I5, I11 and I16 of a cluster: metadata and every store's figures in, findings out. Pure.
 
     I1   the metadata of each node is sound, ranges tile; equal hashes at equal indexes
-    I4   nobody but the owner takes appends, and it does under the epoch that the metadata drew last
-    I5   what the owner has is on a majority of the replicas; nothing of it is damaged
+    I4   only the owner takes appends, under the newest owner epoch of the metadata
+    I5   the owner's records are on a majority of the replicas; none of them is damaged
     I11  replicas that end at the same record of the same owner epoch have the same chain there
-    I16  whoever is a replica has the partition; nobody has one that the metadata does not know of
+    I16  each replica has the partition; no store has one that the metadata does not give it
 
-A live cluster is read node by node while it works: what one reading shows may be over when the next one
-comes. So it is read in rounds, and only what every round shows is wrong (`Inspection`). Stopped stores are
-read once. What silent nodes might know is not proven, and said so.
+A running cluster is read node by node while it works, so two readings are of different moments. It is read
+in rounds, and only findings of every round are reported (`Inspection`). Stopped stores are read once.
+Facts that depend on silent nodes are reported as unproven.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Topic
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner, quorum
 
+# Findings of one report: more of them mostly have one cause.
 FINDINGS_MAX: Final = 1_000
-"""Findings of one report: who has more has one cause for most of them."""
 
 
 class Finding(NamedTuple):
-    """`node` and `partition` are 0 where it is about the whole cluster."""
+    """One violation. `node` and `partition` are 0 in a finding about the whole cluster."""
 
     invariant: str
     node: int
@@ -36,15 +36,15 @@ class Finding(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """What makes two rounds' findings the same one: figures in the sentence may differ."""
+        """The identity of a finding over several rounds: figures in its sentence may differ."""
         return self.invariant, self.node, self.partition
 
 
 class Seen(NamedTuple):
-    """One node in one round.
+    """The reading of one node in one round.
 
-    `broken` is what its own metadata breaks; `hashed` the newest (index, hash) of it, or None. `parts` are
-    figures as the native node gives them: topic, partition, records, chain, owner_epoch, quarantined, and in
+    `broken` is the fault of its own metadata, or None; `hashed` its newest (index, hash), or None. `parts`
+    are figures of the native node by (topic, partition): records, chain, owner_epoch, quarantined, and in
     a running node `open`.
     """
 
@@ -56,7 +56,9 @@ class Seen(NamedTuple):
 
 
 class Report(NamedTuple):
-    """`unproven` says what could not be judged; `compared` counts partitions whose replicas' chains met."""
+    """The result of the rounds so far. `unproven` lists facts that could not be checked; `compared` counts
+    partitions for which chains of two replicas were compared.
+    """
 
     findings: tuple[Finding, ...]
     unproven: tuple[Finding, ...]
@@ -77,11 +79,11 @@ class Inspection:
 
     @property
     def is_sound(self) -> bool:
-        """Nothing is suspected any more."""
+        """Whether no finding is left."""
         return self._held is not None and not self._held
 
     def round(self, state: MetadataState, seen: Mapping[NodeId, Seen]) -> Report:
-        """What is wrong after this round: what every round so far has shown."""
+        """Add a round. The report has the findings that every round so far has shown."""
         found: dict[tuple[str, int, int], Finding] = {}
         unproven: list[Finding] = []
         for finding in _of_metadata(seen.values()):
@@ -116,8 +118,8 @@ class Inspection:
     ) -> Iterator[Finding]:
         assignment = topic.assignments[partition]
         place = (int(topic.topic), int(partition))
-        # In the middle of a change owners and ends are two nodes' word against each other: another round, or
-        # another inspection, sees it settled. A stopped cluster goes on with it when it starts.
+        # During a change, two nodes disagree about owner and end: another round, or another inspection, comes
+        # after it. A stopped cluster continues the change when it starts.
         is_settled = partition not in state.changes or not self.is_live
         if is_settled:
             yield from _owners(state, assignment, place, seen, is_live=self.is_live)
@@ -128,7 +130,7 @@ class Inspection:
         }
         for node, copy in copies.items():
             if copy is None and is_settled:
-                what = "is a replica by the metadata, and its store has nothing of the partition"
+                what = "is a replica by the metadata, but its store does not have the partition"
                 yield Finding("I16", int(node), *place, what)
             elif copy is not None and copy.get("quarantined"):
                 yield Finding("I5", int(node), *place, f"damaged: {copy['quarantined']}")
@@ -141,8 +143,8 @@ class Inspection:
     def _chains(
         self, place: tuple[int, int], copies: Mapping[NodeId, Mapping[str, Any]]
     ) -> Iterator[Finding]:
-        # A log with another last epoch is cut where the epochs part before it counts: that both are as long
-        # as each other for a moment says nothing.
+        # Compare only equal last epochs. A log of another epoch is truncated where the epochs diverge, before
+        # it counts: equal lengths prove nothing.
         by_end: dict[tuple[int, int], list[tuple[NodeId, int]]] = {}
         for node, copy in copies.items():
             by_end.setdefault(_end(copy), []).append((node, int(copy["chain"])))
@@ -166,16 +168,16 @@ class Inspection:
         copies: Mapping[NodeId, Mapping[str, Any] | None],
         unproven: list[Finding],
     ) -> Iterator[Finding]:
-        """What the owner had in the first round is on a majority in the last one."""
+        """Check that the owner's records of the first round are on a majority in the last one."""
         number, owner = PartitionId(place[1]), copies.get(assignment.owner.node)
         if owner is None:
             if assignment.owner.node not in copies:
-                what = "its owner was not heard, so nobody says what was acknowledged"
+                what = "its owner did not answer, so the acknowledged records are unknown"
                 unproven.append(Finding("I5", int(assignment.owner.node), *place, what))
             return
         epoch, end = self._needed.setdefault(number, (int(assignment.epoch), _end(owner)))
         if epoch != assignment.epoch:
-            # Another owner since: its end counts from now on.
+            # The owner has changed: the new owner's end counts from now on.
             end = _end(owner)
             self._needed[number] = (int(assignment.epoch), end)
         last, needed = end
@@ -193,7 +195,9 @@ class Inspection:
             f"(nodes {sorted(map(int, have))}), a majority is {majority}"
         )
         if len(have) + unheard >= majority:
-            unproven.append(Finding("I5", int(assignment.owner.node), *place, f"{what}; {unheard} unheard"))
+            unproven.append(
+                Finding("I5", int(assignment.owner.node), *place, f"{what}; {unheard} did not answer")
+            )
         else:
             yield Finding("I5", int(assignment.owner.node), *place, what)
 
@@ -230,7 +234,7 @@ def _owners(
             yield Finding("I4", int(node), *place, what)
         elif is_live and copy.get("open") and not is_owner:
             what = (
-                f"takes appends under epoch {epoch}, and is not the owner: that is node "
+                f"takes appends under epoch {epoch} without being the owner, which is node "
                 f"{assignment.owner.node} under {assignment.epoch}"
             )
             yield Finding("I4", int(node), *place, what)
@@ -251,9 +255,10 @@ def _starts(
     place: tuple[int, int],
     copies: Mapping[NodeId, Mapping[str, Any] | None],
 ) -> Iterator[Finding]:
-    """Replicas of the owner's history that show rows which the owner has given up by the metadata.
+    """Replicas of the owner's history that show rows which the owner has truncated by the metadata.
 
-    Where the owner's log begins below, the start is about rows of a history that was given up, or waits.
+    If the owner's log begins below the start, then the start is about rows of a discarded history, or is
+    pending.
     """
     start, owner = topic.starts.get(PartitionId(place[1]), 0), copies.get(assignment.owner.node)
     if owner is None or int(owner.get("start_offset", 0)) < start:
@@ -265,33 +270,35 @@ def _starts(
             and copy["owner_epoch"] == owner["owner_epoch"]
             and int(copy.get("start_offset", start)) < start <= int(copy["end_offset"])
         ):
-            what = f"begins at row {copy['start_offset']}; a truncate gave up the rows below {start}"
+            what = f"begins at row {copy['start_offset']}, although the rows below {start} were truncated"
             yield Finding("I14", int(node), *place, what)
 
 
 def _tables(place: tuple[int, int], copies: Mapping[NodeId, Mapping[str, Any]]) -> Iterator[Finding]:
-    """Replicas that end at one record of one epoch know the same of producers."""
+    """Check that replicas which end at one record of one epoch have the same producer table."""
     first: dict[tuple[int, int], tuple[NodeId, int]] = {}
     for node, copy in copies.items():
         told = copy.get("producers_hash")
         if told is None:
-            continue  # damaged, or ahead of its log: an owner's table, whose records are on their way
+            continue  # damaged, or an owner's table, which is ahead of its durable log
         other, known = first.setdefault(_end(copy), (node, told))
         if known != told:
             what = (
                 f"has producer table {told:016x} at record {copy['records']}, node {other} has {known:016x}: "
-                "they would take a repeated batch for different things"
+                "they would answer a repeated batch differently"
             )
             yield Finding("I6", int(node), *place, what)
 
 
 def _end(copy: Mapping[str, Any]) -> tuple[int, int]:
-    """Owner epoch of its last record, and how many there are."""
+    """Owner epoch of a log's last record, and the number of its records."""
     return int(copy["owner_epoch"]), int(copy["records"])
 
 
 def _strays(state: MetadataState, seen: Iterable[Seen]) -> Iterator[Finding]:
-    """Partitions that nobody claims. They are kept: what the metadata lost, a backup of it may know."""
+    """Partitions that the metadata does not give to their store. They are kept: an older metadata backup may
+    have them.
+    """
     for one in seen:
         for place in sorted(one.parts):
             topic, partition = TopicId(place[0]), PartitionId(place[1])
@@ -300,11 +307,12 @@ def _strays(state: MetadataState, seen: Iterable[Seen]) -> Iterator[Finding]:
                 continue
             if known is not None and _may_hold(state, known, partition, one.store):
                 continue
-            what = "has rows of a partition that the metadata does not give it; kept as they are"
+            what = "has rows of a partition that the metadata does not give it; they are kept"
             yield Finding("I16", int(one.node), *place, what)
 
 
 def _may_hold(state: MetadataState, topic: Topic, partition: PartitionId, store: bytes) -> bool:
+    """Whether the store may have the partition: as a replica, by a change or a leftover, or an old copy."""
     assignment = topic.assignments.get(partition)
     if assignment is None:
         return False

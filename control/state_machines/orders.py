@@ -1,19 +1,20 @@
-"""What a node has to do after the metadata changed. Pure: two states in, orders out.
+"""Derive a node's orders from a change of the metadata. Pure: two states in, orders out.
 
-    SetLevel                                  before anything is written in the level's form
+    SetLevel                                  before any record has the level's form
     InstallTopic, LocateNode, FencePartition, TruncatePartition -> OpenPartition, FollowPartition,
         ClosePartition -> InstallTable                                      a topic that is new, or changed
     RemoveTopic -> DropPartition -> (the runtime proposes ConfirmDropped)   a topic that was deleted
 
-Phases run one after the other, the orders of one phase at once. A table comes last: who reads it finds its
-partitions open. Each node derives its own orders from its own log: nobody sends them, so none is lost.
+Phases run one after the other; orders of one phase run concurrently. A table comes last, so its readers
+find the partitions open. Each node derives its orders from its own log: no node sends them, so none is
+lost.
 
-- Who owned a partition and does no more fences it at the new owner's epoch (I4) and closes it. Its rows stay:
-  only a tombstone that names this store gives a DropPartition (I16).
-- Who holds a replica follows each owner epoch; the owner calls, so it must know where the others are reached.
-- Who neither owns nor holds a partition, and did not, hears of it by the table alone.
-- What changes ask of a node stands in `change_steps`: adopt before anything is opened, give back at the end.
-- While a failover seeks an owner nobody opens the partition: the epoch in the assignment is the last owner's.
+- A former owner of a partition fences it at the new owner's epoch (I4) and closes it. Its rows stay: only a
+tombstone that names this store gives a DropPartition (I16).
+- A replica follows each owner epoch. The owner calls its followers, so it needs their addresses.
+- A node that neither owns nor holds a partition, before and after, gets the table alone.
+- `reassignment.cleanup` adds the steps of changes: adopt before anything is opened, drop at the end.
+- While a failover seeks an owner no node opens the partition: the assignment has the last owner's epoch.
 """
 
 from __future__ import annotations
@@ -39,25 +40,26 @@ class SetLevel(msgspec.Struct, frozen=True):
 
 
 class InstallTopic(msgspec.Struct, frozen=True):
+    """Make a topic, with its schemas, known to the native node."""
+
     topic: Topic
 
     @property
     def key_columns(self) -> tuple[int, ...]:
-        """Indexes of the key's columns.
-
-        Later schemas only add columns behind, so the first one's indexes hold.
-        """
+        """Indexes of the key's columns. Later schemas only append columns, so the first schema's hold."""
         places = {column.name: place for place, column in enumerate(self.topic.schemas[0].columns)}
         return tuple(places[name] for name in self.topic.key)
 
 
 class OpenPartition(msgspec.Struct, frozen=True):
+    """Own the partition: take appends under `epoch`."""
+
     topic: TopicId
     partition: PartitionId
     slots: SlotRange
     epoch: Epoch
+    # The other replicas. A majority of all replicas must have a row before the owner acknowledges it.
     replicas: tuple[Replica, ...] = ()
-    """The others of the set: a majority of all of them must have a row before it is acknowledged."""
 
     @property
     def quorum(self) -> int:
@@ -67,8 +69,8 @@ class OpenPartition(msgspec.Struct, frozen=True):
 class FollowPartition(msgspec.Struct, frozen=True):
     """Take the records of this epoch's owner.
 
-    `forced` is the partition's newest epoch whose owner was chosen without a majority, 0: none is known. What
-    this store has of older epochs, and the owner has not, is given up.
+    `forced` is the partition's newest epoch whose owner was chosen without a majority; 0: none is known.
+    This store truncates its records of older epochs that the owner does not have.
     """
 
     topic: TopicId
@@ -80,14 +82,14 @@ class FollowPartition(msgspec.Struct, frozen=True):
 
 
 class LocateNode(msgspec.Struct, frozen=True):
-    """Where a node is reached that holds replicas of partitions owned here."""
+    """The addresses of a node with replicas of partitions that this node owns."""
 
     node: NodeId
     addresses: tuple[str, ...]
 
 
 class FencePartition(msgspec.Struct, frozen=True):
-    """No append below `epoch`, durably."""
+    """Refuse appends below `epoch`, durably."""
 
     topic: TopicId
     partition: PartitionId
@@ -95,29 +97,37 @@ class FencePartition(msgspec.Struct, frozen=True):
 
 
 class ClosePartition(msgspec.Struct, frozen=True):
-    """Take no append until it is opened again; reading goes on."""
+    """Refuse appends until the partition is opened again; reads continue."""
 
     topic: TopicId
     partition: PartitionId
 
 
 class TruncatePartition(msgspec.Struct, frozen=True):
+    """Remove the rows below `before_offset` from readers."""
+
     topic: TopicId
     partition: PartitionId
     before_offset: int
+    # Rows of later owner epochs stay; 0: the order is about rows of every epoch.
     epoch: Epoch = Epoch(0)
-    """Rows of later owner epochs stay; 0: none of them does."""
 
 
 class InstallTable(msgspec.Struct, frozen=True):
+    """Replace the topic's routing table."""
+
     topic: Topic
 
 
 class RemoveTopic(msgspec.Struct, frozen=True):
+    """Refuse all requests for a deleted topic."""
+
     topic: TopicId
 
 
 class DropPartition(msgspec.Struct, frozen=True):
+    """Free the space of a deleted topic's partition."""
+
     topic: TopicId
     partition: PartitionId
 
@@ -163,7 +173,7 @@ def between(before: MetadataState, after: MetadataState, here: Replica) -> Phase
 
 
 def dropped_topics(phases: Phases) -> frozenset[TopicId]:
-    """The deleted topics that the phases give back the space of."""
+    """The deleted topics whose space the phases free."""
     return frozenset(order.topic for phase in phases for order in phase if isinstance(order, DropPartition))
 
 
@@ -205,13 +215,13 @@ def _topic_orders(
                 phases[1].append(follow)
         elif known is not None and known.owner == here:
             phases[1].append(ClosePartition(topic=topic.topic, partition=number))
-    # Before its role, so that no row is shown that was given up while the store was down.
+    # Truncate before the role is set: no removed row may be shown if the store was down in between.
     phases[0] += _truncations(old, topic, here)
     phases[2].append(InstallTable(topic=topic))
 
 
 def _replaced(old: Topic | None, topic: Topic) -> tuple[Partition, ...]:
-    """The ACTIVE partitions in the order of their slots; of a layout that is the same those assigned anew."""
+    """The ACTIVE partitions in slot order; if the layout is the same, only those with a new assignment."""
     if old is None or old.layout is not topic.layout:
         return topic.layout.active()
     before = old.assignments
@@ -223,9 +233,9 @@ def _replaced(old: Topic | None, topic: Topic) -> tuple[Partition, ...]:
 def _located(
     before: MetadataState, after: MetadataState, moved: frozenset[NodeId], here: Replica
 ) -> Iterator[Order]:
-    """Nodes that hold replicas of what has one here, and are new among those or reached elsewhere.
+    """Partners of this node that are new or have other addresses.
 
-    An owner calls its followers; a follower whose own record is damaged calls its owner.
+    An owner calls its followers; a follower with a damaged record calls its owner.
     """
     if before.topics is not after.topics:
         wanted = {
@@ -234,7 +244,7 @@ def _located(
             if (old := before.topics.get(number)) is not topic
             for node in _partners(topic, here, {} if old is None else old.assignments)
         }
-        # Those of changed assignments are few, and mostly known: the look over all topics ends at the first.
+        # These partners are few and mostly known: the check over all topics ends at the first match.
         wanted = {node for node in wanted if not _is_partner(before, here, node)}
     else:
         wanted = set()
@@ -245,7 +255,9 @@ def _located(
 
 
 def _partners(topic: Topic, here: Replica, known: Mapping[PartitionId, Assignment]) -> Iterator[NodeId]:
-    """Nodes that share a partition of the topic with the one at `here`; `known` assignments are left out."""
+    """Nodes that share a partition of the topic with the one at `here`, apart from the assignments in
+    `known`.
+    """
     if topic.replication == 1:
         return
     for partition, assignment in topic.assignments.items():
@@ -256,11 +268,12 @@ def _partners(topic: Topic, here: Replica, known: Mapping[PartitionId, Assignmen
 
 
 def _is_partner(state: MetadataState, here: Replica, node: NodeId) -> bool:
+    """Whether the node shares any partition with the one at `here`."""
     return any(node == one for topic in state.topics.values() for one in _partners(topic, here, {}))
 
 
 def _moved(before: MetadataState, after: MetadataState) -> frozenset[NodeId]:
-    """Nodes with other addresses than before: tables name the addresses of owners."""
+    """Nodes whose addresses changed: tables contain the addresses of owners."""
     if before.nodes is after.nodes:
         return frozenset()
     return frozenset(
@@ -278,7 +291,7 @@ def _truncations(old: Topic | None, topic: Topic, here: Replica) -> Iterator[Ord
         known = None if old is None else old.assignments.get(partition)
         epoch = topic.start_epoch(partition)
         raised = old is None or (old.starts.get(partition), old.start_epoch(partition)) != (start, epoch)
-        # A log start is each store's own: a new owner may have copied from before it was moved.
+        # Each store has its own log start: a new owner may have copied the rows before the start was raised.
         is_new = known is None or known.owner != assignment.owner or here not in known.replicas
         if raised or is_new:
             yield TruncatePartition(topic=topic.topic, partition=partition, before_offset=start, epoch=epoch)

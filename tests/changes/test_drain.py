@@ -122,7 +122,7 @@ def test_nobody_waits_where_nobody_will_come() -> None:
     started(lab, Action.DRAIN, lab.nodes[1])
     leader = Leader(lab)
     leader.until_over(rounds=3)
-    assert "nobody else may take 3 partitions" in lab.state.rebalance.why
+    assert "no other node may take 3 partitions" in lab.state.rebalance.why
 
 
 def test_what_nobody_else_may_take_is_named_and_the_rest_is_counted() -> None:
@@ -246,9 +246,9 @@ def test_only_what_is_left_on_the_node_and_settled_may_be_amended() -> None:
         move = PlannedMove(lab.topic, partition, before, after or (before[0], before[1], spare[1]))
         return AmendMoves(run=run, moves=(move,))
 
-    lab.refuses(amend(first), "in the plan already")
+    lab.refuses(amend(first), "already in the plan")
     lab.refuses(AmendMoves(run=run), "at least one")
-    lab.refuses(AmendMoves(run=run, done=(first,)), "something left to do")
+    lab.refuses(AmendMoves(run=run, done=(first,)), "is not done")
     lab.refuses(AmendMoves(run=Index(run + 1), done=(first,)), "is over")
     leader = Leader(lab)
     leader.until(lambda: lab.state.moves[first].state is MoveState.COMMITTED, rounds=20)
@@ -336,7 +336,7 @@ def test_a_move_is_planned_anew_only_when_its_place_takes_nothing() -> None:
         topic=lab.topic, partition=lab.partition, before=tuple(map(NodeId, now)), after=after
     )
     amend = AmendMoves(run=lab.state.rebalance.run, moves=(planned,))
-    lab.refuses(amend, "PENDING", "in the plan already")
+    lab.refuses(amend, "PENDING", "already in the plan")
     fail(lab, target)
     lab.must(amend)
     assert lab.state.moves[lab.partition].after == after

@@ -90,7 +90,7 @@ def test_a_failover_after_a_force_waits_for_a_replica_that_has_what_was_chosen(l
         assert entry is not None, "as programs of level 0 have it"
         return
     assert entry is None
-    lab.refuses(lab.commit(ends, owner=5, end=nothing), "chosen by force", "all replicas must answer")
+    lab.refuses(lab.commit(ends, owner=5, end=nothing), "was forced", "all replicas must answer")
     both = failed_over(lab, {5: nothing, 2: chosen})
     assert both is not None and both.owner == 2, "it is failed, and alone has what was chosen"
     all_of_old = failed_over(lab, {5: nothing, 8: nothing, 2: OLD})

@@ -54,7 +54,7 @@ def test_it_is_off_then_waits_for_grace_interval_and_cool_down() -> None:
     assert decide(lab.state, loads, 179_999, memory)[0] is None
     decision, memory = decide(lab.state, loads, 180_000, memory)
     assert decision is not None
-    assert (decision.start, decision.why) == (None, "cooling down for 240 s more")
+    assert (decision.start, decision.why) == (None, "in the cool-down for 240 s more")
     decision, _ = decide(lab.state, loads, 420_000, memory)
     assert decision is not None
     assert decision.start is not None
@@ -79,7 +79,7 @@ def test_a_hot_partition_alone_on_its_node_stays_and_one_node_has_nothing_to_eve
     hot = owned(lab)[1][0]
     decision = judge(lab.state, {hot: 100.0, owned(lab)[2][0]: 1.0})
     assert decision.start is None
-    assert "no move evens them" in decision.why
+    assert "no move balances them" in decision.why
     assert judge(Lab(1, partitions=4).state, {}).why.startswith("1 nodes take partitions")
 
 

@@ -60,7 +60,7 @@ def test_a_run_begins_and_ends_at_the_times_of_its_own_entries() -> None:
     state, _ = apply(state, entry(lab.at + 3, finish, time_ms=2 * morning_ms))
     over = validate(state, cancel)
     assert over is not None
-    assert over.message == f"rebalance {state.rebalance.run} is over: nothing to cancel"
+    assert over.message == f"rebalance {state.rebalance.run} is over, there is nothing to cancel"
     assert (state.rebalance.outcome, state.rebalance.ended_ms) == (Outcome.CANCELLED, 2 * morning_ms)
     late = entry(lab.at + 4, preview(state, Action.BALANCE).command, time_ms=morning_ms)
     assert apply(state, late)[0].rebalance.started_ms == 2 * morning_ms, "a slow clock turns no time back"
@@ -142,7 +142,7 @@ def test_a_run_is_reversed_as_a_whole_or_in_parts_while_it_is_kept() -> None:
     assert odd.refusal is not None
     part = preview(lab.state, Action.REVERSE, chosen=[Chosen(moved[0], ())])
     lab.refuses(
-        replace(part.command, moves=(replace(part.command.moves[0], after=(NodeId(5),)),)), "plan anew"
+        replace(part.command, moves=(replace(part.command.moves[0], after=(NodeId(5),)),)), "plan again"
     )
     lab.must(part.command)
     Leader(lab).until_over()
@@ -158,8 +158,8 @@ def test_a_run_is_reversed_as_a_whole_or_in_parts_while_it_is_kept() -> None:
     confirm_all(lab)
     nothing = preview(lab.state, Action.REVERSE)
     assert nothing.refusal is not None
-    assert "nothing is kept" in nothing.refusal.message
-    lab.refuses(part.command, "plan anew")
+    assert "no change can be reversed" in nothing.refusal.message
+    lab.refuses(part.command, "plan again")
 
 
 def test_the_gaps_of_a_run_are_told_by_nearest_rank() -> None:
@@ -255,7 +255,7 @@ def test_chosen_moves_are_checked_and_happen_as_they_were_chosen() -> None:
     assert "partition 7" in unknown.refusal.message
     nowhere = preview(lab.state, Action.MOVE, chosen=(Chosen(first, (NodeId(1),)),))
     assert nowhere.refusal is not None
-    assert "nothing moves" in nowhere.refusal.message
+    assert "nothing would move" in nowhere.refusal.message
     chosen = (Chosen(second, (NodeId(5),)), Chosen(first, (NodeId(2),)))
     started(lab, Action.MOVE, chosen=chosen)
     Leader(lab).until_over()

@@ -91,10 +91,10 @@ FAULTS: dict[str, tuple[str, int, str, Callable[[Lab], Stores]]] = {
     "a former owner takes appends": (
         "I4",
         2,
-        "is not the owner",
+        "being the owner",
         lambda lab: with_part(lab, 2, open=True, owner_epoch=1),
     ),
-    "a stranger takes appends": ("I4", 8, "is not the owner", lambda lab: with_part(lab, 8, open=True)),
+    "a stranger takes appends": ("I4", 8, "being the owner", lambda lab: with_part(lab, 8, open=True)),
     "the owner takes none": ("I4", 1, "takes no appends", lambda lab: with_part(lab, 1, open=False)),
     "an epoch that nobody drew": ("I4", 5, "has drawn", lambda lab: with_part(lab, 5, owner_epoch=99)),
     "too few have what the owner has": (
@@ -106,7 +106,7 @@ FAULTS: dict[str, tuple[str, int, str, Callable[[Lab], Stores]]] = {
     "a replica with rows that were given up": (
         "I14",
         5,
-        "gave up the rows below 5",
+        "the rows below 5 were truncated",
         lambda lab: truncated(lab, n1=5, n2=5, n5=0),
     ),
     "a damaged record": ("I5", 2, "bad CRC", lambda lab: with_part(lab, 2, quarantined="bad CRC")),
@@ -115,16 +115,16 @@ FAULTS: dict[str, tuple[str, int, str, Callable[[Lab], Stores]]] = {
     "a replica without its partition": (
         "I16",
         2,
-        "has nothing",
+        "does not have the partition",
         lambda lab: {**stores(lab), NodeId(2): store(lab, 2)},
     ),
     "rows that no topic knows": (
         "I16",
         2,
-        "kept as they are",
+        "they are kept",
         lambda lab: {**stores(lab), NodeId(2): store(lab, 2, part(lab, 2), part(lab, 2, partition=77))},
     ),
-    "an old copy that nobody keeps": ("I16", 8, "kept as they are", lambda lab: with_part(lab, 8)),
+    "an old copy that nobody keeps": ("I16", 8, "they are kept", lambda lab: with_part(lab, 8)),
 }
 
 
@@ -210,9 +210,9 @@ def test_who_was_not_heard_is_told_and_proves_nothing() -> None:
     assert (report.findings, report.unproven, report.silent) == ((), (), (5,)), "two of three are a majority"
     lone = {NodeId(1): two[NodeId(1)]}
     (unproven,) = inspected(lab, lone).unproven
-    assert "2 unheard" in unproven.what
+    assert "2 did not answer" in unproven.what
     (unheard,) = inspected(lab, {NodeId(2): two[NodeId(2)]}).unproven
-    assert "its owner was not heard" in unheard.what
+    assert "its owner did not answer" in unheard.what
 
 
 def test_findings_are_limited() -> None:

@@ -100,7 +100,7 @@ def test_a_store_of_another_cluster_is_told_so() -> None:
 
 def test_a_node_starts_with_the_store_that_it_registered() -> None:
     wiped = RestartNode(node=TWO, store=store_of(9), addresses=(), program="")
-    assert "another data directory is another node" in refused(two(), wiped).message
+    assert "another data directory joins as another node" in refused(two(), wiped).message
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_removed_node_is_gone_for_ever_with_its_store_and_nobody_waits_for_it(
     after(gone, 24, PurgeTopic(topic=TopicId(20)))
     assert "was removed" in refused(gone, register(2)).message
     assert "was removed by entry 23" in refused(gone, SetNode(node=TWO, draining=True)).message
-    assert "no holder" in refused(gone, ConfirmDropped(topic=TopicId(20), store=store_of(2))).message
+    assert "not a holder" in refused(gone, ConfirmDropped(topic=TopicId(20), store=store_of(2))).message
     assert told(gone, 24, register(3)) == NodeRegistered(node=NodeId(24))
 
 
@@ -256,7 +256,7 @@ def test_limits_of_the_cluster_fit_each_other() -> None:
     state = after(EMPTY, 1, INIT)
     assert "3 times heartbeat_ms=200" in refused(state, SetConfig(values={"failure_ms": 500})).message
     after(state, 2, SetConfig(values={"failure_ms": 150, "heartbeat_ms": 50}))
-    assert "an even number" in refused(state, SetConfig(values={"voters_max": 4})).message
+    assert "even numbers" in refused(state, SetConfig(values={"voters_max": 4})).message
     full = after(state, 2, SetConfig(values={"nodes_max": 1}))
     assert "`nodes_max`" in refused(full, register(2)).message
     assert "nodes_min=0" in refused(EMPTY, InitCluster(**{**_fields(INIT), "nodes_min": 0})).message

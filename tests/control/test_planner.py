@@ -409,7 +409,7 @@ def test_topics_after_each_other_even_each_other_out() -> None:
 def test_drained_failed_and_outer_nodes_get_nothing_and_too_few_are_refused() -> None:
     nodes = [Member(ONE), Member(TWO, part=Part.LEAVES), Member(THREE, part=Part.FAILED)]
     assert place(nodes, 3, 1, owned={}, held={}) == ((1,), (1,), (1,))
-    with pytest.raises(TooFewNodesError, match="replication 3 needs as many nodes; 1 of 3"):
+    with pytest.raises(TooFewNodesError, match="replication 3 needs so many nodes, 1 of 3"):
         place(nodes, 3, 3, owned={}, held={})
 
 
@@ -428,7 +428,7 @@ def test_portions_add_up_keep_their_bounds_and_are_within_one_of_the_share(
     least = {number: low for number, (_, low, _) in enumerate(takers_)}
     most = {number: low + more for number, (_, low, more) in enumerate(takers_)}
     if not sum(least.values()) <= total <= sum(most.values()):
-        with pytest.raises(ValueError, match="do not fit"):
+        with pytest.raises(ValueError, match="exceeds the bounds"):
             portions(total, weights, prefer=lambda key, _: key, least=least, most=most)
         return
     portion = portions(total, weights, prefer=lambda key, _: key, least=least, most=most)

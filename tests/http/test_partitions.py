@@ -51,7 +51,7 @@ def test_each_replica_says_what_is_lost_for_certain_and_what_perhaps() -> None:
     assert "by itself" not in both[2][1]
     apart = told(Proof(lab.place(2), END), Proof(lab.place(5), newer))
     assert apart[2][0] is None, "of logs that part nobody can say how much"
-    assert "goes on by itself" in apart[5][1]
+    assert "completes by itself" in apart[5][1]
 
 
 async def seeking(api: Api, monkeypatch: Patch) -> tuple[int, int]:
@@ -136,14 +136,14 @@ def test_the_command_line_tells_what_may_be_lost_before_it_forces(
 
         number = str(partition)
         code, said = await cli("show", number)
-        assert (code, "an owner is sought" in said, "nobody knows" in said) == (0, True, True)
+        assert (code, "candidates for owner" in said, "nobody knows" in said) == (0, True, True)
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
         assert (await cli("force-owner", number, "--owner", "1"))[0] == Exit.INTERRUPTED
         monkeypatch.setattr("sys.stdin", io.StringIO(""))
         code, said = await cli("force-owner", number, "--owner", "1")
         assert (code, "pass --yes" in said, "nobody knows" in said) == (Exit.USAGE, True, True)
         code, said = await cli("force-owner", number, "--owner", "99", "--yes")
-        assert (code, "only in a failover" in said) == (Exit.REFUSED, True)
+        assert (code, "needs an open failover" in said) == (Exit.REFUSED, True)
         code, said = await cli("force-owner", number, "--owner", "1", "--yes", "--json")
         assert code == 0, said
         [receipt] = [line for line in said.splitlines() if line.startswith("{")]  # the node logs there too

@@ -86,7 +86,7 @@ def test_a_run_is_previewed_started_paused_resumed_and_cancelled(tmp_path: Path,
         assert (await api("GET", "/admin/rebalance/preview?action=reverse")).status == 409
         second = await api("POST", "/admin/rebalance", {"action": "balance"})
         assert second.status == 409, second
-        assert "wait for its end, or cancel it" in second.body["detail"]
+        assert "wait for its end or cancel it" in second.body["detail"]
         shown = await until(api, "RUNNING")
         assert [(move["to"], move["partition"]) for move in shown["moves"]] == [
             ([node], plan["moves"][0]["partition"])

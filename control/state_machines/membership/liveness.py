@@ -1,20 +1,19 @@
-"""Who is alive: heartbeats in, decisions out. Only the leader decides, and only the log says so.
+"""Detect failed and recovered nodes: heartbeats in, decisions out. The leader decides, the log records it.
 
-    begin(term, now)      this node leads from now on, and knows nothing of anybody
-    beat(heartbeat, now)  a node was heard
-    tick(state, now)      commands to propose now: FailNode, RecoverNode, and what the ring needs
+    begin(term, now)      this node leads from now on, without any observations
+    beat(heartbeat, now)  a heartbeat arrived
+    tick(state, now)      commands to propose now: FailNode, RecoverNode, and changes of the ring
     end()                 this node leads no more
 
-Heartbeats are soft state: none enters the log, whatever they carry (F35). Rules:
+Heartbeats are soft state: none enters the log (F35). Rules:
 
-1. A LIVE node that was silent for `failure_ms` fails, but nobody does before the leader has led, awake, for
-   as long: the silence before that was its own. A leader that was stopped itself, which it sees by ticks that
-   did not come, begins to wait anew.
-2. A FAILED node that beats again recovers once it has applied the entry that failed it: so it knows.
-3. Each decision names the `changed` of the life that it is about. One that comes too late is refused by the
-   machine, so an answer that was lost costs nothing: it is decided again after a time-out.
-4. A beat of another store than the log names, or of an older start of a copied one, is a stranger under a
-   member's id. It counts for nothing and is told to the caller.
+1. A LIVE node that was silent for `failure_ms` fails. The leader must have led for as long, without being
+stopped itself: silence before that was its own. If ticks did not come, it was stopped, and waits again.
+2. A FAILED node that sends heartbeats recovers once it has applied the entry that failed it.
+3. Each decision names the `changed` of the node's life that it is about. The machine refuses a late one. So a
+lost answer costs nothing: the leader decides again after a time-out.
+4. A heartbeat from another store than the log names, or from an older start of a copied one, is a stranger's
+under a member's id. It does not count, and the caller gets it.
 5. The leader never fails itself: while it can commit, it lives.
 """
 
@@ -31,16 +30,16 @@ from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.rings import ring_change
 
 _NOT_STARTED: Final = Index(0)
+# Commands of one tick: a burst of failures takes a few ticks and does not fill the log's window.
 DECISIONS_MAX: Final = 64
-"""Commands of one tick; a burst of failures takes a few ticks, and does not fill the log's window at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a node says of itself.
+    """A node's heartbeat.
 
-    `index` is how far it has applied; `started` is the index of the entry that this process was started by, 0
-    before it is applied.
+    `index` is the last index that the node has applied. `started` is the index of the entry that started
+    this process, 0 before that entry is applied.
     """
 
     node: NodeId
@@ -50,9 +49,9 @@ class Heartbeat:
 
 
 class Stranger(NamedTuple):
-    """A beat from no member, from another store than the member's, or from an older start of it.
+    """A heartbeat from no member, from another store than the member's, or from an older start of it.
 
-    Two nodes with one identity, or one that was removed and does not know it.
+    Causes: two nodes with one identity, or a removed node that does not know of its removal.
     """
 
     node: NodeId
@@ -61,12 +60,14 @@ class Stranger(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
+    """The last heartbeat of a node: time of arrival and applied index."""
+
     at_ms: int
     index: Index
 
 
 class Liveness:
-    """The leader's view. Times are of one monotonic clock, in ms; the class reads none."""
+    """The leader's view of all nodes. Times are in ms of one monotonic clock; the class reads no clock."""
 
     def __init__(self, here: NodeId) -> None:
         self.here = here
@@ -83,7 +84,7 @@ class Liveness:
         return self._since_ms is not None
 
     def begin(self, term: int, now_ms: int) -> None:
-        """Lead term `term`. What an earlier leadership heard is forgotten: it is old."""
+        """Lead term `term`. Heartbeats of an earlier leadership are discarded: they are old."""
         assert term > self.term, f"term {term} began after term {self.term}"
         self.term = term
         self._since_ms = self._ticked_ms = now_ms
@@ -93,13 +94,14 @@ class Liveness:
         self._ring_decided = None
 
     def end(self) -> None:
+        """Stop leading."""
         self._since_ms = None
         self._heard.clear()
         self._starts.clear()
         self._decided.clear()
 
     def beat(self, state: MetadataState, heartbeat: Heartbeat, now_ms: int) -> Stranger | None:
-        """Note a beat; a beat that counts for nothing is given back as a stranger's."""
+        """Note a heartbeat; return the stranger if it does not count."""
         known = state.nodes.get(heartbeat.node)
         if known is None or known.store != heartbeat.store or 0 < heartbeat.started < known.started:
             return Stranger(heartbeat.node, heartbeat.store)
@@ -108,14 +110,14 @@ class Liveness:
         return None
 
     def silence_ms(self, node: NodeId, now_ms: int) -> int | None:
-        """For how long a node has not been heard by this leader; None for one that leads not."""
+        """Time since this leader received a node's last heartbeat; None if this node does not lead."""
         if self._since_ms is None:
             return None
         heard = self._heard.get(node)
         return now_ms - (self._since_ms if heard is None else max(heard.at_ms, self._since_ms))
 
     def tick(self, state: MetadataState, now_ms: int) -> tuple[NodeCommand | RingCommand, ...]:
-        """What to propose now. Call it about every `heartbeat_ms`.
+        """The commands to propose now. Call it about every `heartbeat_ms`.
 
         Raises:
             AssertionError: the clock went back.
@@ -125,7 +127,8 @@ class Liveness:
         assert now_ms >= self._ticked_ms, f"the clock went back from {self._ticked_ms} to {now_ms}"
         failure_ms = limit(state, "failure_ms")
         if now_ms - self._ticked_ms > failure_ms // 2:
-            # This process was stopped or starved: beats may wait unread. Give everybody a full interval.
+            # This process was stopped or starved, and heartbeats may be unread: give every node a full
+            # interval.
             self._since_ms = now_ms
         self._ticked_ms = now_ms
         self._heard = {node: heard for node, heard in self._heard.items() if node in state.nodes}
@@ -145,7 +148,7 @@ class Liveness:
     def _judged(self, node: NodeRecord, now_ms: int, failure_ms: int) -> FailNode | RecoverNode | None:
         silence_ms = self.silence_ms(node.node, now_ms)
         assert silence_ms is not None, "only a leader judges"
-        # A start is a sign of life: its entry comes before the first beat of who joins or comes back.
+        # A start proves life: the entry of a node that joins or returns comes before its first heartbeat.
         silence_ms = min(silence_ms, now_ms - self._starts[node.node][1])
         if node.life is Life.LIVE and node.node != self.here and silence_ms >= failure_ms:
             return FailNode(node=node.node, changed=node.changed)
@@ -158,7 +161,7 @@ class Liveness:
         return None
 
     def _note_starts(self, state: MetadataState, now_ms: int) -> None:
-        """When this leader saw each member's last start; what its first look finds is older than its term."""
+        """Note the time at which this leader saw each member start last. Its first look finds old starts."""
         assert self._since_ms is not None, "only a leader judges"
         seen_ms = now_ms if self._starts else self._since_ms
         known = self._starts
@@ -170,7 +173,7 @@ class Liveness:
         }
 
     def _is_due(self, node: NodeId, changed: Index, now_ms: int, failure_ms: int) -> bool:
-        """Not while the same decision may still be under way."""
+        """Whether to propose a decision: not while the same one may be in the log's queue."""
         known = self._decided.get(node)
         if known is not None and known[0] == changed and now_ms - known[1] < failure_ms:
             return False
@@ -185,6 +188,6 @@ class Liveness:
         return True
 
     def _fresh(self, now_ms: int, failure_ms: int) -> set[NodeId]:
-        """Nodes that this leader has heard itself, lately."""
+        """Nodes whose heartbeats this leader has received recently."""
         heard = {node for node, heard in self._heard.items() if now_ms - heard.at_ms < failure_ms // 2}
         return heard | {self.here}

@@ -1,9 +1,9 @@
-"""Who votes on the metadata log: 1, 3 or 5 nodes, chosen by the cluster; everybody else learns.
+"""Choose the voters of the metadata log: 1, 3 or 5 nodes; all other nodes are learners.
 
-A pure decision: what should change now, or nothing. Preferred are, in this order: nodes that an administrator
-wants (`Vote.ALWAYS`), live ones, ones not being drained, zones without a voter, present voters, the leader. A
-voter that failed is replaced by a live learner that has caught up; without one it stays a voter, for fewer
-voters would survive less. One step at a time: one swap, or two more, or two fewer, by joint consensus.
+A pure decision: the next change, or none. Preferred are, in this order: nodes with `Vote.ALWAYS`, live
+ones, ones that are not drained, zones without a voter, present voters, the leader. A live learner that has
+caught up replaces a failed voter. Without such a learner the failed voter stays, since fewer voters
+survive fewer failures. Each step is one swap, two more voters or two fewer, by joint consensus.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ringfence.control.model.nodes import Life, NodeRecord, Vote
 from ringfence.control.model.state import MetadataState
 from ringfence.control.state_machines.metadata.config import limit
 
+# Voters added or removed by one step: an odd number becomes the next odd one.
 STEP: Final = 2
-"""Voters added or removed at once: an odd number becomes the next odd one."""
 
 
 class ChangeVoters(NamedTuple):
-    """Voters to be; those who leave become learners, if they are still members."""
+    """The new voters; former voters become learners if they are still members."""
 
     voters: frozenset[NodeId]
 
 
 class TransferLeadership(NamedTuple):
-    """The leader shall vote no more, or is being drained: another one leads, and takes it from there."""
+    """The leader shall not vote any more, or is drained: another node leads, and continues the change."""
 
     to: NodeId
 
@@ -36,11 +36,11 @@ class TransferLeadership(NamedTuple):
 def next_change(
     state: MetadataState, *, voters: AbstractSet[NodeId], caught_up: AbstractSet[NodeId], leader: NodeId
 ) -> ChangeVoters | TransferLeadership | None:
-    """What the leader should do about the voters now; None when they are as they should be.
+    """The leader's next step towards the right voters; None if they are right.
 
     Args:
-        state: says who is a member, how it is, and what is wanted of it.
-        voters: the configuration in force. Call only when no change is under way.
+        state: the members, with their lives and settings.
+        voters: the configuration in force. Call only without an open change.
         caught_up: learners that have all but the newest entries.
         leader: the node that asks.
     """
@@ -57,9 +57,9 @@ def next_change(
 
 
 def _relieved(state: MetadataState, order: list[NodeId], leader: NodeId) -> TransferLeadership | None:
-    """Who was drained may have to vote still; it need not lead where another voter can.
+    """Transfer the leadership away from a drained leader, which may have to stay a voter.
 
-    Not in the middle of a run: the next leader would have to ask anew how far each move is.
+    Not during a run: the next leader would have to ask for the progress of each move again.
     """
     known = state.nodes.get(leader)
     if known is None or not known.draining or state.rebalance.is_active:
@@ -71,7 +71,7 @@ def _relieved(state: MetadataState, order: list[NodeId], leader: NodeId) -> Tran
 def _ranked(
     state: MetadataState, voters: AbstractSet[NodeId], caught_up: AbstractSet[NodeId], leader: NodeId
 ) -> tuple[list[NodeId], list[NodeId]]:
-    """(who should vote, present voters who need not), the best choice first."""
+    """The nodes that should vote, and present voters that need not, each with the best choice first."""
     able = {
         number: node
         for number, node in state.nodes.items()
@@ -96,7 +96,7 @@ def _ranked(
     votes = _odd(min(len(able), limit(state, "voters_max")))
     while len(order) < votes:
         best = min(able, key=key)
-        # A dead node's label counts for nothing.
+        # The zone of a failed node does not count.
         zones[able[best].zone] += able[best].life is Life.LIVE
         order.append(best)
         del able[best]

@@ -1,12 +1,13 @@
-"""Who may do what on the data socket, as the metadata says. Pure.
+"""Derive the rights on the data socket from the metadata. Pure.
 
-With the first token everybody needs one there, as for the admin API; `data_tokens` 0 puts that off while
-clients are given theirs.
+From the first token on, each client needs one there, as for the admin API. The setting `data_tokens` 0
+postpones that while operators distribute tokens to clients.
 
-Nodes call each other's data sockets, too. They show a credential that each derives from the metadata it has:
-HMAC-SHA-256 with the hash of the oldest lasting admin's token as key. So nothing more is stored or handed
-out, who joins has it with the log, and who has neither the log nor that admin's token cannot make it. It
-changes when that token is revoked; connections are judged anew then, and each side says HELLO again.
+Nodes call each other's data sockets, too. They present a credential that each node derives from its
+metadata: HMAC-SHA-256 with the hash of the oldest permanent admin token as key. So nothing more is stored
+or distributed, and a node that joins has the credential with the log. A process with neither the log nor
+that admin token cannot compute it. The credential changes when the token is revoked: then connections are
+evaluated again, and each side repeats its HELLO.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from ringfence.control.model.tokens import RIGHTS, Role
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.native.wire import Right
 
+# The name in error texts of the token that nodes present to each other.
 NODES = "(nodes)"
-"""In errors: whose token it is that nodes show each other."""
 
 
 class Grant(msgspec.Struct, frozen=True, array_like=True):
-    """One token as the engine knows it; `rights` are bits of `wire.Right`."""
+    """One token in the form that the engine takes; `rights` are bits of `wire.Right`."""
 
     name: str
     hash: bytes
@@ -36,7 +37,9 @@ class Grant(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """`credential` is what this node shows to others; the text of this value leaves it out."""
+    """The engine's access table. This node presents `credential` to others; the text of this value leaves it
+    out.
+    """
 
     is_asked: bool = False
     grants: tuple[Grant, ...] = ()
@@ -46,12 +49,12 @@ class Access(msgspec.Struct, frozen=True):
         return f"Access(is_asked={self.is_asked}, tokens={len(self.grants)})"
 
 
+# Without tokens: any client that reaches the socket may do everything.
 OPEN = Access()
-"""Without tokens: whoever reaches the socket may do all."""
 
 
 def access_of(state: MetadataState) -> Access:
-    """What the engine of every node is told."""
+    """The access table for the engine of every node."""
     if not state.tokens:
         return OPEN
     grants = [
@@ -64,8 +67,9 @@ def access_of(state: MetadataState) -> Access:
 
 
 def _node_credential(state: MetadataState) -> str:
+    """The credential of this cluster's nodes, in hex."""
     admins = [token for token in state.tokens.values() if token.role is Role.ADMIN]
     lasting = [token for token in admins if token.expires_ms is None]
-    assert lasting, "the first token is an admin's that lasts, and the last such is revoked last"
+    assert lasting, "the first token is a permanent admin token, and the last such token is revoked last"
     key = min(lasting, key=lambda token: token.created).hash
     return hmac.new(key, b"ringfence nodes" + state.cluster + state.history, sha256).hexdigest()

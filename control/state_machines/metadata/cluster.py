@@ -1,4 +1,4 @@
-"""Commands about the cluster: its beginning, starts of nodes, sessions, limits."""
+"""Commands about the cluster: its initialization, starts of nodes, sessions, level and limits."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def execute(state: MetadataState, command: ClusterCommand, index: Index) -> tupl
 
 def check_init(state: MetadataState, command: InitCluster) -> Refused | None:
     if state.cluster:
-        message = f"cluster {state.cluster.hex()} is initialized already; its history does not begin twice"
+        message = f"cluster {state.cluster.hex()} is already initialized; a history begins only once"
         return Refused(code=Code.ALREADY_EXISTS, message=message)
     for what, value in (("cluster", command.cluster), ("history", command.history), ("store", command.store)):
         fault = node_checks.store_fault(value, what)
@@ -69,7 +69,9 @@ def check_init(state: MetadataState, command: InitCluster) -> Refused | None:
 
 
 def init(state: MetadataState, command: InitCluster, index: Index) -> tuple[MetadataState, Result]:
-    """A node that shall serve alone is the ring; else the ring waits for the others."""
+    """Start the history. A cluster of one node has its ring immediately; otherwise the ring waits for other
+    nodes.
+    """
     node = NodeRecord(
         node=command.node, store=command.store, addresses=(), program="", started=index, changed=index
     )
@@ -94,13 +96,13 @@ def check_node(state: MetadataState, command: RestartNode | SetAddresses) -> Ref
     if isinstance(command, RestartNode):
         if command.store != node.store:
             return invalid(
-                f"node {command.node} is known with store {node.store.hex()}, it came with "
-                f"{command.store.hex()}; a node with another data directory is another node"
+                f"node {command.node} has store {node.store.hex()}, this start has store "
+                f"{command.store.hex()}; a node with another data directory joins as another node"
             )
         if command.after not in (None, node.started):
             return stale(
-                f"node {command.node} was started by entry {node.started}, this start knew of "
-                f"{command.after}: a late one ends no process that runs"
+                f"node {command.node} was started by entry {node.started}, this start was decided after "
+                f"{command.after}: an older start does not end a running process"
             )
         fault = node_checks.level_fault(state, command.level)
         fault = fault or node_checks.settings_fault(zone=command.zone, labels=command.labels)
@@ -110,10 +112,11 @@ def check_node(state: MetadataState, command: RestartNode | SetAddresses) -> Ref
 
 
 def restart(state: MetadataState, command: RestartNode, index: Index) -> tuple[MetadataState, Result]:
-    """One entry for all partitions of the store: a start costs one write, with one topic or ten thousand.
+    """Start a node by one entry for all partitions of its store: one write, with one topic or ten thousand.
 
-    What has other replicas fails over at this index: this store may have lost its tail. A single replica
-    opens under it at once; a change that it was the source of goes back, for its HOLD may have fenced it.
+    Replicated partitions fail over at this index, since this store may have lost the end of its log. A
+    partition with a single replica opens under the index immediately. A change of such a partition is
+    aborted: its HOLD may have fenced the owner.
     """
     place = Replica(node=command.node, store=command.store)
     for partition, change in state.changes.items():
@@ -170,12 +173,12 @@ def check_raise(state: MetadataState, command: RaiseLevel) -> Refused | None:
         return None
     asked, members = ", ".join(map(str, sorted(command.nodes))), ", ".join(map(str, sorted(state.nodes)))
     return stale(
-        f"level {command.level} was agreed on by nodes {asked}, the members are {members}: ask once more"
+        f"nodes {asked} agreed to level {command.level}, the members are {members}: ask all members again"
     )
 
 
 def raised(state: MetadataState, command: RaiseLevel) -> MetadataState:
-    """A level never goes back; one that is reached already changes nothing."""
+    """Raise the level. It never goes down; a level that is reached already changes nothing."""
     return replace(state, level=command.level) if command.level > state.level else state
 
 
@@ -183,18 +186,18 @@ def check_config(state: MetadataState, command: SetConfig) -> Refused | None:
     for name, value in sorted(command.values.items()):
         known = LIMITS.get(name)
         if known is None:
-            return invalid(f"no limit is named {name[:80]!r}; there are {', '.join(sorted(LIMITS))}")
+            return invalid(f"no limit is named {name[:80]!r}; the limits are {', '.join(sorted(LIMITS))}")
         if not known.low <= value <= known.high:
-            return invalid(f"{name}={value}: {known.low} to {known.high} ({known.reason})")
+            return invalid(f"{name}={value} is outside of {known.low} to {known.high} ({known.reason})")
     if command.values.get("voters_max", 1) % 2 == 0:
         return invalid(
-            f"voters_max={command.values['voters_max']}: 1, 3 or 5; an even number survives no more"
+            f"voters_max={command.values['voters_max']}: use 1, 3 or 5; even numbers survive no more failures"
         )
     after = {name: command.values.get(name, limit(state, name)) for name in ("heartbeat_ms", "failure_ms")}
     if after["failure_ms"] < BEATS_MIN * after["heartbeat_ms"]:
         return invalid(
             f"failure_ms={after['failure_ms']} is below {BEATS_MIN} times "
-            f"heartbeat_ms={after['heartbeat_ms']}; one lost beat must not fail a node"
+            f"heartbeat_ms={after['heartbeat_ms']}; one lost heartbeat must not fail a node"
         )
     return None
 

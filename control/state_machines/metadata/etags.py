@@ -1,7 +1,8 @@
-"""Versions of what administrators change, as short tags: equal tags, equal content.
+"""Version tags of resources that administrators change: equal tags, equal content.
 
-A resource is named `topic/ID`, `node/ID`, `ring`, `config` or `token/NAME`. A tag leaves out what changes by
-itself (owner epochs, addresses, figures), so a restart between a look and a change refuses nothing.
+A resource is named `topic/ID`, `node/ID`, `ring`, `config` or `token/NAME`. A tag leaves out values that
+change without an administrator (owner epochs, addresses, figures). So a restart between a read and a
+change refuses nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState, sorted_maps
 from ringfence.control.state_machines.metadata.refusals import stale
 
+# Bytes of a tag's digest. A tag is compared with one other tag, so eight bytes are enough.
 TAG_BYTES: Final = 8
-"""Of a digest. A tag is compared with one other, so eight bytes leave no doubt."""
 
 
 def tag_of(state: MetadataState, resource: str) -> str | None:
-    """The tag of a resource's content; None when there is no such resource."""
+    """The tag of a resource's content; None if the resource does not exist."""
     kind, _, name = resource.partition("/")
     number = int(name) if name.isascii() and name.isdigit() else 0
     if kind == "topic":
@@ -44,14 +45,14 @@ def tag_of(state: MetadataState, resource: str) -> str | None:
 
 
 def condition_fault(state: MetadataState, condition: Condition | None) -> Refused | None:
-    """Why a change that relies on `condition` comes too late; None when it does not."""
+    """The refusal of a change whose `condition` does not hold any more; None if it holds."""
     if condition is None:
         return None
     now = tag_of(state, condition.resource)
     if now == condition.tag:
         return None
-    what = f"is at {now!r}" if now is not None else "is gone"
-    return stale(f"{condition.resource} {what}, the change was meant for {condition.tag[:80]!r}; look again")
+    what = f"is at {now!r}" if now is not None else "does not exist"
+    return stale(f"{condition.resource} {what}, the change is for {condition.tag[:80]!r}; read it again")
 
 
 def _tag(content: Any) -> str:

@@ -1,4 +1,4 @@
-"""The record of a run's move, as its changes go: kept in the entry that the change's step is in."""
+"""Records of a run's moves, changed by the same entries as the steps of their changes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
 from ringfence.control.state_machines.metadata.refusals import conflict, invalid, stale
 
+# Characters of a reason in a record: one state has thousands of records.
 ERROR_MAX = 300
-"""Characters of a reason that a record keeps: thousands of records are one state."""
 
 
 def try_fault(state: MetadataState, command: PrepareChange) -> Refused | None:
-    """Why this is not the next try of a move of the run."""
+    """The refusal of a PREPARE that is not the next try of its run's move; None if it is, or belongs to no
+    run.
+    """
     if command.run == 0:
         return None
     run = state.rebalance
     if run.run != command.run:
-        return stale(f"rebalance {command.run} is over, {run.run} is the last one")
+        return stale(f"rebalance {command.run} is over, the last one is {run.run}")
     if run.state is not RunState.RUNNING:
-        return conflict(f"rebalance {run.run} is {run.state}; no move begins")
+        return conflict(f"rebalance {run.run} is {run.state}; no move can begin")
     move = state.moves.get(command.partition)
     if move is None:
         return invalid(f"partition {command.partition} is in no move of rebalance {run.run}")
@@ -46,9 +48,9 @@ def try_fault(state: MetadataState, command: PrepareChange) -> Refused | None:
 
 
 def down(state: MetadataState, move: MoveRecord) -> tuple[NodeId, ...]:
-    """Nodes without which the move cannot begin, and that may come back: its owner, and where it goes.
+    """Nodes that are down, may return, and are needed for the move to begin: the owner, and the new nodes.
 
-    An owner is waited for also where it is drained: it has what shall move.
+    A drained owner counts as well: it has the rows that shall move.
     """
     owner = state.topics[move.topic].assignments[move.partition].owner.node
     needed = {owner, *_new_places(state, move)}
@@ -62,19 +64,19 @@ def down(state: MetadataState, move: MoveRecord) -> tuple[NodeId, ...]:
 
 
 def has_nowhere_to_go(state: MetadataState, move: MoveRecord) -> bool:
-    """Whether a node that the move goes to takes nothing, for now or for good."""
+    """Whether one of the move's new nodes takes no partitions, for now or for good."""
     places = _new_places(state, move)
     return any(node not in state.nodes or not state.nodes[node].takes_partitions for node in places)
 
 
 def _new_places(state: MetadataState, move: MoveRecord) -> set[NodeId]:
-    """The owner that it chooses, and who has no replica yet."""
+    """The move's owner, and its nodes that have no replica yet."""
     assignment = state.topics[move.topic].assignments[move.partition]
     return {move.after[0], *({*move.after} - {place.node for place in assignment.replicas})}
 
 
 def renewed(state: MetadataState, planned: PlannedMove) -> MoveRecord:
-    """The record of a move that the plan takes up, or plans anew: its tries count on."""
+    """The record of a move that a plan adds, or plans again. The number of its tries is kept."""
     fresh = MoveRecord(
         topic=planned.topic, partition=planned.partition, before=planned.before, after=planned.after
     )
@@ -85,23 +87,24 @@ def renewed(state: MetadataState, planned: PlannedMove) -> MoveRecord:
 
 
 def tried(state: MetadataState, partition: PartitionId) -> tuple[MetadataState, int]:
-    """Another try begins; the state, and which one it is."""
+    """The state with another try of a move, and the try's number."""
     attempts = state.moves[partition].attempts + 1
     return with_move(state, partition, MoveState.DUAL_WRITE, attempts=attempts), attempts
 
 
 def followed(state: MetadataState, change: Change, to: MoveState, **values: Any) -> MetadataState:
-    """The move that a change belongs to is `to` now; of an older run nothing is kept."""
+    """The state in which the move of a change is `to`. A change of an older run has no record."""
     if change.run == 0 or change.run != state.rebalance.run or change.partition not in state.moves:
         return state
     return with_move(state, change.partition, to, **values)
 
 
 def without_topic(state: MetadataState, topic: Topic) -> MetadataState:
-    """Moves of a deleted topic have nothing to do any more."""
+    """End the moves of a deleted topic."""
     for partition in topic.assignments:
         move = state.moves.get(partition)
         if move is not None and move.state is not MoveState.COMMITTED:
+            # The text is part of the hashed state: every version of the program must write the same.
             state = with_move(state, partition, MoveState.COMMITTED, error="the topic was deleted")
     return state
 

@@ -1,4 +1,4 @@
-"""What makes the description of a node unsound, one question a function."""
+"""Check the description of a node, one question a function."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from ringfence.control.state_machines.metadata.config import LABELS_MAX, WEIGHT_
 from ringfence.control.state_machines.metadata.refusals import invalid
 from ringfence.native.wire import NAME_BYTES_MAX, Code
 
+# Addresses of one node and kind: every table carries them.
 ADDRESSES_MAX = 16
-"""Addresses of one node and kind: they travel in every table."""
 
 
 def member_fault(state: MetadataState, node: int) -> Refused | None:
+    """The refusal of a command about a node that is no member; None if it is one."""
     if node in state.nodes:
         return None
     gone = state.removed.get(NodeId(node))
@@ -44,7 +45,7 @@ def store_fault(store: bytes, what: str = "store") -> Refused | None:
 
 
 def level_fault(state: MetadataState, level: int) -> Refused | None:
-    """Why a program that knows levels up to this one cannot be a node's of this cluster."""
+    """The refusal of a program that knows no level as high as the cluster's; None if it does."""
     if level >= state.level:
         return None
     message = (
@@ -57,10 +58,12 @@ def level_fault(state: MetadataState, level: int) -> Refused | None:
 def settings_fault(
     zone: str | None = None, weight: int | None = None, labels: Mapping[str, str] | None = None
 ) -> Refused | None:
-    """None stands for what is not being set; the empty zone for no zone."""
+    """The refusal of settings that are out of range. None stands for a setting that stays, the empty zone for
+    no zone.
+    """
     if weight is not None and not 1 <= weight <= WEIGHT_MAX:
         return invalid(
-            f"weight={weight}: 1 to {WEIGHT_MAX}; 100 is a usual node; drain one that shall get nothing"
+            f"weight={weight} is outside of 1 to {WEIGHT_MAX}; 100 is a usual node; drain a node to empty it"
         )
     if labels is not None and len(labels) > LABELS_MAX:
         return invalid(f"{len(labels)} labels: at most {LABELS_MAX}")
@@ -77,9 +80,13 @@ def settings_fault(
 
 
 def witness_fault(state: MetadataState, witness: int) -> Refused | None:
-    """Below level 1 programs do not know the field: a state with it would have another hash there."""
+    """The refusal of a witness. Programs below level 1 do not know the field: their state would have another
+    hash.
+    """
     if state.level < 1:
-        return invalid(f"a witness at level {state.level}; finalize the cluster's upgrade first")
+        return invalid(
+            f"witnesses need level 1, the cluster has level {state.level}; finalize its upgrade first"
+        )
     if not 0 < witness < 1 << 63:
-        return invalid(f"the witness is {witness}, allowed are 1..2^63-1")
+        return invalid(f"witness {witness} is outside of 1..2^63-1")
     return None

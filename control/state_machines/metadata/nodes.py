@@ -4,8 +4,8 @@
                                                           ^                  | RecoverNode, RestartNode
                                                           +------------------+
 
-Neither failure nor recovery moves a partition: ownership changes by entries of its own. A node is removed
-only when it holds nothing.
+Neither failure nor recovery moves a partition: ownership changes by entries of its own. A node can be
+removed only once it has no replica.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def check_register(state: MetadataState, command: RegisterNode) -> Refused | Non
     if command.cluster != state.cluster:
         message = (
             f"the store belongs to cluster {command.cluster.hex()}, this one is {state.cluster.hex()}; "
-            "join the cluster it came from, or use an empty data directory"
+            "join that cluster, or use an empty data directory"
         )
         return Refused(code=Code.UNAUTHORIZED, message=message)
     gone = next((old for old in state.removed.values() if old.store == command.store), None)
@@ -93,7 +93,7 @@ def check_register(state: MetadataState, command: RegisterNode) -> Refused | Non
 
 
 def register(state: MetadataState, command: RegisterNode, index: Index) -> tuple[MetadataState, Result]:
-    """A repeated registration, its answer lost, finds the id that the first one drew."""
+    """Add a member. A repeated registration, sent when its answer was lost, returns the first one's id."""
     known = node_of(state, command.store)
     if known is not None:
         return state, NodeRegistered(node=known.node)
@@ -128,7 +128,7 @@ def check_life(state: MetadataState, command: FailNode | RecoverNode, expected: 
 
 
 def set_node(state: MetadataState, command: SetNode) -> MetadataState:
-    """Settings of a node. One that shall get partitions again is not being emptied any more."""
+    """Change settings of a node. To undrain it cancels a run that empties it."""
     node = state.nodes[command.node]
     changed = replace(
         node,
@@ -161,30 +161,31 @@ def with_witness(state: MetadataState, node: NodeId, witness: int) -> MetadataSt
 
 
 def check_remove(state: MetadataState, command: RemoveNode) -> Refused | None:
+    """Refuse to remove a node that is in the ring, has replicas or open changes, or is needed."""
     fault = node_checks.member_fault(state, command.node)
     if fault is not None:
         return fault
     if command.node in state.ring.members:
         return invalid(
-            f"node {command.node} is in the ring; move its partitions, then take it out of the ring"
+            f"node {command.node} is in the ring; move its partitions, then remove it from the ring"
         )
     held = replicas_of(state, command.node)
     if held:
-        return invalid(f"node {command.node} holds {counted(held, 'replica')}; move what it holds first")
+        return invalid(f"node {command.node} holds {counted(held, 'replica')}; move them first")
     changing = changes_of(state, command.node)
     if changing:
-        return conflict(f"node {command.node} takes part in {changing} changes; wait for their end")
+        return conflict(f"node {command.node} takes part in {changing} open changes; wait for their end")
     left = len(state.nodes) - 1
     needed = max(limit(state, "nodes_min"), replication_max(state))
     if left < needed:
         return invalid(
-            f"{left} nodes would be left, the cluster needs {needed} (`nodes_min`, and one a replica)"
+            f"{left} nodes would be left, the cluster needs {needed} (`nodes_min`, and one for each replica)"
         )
     return None
 
 
 def remove(state: MetadataState, command: RemoveNode, index: Index) -> MetadataState:
-    """Its store is listed no longer as a holder of deleted topics: nobody can wait for it."""
+    """Remove a member. Deleted topics do not wait for its store any more."""
     store = state.nodes[command.node].store
     state = without_store(state, store)
     nodes = {number: node for number, node in state.nodes.items() if number != command.node}

@@ -1,7 +1,8 @@
 """Commands that give producers their identity.
 
-A name keeps its id, and each open draws a higher epoch. A new name is `unopened` until one open has reached
-every partition: before that a partition without an entry may never have had one, after it the entry was lost.
+A name keeps its id, and each open draws a higher epoch. A new name is `unopened` until one open has
+reached every partition. Before that, a partition without an entry may never have had one. Afterwards, a
+missing entry has been lost.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.refusals import invalid, unknown_topic
 from ringfence.native.wire import Code
 
+# From this level on the metadata records which names were opened at all partitions, and names can be
+# forgotten.
 LEVEL_OF_NAMES: Final = 1
-"""From this level on the metadata knows which names were opened everywhere, and names can be forgotten."""
 
 
 def validate(state: MetadataState, command: ProducerCommand) -> Refused | None:
@@ -61,10 +63,10 @@ def check_open(state: MetadataState, command: OpenProducers) -> Refused | None:
 
 
 def open_unnamed(state: MetadataState, command: OpenProducers, index: Index) -> tuple[MetadataState, Result]:
-    """Draw ids; nothing of it is kept in the state, the index is spent.
+    """Draw ids. The state does not change; the index is used up.
 
-    Fresh ids carry a fresh epoch, above every epoch that a partition has forgotten: ids out of a block that
-    was drawn long ago would be taken for forgotten ones.
+    New ids have a new epoch, above every epoch that a partition has forgotten. Ids from a block that was
+    drawn long ago would be taken for forgotten ones.
     """
     result = ProducersOpened(producer=ProducerId(drawn(index, 0)), epoch=Epoch(index), count=command.count)
     return state, result
@@ -80,7 +82,7 @@ def check_open_named(state: MetadataState, command: OpenNamedProducer) -> Refuse
     known = state.producers.get(command.topic, {})
     if command.name not in known and len(known) >= limit(state, "topic_producers_max"):
         return invalid(
-            f"the topic has {len(known)} named producers, its limit `topic_producers_max`; give back names "
+            f"the topic has {len(known)} named producers, its limit `topic_producers_max`; forget names "
             "that are not used any more: ringfence producer forget TOPIC NAME"
         )
     return None
@@ -103,11 +105,11 @@ def open_named(
 
 
 def check_known(state: MetadataState, command: ConfirmNamedProducer | ForgetNamedProducer) -> Refused | None:
-    """Of a name that is there, and was not opened since."""
+    """Refuse a name that does not exist, or was opened again since."""
     if state.level < LEVEL_OF_NAMES:
         message = (
-            f"the cluster's level is {state.level}, and names are given back from level {LEVEL_OF_NAMES} on: "
-            "ringfence cluster finalize, once all nodes have the new program"
+            f"the cluster's level is {state.level}, names can be forgotten from level {LEVEL_OF_NAMES} on: "
+            "run `ringfence cluster finalize` once all nodes have the new program"
         )
         return Refused(code=Code.UNSUPPORTED_VERSION, message=message)
     if command.topic not in state.topics:
@@ -116,7 +118,9 @@ def check_known(state: MetadataState, command: ConfirmNamedProducer | ForgetName
     if known is None:
         return invalid(f"the topic has no producer named {command.name[:300]!r}")
     if known.epoch != command.epoch:
-        message = f"producer {command.name!r} was opened since: epoch {known.epoch}, not {command.epoch}"
+        message = (
+            f"producer {command.name!r} was opened again: its epoch is {known.epoch}, not {command.epoch}"
+        )
         return Refused(code=Code.FENCED_PRODUCER, message=message)
     return None
 
@@ -141,9 +145,10 @@ def without_unopened(state: MetadataState, topic: TopicId, name: str) -> Metadat
 
 
 def has_lost_entries(state: MetadataState, topic: TopicId, name: str) -> bool:
-    """Whether a partition without an entry of this name had one: an open of it has reached all of them.
+    """Whether a partition without an entry of this name has lost it: an open of the name has reached all
+    partitions.
 
-    At level 0 that is not known, and taken for no.
+    At level 0 that is unknown; the answer is False.
     """
     is_open = state.level >= LEVEL_OF_NAMES and name in state.producers.get(topic, {})
     return is_open and name not in state.unopened.get(topic, ())

@@ -1,4 +1,4 @@
-"""What makes a step of a change unsound, one question a function."""
+"""Check steps of a change, one question a function."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ringfence.control.state_machines.metadata.refusals import conflict, invalid
 from ringfence.control.state_machines.metadata.ring import eligible_fault
 from ringfence.native.wire import Code
 
+# Characters of an operator's statement of possible losses: a single word is not a statement.
 ACCEPTS_MIN = 10
-"""Characters of an operator's statement of what may be lost: a word is not one."""
+# Characters of a reason in the log.
 WHY_MAX = 1_000
-"""Characters of a reason that the log keeps."""
 
 
 def prepare_fault(state: MetadataState, command: PrepareChange) -> Refused | None:
@@ -36,7 +36,7 @@ def prepare_fault(state: MetadataState, command: PrepareChange) -> Refused | Non
     if open_change is not None:
         return conflict(
             f"partition {command.partition} is in change {open_change.change} ({open_change.kind}, "
-            f"{open_change.phase}); wait for its end, or abort it"
+            f"{open_change.phase}); wait for its end or abort it"
         )
     if command.epoch != assignment.epoch:
         return stale(
@@ -45,7 +45,7 @@ def prepare_fault(state: MetadataState, command: PrepareChange) -> Refused | Non
         )
     planned = sum(change.kind is not ChangeKind.FAILOVER for change in state.changes.values())
     if planned >= limit(state, "changes_max"):
-        return conflict(f"{planned} changes are open, the limit `changes_max`; wait for the end of one")
+        return conflict(f"{planned} changes are open, the limit `changes_max`; wait until one has ended")
     return placement_fault(state, command, assignment, topic.replication)
 
 
@@ -54,12 +54,14 @@ def placement_fault(
 ) -> Refused | None:
     wanted = command.replicas
     if len(wanted) != replication or len(set(wanted)) != replication:
-        return invalid(f"replicas {list(wanted)}: {replication} different nodes")
+        return invalid(f"replicas {list(wanted)}: name {replication} different nodes")
     if command.owner not in wanted:
-        return invalid(f"owner {command.owner} is none of the replicas {list(wanted)}")
+        return invalid(f"owner {command.owner} is not one of the replicas {list(wanted)}")
     held = {place.node for place in now.replicas}
     if set(wanted) == held and command.owner == now.owner.node:
-        return invalid(f"partition {command.partition} is at {sorted(held)} already; nothing changes")
+        return invalid(
+            f"partition {command.partition} is already at {sorted(held)}; the change would do nothing"
+        )
     owner = state.nodes[now.owner.node]
     if owner.life is not Life.LIVE:
         return conflict(
@@ -71,7 +73,9 @@ def placement_fault(
         if fault is not None:
             return fault
     if state.nodes[command.owner].life is not Life.LIVE:
-        return conflict(f"node {command.owner} is {state.nodes[command.owner].life}; it cannot become owner")
+        return conflict(
+            f"node {command.owner} is {state.nodes[command.owner].life}; it cannot become the owner"
+        )
     return None
 
 
@@ -90,11 +94,11 @@ def fail_over_fault(state: MetadataState, command: FailOver) -> Refused | None:
 def open_fault(
     state: MetadataState, partition: PartitionId, number: int, phases: Iterable[ChangePhase], what: str
 ) -> Refused | None:
-    """The change must be the open one, and in one of these phases."""
+    """The refusal of a step whose change is not open, or not in one of these phases."""
     change = state.changes.get(partition)
     if change is None or change.change != number:
         now = "none is open" if change is None else f"{change.change} is open"
-        return stale(f"change {number} of partition {partition} is over; {now}")
+        return stale(f"change {number} of partition {partition} is over: {now}")
     if change.phase in phases:
         return None
     return conflict(f"change {number} of partition {partition} is {change.phase}; no {what} now")
@@ -122,10 +126,10 @@ def commit_fault(state: MetadataState, command: CommitChange) -> Refused | None:
 
 
 def proven_fault(change: Change, command: CommitChange) -> Refused | None:
-    """A planned change: a majority of the new replicas, the owner among them, holds [start, S) (I11)."""
+    """Check a planned change: a majority of the new replicas, including the owner, holds [start, S) (I11)."""
     if command.owner != change.owner.node:
         return invalid(
-            f"change {change.change} makes {change.owner.node} the owner, COMMIT names {command.owner}"
+            f"change {change.change} has owner {change.owner.node}, its COMMIT names {command.owner}"
         )
     equal = {
         proof.place.node
@@ -144,10 +148,10 @@ def proven_fault(change: Change, command: CommitChange) -> Refused | None:
 
 
 def chosen_fault(change: Change, command: CommitChange, forced: Epoch) -> Refused | None:
-    """A failover: of a majority that is fenced, the owner has the greatest (epoch, end).
+    """Check a failover: of a majority that is fenced, the owner has the greatest (epoch, end).
 
-    What an owner had that was `forced` is on no majority before its epoch's first record is: until a replica
-    with such a record has answered, all must.
+    Records of an owner that was `forced` are on no majority before the first record of its epoch is. Until
+    a replica with such a record has answered, all replicas must answer.
     """
     everybody = len(command.proofs) == len(change.replicas)
     counted = [proof for proof in command.proofs if everybody or not proof.cut]
@@ -156,21 +160,21 @@ def chosen_fault(change: Change, command: CommitChange, forced: Epoch) -> Refuse
         return Refused(
             code=Code.TOO_FEW_REPLICAS,
             message=f"failover {change.change} of partition {command.partition}: {len(counted)} replicas are "
-            f"fenced and count, {needed} must; one that lost its end counts when all have answered",
+            f"fenced and count, {needed} must; a replica that lost records counts once all have answered",
         )
     greatest = max((proof.end.epoch, proof.end.records) for proof in counted)
     if greatest[0] < forced and not everybody:
         return Refused(
             code=Code.TOO_FEW_REPLICAS,
             message=f"failover {change.change} of partition {command.partition}: no replica that answered "
-            f"has what the owner of epoch {forced} had, which was chosen by force; all replicas must answer, "
-            "or one that has it",
+            f"has records of epoch {forced}, whose owner was forced; all replicas must answer, or one with "
+            "such records",
         )
     chosen = next((proof for proof in counted if proof.place.node == command.owner), None)
     if chosen is None or (chosen.end.epoch, chosen.end.records) != greatest or chosen.end != command.end:
         return invalid(
             f"failover {change.change} of partition {command.partition}: node {command.owner} is not the "
-            f"most advanced one, which ends at (epoch, records) {greatest}"
+            f"most advanced replica, which ends at (epoch, records) {greatest}"
         )
     return None
 
@@ -183,33 +187,37 @@ def force_fault(state: MetadataState, command: ForceOwner) -> Refused | None:
         return fault
     change = state.changes[command.partition]
     if change.kind is not ChangeKind.FAILOVER:
-        return conflict(f"change {change.change} is a {change.kind}; an owner is forced in a FAILOVER only")
+        return conflict(
+            f"change {change.change} is a {change.kind}; only in a FAILOVER an owner can be forced"
+        )
     if command.owner not in {place.node for place in change.replicas}:
         return invalid(f"node {command.owner} holds no replica of partition {command.partition}")
     if state.nodes[command.owner].life is not Life.LIVE:
         return conflict(
-            f"node {command.owner} is {state.nodes[command.owner].life}; an owner that nobody hears "
-            "would fail over at once: start it first"
+            f"node {command.owner} is {state.nodes[command.owner].life}; start it first: a failed owner "
+            "would be failed over again immediately"
         )
     fault = forced_set_fault(state, change, command)
     if fault is not None:
         return fault
     if len(command.accepts.strip(BLANKS)) < ACCEPTS_MIN or len(command.accepts) > WHY_MAX:
         return invalid(
-            f"accepts={command.accepts[:80]!r}: say in {ACCEPTS_MIN} to {WHY_MAX} characters what may be lost"
+            f"accepts={command.accepts[:80]!r}: state the losses in {ACCEPTS_MIN} to {WHY_MAX} characters"
         )
     return None
 
 
 def forced_set_fault(state: MetadataState, change: Change, command: ForceOwner) -> Refused | None:
-    """The replicas after a forced choice: as many as before, the owner among them, new ones able."""
+    """Check the replicas after a forced choice: as many as before, including the owner; new ones are
+    eligible.
+    """
     wanted = command.replicas
     if not wanted:
         return None
     count = len(change.replicas)
     if len(wanted) != count or len(set(wanted)) != count or command.owner not in wanted:
         return invalid(
-            f"replicas {list(wanted)}: {count} different nodes, the owner {command.owner} among them"
+            f"replicas {list(wanted)}: name {count} different nodes, the owner {command.owner} among them"
         )
     for node in sorted({*wanted} - {place.node for place in change.replicas}):
         fault = eligible_fault(state, node) or _leftover_fault(state, command.partition, node)
@@ -219,22 +227,22 @@ def forced_set_fault(state: MetadataState, change: Change, command: ForceOwner) 
 
 
 def _strangers(change: Change, proofs: tuple[Proof, ...]) -> Refused | None:
+    """The refusal of proofs by stores that are no replicas of the change, or of two proofs by one store."""
     places: list[Replica] = [proof.place for proof in proofs]
     odd = [place.node for place in places if place not in change.replicas]
     if odd or len(set(places)) != len(places):
         return invalid(
-            f"change {change.change}: proofs of {[place.node for place in places]}; one each, and of "
-            f"{[place.node for place in change.replicas]} with their stores"
+            f"change {change.change}: proofs of nodes {[place.node for place in places]}; give one at most "
+            f"of each of {[place.node for place in change.replicas]}, with their stores"
         )
     return None
 
 
 def _leftover_fault(state: MetadataState, partition: PartitionId, node: int) -> Refused | None:
-    """What is to be deleted there must not meet what is to be copied there."""
-    # One that has still to adopt is a replica, so nothing is added to it.
+    """The refusal of a copy to a store that has yet to drop an earlier copy of the partition."""
+    # A store that has yet to adopt its copy is a replica, so no change adds it.
     if any(left.place.node == node for left in state.leftovers.get(partition, ())):
         return conflict(
-            f"node {node} still gives back what an earlier change of partition {partition} left there; "
-            "try again when it has"
+            f"node {node} still drops its copy of an earlier change of partition {partition}; try again later"
         )
     return None

@@ -1,9 +1,12 @@
-"""What an entry does to the changes of a partition: shared by commands of changes, restarts and deletions.
+"""Effects of entries on the changes of a partition, shared by commands of changes, restarts and deletions.
 
-Laws: a partition has one change at most. Every COMMIT, and every ABORT after a HOLD, draws a new owner
-epoch, so that the fence at the change's number ends by an OPEN above it and by nothing else. What a change
-leaves for a store to do stands in `leftovers` until the store says that it is done: no store deletes for lack
-of metadata, and none forgets to adopt what counted for the majority of a COMMIT.
+Rules:
+
+- A partition has at most one open change.
+- Every COMMIT, and every ABORT after a HOLD, draws a new owner epoch. So only an OPEN above the fence at the
+change's number ends that fence.
+- The steps that a change leaves for a store stand in `leftovers` until the store confirms them. No store
+deletes rows for lack of metadata, and none forgets to adopt a copy that counted for a COMMIT's majority.
 """
 
 from __future__ import annotations
@@ -29,20 +32,23 @@ from ringfence.control.model.topics import Assignment, Replica, Topic
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.move_records import followed, without_topic
 
+# Error of a move whose change is aborted since the owner failed or was restarted. It is part of the hashed
+# state, so all versions of the program must write the same text.
 OVERTAKEN = "the owner failed or was started anew"
 
 
 def quorum(replication: int) -> int:
-    """A majority of a topic's replicas: a fixed number, whoever is there."""
+    """The majority of a topic's replicas: a fixed number, independent of the live ones."""
     return replication // 2 + 1
 
 
 def assignment_of(state: MetadataState, change: Change) -> Assignment:
+    """The present assignment of the change's partition."""
     return state.topics[change.topic].assignments[change.partition]
 
 
 def forced_epoch(state: MetadataState, change: Change) -> Epoch:
-    """The newest epoch of the change's partition that was a choice without a majority; 0: none is known."""
+    """The newest epoch of the change's partition with a forced owner; 0: none is known."""
     return state.topics[change.topic].forced_epoch(change.partition)
 
 
@@ -51,7 +57,7 @@ def with_change(state: MetadataState, change: Change) -> MetadataState:
 
 
 def without_change(state: MetadataState, partition: PartitionId) -> MetadataState:
-    left = dict(state.changes)  # copied as a whole, and not walked: one entry may end hundreds
+    left = dict(state.changes)  # one copy, not a filter: an entry may end hundreds of changes
     del left[partition]
     return replace(state, changes=left)
 
@@ -59,7 +65,9 @@ def without_change(state: MetadataState, partition: PartitionId) -> MetadataStat
 def with_assignment(
     state: MetadataState, topic: Topic, partition: PartitionId, assignment: Assignment, index: Index
 ) -> MetadataState:
-    """A node that reads the topic finds the orders of entry `index` carried out, as after a restart."""
+    """The state with this assignment. `changed` is set to `index`: a node that starts derives the topic's
+    orders again.
+    """
     changed = replace(topic, assignments={**topic.assignments, partition: assignment}, changed=index)
     return replace(state, topics={**state.topics, topic.topic: changed})
 
@@ -67,6 +75,9 @@ def with_assignment(
 def with_leftovers(
     state: MetadataState, change: Change, places: Iterable[Replica], kind: LeftoverKind
 ) -> MetadataState:
+    """The state in which the change leaves a step of this kind for each of the stores, if their nodes are
+    members.
+    """
     more = tuple(
         Leftover(topic=change.topic, change=change.change, attempt=change.attempt, place=place, kind=kind)
         for place in places
@@ -75,7 +86,7 @@ def with_leftovers(
     if not more:
         return state
     gone = {left.place for left in more}
-    # Who gives its replica back need not adopt any more what became part of it.
+    # A store that drops its replica need not adopt an earlier copy any more.
     known = tuple(
         left
         for left in state.leftovers.get(change.partition, ())
@@ -85,11 +96,13 @@ def with_leftovers(
 
 
 def aborted(state: MetadataState, change: Change, index: Index | None, why: str) -> MetadataState:
-    """As before the change. The owner was perhaps fenced: then it opens anew, under `index`.
+    """The state as before the change. An owner that may have been fenced opens again, under `index`.
 
-    None where it shall not: a failover of the partition begins by the same entry.
+    `index` is None if the same entry starts a failover of the partition: then the owner does not open.
     """
-    assert change.may_abort, f"I13: change {change.change} is {change.kind} {change.phase}, it only goes on"
+    assert change.may_abort, (
+        f"I13: change {change.change} is {change.kind} {change.phase}, it cannot be aborted"
+    )
     ended = with_leftovers(without_change(state, change.partition), change, change.adds, LeftoverKind.DISCARD)
     ended = followed(ended, change, MoveState.FAILED, error=why)
     if change.phase is not ChangePhase.HELD or index is None:
@@ -100,7 +113,7 @@ def aborted(state: MetadataState, change: Change, index: Index | None, why: str)
 
 
 def cleaned(state: MetadataState, change: Change, gap_us: int | None = None) -> MetadataState:
-    """A committed change is over. Who left holds nothing that a majority of the replicas does not."""
+    """End a committed change. The rows of stores that left are all on a majority of the replicas."""
     assert change.is_committed, f"I16: change {change.change} is {change.phase}, the old replicas count"
     state = without_change(state, change.partition)
     if gap_us is not None:
@@ -114,14 +127,14 @@ def cleaned(state: MetadataState, change: Change, gap_us: int | None = None) -> 
 
 
 def not_adopting(state: MetadataState, change: Change) -> MetadataState:
-    """Who leaves by a COMMIT need not adopt any more what it became a replica by, if it has not yet."""
+    """Remove ADOPT steps of stores that leave by a COMMIT, if they have not yet adopted their copies."""
     known = state.leftovers.get(change.partition, ())
     rest = tuple(one for one in known if one.kind is not LeftoverKind.ADOPT or one.place not in change.leaves)
     return state if rest == known else _with_known(state, change.partition, rest)
 
 
 def kept_for_reversal(state: MetadataState, change: Change) -> MetadataState:
-    """Who left keeps its rows for a while; only the last change of a partition can be reversed."""
+    """Keep the rows of stores that left for a while. Only the last change of a partition can be reversed."""
     left = tuple(place for place in change.leaves if place.node in state.nodes)
     state = released(state, change.partition, but={*left, *change.replicas})
     kept = Kept(
@@ -140,7 +153,9 @@ def kept_for_reversal(state: MetadataState, change: Change) -> MetadataState:
 def released(
     state: MetadataState, partition: PartitionId, but: AbstractSet[Replica] = frozenset()
 ) -> MetadataState:
-    """Nothing of the partition is kept any more; the stores, but for these, give their rows back."""
+    """End the possibility to reverse the partition's last change; its old stores, except `but`, release their
+    rows.
+    """
     kept = state.kept.get(partition)
     if kept is None:
         return state
@@ -157,7 +172,7 @@ def released(
 
 
 def taken_up(state: MetadataState, partition: PartitionId, places: Iterable[Replica]) -> MetadataState:
-    """A change copies to stores that keep an old copy: from now on that is the change's, as all it copies."""
+    """A change copies to stores that keep an old copy: from now on that copy belongs to the change."""
     kept, gone = state.kept.get(partition), {*places}
     if kept is None or gone.isdisjoint(kept.stores):
         return state
@@ -171,7 +186,7 @@ def _with_kept(state: MetadataState, partition: PartitionId, kept: Kept | None) 
 
 
 def overtaken(state: MetadataState, partition: PartitionId, index: Index | None) -> MetadataState:
-    """The owner is gone, or another life of it is here: what was under way goes back, or counts as done."""
+    """End the partition's planned or committed change when its owner has failed or was restarted."""
     change = state.changes.get(partition)
     if change is None or (change.kind is ChangeKind.FAILOVER and not change.is_committed):
         return state
@@ -179,9 +194,9 @@ def overtaken(state: MetadataState, partition: PartitionId, index: Index | None)
 
 
 def with_failovers(state: MetadataState, place: Replica, index: Index) -> MetadataState:
-    """A failover of each replicated partition that a store owns; those under way go on instead.
+    """Start a failover of each replicated partition that a store owns; open failovers continue.
 
-    One new map for all of them: a store may own tens of thousands.
+    It builds one new map for all of them: a store may own tens of thousands of partitions.
     """
     owned = [
         (topic.topic, partition)
@@ -214,9 +229,9 @@ def _failover(topic: Topic, partition: PartitionId, index: Index) -> Change:
 
 
 def forgotten(state: MetadataState, topic: Topic) -> tuple[MetadataState, frozenset[bytes]]:
-    """The state without the changes of a topic that is deleted, and the stores that may hold rows of it.
+    """The state without the changes of a deleted topic, and the stores that may have rows of it.
 
-    What was received and not adopted stays listed until it is given back.
+    Copies that were received and not adopted stay listed until they are dropped.
     """
     stores = {place.store for assignment in topic.assignments.values() for place in assignment.replicas}
     state = without_topic(state, topic)
@@ -249,14 +264,14 @@ def without_leftover(
 
 
 def without_store(state: MetadataState, store: bytes) -> MetadataState:
-    """Nobody waits for a store that was removed."""
+    """Remove all steps that wait for a store of a removed node."""
     for partition, known in state.leftovers.items():
         kept = tuple(left for left in known if left.place.store != store)
         if kept != known:
             state = _with_known(state, partition, kept)
     for partition, old in state.kept.items():
         if any(place.store == store for place in old.before):
-            # The way back leads over it, so there is none any more; and nobody waits for it.
+            # A reversal would need this store, so it is not possible any more.
             state = released(state, partition, but={place for place in old.before if place.store == store})
     return state
 
@@ -267,6 +282,6 @@ def _with_known(state: MetadataState, partition: PartitionId, known: tuple[Lefto
 
 
 def awaits_owner(state: MetadataState, partition: PartitionId) -> bool:
-    """Whether nobody may open the partition now: its owner is being chosen."""
+    """Whether a failover still seeks the partition's owner, so that no node may open the partition."""
     change = state.changes.get(partition)
     return change is not None and change.kind is ChangeKind.FAILOVER and not change.is_committed

@@ -1,7 +1,8 @@
 """Commands of changes: PREPARE, HOLD, COMMIT, OPEN, CLEAN, ABORT, each by compare-and-set.
 
-Who decides them is `machines.changes`; what holds, whoever decides, is here and in `change_checks`. A step
-that comes twice finds the change in another phase, or gone, and is refused: who asked looks again.
+`state_machines.reassignment` decides them; the rules that hold for every proposer are here and in
+`reassignment_checks`. A repeated step finds the change in another phase, or ended, and is refused. Its
+proposer then decides on the newer state.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ from ringfence.control.state_machines.metadata.reassignment_rules import (
 from ringfence.control.state_machines.metadata.refusals import conflict, invalid, stale
 from ringfence.control.state_machines.metadata.topics import with_start_epochs
 
+# Partitions of one ReleaseKept: an entry of 20 KB.
 RELEASES_MAX = 1_024
-"""Partitions of one ReleaseKept: an entry of 20 KB."""
+# Steps of one ChangeSteps: COMMITs with three proofs each make an entry of 100 KB.
 STEPS_MAX = 256
-"""Steps of one ChangeSteps: COMMITs with three proofs each make an entry of 100 KB."""
+# The cluster's level from which on all nodes know ChangeSteps.
 STEPS_LEVEL = 1
-"""The cluster's level from which on its nodes know ChangeSteps."""
 ChangeStep = CommitChange | ConfirmOpened | CleanChange
 
 
@@ -182,10 +183,11 @@ def decided(change: Change, owner: NodeId, end: LogEnd | None, index: Index) -> 
 
 
 def force(state: MetadataState, command: ForceOwner, index: Index) -> MetadataState:
-    """Nodes that are new among the replicas follow the owner; they have nothing to adopt.
+    """Commit an owner without a majority. New nodes among the replicas follow the owner; they have no copy to
+    adopt.
 
-    A log start of the history that ends here is not about the rows that will have its offsets. Replicas that
-    have more of that history give it up: the epoch tells them that they may.
+    A log start of the history that ends here is not about rows of the new history at the same offsets.
+    Replicas with more of the old history truncate it: the new epoch permits that.
     """
     change = state.changes[command.partition]
     state = _with_forced(_with_start_of_past(state, change), change, index)
@@ -198,7 +200,7 @@ def force(state: MetadataState, command: ForceOwner, index: Index) -> MetadataSt
 
 
 def _with_start_of_past(state: MetadataState, change: Change) -> MetadataState:
-    """One that was ordered by a program of level 0 gets the epoch of the owner that is given up."""
+    """Give a log start from a program of level 0 the epoch of the owner that is replaced."""
     topic, partition = state.topics[change.topic], change.partition
     if not state.level or partition not in topic.starts or topic.start_epoch(partition):
         return state
@@ -207,7 +209,7 @@ def _with_start_of_past(state: MetadataState, change: Change) -> MetadataState:
 
 
 def _with_forced(state: MetadataState, change: Change, index: Index) -> MetadataState:
-    """From level 1 on: older programs do not know the field."""
+    """Record the forced epoch, from level 1 on: older programs do not know the field."""
     if not state.level:
         return state
     topic = state.topics[change.topic]
@@ -225,22 +227,20 @@ def check_opened(state: MetadataState, command: ConfirmOpened) -> Refused | None
     epoch = assignment_of(state, state.changes[command.partition]).epoch
     if command.epoch == epoch:
         return None
-    return stale(
-        f"partition {command.partition} has owner epoch {epoch}, it was opened under {command.epoch}"
-    )
+    return stale(f"partition {command.partition} has owner epoch {epoch}, the OPEN is for {command.epoch}")
 
 
 def check_steps(state: MetadataState, command: ChangeSteps) -> Refused | None:
-    """Refused when no step would do anything: the reason of the first."""
+    """Refuse the entry if all of its steps are refused, with the reason of the first one."""
     if state.level < STEPS_LEVEL:
         return conflict(
-            f"the cluster has level {state.level}, entries with several steps are of level {STEPS_LEVEL}; "
+            f"the cluster has level {state.level}, entries with several steps need level {STEPS_LEVEL}; "
             "send each step alone, or finalize the upgrade"
         )
     partitions = {step.partition for step in command.steps}
     if not 0 < len(command.steps) <= STEPS_MAX or len(partitions) != len(command.steps):
         return invalid(
-            f"{len(command.steps)} steps of {len(partitions)} partitions: 1 to {STEPS_MAX} of one entry, "
+            f"{len(command.steps)} steps of {len(partitions)} partitions: an entry has 1 to {STEPS_MAX}, "
             "each of another partition"
         )
     first: Refused | None = None
@@ -253,9 +253,9 @@ def check_steps(state: MetadataState, command: ChangeSteps) -> Refused | None:
 
 
 def take_steps(state: MetadataState, steps: tuple[ChangeStep, ...], index: Index) -> MetadataState:
-    """Those that hold: another entry may have come between for the others.
+    """Execute the steps that are valid; another entry may have made the others invalid.
 
-    Each is about another partition, so what it is judged by is not changed by those before it.
+    Each step is about another partition, so the steps before it do not change its verdict.
     """
     failovers: list[ChangeStep] = []
     before = state
@@ -270,9 +270,9 @@ def take_steps(state: MetadataState, steps: tuple[ChangeStep, ...], index: Index
 
 
 def take_failover_steps(state: MetadataState, steps: list[ChangeStep], index: Index) -> MetadataState:
-    """As `execute`, step by step, with one copy of each map: an entry may end hundreds of failovers.
+    """Like `execute` for each step, with one copy of each map: an entry may end hundreds of failovers.
 
-    A failover adds no replica and takes none away, and belongs to no run.
+    A failover adds and removes no replica, and belongs to no run.
     """
     changes, assigned = dict(state.changes), dict[TopicId, dict[PartitionId, Assignment]]()
     for step in steps:
@@ -299,11 +299,11 @@ def check_release(state: MetadataState, command: ReleaseKept) -> Refused | None:
         return invalid(f"{len(command.kept)} releases, {RELEASES_MAX} at most in one entry")
     if any(_is_kept(state, *one) for one in command.kept):
         return None
-    return stale(f"nothing of {len(command.kept)} changes is kept any more")
+    return stale(f"none of these {len(command.kept)} changes can be reversed any more")
 
 
 def release(state: MetadataState, kept: tuple[tuple[PartitionId, ChangeId], ...]) -> MetadataState:
-    """Of what is kept still: another change of a partition may have come between."""
+    """Release the copies that are still kept; another change may have replaced some of them."""
     for partition, change in kept:
         if _is_kept(state, partition, change):
             state = released(state, partition)
@@ -320,16 +320,17 @@ def check_left(state: MetadataState, command: ConfirmLeft) -> Refused | None:
     if any(left.change == command.change and left.place.store == command.store for left in known):
         return None
     return invalid(
-        f"change {command.change} of partition {command.partition} left nothing on store "
-        f"{command.store.hex()}, or it is done already"
+        f"change {command.change} of partition {command.partition} has no step left for store "
+        f"{command.store.hex()}"
     )
 
 
 def _planned(state: MetadataState, command: HoldChange | AbortChange) -> Refused | None:
+    """Refuse to hold or abort a FAILOVER."""
     change = state.changes[command.partition]
     if change.kind is not ChangeKind.FAILOVER:
         return None
-    return conflict(f"change {change.change} is a FAILOVER; it is neither held nor aborted, it only goes on")
+    return conflict(f"change {change.change} is a FAILOVER; it can be neither held nor aborted")
 
 
 def _place(state: MetadataState, node: NodeId) -> Replica:

@@ -1,6 +1,6 @@
-"""Commands of rebalances: start, pause, resume, cancel, what is amended, and the end with the ring.
+"""Commands of rebalances: start, pause, resume, cancel, amend, and the end of a run together with the ring.
 
-A command that finds the run as it wants it is done, and changes nothing: repeating one is safe.
+A command that finds the run in the desired state is accepted and changes nothing: repeating it is safe.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ from ringfence.control.state_machines.metadata.refusals import conflict, invalid
 from ringfence.control.state_machines.metadata.replica_counts import replication_max
 from ringfence.control.state_machines.metadata.rings import RingConsensus
 
+# Moves of one run: an entry of 300 KB. Every step copies the map of their records.
 MOVES_MAX = 4_096
-"""Moves of one run: an entry of 300 KB, and a record each that every step copies the map of."""
+# Ended runs in the state.
 HISTORY_MAX = 32
-"""Ended runs that are remembered."""
+# Characters of a run's reason.
 WHY_MAX = 1_000
 
 
@@ -92,11 +93,11 @@ def execute(state: MetadataState, command: RebalanceCommand, index: Index) -> tu
 def check_start(state: MetadataState, command: StartRebalance) -> Refused | None:
     run = state.rebalance
     if run.is_active:
-        return conflict(f"rebalance {run.run} ({run.action}) is {run.state}; wait for its end, or cancel it")
+        return conflict(f"rebalance {run.run} ({run.action}) is {run.state}; wait for its end or cancel it")
     if not state.ring.is_formed:
         return ring.too_few_nodes(state, sum(node.takes_partitions for node in state.nodes.values()))
     if len(command.moves) > MOVES_MAX:
-        return invalid(f"{len(command.moves)} moves, {MOVES_MAX} at most in one run; then start another")
+        return invalid(f"{len(command.moves)} moves, one run has at most {MOVES_MAX}; use several runs")
     if len(command.why) > WHY_MAX:
         return invalid(f"a reason of {len(command.why)} characters: at most {WHY_MAX}")
     fault = _node_fault(state, command)
@@ -111,7 +112,7 @@ def check_start(state: MetadataState, command: StartRebalance) -> Refused | None
 
 def _node_fault(state: MetadataState, command: StartRebalance) -> Refused | None:
     if command.action in {Action.BALANCE, Action.MOVE, Action.REVERSE}:
-        return None if command.node == 0 else invalid(f"{command.action} names no node")
+        return None if command.node == 0 else invalid(f"{command.action} takes no node")
     if command.action is Action.ADD_NODE:
         return ring.eligible_fault(state, command.node)
     fault = node_checks.member_fault(state, command.node)
@@ -124,21 +125,22 @@ def _node_fault(state: MetadataState, command: StartRebalance) -> Refused | None
     left, needed = len(state.ring.members) - 1, max(limit(state, "nodes_min"), replication_max(state))
     if left < needed:
         return invalid(
-            f"{left} nodes would be left in the ring, it needs {needed} (`nodes_min`, one a replica)"
+            f"{left} nodes would be left in the ring, it needs {needed} (`nodes_min`, one for each replica)"
         )
     return None
 
 
 def _drain_fault(state: MetadataState, command: StartRebalance) -> Refused | None:
-    """Somebody must be left for the partitions of this node, and those of new topics.
+    """The refusal of a drain if no other node of the ring can take the partitions of this node, and of new
+    topics.
 
-    One that failed counts, which `takes_partitions` does not say: the run waits for it.
+    A failed node counts, although `takes_partitions` is False for it: the run waits for its return.
     """
     others = [node for node in state.ring.members if node != command.node and not state.nodes[node].draining]
     if others:
         return None
     return invalid(
-        f"no other node takes partitions, so node {command.node} cannot be emptied: let another node join, "
+        f"no other node takes partitions, so node {command.node} cannot be emptied: let another node join "
         "or undrain one"
     )
 
@@ -146,15 +148,15 @@ def _drain_fault(state: MetadataState, command: StartRebalance) -> Refused | Non
 def move_fault(state: MetadataState, command: StartRebalance | Run, move: PlannedMove) -> Refused | None:
     topic = state.topics.get(move.topic)
     assignment = None if topic is None else topic.assignments.get(move.partition)
-    if not move.topic:  # chosen by hand, and nothing was found for it
+    if not move.topic:  # an operator's move of an unknown partition
         return invalid(f"there is no partition {move.partition}; `ringfence topic show` lists a topic's")
     if topic is None or assignment is None:
-        return stale(f"partition {move.partition} of topic {move.topic} is gone; plan anew")
+        return stale(f"partition {move.partition} of topic {move.topic} does not exist any more; plan again")
     held = {place.node for place in assignment.replicas}
     if set(move.before) != held or move.before[0] != assignment.owner.node:
         return stale(
             f"partition {move.partition} is at {sorted(held)} with owner {assignment.owner.node}, the plan "
-            f"was made for {list(move.before)}; plan anew"
+            f"was made for {list(move.before)}; plan again"
         )
     if command.action is Action.REVERSE:
         fault = reverse_fault(state, move)
@@ -162,15 +164,17 @@ def move_fault(state: MetadataState, command: StartRebalance | Run, move: Planne
             return fault
     if len(move.after) != topic.replication or len(set(move.after)) != topic.replication:
         return invalid(
-            f"partition {move.partition} has {topic.replication} replicas, so a move names as many different "
-            f"nodes, the owner first (--move {move.partition}:A,B,C); given: {list(move.after)}"
+            f"partition {move.partition} has {topic.replication} replicas, not {list(move.after)}: "
+            f"name so many different nodes, the owner first (--move {move.partition}:A,B,C)"
         )
     if move.after[0] == move.before[0] and set(move.after) == held:
-        return invalid(f"partition {move.partition} is at {sorted(held)} already; nothing moves")
-    # Where nobody else may take it, a drained node keeps its replica and only what it owns is handed over.
+        return invalid(f"partition {move.partition} is already at {sorted(held)}; nothing would move")
+    # If no other node may take it, a drained node keeps its replica and only transfers its ownership.
     stays = command.action is Action.DRAIN and command.node in held and command.node != move.after[0]
     if command.action in LEAVING and command.node in move.after and not stays:
-        return invalid(f"partition {move.partition} would be moved to node {command.node}, which leaves")
+        return invalid(
+            f"partition {move.partition} would move to node {command.node}, which is being emptied"
+        )
     return next(
         (
             fault
@@ -182,23 +186,25 @@ def move_fault(state: MetadataState, command: StartRebalance | Run, move: Planne
 
 
 def reverse_fault(state: MetadataState, move: PlannedMove) -> Refused | None:
-    """A way back leads to where the partition was before its last planned change, and nowhere else."""
+    """The refusal of a reversal that does not lead to the placement before the partition's last planned
+    change.
+    """
     kept = state.kept.get(move.partition)
     if kept is None:
         return conflict(
-            f"partition {move.partition} has no change that can be reversed: none has ended within "
+            f"partition {move.partition} has no change that can be reversed: none has ended in the last "
             f"{limit(state, 'reverse_hold_s')} s (`reverse_hold_s`); move it with action `move`"
         )
     before = tuple(place.node for place in kept.before)
     if move.after != before or any(state.nodes[place.node].store != place.store for place in kept.before):
         return stale(
-            f"partition {move.partition} was at {list(before)}, not at {list(move.after)}; plan anew"
+            f"partition {move.partition} was at {list(before)}, not at {list(move.after)}; plan again"
         )
     return None
 
 
 def start(state: MetadataState, command: StartRebalance, index: Index) -> tuple[MetadataState, Result]:
-    """Who is to leave gets nothing new from this entry on."""
+    """Start the run. A node that it empties gets no new partitions from this entry on."""
     drained, nodes = False, state.nodes
     if command.action in LEAVING and not nodes[command.node].draining:
         drained, nodes = True, {**nodes, command.node: replace(nodes[command.node], draining=True)}
@@ -227,15 +233,15 @@ def check_amend(state: MetadataState, command: AmendMoves) -> Refused | None:
     run, partitions = state.rebalance, [*(move.partition for move in command.moves), *command.done]
     if not partitions or len(set(partitions)) != len(partitions):
         found = f"{len(partitions)} amendments of {len(set(partitions))} partitions"
-        return invalid(f"{found}: one each, at least one")
+        return invalid(f"{found}: amend each once, and at least one")
     for partition in command.done:
         move = state.moves.get(partition)
         if move is None or not move.may_start or not is_done(state, move):
-            return conflict(f"the move of partition {partition} has something left to do, or is in no plan")
+            return conflict(f"the move of partition {partition} is not done, or is in no plan")
     if command.moves and run.action not in LEAVING:
-        return invalid(f"rebalance {run.run} is a {run.action}; only one that empties a node takes up more")
+        return invalid(f"rebalance {run.run} is a {run.action}; only runs that empty a node take more moves")
     if len({*state.moves, *partitions}) > MOVES_MAX:
-        return invalid(f"{len({*state.moves, *partitions})} moves, {MOVES_MAX} at most in one run")
+        return invalid(f"{len({*state.moves, *partitions})} moves, one run has at most {MOVES_MAX}")
     return next(
         (fault for move in command.moves if (fault := _amended_fault(state, run, move)) is not None), None
     )
@@ -244,11 +250,13 @@ def check_amend(state: MetadataState, command: AmendMoves) -> Refused | None:
 def _amended_fault(state: MetadataState, run: Run, move: PlannedMove) -> Refused | None:
     known, change = state.moves.get(move.partition), state.changes.get(move.partition)
     if known is not None and known.state is not MoveState.COMMITTED and not _may_go_elsewhere(state, known):
-        return conflict(f"the move of partition {move.partition} is {known.state}; it is in the plan already")
+        return conflict(f"the move of partition {move.partition} is {known.state}; it is already in the plan")
     if change is not None and not change.is_committed:
-        return conflict(f"partition {move.partition} is in change {change.change}; plan it at its end")
+        return conflict(
+            f"partition {move.partition} is in change {change.change}; plan it once the change has ended"
+        )
     if run.node not in move.before:
-        return invalid(f"partition {move.partition} is not on node {run.node}, which leaves")
+        return invalid(f"partition {move.partition} is not on node {run.node}, which is being emptied")
     return move_fault(state, run, move)
 
 
@@ -258,13 +266,14 @@ def _may_go_elsewhere(state: MetadataState, known: MoveRecord) -> bool:
 
 def amend(state: MetadataState, command: AmendMoves) -> MetadataState:
     for partition in command.done:
+        # The text is part of the hashed state: every version of the program must write the same.
         state = with_move(state, partition, MoveState.COMMITTED, error="another change had done it")
     return replace(state, moves={**state.moves, **_records(state, command.moves)})
 
 
 def is_done(state: MetadataState, move: MoveRecord) -> bool:
-    """Whether a move that has not begun has nothing to do any more: the partition is where it should go, or
-    off the node that leaves.
+    """Whether a move that has not begun has nothing left to do: the partition is at the move's nodes, or is
+    off the node that is being emptied.
     """
     run, assignment = state.rebalance, state.topics[move.topic].assignments[move.partition]
     held = {place.node for place in assignment.replicas}
@@ -280,7 +289,7 @@ def check_fail_move(state: MetadataState, command: FailMove) -> Refused | None:
     move = state.moves.get(command.partition)
     if move is None or not move.may_start:
         now = "not in the plan" if move is None else f"{move.state} after {move.attempts} tries"
-        return conflict(f"the move of partition {command.partition} is {now}; no try of it fails")
+        return conflict(f"the move of partition {command.partition} is {now}; it has no try to count")
     return None
 
 
@@ -293,11 +302,18 @@ def check_finish(state: MetadataState, command: FinishRebalance) -> Refused | No
         return conflict(f"rebalance {command.run}: changes of {listed(open_changes, 20)} are open")
     left = [move.partition for move in state.moves.values() if not move.is_over]
     if left and state.rebalance.state is RunState.RUNNING:
-        return conflict(f"rebalance {command.run}: {len(left)} moves are not over, the first is {left[0]}")
+        return conflict(
+            f"rebalance {command.run}: {len(left)} moves are not over, the first of partition {left[0]}"
+        )
     return None
 
 
 def finish(state: MetadataState, index: Index, left: str = "") -> MetadataState:
+    """End the run, change the ring if all moves were committed, and undrain the node otherwise.
+
+    The run's reason is part of the hashed state. So all versions of the program must write the same texts
+    here, and the same refusals in `ring.validate`, which a reason may quote.
+    """
     run = state.rebalance
     counts = Counter(str(move.state) for move in state.moves.values())
     outcome, why = Outcome.DONE, left or run.why
@@ -327,7 +343,9 @@ def finish(state: MetadataState, index: Index, left: str = "") -> MetadataState:
 
 
 def gaps_of(moves: Iterable[MoveRecord]) -> dict[str, int]:
-    """How long nobody acknowledged, over the moves that tell; empty if none does. Nearest rank, in us."""
+    """Quantiles (nearest rank, us) of the times without acknowledgements, over moves with a known time; empty
+    without any.
+    """
     known = sorted(move.gap_us for move in moves if move.gap_us is not None)
     if not known:
         return {}
@@ -337,7 +355,7 @@ def gaps_of(moves: Iterable[MoveRecord]) -> dict[str, int]:
 
 
 def _with_ring(state: MetadataState, run: Run, index: Index) -> tuple[MetadataState, Refused | None]:
-    """Once, after all moves; a ring that is as wanted stays."""
+    """Change the ring once, after all moves; a ring that already has the desired members stays."""
     command: AddToRing | RemoveFromRing
     if run.action is Action.ADD_NODE and run.node not in state.ring.members:
         command = RingConsensus.propose_add(state, run.node)
@@ -357,8 +375,8 @@ def _steered(state: MetadataState, to: RunState) -> MetadataState:
 def _run_fault(state: MetadataState, number: int, states: set[RunState], what: str) -> Refused | None:
     run = state.rebalance
     if run.run != number or not run.is_active:
-        last = f"; the last one is {run.run}" if run.run != number else ""
-        return conflict(f"rebalance {number} is over: nothing to {what}{last}")
+        last = f", the last one is {run.run}" if run.run != number else ""
+        return conflict(f"rebalance {number} is over, there is nothing to {what}{last}")
     if run.state not in states:
         return conflict(f"rebalance {number} is {run.state}; it cannot {what}")
     return None

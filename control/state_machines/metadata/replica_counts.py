@@ -1,4 +1,4 @@
-"""Who holds what: counts over all assignments."""
+"""Count replicas and owned partitions of nodes, over all assignments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shares_replicas(state: MetadataState, place: Replica) -> bool:
 
 
 def changes_of(state: MetadataState, node: int) -> int:
-    """Open changes that copy to a node, or that it is leaving by."""
+    """Open changes that copy to a node, or by which the node leaves."""
     return sum(
         any(place.node == node for place in (*change.adds, *change.leaves))
         for change in state.changes.values()
@@ -47,14 +47,14 @@ def changes_of(state: MetadataState, node: int) -> int:
 
 
 def owned(state: MetadataState) -> Counter[NodeId]:
-    """Partitions that each node owns; nodes that own none may be missing."""
+    """Partitions that each node owns; nodes without any may be missing."""
     return Counter(
         assignment.owner.node for topic in state.topics.values() for assignment in topic.assignments.values()
     )
 
 
 def held(state: MetadataState) -> Counter[NodeId]:
-    """Replicas on each node, owned ones included; nodes that hold none may be missing."""
+    """Replicas on each node, owned ones included; nodes without any may be missing."""
     return Counter(
         replica.node
         for topic in state.topics.values()
@@ -64,4 +64,5 @@ def held(state: MetadataState) -> Counter[NodeId]:
 
 
 def replication_max(state: MetadataState) -> int:
+    """The greatest replication of a topic; 1 without topics."""
     return max((topic.replication for topic in state.topics.values()), default=1)

@@ -1,7 +1,11 @@
-"""Commands about the ring, the members that partitions are placed on. Each names the version it is for.
+"""Commands about the ring, the members that take partitions. Each command names the ring's version before it.
 
-A ring changes by an entry, so it is changed for every node at one index or for none. A node that lacks the
-entry lacks the assignments behind it too: it cannot take itself for their owner.
+An entry changes the ring for every node at one index. A node without the entry also lacks the assignments
+after it, so it cannot believe that it owns one of them.
+
+The reason of an ended rebalance may quote a refusal of this module (`rebalances.finish`), and reasons are
+part of the hashed state. So the texts of refusals here, and of `node_checks.member_fault`, must stay as
+they are: two versions of the program in one cluster would otherwise disagree on the hash.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ def execute(state: MetadataState, command: RingCommand, index: Index) -> tuple[M
     ring = Ring(version=state.ring.version + 1, members=members, changed=index)
     nodes = state.nodes
     if isinstance(command, RemoveFromRing):
-        # Who was taken out stays out until somebody says otherwise: nothing adds a drained node.
+        # A removed member stays drained until an operator undrains it: no drained node joins the ring by
+        # itself.
         nodes = {**nodes, command.node: replace(nodes[command.node], draining=True)}
     return replace(state, ring=ring, nodes=nodes), RingChanged(version=ring.version)
 
@@ -96,7 +101,7 @@ def check_remove(state: MetadataState, command: RemoveFromRing) -> Refused | Non
 
 
 def eligible_fault(state: MetadataState, node: int) -> Refused | None:
-    """Why nothing may be placed on a node."""
+    """The refusal of a node that may not take partitions; None if it may. The state may quote the text."""
     fault = node_checks.member_fault(state, node)
     if fault is not None:
         return fault

@@ -1,7 +1,7 @@
-"""Changes of the ring: the first one when the cluster has its minimum size, later ones node by node.
+"""Decide changes of the ring: the first one at the cluster's minimum size, later ones node by node.
 
-The names are those of the interface that a rebalance uses: `propose_add` and `propose_remove` give the
-command, decided on the ring as it is; who proposes it hears whether the ring was still that one.
+`propose_add` and `propose_remove` return commands for the ring's present version, for use by a rebalance.
+If the ring has another version when they are applied, the proposer gets a refusal.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ringfence.control.state_machines.metadata.config import limit
 
 
 class RingConsensus:
-    """Ring changes as commands to commit. A ring is changed on all nodes at one index, or on none."""
+    """Ring changes as commands to commit. All nodes change the ring at one index."""
 
     @staticmethod
     def propose_add(state: MetadataState, node: NodeId) -> AddToRing:
-        """`node` takes partitions from the entry on; nothing moves by it."""
+        """`node` takes partitions from the entry on; the entry moves none."""
         return AddToRing(node=node, version=state.ring.version)
 
     @staticmethod
@@ -29,10 +29,12 @@ class RingConsensus:
 
 
 def ring_change(state: MetadataState, heard: AbstractSet[NodeId]) -> RingCommand | None:
-    """What a leader that has heard the nodes `heard` should propose; None when the ring is as it should be.
+    """The change that a leader should propose, which has received heartbeats of the nodes `heard`; None
+    without need.
 
-    The first ring has every node that is ready, once there are `nodes_min` of them. Later a node that has
-    joined is added, one at a time, if `ring_joins` allows it: that moves nothing, and new topics may use it.
+    The first ring has all ready nodes, once there are `nodes_min` of them. Later, nodes that have joined
+    are added one at a time, if `ring_joins` allows it. That moves no partition; new topics may use the
+    node.
     """
     ready = [
         number for number, node in sorted(state.nodes.items()) if node.takes_partitions and number in heard

@@ -1,8 +1,8 @@
-"""Owners of scopes: which tokens may use one, and which scopes make room for a new one. Pure.
+"""Owners of scopes: the tokens that may use a scope, and the scopes to forget for a new one. Pure.
 
-The owner of a scope is the prefix of the token that began it. "" is an owner, too: tokens without a prefix,
-no tokens at all, and scopes from before level 1. A name that ends with `@` and a number is that of a topic's
-scope.
+The owner of a scope is the prefix of the token that began it. "" is an owner, too: of tokens without a
+prefix, of clients without a token, and of scopes from before level 1. A name that ends with `@` and a
+number is the name of a topic's scope.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ringfence.control.model.scopes import Scope
 from ringfence.control.model.state import MetadataState
 from ringfence.control.state_machines.metadata.config import limit
 
+# From this level on the metadata has the owner of each scope.
 LEVEL_OF_OWNERS: Final = 1
-"""From this level on the metadata knows whose a scope is."""
+# Digits of a topic's id, which is below 2^63.
 DIGITS_MAX: Final = 19
-"""Of a topic's id, which is below 2^63."""
+# One of this number of scopes is forgotten at a time: each entry copies the maps.
 SHARE: Final = 8
-"""One of so many scopes is forgotten at a time: each copies the maps."""
 
 
 def owner_of(scope: Scope) -> str:
@@ -29,7 +29,7 @@ def owner_of(scope: Scope) -> str:
 
 
 def fault(state: MetadataState, name: str, prefix: str) -> str | None:
-    """Why a token with this prefix may not use the scope of this name; None if it may."""
+    """The reason that a token with this prefix may not use the scope of this name; None if it may."""
     if not prefix:
         return None
     topic = topic_of(name)
@@ -38,14 +38,14 @@ def fault(state: MetadataState, name: str, prefix: str) -> str | None:
         if known is not None and known.name.startswith(prefix):
             return None
         return (
-            f"scope {name[:300]!r} is one of topic {topic}, which is not under the token's prefix {prefix!r}"
+            f"scope {name[:300]!r} belongs to topic {topic}, which is not under the token's prefix {prefix!r}"
         )
     number = state.scope_names.get(name)
     if number is None or state.level < LEVEL_OF_OWNERS or owner_of(state.scopes[number]).startswith(prefix):
         return None
     return (
-        f"scope {name[:300]!r} was begun by a token that is not for topics under {prefix!r} only; use "
-        "another name, or a scope of a topic"
+        f"scope {name[:300]!r} was begun by a token that is not restricted to {prefix!r}; use another "
+        "name, or a scope of a topic"
     )
 
 
@@ -57,9 +57,9 @@ def topic_of(name: str) -> TopicId | None:
 
 
 def is_temporary(state: MetadataState, scope: Scope) -> bool:
-    """Whether no run asks for its epochs again: its writer said so, by itself or by a time that is over.
+    """Whether no run asks for the scope's epochs again, by the writer's flag or by its idle time.
 
-    The name of a topic's scope is not begun again once the topic is deleted: it has the topic's id.
+    After a topic is deleted, the name of its scope is not used again, since it contains the topic's id.
     """
     if scope.one_off:
         return True
@@ -70,10 +70,11 @@ def is_temporary(state: MetadataState, scope: Scope) -> bool:
 
 
 def evicted(state: MetadataState, prefix: str) -> frozenset[ScopeId] | None:
-    """Scopes to forget before one more of this owner begins; None if none may be.
+    """Scopes to forget before this owner begins another one; None if none may be forgotten.
 
-    Only temporary ones: the committed epochs of any other would be committed again. Those that were used
-    longest ago go first, the owner's own before others'. Half stay, since the newest may be under way.
+    Only temporary scopes: committed epochs of any other would be committed a second time. The least
+    recently used go first, those of this owner before others. Half of them stay, since the newest may be
+    in use.
     """
     most = limit(state, "scopes_max")
     if len(state.scopes) < most:

@@ -1,4 +1,4 @@
-"""Rules of the commands about scopes."""
+"""Commands about scopes: begin, commit, expire, confirm, forget."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from ringfence.control.state_machines.metadata.refusals import invalid, unknown_
 from ringfence.native.wire import SCOPE_EPOCH_MAX, Code
 
 TOKEN_BYTES: Final = 16
+# Tokens of one commit, one for each task: 256 KiB of an entry of at most 1 MiB.
 TOKENS_MAX: Final = 16_384
-"""Tokens of one commit: one a task; 256 KiB of an entry of at most 1 MiB."""
+# Partitions of one commit: four topics of the most partitions; 400 KiB of an entry.
 PARTS_MAX: Final = 16_384
-"""Partitions of one commit: four topics of the most partitions; 400 KiB of an entry."""
+# Unpublished commits of one scope: a stream that is ahead of its partitions by so many must wait.
 PENDING_MAX: Final = 64
-"""Commits of one scope that are not published: a stream that far ahead of its partitions must wait."""
+# Fenced instances of a scope in the state. An older one that returns, and learns the newest driver, fences
+# its successor.
 FENCED_MAX: Final = 16
-"""Instances of a scope that are known to be fenced; an older one that comes back, and learns which driver is
-the newest, fences its successor."""
 INSTANCE_BYTES_MAX: Final = 64
+# Commits of one scope whose driver is recorded: 1.5 KiB. A lost try is repeated before so many later ones are
+# decided, since no more wait in one queue.
 KEPT_MAX: Final = PENDING_MAX
-"""Commits of one scope of which is known whose they were: 1.5 KiB. A lost try is asked for again before so
-many later ones are decided: no more wait in one line."""
+# Ten years; a scope without `idle_s` has no limit.
 IDLE_S_MAX: Final = 3_650 * 86_400
-"""Ten years: longer is for ever, which is said by no `idle_s`."""
 _KEPT: Final = Struct(">Q16s")
 
 
@@ -53,7 +53,9 @@ def validate(state: MetadataState, command: ScopeCommand) -> Refused | None:
         return check_begin(state, command)
     scope = state.scopes.get(command.scope)
     if scope is None:
-        return invalid(f"no scope has the id {command.scope}: it never was, or was forgotten; begin it anew")
+        return invalid(
+            f"no scope has the id {command.scope}: it never existed or was forgotten; begin it again"
+        )
     if isinstance(command, ConfirmPublished):
         return None
     if isinstance(command, ForgetScope):
@@ -90,7 +92,8 @@ def check_begin(state: MetadataState, command: BeginScope) -> Refused | None:
         return invalid(f"an instance of {len(command.instance)} bytes: at most {INSTANCE_BYTES_MAX}")
     if command.idle_s is not UNSET and not 0 < command.idle_s <= IDLE_S_MAX:
         return invalid(f"idle_s {command.idle_s}: 1 to {IDLE_S_MAX}")
-    # Below level 1 programs apply it that do not know prefixes; `ScopeRequests` alone checks them there.
+    # Below level 1, programs that do not know prefixes apply it: there, only `TransactionRequests` checks
+    # prefixes.
     knows_owners = state.level >= scope_owners.LEVEL_OF_OWNERS
     fault = scope_owners.fault(state, command.name, command.prefix) if knows_owners else None
     if fault is not None:
@@ -100,13 +103,13 @@ def check_begin(state: MetadataState, command: BeginScope) -> Refused | None:
         return check_room(state, command)
     scope = state.scopes[known]
     if command.instance and command.instance in scope.fenced:
-        message = f"scope {command.name!r} was begun anew since: this driver is fenced; end it"
+        message = f"scope {command.name!r} was begun again by another driver: this driver is fenced; end it"
         return Refused(code=Code.FENCED_PRODUCER, message=message)
     if command.after is None or command.after == scope.driver or is_same_driver(scope, command):
         return None
     message = (
-        f"scope {command.name!r} is driver {scope.driver}'s, this BEGIN knew of {command.after}: a late one "
-        f"fences nobody; to begin the scope anew, begin after {scope.driver}"
+        f"scope {command.name!r} has driver {scope.driver}, this BEGIN follows {command.after} and is too "
+        f"late to fence it; to begin the scope again, begin after {scope.driver}"
     )
     return Refused(code=Code.CONFLICT, message=message)
 
@@ -119,15 +122,15 @@ def check_room(state: MetadataState, command: BeginScope) -> Refused | None:
     if _gone(state, command.prefix) is not None:
         return None
     message = (
-        f"there are {most} scopes, as many as `scopes_max` allows, and no named one is forgotten for a new "
-        "one: give back names that are not used any more (ringfence scope list; ringfence scope forget "
-        "NAME), or raise the limit (ringfence config set scopes_max=N)"
+        f"there are {most} scopes, the limit `scopes_max`, and no named one makes room for a new one: forget "
+        "names that are not used any more (ringfence scope list; ringfence scope forget NAME), or raise the "
+        "limit (ringfence config set scopes_max=N)"
     )
     return Refused(code=Code.OVERLOADED, message=message)
 
 
 def is_same_driver(scope: Scope, command: BeginScope) -> bool:
-    """Whether this BEGIN is one more of the scope's driver."""
+    """Whether this BEGIN is a repeat by the scope's driver."""
     return bool(command.instance) and command.instance == scope.instance
 
 
@@ -169,24 +172,24 @@ def begin(state: MetadataState, command: BeginScope, index: Index) -> tuple[Meta
 
 def check_commit(state: MetadataState, scope: Scope, command: CommitScope) -> Refused | None:
     if command.epoch <= scope.committed:
-        return None  # answered "already"
+        return None  # `commit` answers that the epoch is committed already
     fenced = check_driver(scope, command.driver)
     if fenced is not None:
         return fenced
     if command.epoch <= scope.expired:
-        return invalid(f"scope {scope.name!r}: epoch {command.epoch} expired; go on with a later one")
+        return invalid(f"scope {scope.name!r}: epoch {command.epoch} expired; continue with a later one")
     if len(command.tokens) > TOKENS_MAX or len(command.parts) > PARTS_MAX:
         found = f"{len(command.tokens)} tokens and {len(command.parts)} partitions"
         return invalid(f"a commit of {found}: at most {TOKENS_MAX} and {PARTS_MAX}; use fewer tasks")
     if any(len(token) != TOKEN_BYTES for token in command.tokens):
         return invalid(f"a token has {TOKEN_BYTES} bytes")
     if len(set(command.tokens)) != len(command.tokens):
-        return invalid("tokens: each once; its rows would be counted and published twice")
+        return invalid("a token is named twice; its rows would be published twice")
     places = {(part.topic, part.partition) for part in command.parts}
     if len(places) != len(command.parts) or any(part.rows < 1 for part in command.parts):
-        return invalid("parts: each partition once, with at least one row")
+        return invalid("a partition is named twice, or without rows")
     if len(scope.pending) >= PENDING_MAX:
-        message = f"scope {scope.name!r}: {PENDING_MAX} commits wait to be published"
+        message = f"scope {scope.name!r}: {PENDING_MAX} commits wait for their publish; retry later"
         return Refused(code=Code.OVERLOADED, message=message)
     return check_parts(state, command)
 
@@ -194,12 +197,12 @@ def check_commit(state: MetadataState, scope: Scope, command: CommitScope) -> Re
 def check_driver(scope: Scope, driver: Index) -> Refused | None:
     if driver == scope.driver:
         return None
-    message = f"scope {scope.name!r}: driver {driver} is fenced, {scope.driver} began it anew"
+    message = f"scope {scope.name!r}: driver {driver} is fenced by driver {scope.driver}"
     return Refused(code=Code.FENCED_PRODUCER, message=message)
 
 
 def check_parts(state: MetadataState, command: CommitScope) -> Refused | None:
-    """Rows for a partition that is not there would be given up in silence."""
+    """Refuse rows for a partition that does not exist: they would be dropped without an error."""
     for part in command.parts:
         topic = state.topics.get(part.topic)
         if topic is None:
@@ -222,7 +225,7 @@ def commit(state: MetadataState, command: CommitScope, index: Index) -> tuple[Me
 
 
 def kept(scope: Scope, command: CommitScope) -> Scope:
-    """The scope, which remembers this commit, and forgets the oldest where there are too many."""
+    """The scope with a record of this commit; the oldest record is dropped if there are too many."""
     if not command.keep:
         return replace(scope, kept=b"", unkept=command.epoch)
     found = scope.kept + _KEPT.pack(command.epoch, told_by(command.driver, command.tokens))
@@ -234,9 +237,9 @@ def kept(scope: Scope, command: CommitScope) -> Scope:
 
 
 def is_own(scope: Scope, command: CommitScope) -> bool | None:
-    """Of a decided epoch: were these tokens committed in it? None: that is not known any more.
+    """Whether a decided epoch was committed with these tokens; None if that is not recorded any more.
 
-    False where other tokens were, and where a commit of a later epoch gave it up.
+    False if other tokens were committed, or if the commit of a later epoch discarded this epoch.
     """
     if not scope.unkept < command.epoch <= scope.committed:
         return None
@@ -245,15 +248,16 @@ def is_own(scope: Scope, command: CommitScope) -> bool | None:
 
 
 def is_given_up(scope: Scope, epoch: int) -> bool:
-    """Of a decided epoch: nobody committed it, a later one gave it up. False where that is not known."""
+    """Whether a decided epoch was discarded by the commit of a later one. False if that is not recorded."""
     known = scope.unkept < epoch <= scope.committed
     return known and all(each != epoch for each, _ in _KEPT.iter_unpack(scope.kept))
 
 
 def told_by(driver: Index, tokens: Iterable[bytes]) -> bytes:
-    """16 bytes of a commit. Tokens are drawn at random, so they tell it from all others, in any order.
+    """16 bytes that identify a commit. Tokens are random, so they distinguish it from all others, in any
+    order.
 
-    One without tokens, and so without rows, is told by its driver.
+    A commit without tokens, and so without rows, is identified by its driver.
     """
     return blake2b(b"".join(sorted(tokens)) or b"%d" % driver, digest_size=16).digest()
 
@@ -269,7 +273,7 @@ def expire(state: MetadataState, command: ExpireScope, index: Index) -> tuple[Me
 
 
 def confirm(state: MetadataState, command: ConfirmPublished) -> tuple[MetadataState, Result]:
-    """Parts that are not pending were confirmed before: a repeat is no change."""
+    """Remove published parts. Parts that are not pending were confirmed before: a repeat changes nothing."""
     scope = state.scopes[command.scope]
     done = set(command.parts)
     pending = []
@@ -286,27 +290,27 @@ def confirm(state: MetadataState, command: ConfirmPublished) -> tuple[MetadataSt
 
 
 def check_forget(state: MetadataState, scope: Scope, command: ForgetScope) -> Refused | None:
-    """Of a scope that nothing waits for, and that nobody began since it was looked at."""
+    """Refuse to forget a scope with pending commits, or with a newer driver than the command names."""
     if state.level < scope_owners.LEVEL_OF_OWNERS:
         message = (
-            f"the cluster's level is {state.level}, and scopes are given back from level 1 on: "
-            "ringfence cluster finalize, once all nodes have the new program"
+            f"the cluster's level is {state.level}, scopes can be forgotten from level 1 on: run "
+            "`ringfence cluster finalize` once all nodes have the new program"
         )
         return Refused(code=Code.UNSUPPORTED_VERSION, message=message)
     if scope.driver != command.driver:
-        message = f"scope {scope.name!r} was begun since: its driver is {scope.driver}, not {command.driver}"
+        message = f"scope {scope.name!r} was begun again: its driver is {scope.driver}, not {command.driver}"
         return Refused(code=Code.FENCED_PRODUCER, message=message)
     if scope.pending:
         message = (
             f"scope {scope.name!r}: {len(scope.pending)} committed epochs wait for their publish, the first "
-            f"is {scope.pending[0].epoch}; forget it later (`ringfence status` names what waits for long)"
+            f"is {scope.pending[0].epoch}; forget it later (`ringfence status` lists long waits)"
         )
         return Refused(code=Code.OVERLOADED, message=message)
     return None
 
 
 def _used(state: MetadataState, scope: Scope, index: Index) -> Scope:
-    """The scope, used by the entry at `index`, which has given the state its time."""
+    """The scope, used by the entry at `index`, whose time the state already has."""
     if scope.idle_s is UNSET:
         return scope if scope.used == index else replace(scope, used=index)
     return replace(scope, used=index, used_ms=state.time_ms)
@@ -319,13 +323,13 @@ def _with(state: MetadataState, scope: Scope) -> MetadataState:
 
 
 def _with_room(state: MetadataState, prefix: str) -> MetadataState:
-    """The state without the scopes that make room for a new one of this prefix."""
+    """The state without the scopes that are forgotten for a new one of this prefix."""
     gone = _gone(state, prefix)
     return without(state, gone) if gone else state
 
 
 def without(state: MetadataState, gone: frozenset[ScopeId]) -> MetadataState:
-    """The state without these scopes: their stages are dropped, and nothing of them is known any more."""
+    """The state without these scopes: their stages are dropped, and their epochs are unknown from now on."""
     return replace(
         state,
         scopes={number: scope for number, scope in state.scopes.items() if number not in gone},
@@ -335,10 +339,11 @@ def without(state: MetadataState, gone: frozenset[ScopeId]) -> MetadataState:
 
 
 def _gone(state: MetadataState, prefix: str) -> frozenset[ScopeId] | None:
-    """Scopes that make room for a new one, an eighth at once: their copies cost less then; None: none may go.
+    """Scopes to forget for a new one, an eighth at a time to save copies of the maps; None: none may be
+    forgotten.
 
-    Below level 1 no owner is known, and named ones go when no other is left: the epochs of one that is
-    forgotten would be committed again. Of one-off ones half stay: the newest may be under way.
+    Below level 1 owners are not recorded, and named scopes are forgotten once no other is left, although
+    their epochs could then be committed again. Half of the one-off scopes stay: the newest may be in use.
     """
     if state.level >= scope_owners.LEVEL_OF_OWNERS:
         return scope_owners.evicted(state, prefix)

@@ -1,11 +1,12 @@
-"""The hash that nodes report with their index: equal at equal indexes, or one of them has applied wrongly.
+"""Compute the hash that nodes report with their index. Hashes that differ at one index prove a fault.
 
-It is a tree of two levels: a hash of each entry of each map, and one over all of these. Values of the state
-are replaced, never changed, so an entry that is the same object has the same hash; after a command only what
-it replaced is hashed again. `model.state.digest` hashes the canonical bytes instead: as telling, all at once.
+The hash is a tree of two levels: a hash of each entry of each map, and one over all of these. Values of
+the state are replaced, never changed, so an unchanged entry is the same object and keeps its hash. After a
+command, only the replaced entries are hashed again. `model.state.digest` hashes all canonical bytes
+instead: it proves as much and costs more.
 
-A topic is one entry, of up to 4,096 partitions, and each COMMIT replaces one assignment of it: the packed
-bytes of the other assignments and of the layout are kept, so only what was replaced is packed again.
+A topic is one entry of up to 4,096 partitions, and each COMMIT replaces one of its assignments. The packed
+bytes of the other assignments and of the layout are kept, so only the new assignment is packed again.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _MAPS: Final = (
     "kept",
     "witnesses",
 )
+# Topics whose packed assignments are kept: some 300 bytes a partition, 10 MB for the largest topics.
 PACKED_TOPICS_MAX: Final = 8
-"""Topics whose packed assignments are kept: of the widest ones some 300 bytes a partition, 10 MB in all."""
+# The head of a MessagePack array of two: an entry is hashed as its key and its value.
 _PAIR_HEAD: Final = b"\x92"
-"""The head of a MessagePack array of two: what is hashed of an entry is its key and its value."""
 
 
 class StateDigests:
-    """Hashes of the states of one node, one after the other."""
+    """Hashes of the successive states of one node."""
 
     def __init__(self) -> None:
         self._maps: dict[str, tuple[object, bytes]] = {}
@@ -51,7 +52,9 @@ class StateDigests:
         self._packed: OrderedDict[TopicId, _PackedTopic] = OrderedDict()
 
     def of(self, state: MetadataState) -> bytes:
-        """16 bytes. Time grows with what changed since the last call, and a little with the maps it is in."""
+        """The hash of a state, 16 bytes. Time grows with the changes since the last call, and a little with
+        their maps.
+        """
         total = blake2b(digest_size=DIGEST_BYTES)
         for name in fields_of(state):
             value = getattr(state, name)
@@ -77,21 +80,21 @@ class StateDigests:
         if not isinstance(entry, Topic):
             return _hashed([key, entry])
         kept = self._packed.pop(entry.topic, None) or _PackedTopic()
-        self._packed[entry.topic] = kept  # the newest stands last
+        self._packed[entry.topic] = kept  # the most recently used is the last one
         while len(self._packed) > PACKED_TOPICS_MAX:
             self._packed.popitem(last=False)
         return blake2b(_PAIR_HEAD + packed(key) + kept.of(entry), digest_size=DIGEST_BYTES).digest()
 
 
 class _PackedTopic:
-    """The packed bytes of a topic's parts, with the objects that they are of."""
+    """Packed bytes of a topic's parts, with the objects that they were packed from."""
 
     def __init__(self) -> None:
         self._layout: tuple[object, bytes] = (None, b"")
         self._assignments: dict[Any, tuple[object, bytes]] = {}
 
     def of(self, topic: Topic) -> bytes:
-        """The bytes that `packed(topic)` gives."""
+        """The same bytes as `packed(topic)`."""
         values = {name: getattr(topic, name) for name in topic.__struct_fields__}
         present = sorted(name for name, value in values.items() if value is not msgspec.UNSET)
         parts = [map_head(len(present))]

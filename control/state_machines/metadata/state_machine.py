@@ -1,12 +1,13 @@
-"""The metadata machine: one entry after the other, the same on every node.
+"""Apply metadata entries one after the other, with the same result on every node.
 
-    validate(state, command) -> Refused | None       before proposing, and again in apply
+    validate(state, command) -> Refused | None       before a proposal, and again in apply
     apply(state, entry) -> (state', result)
 
-A refused entry returns the very state it was given (I15). Sessions: an entry (session, sequence) that was
-applied before returns the first result and changes nothing, so a proposer that lost its answer may simply
-propose again. Only applied commands are remembered: a refused one may be proposed again and is judged anew.
-The same holds for a request's key, which outlives its proposer: see `model.requests`.
+A refused entry returns the same state object (I15). Sessions: an entry (session, sequence) that was
+applied before returns its first result and changes nothing. So a proposer that lost an answer may propose
+again. Only results of applied commands are kept in the state, for sessions and for keys. A refused command
+may be proposed again and is checked on the newer state. Keys of requests work alike and last longer than
+their proposers: see `model.requests`.
 """
 
 from __future__ import annotations
@@ -49,14 +50,15 @@ from ringfence.control.state_machines.metadata.etags import condition_fault
 from ringfence.control.state_machines.metadata.refusals import invalid
 from ringfence.native.wire import Code
 
+# From this level on, callers with the most keys lose their oldest ones; below it, the oldest key of all is
+# dropped.
 LEVEL_OF_SHARES: Final = 1
-"""From this level on the keys of the callers that have most of them are forgotten, not the oldest of all."""
 
 
 def apply(state: MetadataState, entry: Entry) -> tuple[MetadataState, Result]:
-    """The state after `entry`, and what it gave. Deterministic; every node gets the same.
+    """The state after `entry`, and the entry's result. Deterministic.
 
-    Entries come in the order of their indexes, each once: that is the journal's and consensus's part.
+    Entries come in the order of their indexes, each once: the journal and consensus guarantee that.
     """
     assert 0 < entry.index <= INDEX_MAX, f"index {entry.index} is outside of 1..{INDEX_MAX}"
     proposal = entry.proposal
@@ -68,13 +70,13 @@ def apply(state: MetadataState, entry: Entry) -> tuple[MetadataState, Result]:
     refusal = condition_fault(state, proposal.expects) or validate(state, proposal.command)
     if refusal is not None:
         return state, refusal
-    # The time goes first: what a command begins or ends has that of its own entry, not of the one before.
+    # Set the time first: values that the command begins or ends have the time of its own entry.
     changed, result = _execute(_timed(state, proposal.time_ms), proposal.command, entry.index)
     return _remembered(changed, proposal, entry.index, result), result
 
 
 def validate(state: MetadataState, command: Command) -> Refused | None:
-    """Why `command` would be refused in this state; None if it would be applied."""
+    """The refusal of `command` in this state; None if it would be applied."""
     if not state.cluster and not isinstance(command, InitCluster):
         return invalid("the cluster is not initialized; `init_cluster` must be its first entry")
     if isinstance(command, ClusterCommand):
@@ -97,18 +99,20 @@ def validate(state: MetadataState, command: Command) -> Refused | None:
 
 
 def session_answer(state: MetadataState, proposal: Proposal) -> Result | None:
-    """The result of a proposal that was applied before, or a refusal that its session demands; else None."""
+    """The result of a proposal that was applied before, or the refusal of an unknown session or sequence;
+    else None.
+    """
     if proposal.session == 0:
         return None
     session = state.sessions.get(proposal.session)
     if session is None:
-        message = f"session {proposal.session} gave way to newer ones; open another and propose again"
+        message = f"session {proposal.session} was replaced by newer ones; open another one and propose again"
         return Refused(code=Code.FORGOTTEN, message=message)
     if proposal.sequence in session.results:
         return session.results[proposal.sequence]
     if proposal.sequence <= session.last - SESSION_WINDOW:
         message = (
-            f"sequence {proposal.sequence} of session {proposal.session} left the window: the last one is "
+            f"sequence {proposal.sequence} of session {proposal.session} is too old: the last one is "
             f"{session.last}, results are kept for {SESSION_WINDOW}"
         )
         return Refused(code=Code.TOO_OLD, message=message)
@@ -116,13 +120,13 @@ def session_answer(state: MetadataState, proposal: Proposal) -> Result | None:
 
 
 def request_answer(state: MetadataState, request: RequestKey | None) -> Result | None:
-    """The result of a keyed request that was applied before, a refusal if it was another one; else None."""
+    """The result of a keyed request that was applied before, or a refusal of other content; else None."""
     known = None if request is None else state.requests.get(request.key)
     if known is None or request is None:
         return None
     if known.digest == request.digest:
         return known.result
-    message = f"the key was used at index {known.index} for a request with other content; draw another key"
+    message = f"the key was used at index {known.index} for a request with other content; use a new key"
     return Refused(code=Code.CONFLICT, message=message)
 
 
@@ -147,19 +151,19 @@ def _execute(state: MetadataState, command: Command, index: Index) -> tuple[Meta
 
 
 def _timed(state: MetadataState, time_ms: int) -> MetadataState:
-    """The state at the proposer's time; proposers' clocks may differ, the state's time does not go back."""
+    """The state at the proposer's time. Proposers' clocks may differ; the state's time never decreases."""
     return replace(state, time_ms=time_ms) if time_ms > state.time_ms else state
 
 
 def _of_busiest(requests: Mapping[str, Answered]) -> list[str]:
-    """Keys of the callers that have most of them: many keys of one make none of another's be forgotten."""
+    """Keys of the callers that have the most: many keys of one caller do not displace those of another."""
     counts = Counter(map(caller_of, requests))
     most = max(counts.values())
     return [key for key in requests if counts[caller_of(key)] == most]
 
 
 def _remembered(state: MetadataState, proposal: Proposal, index: Index, result: Result) -> MetadataState:
-    """The state with the result of an entry within a session or under a key."""
+    """The state with the result of an entry within a session or with a key."""
     if proposal.request is not None:
         answered = Answered(digest=proposal.request.digest, index=index, result=result)
         requests = {**state.requests, proposal.request.key: answered}

@@ -1,9 +1,9 @@
-"""How far a topic's table has become real: what administrators see, and what still has to happen.
+"""Report how much of a topic's table is open at the nodes, for administrators and for waiting requests.
 
-A node carries out its orders in the order of the entries that gave them, and its heartbeat says up to which
-index it has. An owner epoch *is* the index of the entry that drew it. So a partition is open as soon as its
-owner has carried out the orders up to its epoch, unless the node reports that very partition as failed: one
-number a node, however many partitions there are, and nothing of it in the log.
+A node executes its orders in the order of their entries, and its heartbeat carries the index up to which
+it has. An owner epoch *is* the index of the entry that drew it. So a partition is open once its owner has
+executed the orders up to that epoch, unless the node reports this partition as failed. That takes one
+number for each node, independent of the number of partitions, and no entry in the log.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _NOBODY: AbstractSet[PartitionId] = frozenset()
 
 
 class TableState(StrEnum):
+    # There is no table yet: the cluster is below its minimum size.
     UNASSIGNED = "UNASSIGNED"
-    """There is no table yet: the cluster is below its minimum size."""
+    # Some partitions are not open at their owners; `pending` names them.
     IN_PROGRESS = "IN_PROGRESS"
-    """Some partitions are not open at their owners; `pending` names them."""
     ASSIGNED = "ASSIGNED"
 
 
 class PartitionState(StrEnum):
     ASSIGNED = "ASSIGNED"
+    # Open at its owner under the epoch of the log, and the owner is live.
     ONLINE = "ONLINE"
-    """Open at its owner under the epoch of the log, and the owner lives."""
+    # A change of the partition is open; the partition may be online at the same time.
     MOVING = "MOVING"
-    """A change of it is under way; it may be online at the same time."""
 
 
 class PendingOrder(NamedTuple):
-    """An owner that has still to open a partition."""
+    """An owner that has yet to open a partition."""
 
     partition: PartitionId
     node: NodeId
@@ -46,6 +46,8 @@ class PendingOrder(NamedTuple):
 
 
 class PartitionView(NamedTuple):
+    """One partition of a table."""
+
     partition: PartitionId
     owner: NodeId
     epoch: Epoch
@@ -53,7 +55,7 @@ class PartitionView(NamedTuple):
 
 
 class TableView(NamedTuple):
-    """A topic's table; `topic` is 0 where there is none yet."""
+    """A topic's table; `topic` is 0 before the table exists."""
 
     topic: TopicId
     state: TableState
@@ -62,10 +64,10 @@ class TableView(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What the last heartbeats said.
+    """Values of the last heartbeats.
 
-    `carried` is the index up to which a node has carried out its orders. `failed` are partitions that their
-    owners could not open, `moving` those that a change is about.
+    `carried` is the index up to which a node has executed its orders. `failed` are partitions that their
+    owners could not open. `moving` are partitions with an open change.
     """
 
     carried: Mapping[NodeId, Index]
@@ -74,7 +76,7 @@ class Progress(NamedTuple):
 
 
 def view(state: MetadataState, topic: Topic, progress: Progress) -> TableView:
-    """The table of one topic, as the node that asks has applied it."""
+    """The table of one topic, as applied by the node that answers."""
     partitions, pending = [], []
     for part in topic.layout.active():
         assignment = topic.assignments[part.partition]
@@ -90,7 +92,7 @@ def view(state: MetadataState, topic: Topic, progress: Progress) -> TableView:
 
 
 def cluster_state(state: MetadataState, progress: Progress) -> TableState:
-    """Of all tables together."""
+    """The state of all tables together."""
     if not state.ring.is_formed:
         return TableState.UNASSIGNED
     for topic in state.topics.values():

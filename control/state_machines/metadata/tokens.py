@@ -1,4 +1,4 @@
-"""Commands about tokens. The first one is an administrator's, and the last administrator's goes last."""
+"""Commands about tokens. The first token is a permanent admin token; the last such token goes last."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ringfence.control.state_machines.metadata.config import TOKENS_MAX
 from ringfence.control.state_machines.metadata.refusals import invalid
 from ringfence.native.wire import NAME_BYTES_MAX, Code
 
+# The greatest Unix ms that every JSON reader keeps exactly: 285,000 years.
 TIME_MS_MAX = (1 << 53) - 1
-"""Unix ms that every JSON reader keeps exactly; 285,000 years."""
 
 
 def validate(state: MetadataState, command: TokenCommand) -> Refused | None:
@@ -31,21 +31,21 @@ def validate(state: MetadataState, command: TokenCommand) -> Refused | None:
     if len(command.hash) != HASH_BYTES:
         return invalid(f"a hash of {len(command.hash)} bytes: SHA-256 has {HASH_BYTES}")
     if any(token.hash == command.hash for token in state.tokens.values()):
-        message = "a token with this secret exists; draw another one"
+        message = "a token with this secret exists; use a new secret"
         return Refused(code=Code.ALREADY_EXISTS, message=message)
     if command.expires_ms is not None and not 0 < command.expires_ms <= TIME_MS_MAX:
         return invalid(f"expires_ms={command.expires_ms}: 1 to {TIME_MS_MAX}, Unix ms")
     if len(command.prefix) > NAME_BYTES_MAX or not command.prefix.isascii():
         return invalid(f"prefix {command.prefix[:80]!r}: at most {NAME_BYTES_MAX} ASCII characters")
     if command.prefix and command.role is Role.ADMIN:
-        return invalid(f"prefix {command.prefix!r}: an admin's token is for all; make it an operator's")
+        return invalid(f"prefix {command.prefix!r}: an admin token is for all topics; use the role operator")
     if not state.tokens and (command.role is not Role.ADMIN or command.expires_ms is not None):
         return invalid(
-            f"the first token would be {command.role}{' and expire' if command.expires_ms else ''}: without "
-            "one nobody gets in from then on, so make it an admin's that does not expire"
+            f"the first token would be {command.role}{' and expire' if command.expires_ms else ''}: from "
+            "then on every request needs a token, so begin with an admin token that does not expire"
         )
     if len(state.tokens) >= TOKENS_MAX:
-        return invalid(f"the cluster has {TOKENS_MAX} tokens, the most there may be; revoke one")
+        return invalid(f"the cluster has {TOKENS_MAX} tokens, the limit; revoke one")
     return None
 
 
@@ -57,7 +57,7 @@ def _check_revoke(state: MetadataState, command: RevokeToken) -> Refused | None:
     }
     if lasting == {command.name} and len(state.tokens) > 1:
         return invalid(
-            f"token {command.name!r} is the last admin's that does not expire; revoke the others first"
+            f"token {command.name!r} is the last admin token that does not expire; revoke the others first"
         )
     return None
 

@@ -1,4 +1,4 @@
-"""What makes a new topic unsound, one question a function."""
+"""Check a new topic, one question a function."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ringfence.control.state_machines.metadata.refusals import invalid
 from ringfence.control.state_machines.metadata.ring import eligible_fault
 from ringfence.native.wire import COLUMNS_MAX, Code
 
+# A quorum is a majority: an even number of replicas costs more and survives no more failures.
 REPLICATIONS: Final = (1, 3, 5)
-"""A quorum is a majority; an even number of replicas costs more and survives no more failures."""
 RETENTION_MAX: Final = (1 << 63) - 1
 
 
@@ -28,7 +28,7 @@ def name_fault(command: CreateTopic) -> Refused | None:
     return (
         None
         if full == command.name
-        else invalid(f"topic name {command.name!r}: the log holds full names: {full!r}")
+        else invalid(f"topic name {command.name!r}: the log needs the full name {full!r}")
     )
 
 
@@ -61,14 +61,14 @@ def columns_fault(columns: tuple[Column, ...]) -> Refused | None:
 
 
 def layout_fault(state: MetadataState, command: CreateTopic) -> Refused | None:
-    """I1: the ACTIVE ranges tile all slots."""
+    """Check I1: the ACTIVE ranges tile all slots."""
     count, top = len(command.ranges), limit(state, "topic_partitions_max")
     if not 1 <= count <= top:
         return invalid(f"{count} partitions: 1 to {top} (`topic_partitions_max`)")
     held = sum(len(topic.layout.partitions) for topic in state.topics.values())
     if held + count > limit(state, "partitions_max"):
         return invalid(
-            f"{count} partitions more than the cluster's {held} are above {limit(state, 'partitions_max')} "
+            f"{count} new partitions and the cluster's {held} exceed {limit(state, 'partitions_max')} "
             "(`partitions_max`)"
         )
     gap = ranges.gap(command.ranges)
@@ -80,10 +80,10 @@ def placement_fault(state: MetadataState, command: CreateTopic) -> Refused | Non
         return invalid(f"{len(command.nodes)} placements for {len(command.ranges)} partitions")
     replication = len(command.nodes[0])
     if replication not in REPLICATIONS:
-        return invalid(f"replication {replication}: one of {REPLICATIONS}")
+        return invalid(f"replication {replication}: use one of {REPLICATIONS}")
     for nodes in command.nodes:
         if len(nodes) != replication or len(set(nodes)) != replication:
-            return invalid(f"placement {list(nodes)}: {replication} different nodes for each partition")
+            return invalid(f"placement {list(nodes)}: name {replication} different nodes for each partition")
     return next(
         (
             fault
@@ -108,7 +108,7 @@ def _some(state: MetadataState) -> str:
 def options_fault(command: CreateTopic) -> Refused | None:
     for what, value in (("retention_bytes", command.retention_bytes), ("retention_ms", command.retention_ms)):
         if value is not None and not 0 < value <= RETENTION_MAX:
-            return invalid(f"{what}={value}: 1 to {RETENTION_MAX}, or none to keep everything")
+            return invalid(f"{what}={value}: 1 to {RETENTION_MAX}, or none to keep all rows")
     if len(command.properties) > PROPERTIES_MAX:
         return invalid(f"{len(command.properties)} properties: at most {PROPERTIES_MAX}")
     size = sum(len(name.encode()) + len(value.encode()) for name, value in command.properties.items())

@@ -1,4 +1,4 @@
-"""Commands about topics: from creation to the purge of the tombstone."""
+"""Commands about topics, from their creation to the purge of the tombstone."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def check_create(state: MetadataState, command: CreateTopic) -> Refused | None:
         return invalid(
             f"the cluster has {len(state.topics)} topics, its limit `topics_max`; delete one, or raise it"
         )
-    # One after the other: a later check may rely on what an earlier one found sound.
+    # In this order: later checks rely on what earlier ones have established.
     return (
         topic_checks.name_fault(command)
         or topic_checks.schema_fault(state, command)
@@ -117,7 +117,7 @@ def check_schema(state: MetadataState, command: AddSchema) -> Refused | None:
         return unknown_topic(command.topic)
     if command.schema_id != len(topic.schemas):
         return invalid(
-            f"topic {topic.name!r} has {len(topic.schemas)} schemas, the new one was prepared as number "
+            f"topic {topic.name!r} has {len(topic.schemas)} schemas, the new one was prepared with id "
             f"{command.schema_id}; read the topic again"
         )
     if len(topic.schemas) >= limit(state, "topic_schemas_max"):
@@ -159,13 +159,15 @@ def check_truncate(state: MetadataState, command: TruncateTopic) -> Refused | No
         if epoch < topic.start_epoch(partition):
             return stale(
                 f"partition {partition} was truncated under owner epoch {topic.start_epoch(partition)}, "
-                f"after this was asked for under {epoch}"
+                f"after this truncate was requested under {epoch}"
             )
     return None
 
 
 def truncate(state: MetadataState, command: TruncateTopic) -> tuple[MetadataState, Result]:
-    """A start of a later epoch takes the place of one of an earlier: who named it saw what that one left."""
+    """Raise log starts. A start of a later epoch replaces one of an earlier epoch, even if it is lower: its
+    caller saw the log after the earlier start.
+    """
     topic = state.topics[command.topic]
     epochs = {part: _epoch_of(state, topic, command, part) for part in command.starts}
     raised = {
@@ -187,7 +189,7 @@ def with_start_epochs(topic: Topic, epochs: dict[PartitionId, Epoch]) -> Topic:
 
 
 def _epoch_of(state: MetadataState, topic: Topic, command: TruncateTopic, partition: PartitionId) -> Epoch:
-    """0 at level 0, whose programs know of no epochs of starts."""
+    """The owner epoch of a log start; 0 at level 0, whose programs do not know the field."""
     if not state.level:
         return Epoch(0)
     now = topic.assignments[partition].epoch
@@ -199,7 +201,9 @@ def check_delete(state: MetadataState, command: DeleteTopic) -> Refused | None:
 
 
 def delete(state: MetadataState, command: DeleteTopic, index: Index) -> tuple[MetadataState, Result]:
-    """The tombstone allows the holders to drop rows: nothing is dropped for lack of metadata (I16)."""
+    """Replace the topic by a tombstone, which permits the holders to drop its rows. Nothing is dropped for
+    lack of metadata (I16).
+    """
     topic = state.topics[command.topic]
     state, holders = forgotten(state, topic)
     tombstone = Tombstone(
@@ -223,12 +227,12 @@ def delete(state: MetadataState, command: DeleteTopic, index: Index) -> tuple[Me
 def check_tombstone(state: MetadataState, command: ConfirmDropped | PurgeTopic) -> Refused | None:
     tombstone = state.tombstones.get(command.topic)
     if tombstone is None:
-        return invalid(f"topic {command.topic} has no tombstone: it was not deleted, or is purged already")
+        return invalid(f"topic {command.topic} has no tombstone: it was not deleted, or is already purged")
     if isinstance(command, ConfirmDropped):
         if command.store in tombstone.holders:
             return None
         return invalid(
-            f"store {command.store.hex()} is no holder of the deleted topic {command.topic} any more"
+            f"store {command.store.hex()} is not a holder of the deleted topic {command.topic} any more"
         )
     if tombstone.holders:
         holders = ", ".join(store.hex() for store in tombstone.holders)

@@ -1,7 +1,7 @@
-"""A copy of a placement to work on: loads and targets, who may take what, replicas in the hand.
+"""Mutable placement for planning: current load, target load, unassigned replicas.
 
-Invariant: a loose replica still stands in its partition's nodes, but counts for no node's load, until it is
-put somewhere or put back.
+Invariant: an unassigned replica still stands in its partition's nodes. It counts for no node's load until
+it is assigned to a node or restored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from ringfence.control.state_machines.placement.zones import (
 
 
 class Loose(NamedTuple):
-    """A replica that has to go (it crowds a zone, or its node leaves) or may; `place` is of its partition."""
+    """A replica to move from `source`; `place` is the index of its partition in the draft.
+
+    `must`: the replica has to move, since it crowds a zone or its node is being emptied. Otherwise it may
+    move.
+    """
 
     place: int
     source: NodeId
@@ -31,7 +35,7 @@ class Loose(NamedTuple):
 
 
 class DraftPlacement:
-    """`placed` in the order of its ids. Only nodes that take partitions have a load."""
+    """A draft of `placed`, ordered by its ids. Only nodes that take partitions have a load."""
 
     def __init__(self, members: Sequence[Member], placed: Sequence[Placed]) -> None:
         self._placed = placed
@@ -52,7 +56,7 @@ class DraftPlacement:
         self._loose: set[tuple[int, NodeId]] = set()
 
     def targets(self) -> dict[NodeId, int]:
-        """How many replicas each node should hold. Loose ones count, though they lie nowhere."""
+        """The number of replicas that each node should hold; unassigned replicas count as well."""
         total = sum(self.load.values()) + len(self._loose)
         if not self._weight:
             return {}
@@ -85,7 +89,7 @@ class DraftPlacement:
                 least[zone] += count * base[zone]
                 most[zone] += count * (base[zone] + (1 if more and base[zone] < size else 0))
         if not sum(least.values()) <= total <= sum(most.values()):
-            # Some partitions have fewer replicas than they should: there is nothing to hold the zones to.
+            # Some partitions have fewer replicas than they should: the bounds of the zones do not apply.
             return {}, {}
         return least, most
 
@@ -100,7 +104,7 @@ class DraftPlacement:
         )
 
     def _places(self, node: NodeId) -> list[int]:
-        """Partitions with a replica on a node. All nodes' lists are made at once, on first use."""
+        """Indexes of partitions with a replica on a node. The first call builds the lists of all nodes."""
         if self._places_of is None:
             self._places_of = defaultdict(list)
             for place, nodes in enumerate(self._nodes):
@@ -115,7 +119,9 @@ class DraftPlacement:
         return self._is_level(item, node) if item.must else self._fits(item.place, item.source, node)
 
     def _fits(self, place: int, source: NodeId, node: NodeId) -> bool:
-        """Whether a replica may move from `source` to `node`: not there yet, and the spread stays level."""
+        """Whether a replica may move from `source` to `node`: the node has none yet, and the zones stay
+        level.
+        """
         nodes = self._nodes[place]
         if node in nodes:
             return False
@@ -125,7 +131,7 @@ class DraftPlacement:
         return may_move(zones, self._zone[source], self._zone[node])
 
     def _is_level(self, item: Loose, node: NodeId) -> bool:
-        """Whether no other zone with an unused node has fewer replicas than the node's."""
+        """Whether no other zone with an unused node has fewer replicas than the node's zone."""
         nodes = self._nodes[item.place]
         if node in nodes:
             return False
@@ -147,7 +153,9 @@ class DraftPlacement:
             self.load[item.source] += 1
 
     def _put(self, item: Loose, node: NodeId) -> None:
-        """The partition keeps its owner if it can; if not, another replica that has its rows owns it."""
+        """Assign a replica. The partition keeps its owner if possible; otherwise another replica with its
+        rows owns it.
+        """
         self._loose.remove((item.place, item.source))
         self.load[node] += 1
         nodes = self._nodes[item.place]
@@ -162,7 +170,9 @@ class DraftPlacement:
         self._own(item.place, (*nodes[1:], node), fresh=node)
 
     def _own(self, place: int, nodes: tuple[NodeId, ...], fresh: NodeId | None = None) -> None:
-        """Order `nodes` so that the one that owns least, and has the rows, is the owner."""
+        """Set the partition's nodes. The owner is the node with rows that owns the least for its weight;
+        `fresh` has no rows.
+        """
         able = [node for node in nodes if node in self._weight and node != fresh]
         owner = min(able, key=lambda node: (self._owned[node] / self._weight[node], node), default=nodes[-1])
         self._owned[self._nodes[place][0]] -= 1
@@ -170,7 +180,7 @@ class DraftPlacement:
         self._nodes[place] = (owner, *[node for node in nodes if node != owner])
 
     def _own_share(self, node: NodeId) -> None:
-        """Hand partitions over to `node`, of those that it holds, until it owns its share."""
+        """Transfer ownership of partitions to `node`, of those that it holds, until it owns its share."""
         total = sum(self._owned[other] for other in self._weight)
         whole = sum(self._weight.values())
         floor = {other: total * weight // whole for other, weight in self._weight.items()}
@@ -183,7 +193,7 @@ class DraftPlacement:
                 self._nodes[place] = (node, *[other for other in nodes if other != node])
 
     def ownerless(self) -> list[int]:
-        """Partitions whose owner cannot go on, and another replica can."""
+        """Partitions whose owner takes no partitions, while another replica's node does."""
         return [
             place
             for place, nodes in enumerate(self._nodes)
@@ -191,7 +201,9 @@ class DraftPlacement:
         ]
 
     def _result(self) -> list[Placed]:
-        """Where the owner is gone and another replica is not, that one owns the partition from now on."""
+        """The new placement. Partitions without an owner that can continue get one of their other replicas as
+        owner.
+        """
         for place in self.ownerless():
             self._own(place, self._nodes[place])
         return [

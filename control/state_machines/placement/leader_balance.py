@@ -1,10 +1,10 @@
-"""Even numbers of owned partitions by hand-overs: a partition's owner changes, its replicas do not.
+"""Balance ownership by transferring it between existing replicas; no data moves.
 
-A node that owns too many hands one over along the shortest chain of replicas to a node that owns too few: A
-to B what both hold, B to C another. That is the augmenting path of a flow (Ford and Fulkerson, 1956): where
-there is none, no hand-overs even anything. First nobody keeps more than the ceiling of its share by weight,
-then nobody has less than the floor, wherever the replicas allow it. What cannot be evened once cannot the
-second time, so evening again changes nothing.
+A node that owns too many partitions transfers one along the shortest chain of replicas to a node that owns
+too few: A to B a partition that both hold, B to C another. That is the augmenting path of a flow (Ford and
+Fulkerson, 1956): without such a path no transfers improve the balance. First each node is brought to the
+ceiling of its share by weight at most, then to the floor at least, as far as the replicas allow it. A
+second call changes nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Final
 from ringfence.control.model.ids import NodeId
 from ringfence.control.state_machines.placement.zones import Member, Placed, takers
 
+# Replicas visited during the search for chains, a second or two; after that the rest stays, which is valid.
 LOOKED_MAX: Final = 4_000_000
-"""Replicas looked at while searching chains, a second or two; the rest stays as it is, which is sound."""
 
 Goal = Callable[[NodeId], bool]
 Onward = Callable[[NodeId], Iterator[tuple[NodeId, int]]]
@@ -27,9 +27,11 @@ Onward = Callable[[NodeId], Iterator[tuple[NodeId, int]]]
 def even_owners(
     members: Sequence[Member], placed: Sequence[Placed], also: Mapping[NodeId, int] | None = None
 ) -> list[Placed]:
-    """`placed` with other owners, as few as it takes. Partitions of one replica count, and stay.
+    """`placed` with other owners, by as few transfers as possible. Partitions with one replica count, and
+    stay.
 
-    With `also`, what nodes own besides: those who own more in all get the floor here, the others the ceiling.
+    `also` are partitions that nodes own in addition: nodes that own more in all get the floor here, others
+    the ceiling.
     """
     if not any(len(part.nodes) > 1 for part in placed):
         return list(placed)
@@ -44,6 +46,8 @@ def even_owners(
 
 
 class _Hands:
+    """Ownership of all partitions during the balancing."""
+
     def __init__(self, members: Sequence[Member], placed: Sequence[Placed]) -> None:
         self.nodes = [part.nodes for part in placed]
         weights = self._weights = {member.node: member.weight for member in sorted(takers(members))}
@@ -62,6 +66,7 @@ class _Hands:
         self._looked = 0
 
     def even(self) -> None:
+        """Bring each node between the floor and the ceiling of its share."""
         owned, floor, ceiling = self._owned, self._floor, self._ceiling
         for node in owned:
             while len(owned[node]) > ceiling[node]:
@@ -73,7 +78,7 @@ class _Hands:
                     break
 
     def lean(self, also: Mapping[NodeId, int]) -> None:
-        """Within floor and ceiling, from those that own much in all to those that own little."""
+        """Within floor and ceiling, transfer from nodes that own much in all to nodes that own little."""
         owned, weights = self._owned, self._weights
 
         def load(node: NodeId, more: int) -> float:
@@ -87,7 +92,7 @@ class _Hands:
                 self._gives(node, partial(gains, node))
 
     def _gives(self, start: NodeId, is_goal: Goal) -> bool:
-        """Whether `start` owns one fewer now, and the nearest goal one more."""
+        """Transfer one partition from `start` along a chain to the nearest goal; False without a chain."""
         nodes = self.nodes
 
         def onward(node: NodeId) -> Iterator[tuple[NodeId, int]]:
@@ -100,7 +105,7 @@ class _Hands:
         return came is not None
 
     def _takes(self, start: NodeId, is_goal: Goal) -> bool:
-        """Whether `start` owns one more now, and the nearest goal one fewer."""
+        """Transfer one partition to `start` along a chain from the nearest goal; False without a chain."""
         nodes = self.nodes
 
         def onward(node: NodeId) -> Iterator[tuple[NodeId, int]]:
@@ -115,7 +120,7 @@ class _Hands:
     def _search(
         self, start: NodeId, is_goal: Goal, onward: Onward
     ) -> list[tuple[NodeId, NodeId, int]] | None:
-        """The shortest chain as (node, the one before it, partition between them), the goal's last."""
+        """The shortest chain of (node, the node before it, partition between them), the goal's link last."""
         came: dict[NodeId, tuple[NodeId, int]] = {}
         queue = deque([start])
         while queue and self._looked < LOOKED_MAX:

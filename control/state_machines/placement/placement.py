@@ -1,9 +1,10 @@
-"""Where the partitions of a new topic go: spread over zones and nodes first, counts within one by weight.
+"""Place the partitions of a new topic: spread over zones and nodes first, then counts within a zone by
+weight.
 
-With one replica the owners are dealt round-robin; what does not divide goes to other zones first, then to the
-nodes with the least load. With more, each partition takes nodes from the zones and nodes that have the most
-of their quota left, and hand-overs make the owners even. The result is part of the command that creates the
-topic: applying it decides nothing.
+With one replica, owners are assigned round-robin. A remainder goes to other zones first, then to the nodes
+with the least load. With more replicas, each partition takes the nodes and zones with the most quota left,
+and transfers of ownership balance the owners. The result is part of the command that creates the topic:
+applying the command decides nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Loads = Mapping[NodeId, int]
 
 
 class TooFewNodesError(Exception):
-    """There are fewer nodes than replicas, or than the cluster needs to begin; the message names both."""
+    """There are fewer nodes than replicas, or than the cluster's minimum; the message names both numbers."""
 
 
 def place(
@@ -55,7 +56,7 @@ def place(
     able = sorted(takers(members))
     if len(able) < replication:
         raise TooFewNodesError(
-            f"replication {replication} needs as many nodes; {len(able)} of {len(members)} take partitions: "
+            f"replication {replication} needs so many nodes, {len(able)} of {len(members)} take partitions: "
             "let more nodes join, or undrain one"
         )
     if replication == 1:
@@ -68,7 +69,7 @@ def place(
 def place_in(
     state: MetadataState, count: int, replication: int, *, but: Collection[NodeId] = ()
 ) -> tuple[tuple[NodeId, ...], ...]:
-    """`place` for a new topic in this state: what `CreateTopic.nodes` should be; on other nodes than `but`.
+    """`place` for a new topic in this state, without the nodes in `but`: the value of `CreateTopic.nodes`.
 
     Raises:
         TooFewNodesError: as `place`, or the cluster is below its minimum size.
@@ -102,7 +103,9 @@ def _dealt(able: Sequence[Member], count: int, owned: Loads) -> list[NodeId]:
 
 
 def _interleaved(able: Sequence[Member], key: Callable[[Member], Any]) -> list[NodeId]:
-    """Nodes so that any first few of them are in as many zones as can be; in a zone ascending by `key`."""
+    """Nodes in such an order that any first few are in as many zones as possible; within a zone ascending by
+    `key`.
+    """
     zones: dict[str, list[Member]] = {}
     for member in sorted(able, key=key):
         zones.setdefault(member.zone, []).append(member)
@@ -129,7 +132,7 @@ def _sets(able: Sequence[Member], count: int, replication: int, held: Loads) -> 
     base, more = levels(zone_sizes(able), replication)
     zones = _zones(able, count, base, more, held)
     always = [(name, number) for name, number in base.items() if number]
-    # Zones with a node more than their base; the one with the most quota left comes first.
+    # Zones that have a node beyond their base, the one with the most quota left first.
     heap = [(count * base[name] - zone.quota, name) for name, zone in zones.items() if base[name] < zone.size]
     heapify(heap)
     sets = []
@@ -164,7 +167,7 @@ def _zones(
 
 
 def _node_quotas(quota: int, zone: Mapping[NodeId, int], count: int, held: Loads) -> dict[NodeId, int]:
-    """No node gets more than one replica of a partition, so none more than `count`."""
+    """Quotas of a zone's nodes. A node gets at most one replica of each partition, so at most `count`."""
     return portions(
         quota,
         zone,

@@ -1,13 +1,14 @@
-"""Who shall hold what: a plan of moves from what is to what should be. Pure and deterministic.
+"""Plan moves from the current placement to a balanced one. Pure and deterministic.
 
-    balance(members, placed)       clear, and nobody holds more than its share
-    fill(members, placed, node)    a node that was added takes its share; nothing moves between the others
-    clear(members, placed)         drained nodes are emptied, replicas of failed ones made anew; no more
+    balance(members, placed)       clear, and no node holds more than its share
+    fill(members, placed, node)    a new node takes its share; no move between the others
+    clear(members, placed)         drained nodes are emptied, replicas of failed ones replaced; no other move
 
-Laws, each a property test: a plan names every partition that changes and nothing else; its moves are as few
-as `sum(max(0, load - target))`; afterwards loads are the floor or the ceiling of each node's share by weight,
-as far as the spread over zones allows it (spread comes first); planning again gives nothing; the order of the
-input does not matter. A failed node that held the only replica keeps it: no other node has the rows (F18).
+Rules, each a property test: a plan names every partition that changes and no other. Its moves are as few
+as `sum(max(0, load - target))`. Afterwards loads are the floor or the ceiling of each node's share by
+weight, as far as the spread over zones allows it (spread comes first). Planning again gives no moves. The
+order of the input does not matter. A failed node with the only replica keeps it: no other node has the
+rows (F18).
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from ringfence.control.state_machines.placement.leader_balance import even_owner
 from ringfence.control.state_machines.placement.replica_round import Round, disorder
 from ringfence.control.state_machines.placement.zones import Member, Placed, takers
 
+# With several replicas a round may make moves of the next one possible; each must leave less disorder than
+# before.
 ROUNDS_MAX: Final = 8
-"""With several replicas a round may open a way for the next; each must leave less disorder than before."""
 
 
 class Move(NamedTuple):
@@ -38,33 +40,33 @@ class Move(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Moves in the order of their ids. `stranded`: partitions with a replica that has nowhere to go."""
+    """Moves ordered by id. `stranded`: partitions with a replica that no node can take."""
 
     moves: tuple[Move, ...]
     stranded: tuple[PartitionId, ...] = ()
 
 
 def balance(members: Sequence[Member], placed: Iterable[Placed]) -> Plan:
-    """Clear, then even the loads of all nodes that take partitions; then their owned partitions."""
+    """Clear, then balance the loads of all nodes that take partitions, then their owned partitions."""
     before = sorted(placed)
     after = _rounds(members, before, lambda current: Round(members, current).balance())
     return _plan(members, before, even_owners(members, after))
 
 
 def fill(members: Sequence[Member], placed: Iterable[Placed], node: NodeId) -> Plan:
-    """Moves to `node` alone, from those that hold most above their share.
+    """Moves to `node` alone, from the nodes that are most above their share.
 
     Raises:
         ValueError: `node` does not take partitions.
     """
     if all(member.node != node for member in takers(members)):
-        raise ValueError(f"node {node} takes no partitions: it is no member of the ring, drained, or failed")
+        raise ValueError(f"node {node} takes no partitions: it is not in the ring, drained, or failed")
     before = sorted(placed)
     return _plan(members, before, Round(members, before).fill(node))
 
 
 def clear(members: Sequence[Member], placed: Iterable[Placed]) -> Plan:
-    """Moves away from nodes that leave, and new replicas for failed ones, to those that hold least."""
+    """Moves away from nodes that leave, and new replicas for failed ones, to the least loaded nodes."""
     before = sorted(placed)
     return _plan(members, before, _rounds(members, before, lambda current: Round(members, current).clear()))
 
@@ -73,7 +75,7 @@ def _rounds(
     members: Sequence[Member], before: list[Placed], one: Callable[[list[Placed]], list[Placed]]
 ) -> list[Placed]:
     if all(len(part.nodes) == 1 for part in before):
-        return one(before)  # exact at once: any replica may go to any node
+        return one(before)  # exact in one round: any replica may go to any node
     current, least = before, disorder(members, before)
     for _ in range(ROUNDS_MAX):
         after = one(current)

@@ -1,4 +1,4 @@
-"""Dividing a number of things by weights: everyone gets the floor or the ceiling of the exact share."""
+"""Divide a number by weights: each key gets the floor or the ceiling of its exact share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def portions(
     least: Mapping[K, int] | None = None,
     most: Mapping[K, int] | None = None,
 ) -> dict[K, int]:
-    """How many of `total` each key gets.
+    """The part of `total` for each key.
 
-    Shares are exact (integers, no rounding errors). What the floors leave over goes, one each, to the keys
-    with the smallest `prefer(key, floor)`, but to none whose share is whole. A key whose share is outside of
-    `least` to `most` gets that bound, and the others divide the rest.
+    Shares are exact (integers, no rounding errors). The remainder after the floors goes, one each, to the
+    keys with the smallest `prefer(key, floor)`, except to keys with a whole share. A key whose share is
+    outside of `least` to `most` gets that bound, and the others divide the rest.
 
     Raises:
         ValueError: the bounds leave no room for `total`.
@@ -30,7 +30,7 @@ def portions(
     left = total - sum(bound.values())
     if not free:
         if left:
-            raise ValueError(f"{total} do not fit the bounds of {len(weights)} takers, {left} too many")
+            raise ValueError(f"{total} exceeds the bounds of {len(weights)} keys by {left}")
         return bound
     whole = sum(free.values())
     portion = {key: left * weight // whole for key, weight in free.items()}
@@ -44,11 +44,11 @@ def portions(
 def _bounded(
     total: int, weights: Mapping[K, int], least: Mapping[K, int], most: Mapping[K, int]
 ) -> dict[K, int]:
-    """Keys whose share lies outside of their bounds, with the bound that holds.
+    """Keys whose share is outside of their bounds, with the bound that applies.
 
-    As in the layout of flexible boxes (CSS Flexbox, 9.7): of those below and those above, only the kind that
-    is further off in all is fixed at once, for fixing one kind moves the shares of the other towards its
-    bounds. Each turn fixes a key, so it ends.
+    As in the layout of flexible boxes (CSS Flexbox, 9.7): of the keys below and those above their bounds,
+    only the kind with the greater sum of differences is fixed in one turn, since fixing one kind moves the
+    shares of the other towards its bounds. Each turn fixes a key, so the loop ends.
     """
     fixed: dict[K, int] = {}
     free = dict(weights)

@@ -1,9 +1,9 @@
-"""One round of a plan: replicas leave nodes that have too many and are dealt to those that have too few.
+"""One round of a plan: take replicas from nodes with too many, and assign them to nodes with too few.
 
-Replicas on nodes that leave, and those of failed nodes that others have, must go. With several zones one goes
-that makes its partition's spread uneven. Then every node's target is the floor or the ceiling of its share by
-weight, the ceiling first for those that hold more than the floor: each such one saves a move. What is above a
-target goes, from the topics that the node holds most of, followers before owners.
+Replicas on nodes that leave, and replicated ones on failed nodes, must move. With several zones, a replica
+that makes its partition's spread uneven must move, too. Then every node's target is the floor or the
+ceiling of its share by weight. Nodes above the floor get the ceiling first: each such node saves a move.
+Replicas above the target move, first from the topics that the node holds most of, followers before owners.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ringfence.control.model.ids import NodeId, TopicId
 from ringfence.control.state_machines.placement.draft_placement import DraftPlacement, Loose
 from ringfence.control.state_machines.placement.zones import Member, Part, Placed, crowded
 
+# Nodes compared for each replica, so that one topic's replicas go to different nodes.
 LOOK_MAX: Final = 8
-"""Takers that are compared for each replica, so that one topic's replicas go to different nodes."""
 
 
 def disorder(members: Sequence[Member], placed: Sequence[Placed]) -> tuple[int, int, int, int]:
-    """Replicas that must go, owners that are gone, zones that are crowded, replicas above the targets.
+    """(replicas that must move, missing owners, crowded zones, replicas above the targets).
 
-    Less is better, and the first counts most.
+    Smaller is better, and the first number counts most.
     """
     state = Round(members, placed)
     above = sum(max(0, state.load[node] - target) for node, target in state.targets().items())
@@ -34,7 +34,7 @@ def disorder(members: Sequence[Member], placed: Sequence[Placed]) -> tuple[int, 
 
 
 class Round(DraftPlacement):
-    """One plan; a second one begins with what the first gave."""
+    """One round; the next one begins with its result."""
 
     def __init__(self, members: Sequence[Member], placed: Sequence[Placed]) -> None:
         super().__init__(members, placed)
@@ -66,7 +66,8 @@ class Round(DraftPlacement):
         targets = self.targets()
         left = targets[node] - self.load[node]
         over = {other: self.load[other] - targets[other] for other in self._weight if other != node}
-        # Takes from whoever is most above its target, so that the old nodes end as even as can be.
+        # Take from the nodes that are most above their targets, so that the old nodes end as even as
+        # possible.
         givers = [(-count, other) for other, count in over.items() if count > 0]
         heapify(givers)
         wishes: Counter[NodeId] = Counter()
@@ -85,6 +86,7 @@ class Round(DraftPlacement):
         return self._result()
 
     def must_go(self) -> list[Loose]:
+        """Replicas on nodes that leave, and replicated ones on failed nodes."""
         if all(part is Part.TAKES for part in self._part.values()):
             return []
         found = []
@@ -96,7 +98,9 @@ class Round(DraftPlacement):
         return found
 
     def crowding(self) -> list[Loose]:
-        """At most one replica a partition; of a zone with too many, the fullest node's, owners last."""
+        """At most one replica of each partition; in a zone with too many the one on the fullest node, owners
+        last.
+        """
         if not self._is_zoned:
             return []
         found = []
@@ -118,7 +122,7 @@ class Round(DraftPlacement):
         return found
 
     def _released(self, node: NodeId, count: int) -> list[Loose]:
-        """`count` replicas of a node; each from the topic that it holds most of then."""
+        """Take `count` replicas from a node; each from the topic that the node then holds most of."""
         released = [Loose(place, node, must=False) for place in islice(self._gives(node), count)]
         for item in released:
             self._let_go(item)
@@ -126,12 +130,14 @@ class Round(DraftPlacement):
         return released
 
     def _next_to_go(self, node: NodeId, fits: Callable[[int], bool]) -> Loose | None:
-        """The next replica of a node that fits. What did not fit is not looked at again in this round."""
+        """The next replica of a node that fits. A replica that does not fit is skipped for the rest of the
+        round.
+        """
         place = next(filter(fits, self._gives(node)), None)
         return None if place is None else Loose(place, node, must=False)
 
     def _gives(self, node: NodeId) -> Iterator[int]:
-        """Partitions whose replica on `node` may go; each once in a round."""
+        """Partitions whose replica on `node` may move; each once in a round."""
         if node not in self._giving:
             self._giving[node] = (
                 place for place in self._giving_order(node) if (place, node) not in self._loose
@@ -139,12 +145,13 @@ class Round(DraftPlacement):
         return self._giving[node]
 
     def _giving_order(self, node: NodeId) -> Iterator[int]:
+        """Partitions of the node, from its largest topics first, followers before owners."""
         topics: dict[TopicId, list[tuple[bool, int]]] = defaultdict(list)
         for place in self._places(node):
             is_owner = len(self._nodes[place]) > 1 and self._nodes[place][0] == node
             topics[self._placed[place].topic].append((is_owner, -place))
         for places in topics.values():
-            places.sort(reverse=True)  # taken from the end: followers first, then the order of ids
+            places.sort(reverse=True)  # popped from the end: followers first, then by id
         heap = [(-len(places), topic) for topic, places in topics.items()]
         heapify(heap)
         while heap:
@@ -154,7 +161,7 @@ class Round(DraftPlacement):
             yield -place
 
     def _deal(self, loose: list[Loose], slots: dict[NodeId, int]) -> None:
-        """Each loose replica to a node with a free slot, those of one topic to different nodes."""
+        """Assign each replica to a node with a free slot, those of one topic to different nodes."""
         ring = deque(sorted(slots, key=lambda node: (-slots[node], node)))
         loose = [
             *sorted(item for item in loose if item.must),
@@ -177,7 +184,7 @@ class Round(DraftPlacement):
                     continue
                 self._let_go(other)
                 item, best = other, self._best(other, ring, counts)
-                assert best is not None, f"replica {other} fits nowhere, and somewhere"
+                assert best is not None, f"replica {other} fits no node, although it was found to fit one"
             node = ring[best]
             self._put(item, node)
             counts[self._placed[item.place].topic, node] += 1
@@ -189,7 +196,7 @@ class Round(DraftPlacement):
         self._put_where_least(homeless)
 
     def _best(self, item: Loose, ring: deque[NodeId], counts: Counter[tuple[TopicId, NodeId]]) -> int | None:
-        """The place in `ring` of a node that may take the replica, and holds little of its topic."""
+        """The index in `ring` of a node that may take the replica, and holds little of its topic."""
         topic = self._placed[item.place].topic
         best, best_count, looked = None, 0, 0
         for at, node in enumerate(ring):
@@ -218,7 +225,7 @@ class Round(DraftPlacement):
         return counts
 
     def _put_where_least(self, loose: list[Loose]) -> None:
-        """Each to the node that holds least for its weight, if any may take it; else the replica stays."""
+        """Assign each replica to the node that holds least for its weight; without such a node it stays."""
         if not loose:
             return
         heap = [((self.load[node] + 1) / weight, node) for node, weight in self._weight.items()]

@@ -1,8 +1,8 @@
-"""Who takes partitions, and how replicas of one partition spread over zones.
+"""Classify nodes for placement, and spread replicas of one partition over zones.
 
-Spread is *level*: no zone has two replicas more than another that has an unused node. So a partition is in as
-many zones as there are, before any zone gets a second replica. Only nodes that take partitions count: the
-label of a dead node is no zone.
+A spread is *level* if no zone has two replicas more than another that has an unused node. So a partition
+is in as many zones as there are, before any zone gets a second replica. Only nodes that take partitions
+count: the zone label of a failed node is ignored.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ringfence.control.model.topics import Replica
 
 
 class Part(Enum):
-    """What a plan may do with a node."""
+    """The role of a node in a plan."""
 
+    # The node takes partitions and gives them.
     TAKES = "takes"
-    """It takes partitions and gives them."""
+    # The node is drained or out of the ring: it only gives.
     LEAVES = "leaves"
-    """It is drained, or out of the ring: it only gives."""
+    # The node neither takes nor gives. Its replicas are replaced on other nodes, if others have the rows.
     FAILED = "failed"
-    """It neither takes nor gives. Its replicas are made anew elsewhere, if others have the rows."""
 
 
 class Member(NamedTuple):
-    """A node in the eyes of the planner."""
+    """A node as the planner sees it."""
 
     node: NodeId
     zone: str = ""
@@ -47,7 +47,7 @@ class Placed(NamedTuple):
 
 
 def members_of(state: MetadataState) -> tuple[Member, ...]:
-    """All nodes, in the order of their ids."""
+    """All nodes, ordered by id."""
     ring = frozenset(state.ring.members)
     return tuple(
         Member(number, node.zone, node.weight, _part(node, in_ring=number in ring))
@@ -56,7 +56,7 @@ def members_of(state: MetadataState) -> tuple[Member, ...]:
 
 
 def placed_of(state: MetadataState, topics: Iterable[TopicId] | None = None) -> list[Placed]:
-    """All partitions, SEALED ones too, or those of some topics; in the order of their ids."""
+    """All partitions, SEALED ones too, or those of some topics; ordered by id."""
     return [
         Placed(topic, partition, _nodes(assignment.owner.node, assignment.replicas))
         for topic in sorted(state.topics if topics is None else topics)
@@ -65,18 +65,19 @@ def placed_of(state: MetadataState, topics: Iterable[TopicId] | None = None) -> 
 
 
 def takers(members: Iterable[Member]) -> list[Member]:
+    """Members that take partitions."""
     return [member for member in members if member.part is Part.TAKES]
 
 
 def zone_sizes(members: Iterable[Member]) -> dict[str, int]:
-    """Nodes that take partitions, by zone."""
+    """The number of nodes that take partitions, by zone."""
     return dict(sorted(Counter(member.zone for member in members if member.part is Part.TAKES).items()))
 
 
 def levels(sizes: Mapping[str, int], replication: int) -> tuple[dict[str, int], int]:
-    """(replicas that a level partition has in each zone at least, how many more it has in all).
+    """(replicas that a level partition has in each zone at least, number of its further replicas).
 
-    A zone with a node left over for it gets at most one of the latter.
+    A zone with an unused node gets at most one of the further replicas.
     """
     base, left = dict.fromkeys(sizes, 0), replication
     while True:
@@ -98,7 +99,7 @@ def crowded(zones: Sequence[str], sizes: Mapping[str, int]) -> set[str]:
 
 
 def may_move(zones: Sequence[str], source: str, target: str) -> bool:
-    """Whether a replica may move from zone to zone without making the spread less level."""
+    """Whether a replica may move from `source` to `target` without making the spread less level."""
     return source == target or zones.count(target) < zones.count(source)
 
 

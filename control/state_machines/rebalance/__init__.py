@@ -1,7 +1,7 @@
-"""Runs of moves.
+"""Run several moves.
 
 runner   the leader's next entry of a run
-plans    what a run would move
-policy   whether the leader starts a run by itself
+plans    the moves of a run before it starts
+policy   start a run without an operator, by load
 loads    rates of partitions from counters
 """

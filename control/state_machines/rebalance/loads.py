@@ -1,11 +1,11 @@
-"""What partitions cost: rates out of counters at their owners, and all nodes' rates at the leader. Pure.
+"""Measure loads of partitions: rates from counters at owners, and all nodes' rates at the leader. Pure.
 
-    Meter       an owner: counters in, a bounded `Told` out, which a heartbeat carries
-    Board       what nodes told, how old it is, who has what load; whole at the leader
-    advertised  of a topic without key: what producers are told of its partitions
+    Meter       at an owner: counters in, a bounded report out, which a heartbeat carries
+    Board       the reports of all nodes, complete only at the leader
+    advertised  loads of a topic's partitions for producers of topics without a key
 
-Loads are soft state: they advise the policy and people, and nothing is wrong when they are lost (F25).
-Bytes are those of stored records, requests are batches appended; reads are not counted by partition.
+Loads are soft state: they inform the policy and operators, and losing them breaks nothing (F25). Bytes are
+those of stored records, requests are appended batches; reads are not counted by partition.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from msgspec import Meta
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.topics import Topic
 
+# Partitions in one node's report, the busiest ones: 5 KB at most. The report has the sum of the others.
 PARTS_MAX: Final = 256
-"""Partitions that one node tells of, the busiest ones: 5 KB at most. The sum of the others goes with them."""
+# Time between two readings of the counters: shorter than a policy's interval, much longer than a group
+# commit.
 LOOK_MS: Final = 2_000
-"""Between two looks at counters: shorter than a policy's interval, longer than a group commit by far."""
+# A reading costs 2 us for each partition on the node's loop: with this interval 0.2 % of it.
 LOOK_MS_PER_PARTITION: Final = 1
-"""A look costs 2 us a partition on the node's loop: with this 0.2 % of it, however many there are."""
+# Age at which a report does not count any more: three readings of a node with 10,000 partitions.
 STALE_MS: Final = 30_000
-"""What a node told before that is no load any more: three looks of a node with 10,000 partitions."""
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -40,9 +41,10 @@ class Load(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True):
-    """What one node tells. `others_*` are sums over the partitions that are not named.
+    """A node's report. `others_*` are sums over the partitions without an entry in `parts`.
 
-    `level` is the newest one that its program knows; programs without levels do not tell, and pass over it.
+    `level` is the newest level that the node's program knows. Programs without levels neither send nor
+    read it.
     """
 
     parts: Annotated[tuple[Load, ...], Meta(max_length=PARTS_MAX)] = ()
@@ -60,6 +62,8 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Counted(NamedTuple):
+    """Counters of one partition at one time, by the meter's clock."""
+
     records: int
     start: int
     end: int
@@ -68,7 +72,7 @@ class _Counted(NamedTuple):
 
 
 class Meter:
-    """Rates of one node's own partitions, smoothed: half of the last look, half of what was."""
+    """Rates of one node's own partitions, smoothed: the mean of the last rate and the smoothed one before."""
 
     def __init__(self) -> None:
         self._before: dict[int, _Counted] = {}
@@ -79,11 +83,11 @@ class Meter:
         return now_ms >= self._next_ms
 
     def look(self, figures: Iterable[Mapping[str, Any]], now_ms: int) -> Told:
-        """What to tell now.
+        """Read the counters and return the report.
 
         Args:
             figures: of partitions, as the native node gives them: partition, open, records, start_offset,
-                end_offset, bytes. Those that are not open are a follower's, or nobody's: the owner tells.
+                end_offset, bytes. Partitions that are not open are left out: their owner reports them.
             now_ms: of a monotonic clock.
         """
         now: dict[int, _Counted] = {}
@@ -112,7 +116,8 @@ def _rate(before: _Counted, now: _Counted) -> tuple[float, float]:
     size = now.bytes - before.bytes
     rows = max(0, now.end - before.end)
     if now.start != before.start or size < 0:
-        # Retention took bytes away meanwhile: so many rows of the usual size came.
+        # Retention has removed bytes in between: estimate the new bytes by the number of rows and their mean
+        # size.
         size = round(rows * now.bytes / (now.end - now.start)) if now.end > now.start else 0
     return max(0, size) / seconds, max(0, now.records - before.records) / seconds
 
@@ -132,8 +137,8 @@ def _told(rates: Mapping[int, tuple[float, float]]) -> Told:
 
 
 def advertised(topic: Topic, told: Mapping[NodeId, Told]) -> dict[int, int]:
-    """Bytes a second of each ACTIVE partition of which that is known: its owner named it, or all that it has
-    with any load.
+    """Bytes a second of each ACTIVE partition whose load is known: the owner's report lists it, or has no
+    unlisted load.
     """
     loads: dict[int, int] = {}
     named = {node: {load.partition: load.bytes_s for load in one.parts} for node, one in told.items()}
@@ -150,20 +155,24 @@ def advertised(topic: Topic, told: Mapping[NodeId, Told]) -> dict[int, int]:
 
 
 class Board:
-    """What the nodes told; one that is silent for `STALE_MS` is not on it."""
+    """The newest report of each node; reports older than `STALE_MS` are dropped."""
 
     def __init__(self) -> None:
         self._told: dict[NodeId, tuple[int, Told]] = {}
 
     def hear(self, node: NodeId, told: Told, now_ms: int) -> None:
+        """Store a node's report."""
         self._told[node] = (now_ms, told)
 
     def by_node(self, now_ms: int) -> dict[NodeId, Told]:
+        """The report of each node, by number."""
         self._told = {node: one for node, one in self._told.items() if now_ms - one[0] < STALE_MS}
         return {node: told for node, (_, told) in sorted(self._told.items())}
 
     def by_partition(self, now_ms: int) -> dict[PartitionId, float]:
-        """Bytes per second; of one that two nodes tell of, because it has just moved, the newer word."""
+        """Bytes per second of each listed partition. A partition that has just moved has two reports: the
+        newer one counts.
+        """
         loads: dict[PartitionId, tuple[int, float]] = {}
         self.by_node(now_ms)
         for at_ms, told in self._told.values():
@@ -174,7 +183,7 @@ class Board:
         return {number: value for number, (_, value) in loads.items()}
 
     def unnamed(self, now_ms: int) -> dict[NodeId, float]:
-        """Bytes per second of each node that no partition's name stands for."""
+        """Bytes per second of each node in partitions that its report does not list."""
         return {
             node: float(told.others_bytes_s)
             for node, told in self.by_node(now_ms).items()

@@ -1,14 +1,15 @@
-"""What a rebalance would move: the preview, and the start that it becomes. Pure and deterministic.
+"""Plan the moves of a rebalance: the preview, and the start that it becomes. Pure and deterministic.
 
-add_node      the node takes its share, nothing moves between the others (whether it is in the ring or not)
-remove_node   the node's partitions go, nothing else; the ring follows at the end
-drain         the same, and the node stays in the ring
-balance       nobody holds more than its share
-move          exactly the moves that were chosen
-              Partitions of these two whose owner or replicas another change is about to alter are planned at
-              its end, and those that only a failed node could take when it is back: `left_out`
-reverse       back to where partitions were before their last planned change, while that is kept: the chosen
-              ones, or all of the newest rebalance of which anything is kept
+    add_node      the node takes its share, no move between the others (the node may be in the ring or not)
+    remove_node   the node's partitions move away, no others; the ring follows at the end
+    drain         the same, and the node stays in the ring
+    balance       no node holds more than its share
+    move          exactly the chosen moves
+    reverse       back to the placement before each partition's last planned change, while that is kept: of
+                  the chosen partitions, or of all partitions of the newest rebalance with kept copies
+
+For remove_node and drain, `left_out` plans two kinds of partitions later: those with an open change of
+owner or replicas, once it has ended, and those that only a failed node could take, once it is back.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ from ringfence.control.state_machines.metadata.replica_counts import replicas_of
 from ringfence.control.state_machines.placement.planner import Plan, balance, clear, fill
 from ringfence.control.state_machines.placement.zones import Member, Part, members_of, placed_of
 
+# Node of an action without a node.
 NO_NODE: Final = NodeId(0)
 
 
 class Preview(NamedTuple):
-    """A start that may be proposed, or why it would be refused. `stranded`: partitions that cannot go;
-    `waits`: those that are planned when another change of them ends.
+    """A start that may be proposed, or its refusal.
+
+    `stranded` are partitions that no node can take; `waits` are those that are planned once another change
+    has ended.
     """
 
     command: StartRebalance
@@ -46,8 +50,8 @@ class Preview(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """What a node that leaves still has: moves that are possible now, changes and nodes to wait for, and what
-    nobody may take.
+    """Partitions that are left on a node that is being emptied: moves that are possible now, changes and
+    nodes to wait for, and partitions that no node may take.
     """
 
     moves: tuple[PlannedMove, ...] = ()
@@ -61,7 +65,7 @@ class LeftOut(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """A move that somebody chose: nodes of the replicas afterwards, the owner first."""
+    """A move that an operator chose: nodes of the replicas afterwards, the owner first."""
 
     partition: PartitionId
     after: tuple[NodeId, ...]
@@ -83,12 +87,12 @@ def preview(
     elif action is Action.REVERSE:
         moves = _reversed(state, [number for number, _ in chosen])
         if not moves:
-            why_not = f"nothing is kept to reverse; `reverse_hold_s` is {limit(state, 'reverse_hold_s')}"
+            why_not = f"no change can be reversed; `reverse_hold_s` is {limit(state, 'reverse_hold_s')}"
             return Preview(empty, conflict(why_not))
     else:
         plan = _plan(state, action, node)
         found = [PlannedMove(*move) for move in plan.moves]
-        # One run is limited; the next one finds the rest.
+        # A run has at most MOVES_MAX moves; the next run plans the rest.
         moves = tuple(found[:MOVES_MAX])
         if action in LEAVING:
             stranded, waits = plan.stranded, tuple(change.partition for change in _altering(state, node))
@@ -97,20 +101,20 @@ def preview(
 
 
 def drain_under_way(state: MetadataState, node: NodeId) -> Run | None:
-    """The run that empties this node already and is not being cancelled: another start would repeat it."""
+    """The open run that drains this node and is not being cancelled; another start would repeat it."""
     run = state.rebalance
     is_drain = (run.action, run.node) == (Action.DRAIN, node)
     return run if is_drain and run.state in {RunState.RUNNING, RunState.PAUSED} else None
 
 
 def left_out(state: MetadataState) -> LeftOut:
-    """Of the run that is under way, which empties a node."""
+    """The partitions that are left on the node that the open run empties."""
     run = state.rebalance
     changes = tuple(_altering(state, run.node))
     if not replicas_of(state, run.node):
         return LeftOut(changes=changes)
     plan = _plan(state, run.action, run.node)
-    # Where only the owner can be handed over, a removed node stays what it is: stranded.
+    # If only the ownership can be transferred, a removed node keeps its replica: it is stranded.
     able = [move for move in plan.moves if run.action is Action.DRAIN or run.node not in move.after]
     again = [move for move in able if move.partition in state.moves]
     more = [move for move in able if move.partition not in state.moves][: MOVES_MAX - len(state.moves)]
@@ -124,7 +128,7 @@ def left_out(state: MetadataState) -> LeftOut:
 
 
 def _altering(state: MetadataState, node: NodeId) -> Iterator[Change]:
-    """Changes after which another plan may be right for the node, by partition."""
+    """Changes that may alter the plan for the node once they end, ordered by partition."""
     for _, change in sorted(state.changes.items()):
         places = (*assignment_of(state, change).replicas, *change.adds)
         if not change.is_committed and any(place.node == node for place in places):
@@ -136,7 +140,7 @@ def _plan(state: MetadataState, action: Action, node: NodeId) -> Plan:
     if action is Action.ADD_NODE:
         return fill([_as(member, node, Part.TAKES) for member in members], placed, node)
     if action in LEAVING:
-        # Only what this node holds: replicas of failed nodes are another rebalance's.
+        # Plan only this node's partitions: replicas of failed nodes belong to another rebalance.
         leaving = [_as(member, node, Part.LEAVES) for member in members]
         held = [part for part in placed if node in part.nodes]
         others = [part for part in placed if node not in part.nodes]
@@ -150,7 +154,7 @@ def _plan(state: MetadataState, action: Action, node: NodeId) -> Plan:
 
 
 def _reversed(state: MetadataState, chosen: Sequence[PartitionId]) -> tuple[PlannedMove, ...]:
-    """In the order of the partitions; of a chosen one that is not kept the machine says so."""
+    """Moves ordered by partition. If a chosen partition has no kept copy, `validate` refuses its move."""
     newest = max((kept.run for kept in state.kept.values()), default=0)
     numbers = chosen or sorted(number for number, kept in state.kept.items() if kept.run == newest)
     now = {part.partition: part for part in placed_of(state)}
@@ -169,7 +173,7 @@ def _as(member: Member, node: NodeId, part: Part) -> Member:
 
 
 def _chosen(state: MetadataState, chosen: Sequence[Chosen]) -> tuple[PlannedMove, ...]:
-    """In the order in which they were chosen; what is unknown is refused by the machine, by its number."""
+    """Moves in the given order. For an unknown partition, `validate` returns the refusal with its number."""
     now = {part.partition: part for part in placed_of(state)}
     moves = []
     for partition, after in chosen:

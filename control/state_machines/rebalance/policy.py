@@ -1,13 +1,13 @@
-"""The policy: whether, and what, a leader moves of its own accord. Off unless it is switched on.
+"""Decide whether the leader moves partitions without an operator, and which ones. Off by default.
 
     decide(state, loads, now_ms, memory) -> (Decision, memory)
 
-Loads are soft state of heartbeats: a number a partition, in any one unit (bytes per second appended). The
-decision is about owners' loads. It moves only what makes the fullest node's load and the emptiest one's more
-even, never empties a healthy node, and says why it did or did not.
+Loads are soft state from heartbeats: one number for each partition, in any one unit (bytes per second
+appended). The decision is about owners' loads. It only plans moves that make the greatest and the smallest
+load of a node more even, never empties a healthy node, and gives its reason in each case.
 
-The ratio is max / min over nodes that take partitions, and must be *above* the limit. A minimum of 0 counts
-as infinite if the maximum is above 0, and as 1 if nobody has any load.
+The ratio is max / min over nodes that take partitions, and must be *above* the limit. A minimum of 0
+counts as infinite if the maximum is above 0, and as 1 without any load.
 """
 
 from __future__ import annotations
@@ -28,13 +28,17 @@ from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.state_machine import validate
 from ringfence.control.state_machines.placement.zones import Part, members_of
 
+# Moves of one decision. After a cool-down the next decision knows their effect.
 MOVES_MAX: Final = 16
-"""Moves of one decision: the next one, after a cool-down, knows what they did."""
 PERCENT: Final = 100
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """What a leader remembers between decisions; a new one begins with the grace."""
+    """A leader's memory between decisions; a new leader begins with the grace period.
+
+    Times are ms of the leader's monotonic clock: the start of its leadership, its last check, its last
+    start of a run.
+    """
 
     began_ms: int
     checked_ms: int | None = None
@@ -42,7 +46,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class Decision(NamedTuple):
-    """`start` is a rebalance to begin, or None; `why` explains either."""
+    """`start` is a rebalance to begin, or None; `why` is the reason in both cases."""
 
     start: StartRebalance | None
     why: str
@@ -55,7 +59,7 @@ def decide(
     memory: Memory,
     unnamed: Mapping[NodeId, float] = MappingProxyType({}),
 ) -> tuple[Decision | None, Memory]:
-    """A decision, or None while there is nothing to decide yet."""
+    """A decision, or None before the next one is due."""
     if not limit(state, "policy_enabled"):
         return None, memory
     if now_ms - memory.began_ms < limit(state, "policy_grace_s") * 1_000:
@@ -70,7 +74,7 @@ def decide(
     cooldown_ms = limit(state, "policy_cooldown_s") * 1_000
     if memory.moved_ms is not None and now_ms - memory.moved_ms < cooldown_ms:
         left_s = (cooldown_ms - (now_ms - memory.moved_ms)) // 1_000
-        return Decision(None, f"cooling down for {left_s} s more"), memory
+        return Decision(None, f"in the cool-down for {left_s} s more"), memory
     decision = judge(state, loads, unnamed)
     if decision.start is not None:
         memory = msgspec.structs.replace(memory, moved_ms=now_ms)
@@ -82,13 +86,14 @@ def judge(
     loads: Mapping[PartitionId, float],
     unnamed: Mapping[NodeId, float] = MappingProxyType({}),
 ) -> Decision:
-    """What to move for these loads, whatever the clock says.
+    """The decision for these loads, regardless of the time.
 
-    `unnamed` is a node's load of partitions that are not in `loads`: it counts for the node, moves nowhere.
+    `unnamed` is a node's load of partitions that are not in `loads`: it counts for the node and cannot
+    move.
     """
     able = [member.node for member in members_of(state) if member.part is Part.TAKES]
     if len(able) < 2:
-        return Decision(None, f"{len(able)} nodes take partitions; there is nothing to even out")
+        return Decision(None, f"{len(able)} nodes take partitions; two are needed to balance loads")
     owned = _owned(state, able, loads)
     totals = {
         node: sum(load for _, _, load in parts) + unnamed.get(node, 0.0) for node, parts in owned.items()
@@ -100,7 +105,7 @@ def judge(
         return Decision(None, f"loads {told}: max/min {ratio:g} is not above {top:g}")
     moves = _moves(state, owned, totals, top)
     if not moves:
-        return Decision(None, f"loads {told}: max/min {ratio:g} is above {top:g}, but no move evens them")
+        return Decision(None, f"loads {told}: max/min {ratio:g} is above {top:g}, but no move balances them")
     why = f"policy: loads {told}: max/min {ratio:g} is above {top:g}"
     start = StartRebalance(action=Action.MOVE, moves=tuple(moves), why=why[:1_000])
     refusal = validate(state, start)
@@ -110,7 +115,7 @@ def judge(
 
 
 def ratio_of(totals: Mapping[NodeId, float]) -> float:
-    """Max / min; a minimum of 0 gives infinity if anybody has load, else 1."""
+    """Max / min; a minimum of 0 gives infinity if any node has load, else 1."""
     least, most = min(totals.values()), max(totals.values())
     if least > 0:
         return most / least
@@ -135,10 +140,11 @@ def _owned(
 def _moves(
     state: MetadataState, owned: dict[NodeId, list[_Part]], totals: dict[NodeId, float], top: float
 ) -> list[PlannedMove]:
-    """From the fullest to the emptiest, the partition that leaves them most even; each partition once.
+    """Move partitions from the fullest to the emptiest node, each time the one that leaves these two most
+    even.
 
-    A move is taken only if the fuller of the two is then emptier than the fullest was: so the spread of loads
-    shrinks by each, and a hot partition alone on its node stays where it is.
+    Each partition moves once. A move is taken only if the fuller of the two nodes is then emptier than the
+    fullest was. So each move narrows the loads, and a hot partition alone on its node stays there.
     """
     totals, held = dict(totals), {node: list(parts) for node, parts in owned.items()}
     moved: set[PartitionId] = set()
@@ -165,7 +171,9 @@ def _moves(
 
 
 def _planned(state: MetadataState, topic: TopicId, partition: PartitionId, target: NodeId) -> PlannedMove:
-    """A replica takes over where it can: that copies nothing. Else the target takes the owner's place."""
+    """Transfer the ownership to a replica if possible, which copies nothing. Otherwise the target replaces
+    the owner.
+    """
     assignment = state.topics[topic].assignments[partition]
     others = [place.node for place in assignment.replicas if place != assignment.owner]
     before = (assignment.owner.node, *others)

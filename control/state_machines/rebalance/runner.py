@@ -1,10 +1,12 @@
-"""The leader's part of a rebalance: which entry comes next. Everything that must last is in the log.
+"""Choose the leader's next entry of a rebalance. The log has all state that must survive a leader.
 
-RUNNING starts tries while concurrency allows it, and ends the run when every move is over; one that empties
-a node first takes up what its plan left out, and waits a while for what stands in the way of that. A move
-whose place takes nothing any more waits for that node, or goes elsewhere where a node is emptied. CANCELLING
-aborts what may be aborted. PAUSED starts nothing. A new leader begins with the records: COMMITTED moves are
-skipped, PENDING and FAILED ones with tries left are started.
+RUNNING starts tries while the limits on concurrency allow it, and ends the run once every move is over. A
+run that empties a node first adds moves for partitions that its plan left out, and waits a while for
+changes and nodes that are in the way. A move whose new node takes no partitions waits for that node, or
+gets another one if the run empties a node.
+
+CANCELLING aborts changes that can be aborted. PAUSED starts nothing. A new leader begins with the records:
+it skips COMMITTED moves and starts PENDING and FAILED ones that have tries left.
 """
 
 from __future__ import annotations
@@ -29,22 +31,20 @@ from ringfence.control.state_machines.metadata.state_machine import validate
 from ringfence.control.state_machines.rebalance.plans import LeftOut, left_out
 from ringfence.native.wire import Code
 
+# A failed move is tried again after this time, multiplied by its tries: the cause of the failure may pass.
 AGAIN_MS: Final = 1_000
-"""A move that failed is tried again after this, times its tries: what made it fail may pass."""
+# Time that a move may be blocked by another operation before a try is counted, and that a run waits for
+# changes that keep replicas on a node that is being emptied. Failovers and restarts of nodes take seconds.
 WAIT_MS: Final = 60_000
-"""How long a move may be unable to begin, because of something else under way, before a try is counted; and
-how long a run waits for what keeps replicas on a node that leaves. Failovers, and nodes that are started
-again, take seconds.
-"""
 
+# Interval between plans for partitions left on a node: each plans over all partitions.
 LEFT_LOOK_MS: Final = 1_000
-"""How often what is left on a node is looked for: a look plans over all partitions."""
+# Items of each kind of left partitions in the run's reason.
 LEFT_SHOWN: Final = 3
-"""Of each kind of what is left, in the run's reason."""
 
 
 class Rebalancer:
-    """Soft state of one leader: when tries failed and since when moves cannot begin."""
+    """Soft state of one leader: times of failed tries, and of the first refusal of each blocked move."""
 
     def __init__(self) -> None:
         self._run = Index(0)
@@ -56,7 +56,7 @@ class Rebalancer:
         self._anew: dict[PartitionId, PlannedMove] = {}
 
     def step(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
-        """Entries to propose now; a refused one is decided anew on the newer state."""
+        """Entries to propose now; a refused one is decided again on the newer state."""
         run = state.rebalance
         if run.run != self._run:
             self.__init__()  # type: ignore[misc]
@@ -73,7 +73,7 @@ class Rebalancer:
         return self._starts(state, running, now_ms)
 
     def _end(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
-        """Every move is over. What is left on a node that leaves comes first, unless one failed for good."""
+        """All moves are over. First move the partitions that are left on the node, unless a move failed."""
         run = state.rebalance
         failed = any(move.state is MoveState.FAILED for move in state.moves.values())
         if run.action not in LEAVING or failed:
@@ -142,7 +142,9 @@ class Rebalancer:
         return FailMove(run=run, partition=move.partition, why=_why(refusal))
 
     def _elsewhere(self, state: MetadataState, move: MoveRecord, now_ms: int) -> PlannedMove | None:
-        """Where else the partition of a node that leaves may go, if its place takes nothing any more."""
+        """Another move for a partition of a node that is being emptied, if its new node takes no partitions
+        any more.
+        """
         if state.rebalance.action not in LEAVING or not has_nowhere_to_go(state, move):
             return None
         if now_ms >= self._anew_look_ms:
@@ -163,7 +165,7 @@ def _abort(change: Change) -> AbortChange:
 
 
 def _nodes(move: MoveRecord) -> set[NodeId]:
-    """Who works for a move: its owner, and where it goes."""
+    """Nodes that work for a move: its owner, and the new nodes."""
     return {move.before[0], *({*move.after} - {*move.before})}
 
 
@@ -172,7 +174,7 @@ def _epoch(state: MetadataState, move: MoveRecord) -> Epoch:
 
 
 def _left(state: MetadataState, left: LeftOut) -> str:
-    """Why a node that leaves is not empty; empty if it is."""
+    """The reason that the node is not empty at the end of the run; empty if it is."""
     held = replicas_of(state, state.rebalance.node)
     if not held and not left.changes:
         return ""
@@ -180,15 +182,15 @@ def _left(state: MetadataState, left: LeftOut) -> str:
     if left.stranded:
         shown = listed(left.stranded, LEFT_SHOWN)
         many = counted(len(left.stranded), "partition")
-        reasons.append(f"nobody else may take {many} ({shown}): let another node join, or undrain this one")
+        reasons.append(f"no other node may take {many} ({shown}): let another node join, or undrain this one")
     lives = [f"node {node} is {state.nodes[node].life}" for node in left.nodes]
     reasons.append(listed(lives, LEFT_SHOWN, "; "))
-    told = "; ".join(filter(None, reasons)) or "one run has no more moves; start the next"
+    told = "; ".join(filter(None, reasons)) or "one run has no more moves; start another one"
     return f"node {state.rebalance.node} has {counted(held, 'replica')} left: {told}"
 
 
 def waited_for(change: Change) -> str:
-    """A change that a run waits for, for people."""
+    """A change that a run waits for, as a text for operators."""
     return f"partition {change.partition} is in change {change.change} ({change.kind}, {change.phase})"
 
 
