@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.cluster.loaded import loaded
 from benchmarks.cluster.rebalances import ASK_S, shown
-from ringfence.control.cli.rebalance_api import asked
+from ringfence.control.cli.rebalance_api import ask_values
 from ringfence.control.runtime.rpc import messages
 
 PARTITIONS = (12, 6, 3)
@@ -37,13 +37,15 @@ def _chased(count: int) -> dict[str, Any]:
         time.sleep(PHASE_S)
         before = load.steady.flow([(began, time.perf_counter())])
         moves = (load.move(load.parts[0]),)
-        asked(load.control, messages.SteerRebalance(verb="start", action="move", node=0, moves=moves), ASK_S)
+        ask_values(
+            load.control, messages.SteerRebalance(verb="start", action="move", node=0, moves=moves), ASK_S
+        )
         began = time.perf_counter()
         while (told := shown(load.control))["state"] != "IDLE" and time.perf_counter() - began < PATIENCE_S:
             time.sleep(0.1)
         ended = time.perf_counter()
         if told["state"] != "IDLE":
-            asked(load.control, messages.SteerRebalance(verb="cancel"), ASK_S)
+            ask_values(load.control, messages.SteerRebalance(verb="cancel"), ASK_S)
         during = load.steady.flow([(began, ended)])
     last = told["moves"][0]
     return {

@@ -1,4 +1,4 @@
-"""Escape characters that would control a terminal in text that others stored or named."""
+"""Escape characters that control a terminal in texts from stored data and names."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import codecs
 import sys
 import unicodedata
 
-# Zero-width joiners, which Persian and emoji need.
+# Zero-width joiners, which Persian text and emoji need.
 _JOINERS = frozenset("\u200c\u200d")
 # Unicode categories: control, format (also bidirectional), surrogates, line and paragraph separators.
 _ESCAPED = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-# Bytes of names that are no text, as Python keeps them.
+# Surrogates that Python uses for undecodable bytes of file names.
 _SURROGATES = range(0xDC80, 0xDD00)
 OUTPUT_ERRORS = "ringfence_output"
 
 
 def printable(text: str) -> str:
-    """The text on one line; what a terminal would obey or reorder is shown as an escape."""
+    """Return the text on one line; control and bidirectional format characters become escapes."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(character if _is_shown(character) else _escape(character) for character in text)
@@ -31,18 +31,18 @@ def _escape(character: str) -> str:
 
 
 def prepare_stdout() -> None:
-    """Let stdout take any text in any encoding.
+    """Make stdout accept any text in any encoding.
 
-    Bytes of names that are no text come out as they are; letters that the encoding lacks come out as escapes.
-    A handler that the user chose (`PYTHONIOENCODING=latin-1:replace`) stays.
+    Undecodable bytes of file names are written unchanged; letters that the encoding lacks become escapes. An
+    error handler that the user set (`PYTHONIOENCODING=latin-1:replace`) stays.
     """
     if not hasattr(sys.stdout, "reconfigure") or sys.stdout.errors not in {"strict", "surrogateescape"}:
         return
-    codecs.register_error(OUTPUT_ERRORS, _encoded)
+    codecs.register_error(OUTPUT_ERRORS, _encode)
     sys.stdout.reconfigure(errors=OUTPUT_ERRORS)
 
 
-def _encoded(error: UnicodeError) -> tuple[str | bytes, int]:
+def _encode(error: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     first = ord(error.object[error.start])

@@ -1,4 +1,7 @@
-"""Exit codes: what a script can act on. They are part of the interface and never change their meaning."""
+"""Define the exit codes and map errors to them.
+
+The codes are part of the interface: scripts depend on them, and their meanings never change.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
-from ringfence.control.store.directory import WAYS_OUT, unusable
+from ringfence.control.store.directory import WAYS_OUT, unusable_error
 from ringfence.native import errors
 
 
@@ -34,27 +37,27 @@ class Exit(IntEnum):
 MEANINGS: dict[Exit, str] = {
     Exit.OK: "done",
     Exit.DEFECT: "a defect of ringfence; --debug shows the traceback",
-    Exit.USAGE: "wrong arguments, an unknown or unsound setting, or an unreadable file",
+    Exit.USAGE: "wrong arguments, an unknown or invalid setting, or an unreadable file",
     Exit.REFUSED: "the node refused; the same command will be refused again",
-    Exit.UNREACHABLE: "no node answered, or it cannot serve now; the same command may succeed later",
-    Exit.UNKNOWN_OUTCOME: "rows may or may not be stored: the node went away before it answered, or Ctrl-C "
-    "or SIGTERM came",
+    Exit.UNREACHABLE: "no node answered, or the node cannot serve now; the same command may succeed later",
+    Exit.UNKNOWN_OUTCOME: "rows may or may not be stored: the node failed before it answered, or Ctrl-C "
+    "or SIGTERM ended the command",
     Exit.DAMAGE: "a stored record is damaged",
-    Exit.STORAGE: "the data directory cannot be used: locked, not readable or writable, of a newer program, "
-    "of another store, or of a node that was removed from its cluster",
+    Exit.STORAGE: "the data directory cannot be used: locked, not readable or writable, from a newer "
+    "program or another store, or of a node that was removed from its cluster",
     Exit.NODE_FAILED: "a running node failed; everything acknowledged is on disk",
-    Exit.DEGRADED: "`status`: the node runs, but not all is well, or a member of its cluster FAILED; "
-    "`--wait`: over, but not all was moved; `fsck --cluster`: not all could be proven; `topic`: counts are "
-    "missing, of owners that do not answer, or no majority answers",
-    Exit.OUTPUT: "the output cannot be written: no space, no right to, or an error of its disk",
-    Exit.PARTLY: "a part of the rows is on disk, the rest is not: the same command would store it twice; "
-    "also after Ctrl-C or SIGTERM; with `--scope` nothing is stored in part",
-    Exit.INTERRUPTED: "interrupted by Ctrl-C or SIGTERM, or a question answered with no",
+    Exit.DEGRADED: "`status`: the node runs but is degraded, or a member of its cluster FAILED; "
+    "`--wait`: the run ended and not all was moved; `fsck --cluster`: not all could be checked; `topic`: "
+    "counts are missing because owners, or a majority of the nodes, do not answer",
+    Exit.OUTPUT: "the output cannot be written: no space, no permission, or a disk error",
+    Exit.PARTLY: "some of the rows are on disk, the rest are not: the same command would store them twice; "
+    "also after Ctrl-C or SIGTERM; with `--scope` either all rows are stored or none",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C or SIGTERM, or the confirmation was declined",
 }
 
 
-def exit_of(error: BaseException) -> Exit:
-    """The code for an error; the first class of the list that fits."""
+def exit_code_of(error: BaseException) -> Exit:
+    """Return the code of the first entry of `_CODES` whose class fits the error."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code
@@ -62,15 +65,15 @@ def exit_of(error: BaseException) -> Exit:
 
 
 class PartlyStoredError(errors.UnknownOutcomeError):
-    """What would be worth another try, but for the rows that are stored: look before sending again."""
+    """Some rows of a command are stored: the same command would store them twice."""
 
 
 class CountsMissingError(Exception):
-    """What was shown is right, and not all: owners of partitions told nothing."""
+    """The counts on stdout are correct but incomplete: owners of partitions did not answer."""
 
 
 class OutputFailedError(Exception):
-    """Where our output goes takes no more."""
+    """The output of a command cannot be written."""
 
 
 _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
@@ -90,53 +93,56 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
 
 
 @contextmanager
-def data_directory(root: Path, *, alone: bool = False) -> Iterator[None]:
-    """What its files refuse is a StorageError: neither a defect of ours nor the output's fault.
+def storage_errors(root: Path, *, alone: bool = False) -> Iterator[None]:
+    """Turn an OSError of a file below `root` into a StorageError; other errors pass.
 
-    `alone`: nothing else is written meanwhile, so that an error that names no file is one of `root`, too.
+    `alone`: the block writes only below `root`, so an error without a file name belongs to `root`, too.
     """
     try:
         yield
     except OSError as error:
         if error.filename is None:
-            ours = alone and error.errno in WAYS_OUT
+            is_below_root = alone and error.errno in WAYS_OUT
         else:
-            ours = Path(str(error.filename)).is_relative_to(root)
-        if not ours:
+            is_below_root = Path(str(error.filename)).is_relative_to(root)
+        if not is_below_root:
             raise
-        raise unusable(root, error) from error
+        raise unusable_error(root, error) from error
 
 
 OUTPUT_WAYS_OUT = {
-    errno.EACCES: "name a place that you may write to",
-    errno.EPERM: "name a place that you may write to",
-    errno.EROFS: "name a place that can be written",
-    errno.EISDIR: "it is a folder: name a file",
-    errno.ENOSPC: "free some, or name another place",
-    errno.EDQUOT: "free some, or name another place",
+    errno.EACCES: "choose a path that you may write to",
+    errno.EPERM: "choose a path that you may write to",
+    errno.EROFS: "choose a path on a writable file system",
+    errno.EISDIR: "the path is a directory: name a file",
+    errno.ENOSPC: "free some space, or choose another path",
+    errno.EDQUOT: "free some space, or choose another path",
 }
 
 
 @contextmanager
-def output_at(where: str) -> Iterator[None]:
-    """What the files of an output refuse is its fault; nothing but their calls belongs in here."""
+def output_errors(where: str) -> Iterator[None]:
+    """Turn an OSError into OutputFailedError. The block must contain only calls on files of the output."""
     try:
         yield
     except BrokenPipeError:
-        raise  # who reads a pipe has enough
+        raise  # the reader of the pipe has closed it
     except OSError as error:
         code = error.errno or 0
-        # pyarrow's errors have its own words around the system's.
-        why = os.strerror(code) if code else str(error)
-        at = "" if error.filename in {None, where} else f" ({error.filename})"
-        way_out = OUTPUT_WAYS_OUT.get(code, "name another place")
-        raise OutputFailedError(f"the output {where} cannot be written: {why}{at}; {way_out}") from error
+        # The texts of pyarrow's errors are longer than the system's message.
+        reason = os.strerror(code) if code else str(error)
+        file = "" if error.filename in {None, where} else f" ({error.filename})"
+        way_out = OUTPUT_WAYS_OUT.get(code, "choose another path")
+        raise OutputFailedError(f"the output {where} cannot be written: {reason}{file}; {way_out}") from error
 
 
 @contextmanager
-def ended_in_order() -> Iterator[None]:
-    """SIGTERM ends what is done meanwhile as Ctrl-C does: files are whole or gone, what is stored is told."""
-    is_main = threading.current_thread() is threading.main_thread()  # no other thread gets signals
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM, so that SIGTERM ends a command as Ctrl-C does.
+
+    Files are then complete or removed, and the command reports the stored rows.
+    """
+    is_main = threading.current_thread() is threading.main_thread()  # only the main thread handles signals
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
@@ -144,13 +150,13 @@ def ended_in_order() -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    previous = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)
 
 
-def table() -> str:
-    """The codes as lines of help."""
+def exit_code_table() -> str:
+    """Return the codes and their meanings as lines of help text."""
     return "\n".join(f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items())

@@ -1,4 +1,4 @@
-"""`ringfence node`: the members of a cluster, who of them votes on the metadata, and who takes partitions."""
+"""`ringfence node`: list, promote, demote, drain and remove the nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
 from ringfence.control.cli.rebalance_api import (
     RebalanceApi,
+    api_options,
+    ask_node,
     control_option,
-    door_options,
-    questioned,
     timeout_option,
 )
 from ringfence.control.runtime.rpc import messages
@@ -37,8 +37,11 @@ COLUMNS = (
     "http",
 )
 HEADINGS = ["owned" if name == "partitions" else name for name in COLUMNS]
-# What is said of a change that was made; of the others their names.
-SAID = {"remove": "removed; now stop its process", "undrain": "undrain; a drain of it that ran is cancelled"}
+# Result texts of changes; a change that is not listed prints its name.
+RESULTS = {
+    "remove": "removed; now stop its process",
+    "undrain": "undrain; its running drain, if any, is cancelled",
+}
 
 
 @click.group(no_args_is_help=True)
@@ -59,29 +62,29 @@ def command() -> None:
 def list_nodes(
     *, control: str | None, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
 ) -> int:
-    """List the members as the node that is asked knows them: life, role, partitions owned, replicas in all.
+    """List the nodes with life, role, owned partitions and replicas, from the metadata of the asked node.
 
     \b
     Example:
       ringfence node list --control tcp://127.0.0.1:7421
     """  # noqa: D301
     if control is not None:
-        told = _by_control(control, timeout_s)
+        values = _by_control(control, timeout_s)
     else:
-        told = _by_http(Admin(http, token_file, timeout_s))
+        values = _by_http(Admin(http, token_file, timeout_s))
     if as_json:
-        emit(told)
+        emit(values)
         return Exit.OK
-    # A node of an older program, in the middle of a rolling restart, does not tell of replicas.
-    rows = [[_shown(node.get(name)) for name in COLUMNS] for node in told["nodes"]]
-    show_table(f"cluster {told['cluster']}", HEADINGS, rows, ids=("node",))
-    leader = f"node {told['leader']} leads" if told["leader"] else "nobody leads"
-    click.echo(f"{leader} in term {told['term']}; metadata index {told['index']}, hash {told['hash']}")
+    # During a rolling upgrade, a node of an older program does not report replicas.
+    rows = [[_cell(node.get(name)) for name in COLUMNS] for node in values["nodes"]]
+    show_table(f"cluster {values['cluster']}", HEADINGS, rows, ids=("node",))
+    leader = f"node {values['leader']} leads" if values["leader"] else "no node leads"
+    click.echo(f"{leader} in term {values['term']}; metadata index {values['index']}, hash {values['hash']}")
     return Exit.OK
 
 
 def _by_control(control: str, timeout_s: float) -> dict[str, Any]:
-    reply = questioned(control, messages.ListNodes(), timeout_s)
+    reply = ask_node(control, messages.ListNodes(), timeout_s)
     assert isinstance(reply, messages.Nodes), reply
     return {
         **msgspec.structs.asdict(reply),
@@ -91,15 +94,15 @@ def _by_control(control: str, timeout_s: float) -> dict[str, Any]:
 
 
 def _by_http(admin: Admin) -> dict[str, Any]:
-    status, told = admin.get("/admin/status"), admin.get("/admin/nodes")
+    status, members = admin.get("/admin/status"), admin.get("/admin/nodes")
     return {
         "cluster": status["cluster"],
         "node": status["node"],
-        "leader": told["leader"],
-        "term": told["term"],
+        "leader": members["leader"],
+        "term": members["term"],
         "index": status["hash_index"],
         "hash": status["hash"],
-        "nodes": told["nodes"],
+        "nodes": members["nodes"],
     }
 
 
@@ -122,7 +125,7 @@ def _change(name: str, text: str) -> None:
         as_json: bool,
     ) -> int:
         if control is not None:
-            questioned(control, messages.ChangeNode(node=node, change=name), timeout_s)
+            ask_node(control, messages.ChangeNode(node=node, change=name), timeout_s)
         else:
             admin = Admin(http, token_file, timeout_s)
             if name == "remove":
@@ -132,36 +135,36 @@ def _change(name: str, text: str) -> None:
         if as_json:
             emit({"node": node, "change": name})
         else:
-            click.echo(f"node {node}: {SAID.get(name, name)}")
+            click.echo(f"node {node}: {RESULTS.get(name, name)}")
         return Exit.OK
 
 
-_change("promote", "Prefer a node as a voter; the cluster changes its voters when the node has caught up.")
-_change("demote", "Let a node only learn; another one votes in its place.")
-_change("auto", "Leave it to the cluster whether a node votes.")
-_change("undrain", "Let a drained node get partitions again; a drain that is under way is cancelled.")
-_change("remove", "Take a node that has no replicas out of the ring and of the cluster, for good.")
+_change("promote", "Prefer a node as a voter; it becomes one when it has caught up.")
+_change("demote", "Make a node a learner; another node votes instead.")
+_change("auto", "Let the cluster decide whether a node votes.")
+_change("undrain", "Allow partitions on a drained node again; a running drain is cancelled.")
+_change("remove", "Remove a node without replicas from the ring and the cluster, permanently.")
 
 
 @command.command("drain")
 @click.argument("node", type=NODE_ID)
-@click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
-@door_options
+@click.option("--wait", is_flag=True, help="Return when the run has ended; exit code 9 if not all was moved.")
+@api_options
 @json_option
-def drain(*, node: int, wait: bool, door: RebalanceApi, as_json: bool) -> int:
-    """Move everything off a node, which gets nothing new; producers notice nothing.
+def drain(*, node: int, wait: bool, api: RebalanceApi, as_json: bool) -> int:
+    """Move all partitions off a node and place no new ones on it; producers continue.
 
-    `undrain` is its opposite. `ringfence node remove` takes the node out of the cluster afterwards,
-    `rebalance start add_node` fills it again.
+    `undrain` reverts it. After a drain, `ringfence node remove` removes the node from the cluster, and
+    `rebalance start add_node` moves partitions onto it again.
 
     \b
     Example:
       ringfence node drain 4 --http http://127.0.0.1:7412 --wait
     """  # noqa: D301
-    from ringfence.control.cli.rebalance import started  # noqa: PLC0415 - only this command needs it
+    from ringfence.control.cli.rebalance import start_run  # noqa: PLC0415 - only this command needs it
 
-    return started(door, lambda: door.drain(node), as_json=as_json, wait=wait)
+    return start_run(api, lambda: api.drain(node), as_json=as_json, wait=wait)
 
 
-def _shown(value: Any) -> Any:
+def _cell(value: Any) -> Any:
     return ", ".join(value) if isinstance(value, tuple | list) else value

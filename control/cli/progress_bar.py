@@ -1,4 +1,4 @@
-"""The progress bar of long commands."""
+"""Show a progress bar for long commands."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from ringfence.control.cli.output import shown_bytes
+from ringfence.control.cli.output import format_bytes
 
 
 class ProgressBar:
-    """Rows drive the bar; bytes are told beside it."""
+    """A bar that advances by rows and shows rows, bytes and rates as text."""
 
     def __init__(self, inner: Progress, label: str, total_rows: int | None) -> None:
         self._inner, self._size, self._rows = inner, 0, 0
-        self._task = inner.add_task(label, total=total_rows, told="")
+        self._task = inner.add_task(label, total=total_rows, figures="")
 
     def advance(self, *, rows: int, size: int) -> None:
         self._size += size
         self._rows += rows
         elapsed = self._inner.tasks[0].elapsed or 0.0
         rate = (
-            f"{shown_bytes(self._size / elapsed)}/s, {self._rows / elapsed:,.0f} rows/s"
+            f"{format_bytes(self._size / elapsed)}/s, {self._rows / elapsed:,.0f} rows/s"
             if elapsed > 0.2
             else ""
         )
-        told = f"{self._rows:,} rows, {shown_bytes(self._size)} {rate}"
-        self._inner.update(self._task, advance=rows, told=told)
+        figures = f"{self._rows:,} rows, {format_bytes(self._size)} {rate}"
+        self._inner.update(self._task, advance=rows, figures=figures)
 
 
 @contextmanager
-def bar(label: str, total_rows: int | None) -> Iterator[ProgressBar]:
-    """A bar on stderr; without a total it only turns."""
+def progress_bar(label: str, total_rows: int | None) -> Iterator[ProgressBar]:
+    """Show a bar on stderr while the context is open; a spinner if the total is unknown."""
     columns = [
         SpinnerColumn(),
         TextColumn("{task.description}"),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[figures]}"),
         TimeElapsedColumn(),
     ]
     if total_rows is not None:

@@ -1,4 +1,4 @@
-"""Rebalances through either door: the admin API, or a node's control address. Both give the same values."""
+"""Access rebalances through the admin API or a node's control address. Both return the same values."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import put
 from ringfence.native.errors import refusal
 
-# (partition, nodes of its replicas afterwards, the owner first).
+# (partition, nodes of its replicas after the move, the owner first).
 Moves = tuple[tuple[int, tuple[int, ...]], ...]
 
 control_option = click.option(
     "--control",
     metavar="ADDRESS",
     callback=single_endpoint,
-    help="The control address of any node, in place of --http: for a cluster without admin API and tokens.",
+    help="Control address of any node, instead of --http: for a cluster without admin API and tokens.",
 )
 timeout_option = click.option(
     "--timeout",
@@ -36,7 +36,7 @@ timeout_option = click.option(
 
 
 class RebalanceApi(Protocol):
-    """What the commands ask for. Each raises RingfenceError; starts give the number of the run."""
+    """The interface of the commands. Methods raise RingfenceError; starts return the number of the run."""
 
     def preview(self, action: str, node: int, moves: Moves) -> dict[str, Any]: ...
     def preview_reverse(self, partitions: tuple[int, ...]) -> dict[str, Any]: ...
@@ -49,9 +49,9 @@ class RebalanceApi(Protocol):
 
 
 def api_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--control`, or `--http` with `--token-file`; the command gets a `door`."""
+    """Add `--control`, `--http` and `--token-file` to a command; the command gets an `api`."""
 
-    def opened(
+    def with_api(
         *arguments: Any,
         control: str | None,
         http: str | None,
@@ -59,14 +59,14 @@ def api_options(function: Callable[..., Any]) -> Callable[..., Any]:
         timeout_s: float,
         **options: Any,
     ) -> Any:
-        return function(*arguments, door=_opened(control, http, token_file, timeout_s), **options)
+        return function(*arguments, api=_open(control, http, token_file, timeout_s), **options)
 
-    opened.__name__, opened.__doc__ = function.__name__, function.__doc__
-    opened.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
-    return control_option(http_options(timeout_option(opened)))
+    with_api.__name__, with_api.__doc__ = function.__name__, function.__doc__
+    with_api.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    return control_option(http_options(timeout_option(with_api)))
 
 
-def _opened(control: str | None, http: str | None, token_file: Path | None, timeout_s: float) -> RebalanceApi:
+def _open(control: str | None, http: str | None, token_file: Path | None, timeout_s: float) -> RebalanceApi:
     if control is not None:
         return _Control(control, timeout_s)
     return _Http(Admin(http, token_file, timeout_s))
@@ -77,30 +77,30 @@ class _Control:
         self._address, self._timeout_s = address, timeout_s
 
     def preview(self, action: str, node: int, moves: Moves) -> dict[str, Any]:
-        return self._steered(verb="preview", action=action, node=node, moves=moves)
+        return self._ask(verb="preview", action=action, node=node, moves=moves)
 
     def start(self, action: str, node: int, moves: Moves) -> int:
-        return int(self._steered(verb="start", action=action, node=node, moves=moves)["run"])
+        return int(self._ask(verb="start", action=action, node=node, moves=moves)["run"])
 
     def preview_reverse(self, partitions: tuple[int, ...]) -> dict[str, Any]:
-        return self._steered(verb="preview", action="reverse", partitions=partitions)
+        return self._ask(verb="preview", action="reverse", partitions=partitions)
 
     def reverse(self, partitions: tuple[int, ...]) -> int:
-        return int(self._steered(verb="start", action="reverse", partitions=partitions)["run"])
+        return int(self._ask(verb="start", action="reverse", partitions=partitions)["run"])
 
     def drain(self, node: int) -> int:
         return self.start("drain", node, ())
 
     def steer(self, verb: str) -> None:
-        self._steered(verb=verb)
+        self._ask(verb=verb)
 
     def show(self) -> dict[str, Any]:
-        return self._steered(verb="show")
+        return self._ask(verb="show")
 
     def history(self) -> dict[str, Any]:
-        return self._steered(verb="history")
+        return self._ask(verb="history")
 
-    def _steered(self, **values: Any) -> dict[str, Any]:
+    def _ask(self, **values: Any) -> dict[str, Any]:
         return ask_values(self._address, messages.SteerRebalance(**values), self._timeout_s)
 
 
@@ -111,25 +111,25 @@ class _Http:
     def preview(self, action: str, node: int, moves: Moves) -> dict[str, Any]:
         query = [("action", action), *([("node", str(node))] if node else [])]
         query += [("move", f"{partition}:{','.join(map(str, nodes))}") for partition, nodes in moves]
-        told: dict[str, Any] = self._admin.get(f"/admin/rebalance/preview?{urlencode(query)}")
-        return told
+        values: dict[str, Any] = self._admin.get(f"/admin/rebalance/preview?{urlencode(query)}")
+        return values
 
     def start(self, action: str, node: int, moves: Moves) -> int:
-        given: dict[str, Any] = {"action": action}
+        body: dict[str, Any] = {"action": action}
         if node:
-            given["node"] = node
+            body["node"] = node
         if moves:
-            given["moves"] = [{"partition": partition, "nodes": list(nodes)} for partition, nodes in moves]
-        return int(self._admin.change("POST", "/admin/rebalance", given)["index"])
+            body["moves"] = [{"partition": partition, "nodes": list(nodes)} for partition, nodes in moves]
+        return int(self._admin.change("POST", "/admin/rebalance", body)["index"])
 
     def preview_reverse(self, partitions: tuple[int, ...]) -> dict[str, Any]:
         query = [("action", "reverse"), *(("partition", str(number)) for number in partitions)]
-        told: dict[str, Any] = self._admin.get(f"/admin/rebalance/preview?{urlencode(query)}")
-        return told
+        values: dict[str, Any] = self._admin.get(f"/admin/rebalance/preview?{urlencode(query)}")
+        return values
 
     def reverse(self, partitions: tuple[int, ...]) -> int:
-        given = {"action": "reverse", "partitions": list(partitions)}
-        return int(self._admin.change("POST", "/admin/rebalance", given)["index"])
+        body = {"action": "reverse", "partitions": list(partitions)}
+        return int(self._admin.change("POST", "/admin/rebalance", body)["index"])
 
     def drain(self, node: int) -> int:
         return int(self._admin.change("POST", f"/admin/nodes/{node}/drain")["index"])
@@ -138,23 +138,23 @@ class _Http:
         self._admin.change("POST", f"/admin/rebalance/{verb}")
 
     def show(self) -> dict[str, Any]:
-        told: dict[str, Any] = self._admin.get("/admin/rebalance")
-        return told
+        values: dict[str, Any] = self._admin.get("/admin/rebalance")
+        return values
 
     def history(self) -> dict[str, Any]:
-        told: dict[str, Any] = self._admin.get("/admin/rebalance/history")
-        return told
+        values: dict[str, Any] = self._admin.get("/admin/rebalance/history")
+        return values
 
 
 def ask_values(control: str, call: messages.Call, timeout_s: float) -> dict[str, Any]:
-    """What a node tells at its control address. Raises the typed error of a refusal."""
+    """Ask a node at its control address and return the values of its reply. Raises a refusal's error."""
     reply = ask_node(control, call, timeout_s)
     assert isinstance(reply, messages.Document), reply
     return reply.value
 
 
 def ask_node(control: str, call: messages.Call, timeout_s: float) -> messages.Reply:
-    """The reply of a node at its control address. Raises the typed error of a refusal."""
+    """Ask a node at its control address and return the reply. Raises a refusal's error."""
     with wait_notice(control, timeout_s, str):
         reply = messages.decode_reply(put(control, messages.encode(call), timeout_s))
     if isinstance(reply, messages.Refusal):

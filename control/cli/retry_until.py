@@ -1,4 +1,4 @@
-"""One line on stderr when an answer takes long: whom a command waits for, what it found, how long yet."""
+"""Print one line to stderr if an answer takes long: the target, the last error, and the time left."""
 
 from __future__ import annotations
 
@@ -19,88 +19,92 @@ from ringfence.native.errors import ClosedError
 if TYPE_CHECKING:
     from ringfence import Client
 
-# A node that restarts is back within a second; who waits longer asks what for.
-TELL_S: Final = 2.0
-LOOK_S: Final = 0.5
-# A read asks an owner anew every 5 s, and is late 2 s later: what comes so soon is the same wait.
-REST_S: Final = 10.0
+# Seconds until the notice. A node that restarts answers within a second.
+NOTICE_AFTER_S: Final = 2.0
+POLL_S: Final = 0.5
+# A read asks an owner again every 5 s and is overdue 2 s later: within this time it is still the same wait.
+SAME_WAIT_S: Final = 10.0
 
 
 @contextlib.contextmanager
-def patience(whom: str, timeout_s: float, found: Callable[[], str]) -> Iterator[None]:
-    """While the block runs: say once that it waits for `whom`; `found` says why nobody answered so far."""
-    over = threading.Event()
+def wait_notice(target: str, timeout_s: float, last_error: Callable[[], str]) -> Iterator[None]:
+    """Print one notice that the command waits for `target` if the block takes longer than NOTICE_AFTER_S.
+
+    `last_error` returns the text of the last failed attempt, empty if no attempt has failed.
+    """
+    ended = threading.Event()
     began = time.monotonic()
-    _look(over, timeout_s, lambda: _line(whom, found(), timeout_s, began))
+    _watch(ended, timeout_s, lambda: _line(target, last_error(), timeout_s, began))
     try:
         yield
     finally:
-        over.set()
+        ended.set()
 
 
-def while_used(client: Client, timeout_s: float) -> None:
-    """Say that a client finds no node, or waits for a partition's owner, until it is closed: once a wait."""
+def wait_notice_for_client(client: Client, timeout_s: float) -> None:
+    """Print a notice, once per wait, while a client finds no node or waits for an owner."""
     began, waited_s = time.monotonic(), -math.inf
 
     def line() -> str | None:
         nonlocal waited_s
         try:
-            text = _waited_for(client, timeout_s, began)
+            text = _client_wait(client, timeout_s, began)
         except ClosedError:
             return None
-        now, is_news = time.monotonic(), False
+        now, is_new = time.monotonic(), False
         if text is not None:
-            is_news, waited_s = now - waited_s > REST_S, now
-        return text if text and is_news else ""
+            is_new, waited_s = now - waited_s > SAME_WAIT_S, now
+        return text if text and is_new else ""
 
-    _look(threading.Event(), timeout_s, line, once=False)
+    _watch(threading.Event(), timeout_s, line, once=False)
 
 
-def _waited_for(client: Client, timeout_s: float, began: float) -> str | None:
-    """None: nobody is waited for. Raises ClosedError."""
-    found = client.unreached
-    if found is not None:
-        return _line(", ".join(client.addresses), found, timeout_s, began) if found else None
-    late = client.overdue_read
-    if late is None:
+def _client_wait(client: Client, timeout_s: float, began: float) -> str | None:
+    """Return the notice of the client's current wait, or None if it does not wait. Raises ClosedError."""
+    reason = client.unreached
+    if reason is not None:
+        return _line(", ".join(client.addresses), reason, timeout_s, began) if reason else None
+    read = client.overdue_read
+    if read is None:
         return None
-    owner = f"{shown_topic_name(late.topic)}: node {late.node}, which owns partition {late.partition}"
-    why = late.found.partition(": ")[0] or "no answer so far"
-    return _line(owner, f"{owner}: {why}", timeout_s, late.begun_s)
+    owner = f"{shown_topic_name(read.topic)}: node {read.node}, which owns partition {read.partition}"
+    error = read.found.partition(": ")[0] or "no answer so far"
+    return _line(owner, f"{owner}: {error}", timeout_s, read.begun_s)
 
 
-def _line(whom: str, found: str, timeout_s: float, began: float) -> str:
+def _line(target: str, last_error: str, timeout_s: float, began: float) -> str:
     left = max(0.0, timeout_s - (time.monotonic() - began))
-    why = found.partition(";")[0] or f"{whom}: no answer so far"  # the error has the rest
-    others = "" if whom in why else f" ({whom})"
-    return f"ringfence: {why}; tries on for {left:.0f} s{others}"
+    # The part after the semicolon is the way out; the error at the end has it.
+    reason = last_error.partition(";")[0] or f"{target}: no answer so far"
+    suffix = "" if target in reason else f" ({target})"
+    return f"ringfence: {reason}; retrying for {left:.0f} s{suffix}"
 
 
-def _look(
-    over: threading.Event, timeout_s: float, line: Callable[[], str | None], *, once: bool = True
+def _watch(
+    ended: threading.Event, timeout_s: float, line: Callable[[], str | None], *, once: bool = True
 ) -> None:
-    """`line` gives "" as long as it is too early, and None when there is nothing to say any more."""
-    if timeout_s <= TELL_S or _is_quiet():
+    """Print the lines of `line` from a thread: "" means not yet, None ends the thread."""
+    if timeout_s <= NOTICE_AFTER_S or _is_quiet():
         return
 
-    def look() -> None:
-        wait_s = TELL_S
-        while not over.wait(wait_s):
-            wait_s, said = LOOK_S, line()
-            if said is None:
+    def watch() -> None:
+        wait_s = NOTICE_AFTER_S
+        while not ended.wait(wait_s):
+            wait_s, text = POLL_S, line()
+            if text is None:
                 return
-            if said:
-                # Without Python's buffers: nobody may hold their locks when the main thread ends the process.
+            if text:
+                # Not through sys.stderr: at exit, this thread must not hold the lock of its buffer.
                 with contextlib.suppress(OSError, ValueError):
-                    os.write(sys.stderr.fileno(), f"{' '.join(said.split())}\n".encode())
+                    os.write(sys.stderr.fileno(), f"{' '.join(text.split())}\n".encode())
                 if once:
                     return
 
-    threading.Thread(target=look, name="ringfence-patience", daemon=True).start()
+    threading.Thread(target=watch, name="ringfence-wait-notice", daemon=True).start()
 
 
 def _is_quiet() -> bool:
-    """Programs that read lines of JSON expect no others; stories tell of themselves what they wait for."""
+    """Programs that read JSON lines expect no other lines; demos report their waits themselves."""
     context = click.get_current_context(silent=True)
     if context is None or not {"address", "http", "control"} & set(context.params):
         return True

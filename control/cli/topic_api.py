@@ -1,4 +1,4 @@
-"""Topics through either door: the data socket of a node, or the admin API. Both give the same values."""
+"""Access topics through a node's data socket or the admin API. Both return the same values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from ringfence.control.cli.admin import Admin, NoMajority, topic_path
-from ringfence.control.cli.connection import connected, http_meant
+from ringfence.control.cli.connection import effective_http, open_client
 from ringfence.control.model.counts import known_figures, totals
 from ringfence.native.errors import AlreadyExistsError, NotFoundError
 
@@ -18,18 +18,21 @@ if TYPE_CHECKING:
     from ringfence import Client
     from ringfence.native.messages import TopicInfo
 
-# Topics of one answer of the admin API.
+# Topics per page of the admin API.
 PAGE = 500
-# As `--json` prints it.
+# A topic with the keys that `--json` prints.
 Topic = dict[str, Any]
 # key, partitions, replication, retention_bytes, retention_ms, properties.
 Options = dict[str, Any]
 
 
 class TopicApi(Protocol):
-    """What the commands ask for. `alone`: why that is what one node knows, not all; "": it is all."""
+    """The interface of the `topic` commands.
 
-    alone: str
+    `stale_reason`: why the values are those of one node and may be stale; empty if they are linearizable.
+    """
+
+    stale_reason: str
 
     def create(self, name: str, schema: pa.Schema, options: Options, *, exist_ok: bool) -> Topic: ...
     def topics(self, prefix: str) -> list[Topic]: ...
@@ -39,16 +42,16 @@ class TopicApi(Protocol):
     def close(self) -> None: ...
 
 
-def opened(address: str, http: str | None, token_file: Path | None, timeout_s: float) -> TopicApi:
-    """The admin API where `http` names it and no flag the data socket, else the data socket."""
-    http = http_meant(http)
+def open_topic_api(address: str, http: str | None, token_file: Path | None, timeout_s: float) -> TopicApi:
+    """Return the admin API if `http` names one and no flag `--address` is passed, else the data socket."""
+    http = effective_http(http)
     if http is not None:
         return _Http(Admin(http, token_file, timeout_s))
-    return _Socket(connected(address, timeout_s, token_file))
+    return _Socket(open_client(address, timeout_s, token_file))
 
 
 class _Socket:
-    alone = ""
+    stale_reason = ""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -74,7 +77,7 @@ class _Socket:
 
 class _Http:
     def __init__(self, admin: Admin) -> None:
-        self._admin, self.alone = admin, ""
+        self._admin, self.stale_reason = admin, ""
 
     def create(self, name: str, schema: pa.Schema, options: Options, *, exist_ok: bool) -> Topic:
         message = base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
@@ -82,8 +85,8 @@ class _Http:
         try:
             self._admin.change("POST", "/admin/topics", {"name": name, "schema_ipc": message, **options})
         except AlreadyExistsError:
-            known = self.topic(name) if exist_ok else None
-            if known is None or known["key"] != list(options["key"]) or known["columns"] != _columns(schema):
+            topic = self.topic(name) if exist_ok else None
+            if topic is None or topic["key"] != list(options["key"]) or topic["columns"] != _columns(schema):
                 raise
             created = False
         return {**self.topic(name), "created": created}
@@ -99,22 +102,22 @@ class _Http:
                 return [self.topic(name) for name in names]
 
     def topic(self, name: str) -> Topic:
-        told = self._get(f"{topic_path(name)}?")
-        told["partitions"] = told.pop("stats")
-        return {**told, "created": False, "quarantined": _quarantined(told["partitions"])}
+        topic = self._get(f"{topic_path(name)}?")
+        topic["partitions"] = topic.pop("stats")
+        return {**topic, "created": False, "quarantined": _quarantined_count(topic["partitions"])}
 
     def _get(self, path: str) -> Any:
-        """What no answered write is missing from; where no majority says so, what the asked node knows."""
-        if not self.alone:
+        """Read linearizably; if no majority answers, read the state of one node."""
+        if not self.stale_reason:
             try:
                 return self._admin.get_if_majority(f"{path}&linearizable=true")
             except NoMajority as error:
-                self.alone = str(error)
+                self.stale_reason = str(error)
         return self._admin.get(path)
 
     def truncate(self, name: str, partition: int | None, before_offset: int | None) -> None:
-        given = {"partition": partition, "before_offset": before_offset}
-        self._admin.change("POST", f"{topic_path(name)}/truncate", given)
+        values = {"partition": partition, "before_offset": before_offset}
+        self._admin.change("POST", f"{topic_path(name)}/truncate", values)
 
     def delete(self, name: str, *, missing_ok: bool) -> None:
         try:
@@ -124,11 +127,11 @@ class _Http:
                 raise
 
     def close(self) -> None:
-        """Connections end with their answers."""
+        """Do nothing: each request has its own connection."""
 
 
 def _values(info: TopicInfo) -> Topic:
-    """A topic of the data socket; the schema as columns, not as bytes."""
+    """Return a topic of the data socket with its schema as columns instead of bytes."""
     schema = pa.ipc.read_schema(pa.py_buffer(info.schemas[-1]))
     parts = [known_figures(part) for part in info.partitions]
     return {
@@ -144,13 +147,13 @@ def _values(info: TopicInfo) -> Topic:
         "retention_ms": info.retention_ms,
         "properties": info.properties,
         **totals(info),
-        "quarantined": _quarantined(parts),
+        "quarantined": _quarantined_count(parts),
         "partitions": parts,
     }
 
 
-def _quarantined(parts: list[dict[str, Any]]) -> int:
-    """How many are, as far as their owners tell."""
+def _quarantined_count(parts: list[dict[str, Any]]) -> int:
+    """Count the quarantined partitions of the owners that answered."""
     return sum(part["quarantined"] is not None for part in parts)
 
 

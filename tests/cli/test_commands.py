@@ -160,16 +160,16 @@ def test_a_stream_that_is_not_taken_whole_says_so_and_what_is_on_disk(
 
     said, why = sent(stream + stream, "-")
     assert said == f"part: at least {rows} rows are on disk"
-    assert "more follows the end of its Arrow stream and was not sent" in why
+    assert "data after the end of the Arrow stream was not sent" in why
     said, why = sent(stream[:-2000], "-")
     assert re.fullmatch(r"part: at least [\d,]+ rows are on disk", said), said
-    assert "are on disk, the others are not (-: the Arrow stream on stdin breaks off or is damaged: " in why
+    assert "are on disk, the other rows are not (-: the Arrow stream on stdin is truncated or damaged" in why
     said, why = sent(stream, "-", str(tmp_path / "missing.parquet"))
     assert said == f"part: at least {rows} rows are on disk"
     assert "No such file" in why
     path.write_bytes(stream + b"x")
     said, why = sent(b"", str(path))
-    assert "more follows" in why
+    assert "data after the end" in why
 
 
 def test_an_arrow_file_on_stdin_is_told_to_be_named(node: NodeProcess) -> None:
@@ -184,7 +184,7 @@ def test_an_arrow_file_on_stdin_is_told_to_be_named(node: NodeProcess) -> None:
         check=False,
     )
     assert done.returncode == Exit.USAGE
-    assert b"a Parquet or Arrow file is named by its path" in done.stderr
+    assert b"pass a Parquet or Arrow file by its path" in done.stderr
 
 
 def test_a_closed_stdin_is_no_stream(node: NodeProcess) -> None:
@@ -192,7 +192,7 @@ def test_a_closed_stdin_is_no_stream(node: NodeProcess) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (
         Exit.USAGE,
-        "ringfence: -: stdin is closed; it takes an Arrow stream; see ringfence publish --help\n",
+        "ringfence: -: stdin is closed; pipe an Arrow stream to it; see ringfence publish --help\n",
     )
 
 

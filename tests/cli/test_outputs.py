@@ -196,13 +196,13 @@ def test_damaged_metadata_of_a_column_is_named(node: NodeProcess, tmp_path: Path
     field = pa.field("price", pa.int64(), metadata={b"ARROW:extension:name": b"\xff\xfe"})
     done = published(stream_of(field, pa.array([1])), "damaged-metadata", node)
     assert done.returncode == Exit.USAGE
-    assert "the metadata of column 'price' is no UTF-8" in json.loads(done.stderr)["message"]
+    assert "the metadata of column 'price' is not UTF-8" in json.loads(done.stderr)["message"]
     path = tmp_path / "name.parquet"
     pq.write_table(pa.table({"nameless": [1]}), path, store_schema=False)
     path.write_bytes(path.read_bytes().replace(b"nameless", b"namele\xff\xfe"))
     refused = cli("publish", "damaged-name", str(path), "--create", address=node.address)
     assert refused.returncode == Exit.USAGE, refused.stderr
-    assert r"the name of a column is no UTF-8: b'namele\xff\xfe'" in refused.stderr
+    assert r"the name of a column is not UTF-8: b'namele\xff\xfe'" in refused.stderr
 
 
 def test_bad_input_behind_rows_that_are_stored_ends_with_11_and_says_how_many(
@@ -215,7 +215,7 @@ def test_bad_input_behind_rows_that_are_stored_ends_with_11_and_says_how_many(
     assert done.returncode == Exit.PARTLY
     error = json.loads(done.stderr)
     assert (error["error"], error["exit"], error["rows"]) == ("PartlyStoredError", 11, 1_000)
-    assert "1,000 rows in 1 partition are on disk, the others are not" in error["message"]
+    assert "1,000 rows in 1 partition are on disk, the other rows are not" in error["message"]
     done = cli("publish", "whole", *names, "--create", "--scope", "s", "--json", address=node.address)
     assert done.returncode == Exit.REFUSED
     assert cli("read", "whole", "--json", address=node.address).stdout == ""

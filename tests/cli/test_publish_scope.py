@@ -102,7 +102,7 @@ def test_without_a_number_each_run_is_a_transaction_of_its_own(node: NodeProcess
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--epoch", "1"), "give that, too"),
+        (("--epoch", "1"), "--epoch needs --scope"),
         (("--scope", "s", "--producer", "p"), "exclude each other"),
         (("--scope", "s", "--epoch", "0"), "range"),
         (("--scope", ""), "scope"),

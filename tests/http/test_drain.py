@@ -79,7 +79,7 @@ def test_a_drain_of_a_failed_node_says_at_once_what_it_waits_for(
         waits = f"for node {desk.failed}, which is FAILED"
         code, said = await desk.drain()
         assert code == Exit.OK
-        [line] = [line for line in said.splitlines() if line.startswith("waits for: ")]
+        [line] = [line for line in said.splitlines() if line.startswith("waiting for: ")]
         assert line.count(waits) == 2
         code, said = await desk.drain("--json")
         assert (code, [text[-len(waits) :] for text in told(said)["waits"]]) == (Exit.OK, [waits, waits])
@@ -142,7 +142,7 @@ def test_behind_an_undrain_nothing_is_told_as_to_be_moved(
         [ended] = (await desk.api.get("/admin/rebalance/history"))["runs"]
         assert shown["counts"] == ended["counts"] == {"CANCELLED": 2}
         _, said = await desk.cli("rebalance", "status")
-        for words in ("still has", "waits for", "PENDING"):
+        for words in ("still has", "waiting for", "PENDING"):
             assert words not in said
 
     with_desk(tmp_path, monkeypatch, capsys, "http", work)

@@ -107,7 +107,7 @@ def test_the_command_line_says_what_is_lost_before_it_gives_it_up(
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
         assert (await cli("give-up", number, *chosen))[0] == Exit.INTERRUPTED
         code, said = await cli("give-up", number, "--scope", str(scope), "--epoch", "9", "--yes")
-        assert (code, f"there waits: epoch 1 of {scope}" in said) == (Exit.REFUSED, True)
+        assert (code, f"waiting epochs: epoch 1 of {scope}" in said) == (Exit.REFUSED, True)
         assert await unpublished(api, partition) == [1]
         code, said = await cli("give-up", number, *chosen, "--yes", "--json")
         assert code == 0, said

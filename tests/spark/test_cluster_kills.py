@@ -65,9 +65,9 @@ class Bench:
     def end(self, topic: str) -> int:
         """Wait for the scenario; compare the topic with what Spark wanted to write. Rows."""
         readable, _, _ = select.select([self._spark.lines], [], [], TIMEOUT_S)
-        assert readable, self._spark.said()
+        assert readable, self._spark.last_lines()
         told = json.loads(self._spark.lines.readline() or b'{"error": "the driver died"}')
-        assert "error" not in told, told["error"] + self._spark.said()
+        assert "error" not in told, told["error"] + self._spark.last_lines()
         content = Content()
         for batch in self.client.read(topic):
             content.add(batch)

@@ -276,7 +276,7 @@ def test_a_drain_goes_on_when_the_only_node_that_could_take_what_is_left_is_back
 
         until(lambda: f"node {number} is FAILED" in told()["waits"], what="a run that waits for it")
         assert (told()["state"], told()["action"]) == ("RUNNING", "drain")
-        assert "waits for: node" in cli("rebalance", "status", *door).stdout
+        assert "waiting for: node" in cli("rebalance", "status", *door).stdout
         spare.start()
         until(lambda: told()["state"] == "IDLE", what="the end of the drain")
         end = told()
