@@ -1,9 +1,9 @@
-"""Which characters stand in names: one table for all nodes, whatever Python they run.
+"""Classify the characters of names: one table for all nodes, independent of their Python.
 
-`str.isprintable` follows the Unicode tables of each Python: two nodes would judge one entry of the log
-differently. The table is fixed: control, format, separator, private and surrogate characters of Unicode 14,
-and what will never be a character. What Unicode has not assigned yet is let in, so every name that any Python
-took before is taken.
+`str.isprintable` follows the Unicode tables of each Python, so two nodes could apply one entry
+differently. This table is fixed: control, format, separator, private and surrogate characters of Unicode
+14, and code points that can never be characters. Code points that Unicode has not assigned yet are
+accepted, so every name that any Python accepted before is accepted.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+# First and last code point of each range that is not printed.
 _RANGES: Final = (
     (0x0, 0x1F),
     (0x7F, 0xA0),
@@ -43,14 +44,13 @@ _RANGES: Final = (
     (0xE0020, 0xE007F),
     (0xEFFFE, 0x10FFFF),
 )
-"""First and last code point of each range that is not printed."""
 _UNPRINTABLE: Final = re.compile("[" + "".join(f"{chr(low)}-{chr(high)}" for low, high in _RANGES) + "]")
+# The characters that `str.strip` removes; spelled out here, since the interpreter's table may change, too.
 BLANKS: Final = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680"
     "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
-"""What `str.strip` takes away; named, because that is the interpreter's table, too."""
 
 
 def is_printable(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Commands of changes. Each names the change it is about, or the epoch that it was decided on."""
+"""Commands of changes. Each names its change, or the epoch that it was decided on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from ringfence.control.model.reassignments import ChangeId, LogEnd, Proof
 
 
 class PrepareChange(CommandBase, frozen=True, kw_only=True, tag="prepare_change"):
-    """Intent: partition `partition`, whose assignment has `epoch`, shall have these nodes and this owner.
+    """Start a change: partition `partition`, whose assignment has `epoch`, shall have these nodes and this
+    owner.
 
     Within a rebalance `run` it is the next try of that partition's move.
     """
@@ -22,9 +23,9 @@ class PrepareChange(CommandBase, frozen=True, kw_only=True, tag="prepare_change"
 
 
 class FailOver(CommandBase, frozen=True, kw_only=True, tag="fail_over"):
-    """Every replicated partition that the failed node owns shall get an owner from its majority.
+    """Start a failover of every replicated partition that the failed node owns.
 
-    Aborts what else was under way with them. `changed` is the entry that failed the node.
+    It aborts open planned changes of these partitions. `changed` is the entry that failed the node.
     """
 
     node: NodeId
@@ -32,18 +33,18 @@ class FailOver(CommandBase, frozen=True, kw_only=True, tag="fail_over"):
 
 
 class HoldChange(CommandBase, frozen=True, kw_only=True, tag="hold_change"):
-    """Everything is copied: the owner may be fenced."""
+    """The targets have all records: the owner may be fenced."""
 
     partition: PartitionId
     change: ChangeId
 
 
 class CommitChange(CommandBase, frozen=True, kw_only=True, tag="commit_change"):
-    """The change holds from this entry on, whose index is the owner's new epoch.
+    """The change takes effect at this entry, whose index is the owner's new epoch.
 
-    `end` is S: the end of the fenced owner's log, or of the most advanced replica. `proofs` are what stores
-    said; the machine checks that they are enough. `rows` and `bytes` were copied, for people; `stopped_us` as
-    in `Change`.
+    `end` is S: the end of the fenced owner's log, or of the most advanced replica. `proofs` are statements
+    of stores about their logs; the machine checks that they suffice. `rows` and `bytes` count the copied
+    data, for operators; `stopped_us` as in `Change`.
     """
 
     partition: PartitionId
@@ -58,11 +59,11 @@ class CommitChange(CommandBase, frozen=True, kw_only=True, tag="commit_change"):
 
 
 class ForceOwner(CommandBase, frozen=True, kw_only=True, tag="force_owner"):
-    """An operator's choice of an owner without a majority; `accepts` says what may be lost by it.
+    """An operator's choice of an owner without a majority; `accepts` states the possible losses.
 
-    `replicas` are the nodes from then on, the owner among them: others take the place of those that are lost,
-    for the owner serves only with a majority. Empty: the same as before. Who is none any more keeps what it
-    has, nobody tells it to give that back: it may be all that is left of what was lost.
+    `replicas` are the nodes from then on, the owner among them: others replace those that are lost, since
+    the owner serves only with a majority. Empty: the same as before. Stores that are no replicas any more
+    keep their rows without an order to drop them, since these may be the last copies of lost rows.
     """
 
     partition: PartitionId
@@ -81,10 +82,10 @@ class ConfirmOpened(CommandBase, frozen=True, kw_only=True, tag="confirm_opened"
 
 
 class CleanChange(CommandBase, frozen=True, kw_only=True, tag="clean_change"):
-    """The change is over; stores that left keep their rows for the hold time, then they give them back.
+    """End the change; stores that left keep their rows for the hold time, then release them.
 
-    `gap_us` is from the last acknowledgement of the owner before to the first one of the new owner, None if
-    nobody wrote, or a node did not say.
+    `gap_us` is the time from the last acknowledgement of the former owner to the first one of the new
+    owner. None: no batch was written, or a node did not measure it.
     """
 
     partition: PartitionId
@@ -93,13 +94,13 @@ class CleanChange(CommandBase, frozen=True, kw_only=True, tag="clean_change"):
 
 
 class ReleaseKept(CommandBase, frozen=True, kw_only=True, tag="release_kept"):
-    """The hold time of these (partition, change) is over: they are not reversed any more."""
+    """The hold time of these (partition, change) is over: they cannot be reversed any more."""
 
     kept: tuple[tuple[PartitionId, ChangeId], ...]
 
 
 class AbortChange(CommandBase, frozen=True, kw_only=True, tag="abort_change"):
-    """Not now: everything as before. After a HOLD the owner opens anew, under this entry's index."""
+    """End the change without effect. After a HOLD the owner opens again, under this entry's index."""
 
     partition: PartitionId
     change: ChangeId
@@ -107,16 +108,17 @@ class AbortChange(CommandBase, frozen=True, kw_only=True, tag="abort_change"):
 
 
 class ChangeSteps(CommandBase, frozen=True, kw_only=True, tag="change_steps"):
-    """Steps of different partitions' changes in one entry: a node that failed may have owned thousands.
+    """Steps of different partitions' changes in one entry: a failed node may have owned thousands of
+    partitions.
 
-    Each step is judged by itself, and one that is refused holds no other up. From level 1 on.
+    Each step is checked by itself, and a refused one does not stop the others. From level 1 on.
     """
 
     steps: tuple[CommitChange | ConfirmOpened | CleanChange, ...]
 
 
 class ConfirmLeft(CommandBase, frozen=True, kw_only=True, tag="confirm_left"):
-    """A store has done what a change left for it to do."""
+    """A store has executed a leftover of a change."""
 
     partition: PartitionId
     change: ChangeId

@@ -1,10 +1,11 @@
-"""Changes: steps of one partition from one owner or set of replicas to another, as the log keeps them.
+"""Changes of one partition's owner or replicas, as the log stores them.
 
-    PREPARED --hold--> HELD --commit--> COMMITTED --opened--> OPENED --clean--> (gone)
+    PREPARED --hold--> HELD --commit--> COMMITTED --opened--> OPENED --clean--> (ended)
         |                |
-        +----- abort ----+--> (gone)          a FAILOVER goes from PREPARED to COMMITTED and is never aborted
+        +----- abort ----+--> (ended)         a FAILOVER goes from PREPARED to COMMITTED and is never aborted
 
-A partition has at most one. Its number is the index of the entry that prepared it, and the fence of its HOLD.
+A partition has at most one open change. The change's number is the index of the entry that prepared it,
+and the fence of its HOLD.
 """
 
 from __future__ import annotations
@@ -17,34 +18,34 @@ import msgspec
 from ringfence.control.model.ids import Epoch, Index, PartitionId, TopicId
 from ringfence.control.model.topics import Replica
 
+# The index of the PREPARE. One entry may prepare changes of many partitions: they share the number.
 ChangeId = NewType("ChangeId", int)
-"""The index of the PREPARE. One entry may prepare changes of many partitions: they share the number."""
 
 
 class ChangeKind(StrEnum):
+    # Other replicas, and another owner.
     MOVE = "MOVE"
-    """Other replicas, and another owner."""
+    # Other replicas, the same owner.
     REPLICAS = "REPLICAS"
-    """Other replicas, the same owner."""
+    # The same replicas, another owner.
     HAND_OVER = "HAND_OVER"
-    """The same replicas, another owner."""
+    # The owner failed or was restarted: its HOLD is a fence at a majority of the replicas.
     FAILOVER = "FAILOVER"
-    """The owner failed or was restarted: its HOLD is a fence at a majority of the replicas."""
 
 
 class ChangePhase(StrEnum):
+    # Targets copy; the owner serves. In a FAILOVER: the leader fences replicas.
     PREPARED = "PREPARED"
-    """Targets sync; the owner serves. Of a FAILOVER: replicas are being fenced."""
+    # From now on the owner may be fenced at the change's number: its end is S.
     HELD = "HELD"
-    """From now on the owner may be fenced at the change's number: its end is S."""
+    # Owner, replicas and epoch are those of the change, which can only go forward.
     COMMITTED = "COMMITTED"
-    """Owner, replicas and epoch are those of the change; only forward."""
+    # The owner takes appends. Stores that left still have their rows.
     OPENED = "OPENED"
-    """The owner takes appends. Who left still has what it had."""
 
 
 class LogEnd(msgspec.Struct, frozen=True, array_like=True):
-    """Where a contiguous log ends: epoch of its last record, records, rows, and the chain there."""
+    """The end of a contiguous log: epoch of its last record, records, rows, and the chain there."""
 
     epoch: Epoch
     records: int
@@ -53,10 +54,10 @@ class LogEnd(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True):
-    """What one store said of its log, fenced at the change's number.
+    """A store's statement about its log, fenced at the change's number.
 
-    `cut`: since it last had everything below an owner's mark it has cut a torn tail, or its log came back
-    older; so it may lack what it acknowledged.
+    `cut`: the store has truncated a torn end, or its log came back older, since it last had everything
+    below an owner's mark. So it may lack acknowledged records.
     """
 
     place: Replica
@@ -65,13 +66,13 @@ class Proof(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One open change. `epoch` is the assignment's when it was prepared: COMMIT and ABORT compare it.
+    """One open change. `epoch` is the assignment's at the PREPARE: COMMIT and ABORT compare it.
 
-    `owner` and `replicas` are those after COMMIT; of a FAILOVER the owner is found by COMMIT. `before` are
-    the replicas before a planned change, the owner first; `leaves` those of them that are none after it.
-    `run` is the rebalance that it belongs to, 0 for none; `attempt` is which try of its move it is.
-    `stopped_us` is known since COMMIT: when the owner before gave its last acknowledgement, Unix us by its
-    clock, 0 if it did not say.
+    `owner` and `replicas` are those after COMMIT; the COMMIT of a FAILOVER sets the owner. `before` are
+    the replicas before a planned change, the owner first; `leaves` those of them that are no replicas
+    after it. `run` is its rebalance, 0 for none; `attempt` is the number of the try within its move.
+    `stopped_us` is set by COMMIT: the time of the former owner's last acknowledgement, Unix us by its
+    clock, 0 if unknown.
     """
 
     change: ChangeId
@@ -96,7 +97,9 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def has_gap(self) -> bool:
-        """Whether another node acknowledges since its COMMIT, and the one before said when it stopped."""
+        """Whether another node acknowledges since the COMMIT, and the former owner has measured when it
+        stopped.
+        """
         return self.stopped_us > 0 and bool(self.before) and self.owner != self.before[0]
 
     @property
@@ -105,18 +108,20 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class LeftoverKind(StrEnum):
+    """The step that a change leaves for a store."""
+
+    # The copy that the store received is its replica, since the COMMIT.
     ADOPT = "ADOPT"
-    """What it received for the change is its replica, since the COMMIT."""
+    # The copy that the store received is dropped, since the ABORT.
     DISCARD = "DISCARD"
-    """What it received for the change is nothing, since the ABORT."""
+    # The store is no replica any more, since the CLEAN: it may free the space of its rows (I16).
     RELEASE = "RELEASE"
-    """It is no replica any more, since the CLEAN: it may give its rows back (I16)."""
 
 
 class Leftover(msgspec.Struct, frozen=True, array_like=True):
-    """What a change left for one store to do; listed until the store has confirmed it.
+    """A step that a change leaves for one store, listed until the store has confirmed it.
 
-    A store that was down finds it when it starts, however long the change has been over.
+    A store that was down finds it when it starts, even long after the end of the change.
     """
 
     topic: TopicId
@@ -127,11 +132,11 @@ class Leftover(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """How a partition stood before its last planned change, which may be reversed while this is kept.
+    """The placement of a partition before its last planned change, which may be reversed while this is kept.
 
-    `before` are the replicas then, the owner first. `stores` are those of them that are replicas no more and
-    keep their rows until the hold time is over: the way back copies only what has come since. Nothing of it
-    counts for anything.
+    `before` are the replicas then, the owner first. `stores` are those of them that are no replicas any
+    more and keep their rows until the hold time is over: a reversal then copies only newer rows. These
+    copies do not count as replicas.
     """
 
     topic: TopicId

@@ -1,4 +1,7 @@
-"""What every text for people has: numbers with their noun, lists that say where they are cut."""
+"""Parts of texts for people: numbers with their noun, lists that say how many items are left out.
+
+The state may contain texts that are made here (reasons of rebalances), so the forms must not change.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,6 @@ def counted(count: int, noun: str) -> str:
 
 
 def listed(items: Sequence[object], most: int, separator: str = ", ") -> str:
-    """The first `most` of them: `1, 2, 3`, and behind a list that is cut `and 3 more`."""
+    """The first `most` items: `1, 2, 3`; after a list that is cut, `and 3 more`."""
     more = len(items) - most
     return separator.join([*map(str, items[:most]), *([f"and {more:,} more"] if more > 0 else [])])

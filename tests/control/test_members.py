@@ -285,12 +285,12 @@ def test_the_checker_finds_planted_defects_of_members_and_ring() -> None:
     state = after(cluster(2), 20, create(partitions=1, nodes=((2,),)))
     for name, defect in (
         ("two nodes share a store", with_two(cluster(2), store=state.nodes[ONE].store)),
-        ("a stranger is in the ring", with_ring(state, members=(ONE, TWO, NodeId(3)))),
+        ("the ring has a node that is no member", with_ring(state, members=(ONE, TWO, NodeId(3)))),
         ("the ring is out of order", with_ring(state, members=(TWO, ONE))),
         ("a ring without members", with_ring(state, members=())),
         ("J2", with_ring(state, members=(), version=0)),
-        ("a replica on a stranger", with_two(state, store=store_of(8))),
-        ("node 2 is of the future", with_two(state, changed=Index(99))),
+        ("a replica on a node or store that is no member", with_two(state, store=store_of(8))),
+        ("node 2 is newer than entry", with_two(state, changed=Index(99))),
         ("node 2 joins after it started", with_two(state, life=Life.JOINING)),
     ):
         with pytest.raises(AssertionError, match=name):
@@ -301,7 +301,7 @@ def test_the_checker_finds_planted_defects_of_members_and_ring() -> None:
         ("Z8: the ring's version", with_ring(state, version=9, changed=Index(21))),
         ("Z8: the ring changed at", with_ring(state, version=4)),
         ("Z17: more than one", with_ring(state, version=4, changed=Index(21), members=(ONE,))),
-        ("changed unseen", with_two(state, life=Life.FAILED)),
+        ("changed without a new", with_two(state, life=Life.FAILED)),
         ("changed its store", with_two(state, store=store_of(8))),
         ("vanished", with_ring(alone, members=(ONE,), version=4, changed=Index(21))),
     ):
