@@ -22,7 +22,7 @@ def old_directory(root: Path) -> Path:
     """As a program without levels made it; the path of its identity."""
     open_directory(root).close()
     path = root / "store.toml"
-    identity.write(path, identity.read(path)._replace(level=0, raised=0))
+    identity.write(path, identity.read(path)._replace(level=0, cluster_level=0))
     return path
 
 

@@ -29,7 +29,7 @@ from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.state_machines.orders import SetLevel, between
 from ringfence.control.store import identity, snapshot
 from ringfence.control.store.directory import open_directory
-from ringfence.control.store.journal import Position
+from ringfence.control.store.journal import LogPosition
 from ringfence.control.store.snapshot import Snapshot
 from ringfence.native.errors import NewerFormatError
 from ringfence.native.wire import LEVEL_NEWEST, Code
@@ -68,7 +68,7 @@ def test_at_level_0_bytes_and_hashes_do_not_have_what_later_levels_added() -> No
 @pytest.mark.parametrize(("level", "expected"), [(0, FORMAT_OF_LEVEL_0), (LEVEL_NEWEST, STATE_FORMAT)])
 def test_a_snapshot_has_the_format_of_its_level(level: int, expected: int, tmp_path: Path) -> None:
     state = begun(level)
-    snapshot.write(tmp_path / "s", Snapshot(Position(2, 1), state))
+    snapshot.write(tmp_path / "s", Snapshot(LogPosition(2, 1), state))
     written = (tmp_path / "s").read_bytes()
     assert int.from_bytes(written[6:8], "little") == expected
     assert snapshot.read(tmp_path / "s", history=INIT.history).state == state
@@ -126,7 +126,7 @@ def test_a_directory_of_level_0_is_as_programs_without_levels_wrote_it_until_it_
 ) -> None:
     open_directory(tmp_path).close()
     path = tmp_path / "store.toml"
-    identity.write(path, identity.read(path)._replace(level=0, raised=0))
+    identity.write(path, identity.read(path)._replace(level=0, cluster_level=0))
     assert "format = 1\ncluster" in path.read_text()
     directory = open_directory(tmp_path)
     try:

@@ -25,14 +25,14 @@ from ringfence.control.model.state import (
 )
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.store import snapshot
-from ringfence.control.store.journal import Position
+from ringfence.control.store.journal import LogPosition
 from ringfence.control.store.snapshot import Snapshot
 from tests.control.commands import INIT, NODE, STORE, create, entry, restart
 
 GOLDEN = Path(__file__).parent / "snapshot_format_8.bin"
 DIGEST = "09a2ea2889d21bd4daa5fffc5f93e99f"
 TOPIC, PARTITION = TopicId(2), PartitionId(131_072)
-AT = Position(8, 1)
+AT = LogPosition(8, 1)
 
 
 def commands(state: MetadataState) -> list[Command]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from ringfence.control.runtime.handlers.audit import DATA, Audit, Line
 from ringfence.control.runtime.handlers.topics import TopicRequests, full_name
 from ringfence.control.runtime.raft.proposer import RaftProposer
-from ringfence.control.runtime.rpc.dispatch import ASKED_BY
+from ringfence.control.runtime.rpc.dispatch import CALLER_TOKEN
 from ringfence.native import messages
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class AuditedTopics:
         return self._proposer.applied.index
 
     async def _audited(self, action: str, name: str, work: Awaitable[tuple[T, int]]) -> T:
-        who = ASKED_BY.get()
+        who = CALLER_TOKEN.get()
         token = self._proposer.state.tokens.get(who)
         role = "" if token is None else str(token.role)
         return await self._audit.run_audited(Line(who, role, "", DATA, f"topic/{name}", action), work)

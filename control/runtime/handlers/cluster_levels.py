@@ -159,7 +159,7 @@ def check_level(level: int, what: str) -> None:
 
 def level_at_start(directory: DataDirectory, store: RaftStore) -> int:
     """The cluster's level that this store knows before the log is replayed; later orders may raise it."""
-    return max(store.state.level, directory.identity.raised)
+    return max(store.state.level, directory.identity.cluster_level)
 
 
 def _holds(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -40,11 +40,11 @@ class NativeEvents:
     def take(self, outcome: tuple[Any, ...]) -> None:
         match outcome:
             case ("quarantined", topic, partition, why):
-                recovery.quarantined(self._health, topic, partition, why)
+                recovery.report_quarantine(self._health, topic, partition, why)
             case ("damaged", topic, partition, records, why):
-                recovery.damaged(self._health, (topic, partition), records, why)
+                recovery.report_damage(self._health, (topic, partition), records, why)
             case ("lifted", topic, partition):
-                recovery.lifted(self._health, topic, partition)
+                recovery.clear_quarantine(self._health, topic, partition)
             case ("shard_failed", shard, why):
                 reason = f"storage failed: shard {shard}: {why}; check the disk, then start the node again"
                 self._health.set_reason(f"shard {shard}", reason)

@@ -255,13 +255,13 @@ class TopicRequests:
         """Wait until this node and the owners of `topic` have executed the entry's orders; return faults."""
         topic = topic or self._proposer.state.topics.get(TopicId(index))
         owners = set() if topic is None else {assigned.owner.node for assigned in topic.assignments.values()}
-        return await self._executor.until_executed(index) or await self._peer_client.settle(
+        return await self._executor.until_executed(index) or await self._peer_client.await_execution(
             owners, index, late_is_fault=late_is_fault
         )
 
     async def until_applied_everywhere(self, index: int) -> None:
         """Wait until every live node has applied the entry, except nodes that do not answer."""
-        await self._peer_client.settle(self._proposer.state.nodes, index)
+        await self._peer_client.await_execution(self._proposer.state.nodes, index)
 
     async def _existing(self, topic: Topic, request: messages.TopicCreate) -> messages.TopicInfo:
         """The info of an existing topic. A request with another schema or key is refused.

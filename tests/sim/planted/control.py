@@ -28,7 +28,7 @@ from ringfence.control.state_machines.membership import liveness
 from ringfence.control.state_machines.metadata import state_machine as machine
 from ringfence.control.state_machines.orders import OpenPartition
 from ringfence.control.store import files, journal
-from ringfence.control.store.journal import Hard, Journal, Payload
+from ringfence.control.store.journal import HardRecord, Journal, JournalEntry
 from ringfence.control.store.raft_store import RaftStore
 from tests.consensus.planted import BUGS as WALKS
 from tests.sim.files import SimOs
@@ -40,9 +40,11 @@ def _vote_not_persisted(patch: Patch) -> None:
     """A hard state is written with entries only."""
     original = RaftStore._write
 
-    def write(self: RaftStore, group: Sequence[Payload], hard: Hard, *, must: bool) -> None:
+    def write(
+        self: RaftStore, group: Sequence[JournalEntry], hard: HardRecord, *, writes_commit: bool
+    ) -> None:
         if group or self.journal.hard is None:
-            original(self, group, hard, must=must)
+            original(self, group, hard, writes_commit=writes_commit)
         else:
             self._hard = hard
 
@@ -73,7 +75,7 @@ def _snapshot_committed_first(patch: Patch) -> None:
     """A received snapshot's commit index is durable before its file is there, as it once was."""
     original = RaftStore._install
 
-    def install(self: RaftStore, snapshot: Snapshot, hard: Hard) -> None:
+    def install(self: RaftStore, snapshot: Snapshot, hard: HardRecord) -> None:
         self.journal.append([], hard)
         original(self, snapshot, hard)
 
@@ -294,9 +296,9 @@ def _same_producer_twice(patch: Patch) -> None:
 def _term_not_persisted(patch: Patch) -> None:
     original = RaftStore._first_hard
 
-    def first_hard(self: RaftStore) -> Hard:
+    def first_hard(self: RaftStore) -> HardRecord:
         hard = original(self)
-        return Hard(self.recovered.term, 0, hard.commit)
+        return HardRecord(self.recovered.term, 0, hard.commit)
 
     patch.setattr(RaftStore, "_first_hard", first_hard)
 
