@@ -17,7 +17,7 @@ COLUMNS: Final = ("node", "program", "level", "life")
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Show which programs the nodes run, and finalize an upgrade.
+    """Show programs and levels of the nodes, and finalize an upgrade.
 
     \b
     Example:

@@ -238,10 +238,12 @@ def verify_rows(
             raise ProofError("rows differ from the sent rows")
         rows += batch.num_rows
     for producer, times in counts.items():
-        for wrong, what in ((times == 0, "lost"), (times > 1, "doubled")):
+        for wrong, fault in ((times == 0, "lost"), (times > 1, "doubled")):
             if wrong.any():
                 count, which = int(wrong.sum()), int(np.argmax(wrong))
-                raise ProofError(f"{count:,} rows of producer {producer} are {what}, for example row {which}")
+                raise ProofError(
+                    f"{count:,} rows of producer {producer} are {fault}, for example row {which}"
+                )
     return rows
 
 

@@ -164,9 +164,11 @@ class ClusterStory:
         name = self._name(node)
         self._begin({}, f"/admin/nodes/{node}/drain")
         moved = self._run_ended()
-        held = self._rebalance()["held"]
-        if held:
-            raise StoryError(f"{name} was drained but still has {held} replicas: {self._rebalance()['why']}")
+        replica_count = self._rebalance()["held"]
+        if replica_count:
+            raise StoryError(
+                f"{name} was drained but still has {replica_count} replicas: {self._rebalance()['why']}"
+            )
         self._until(lambda: self._node(node)["role"] == "learner", "another node votes instead")
         self._admin().change("DELETE", f"/admin/nodes/{node}")
         self._cluster.leave(name)

@@ -114,9 +114,13 @@ def _line(shown: Shown) -> str:
     text = _short(msgspec.to_builtins(shown.step, builtin_types=(bytes,)))
     after = f"{shown.role} term={shown.term} lead={shown.lead} commit={shown.commit} applied={shown.applied}"
     end = "".join(
-        f"\n  {what}: {why}"
-        for what, why in (("refused", shown.refused), ("BROKEN", shown.broken), ("differs", shown.differs))
-        if why
+        f"\n  {label}: {reason}"
+        for label, reason in (
+            ("refused", shown.refused),
+            ("BROKEN", shown.broken),
+            ("differs", shown.differs),
+        )
+        if reason
     )
     return f"{shown.segment}.{shown.number:<5} {text[:TEXT_MAX]:<60} -> {after}{end}"
 

@@ -21,7 +21,7 @@ from ringfence.control.model.text import counted
 from ringfence.control.runtime.data_plane.recovery import holds_files
 from ringfence.control.runtime.handlers.inspections import shown
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.state_machines.inspection import Inspection, Seen
+from ringfence.control.state_machines.inspection import Inspection, NodeReading
 from ringfence.control.store.directory import DataDirectory, open_existing
 from ringfence.control.store.identity import check_segments
 from ringfence.control.store.raft_store import RaftStore
@@ -47,7 +47,7 @@ def stopped(roots: Sequence[Path]) -> dict[str, Any]:
     Raises:
         ConfigError: the directories belong to several clusters. StorageError as `open_existing`.
     """
-    by_node: dict[NodeId, Seen] = {}
+    by_node: dict[NodeId, NodeReading] = {}
     newest: tuple[int, MetadataState] | None = None
     first: DataDirectory | None = None
     for root in roots:
@@ -78,7 +78,7 @@ def _check_same(first: DataDirectory, other: DataDirectory) -> None:
         )
 
 
-def _inspect(directory: DataDirectory) -> tuple[Seen, tuple[int, MetadataState] | None]:
+def _inspect(directory: DataDirectory) -> tuple[NodeReading, tuple[int, MetadataState] | None]:
     """Inspect one store. Also return its metadata and last index, if the metadata is readable."""
     broken, index, state = _metadata(directory)
     parts: dict[tuple[int, int], dict[str, Any]] = {}
@@ -94,7 +94,9 @@ def _inspect(directory: DataDirectory) -> tuple[Seen, tuple[int, MetadataState] 
             else:
                 broken = broken or f"{damage['file']} at {damage['position']}: {damage['why']}"
     index_and_hash = None if state is None else (index, digest(state))
-    inspected = Seen(NodeId(directory.identity.node), directory.identity.store, broken, index_and_hash, parts)
+    inspected = NodeReading(
+        NodeId(directory.identity.node), directory.identity.store, broken, index_and_hash, parts
+    )
     return inspected, None if state is None else (index, state)
 
 

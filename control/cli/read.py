@@ -128,8 +128,8 @@ def _start(text: str, partitions: list[int]) -> Any:
             f"--start {text!r}: expected earliest, latest, an offset, or a time, as 2026-01-31T12:00+00:00"
         ) from None
     if moment.tzinfo is None:
-        whole = "auto" if moment.second or moment.microsecond else "minutes"
-        zoned = moment.replace(tzinfo=UTC).isoformat(timespec=whole)
+        precision = "auto" if moment.second or moment.microsecond else "minutes"
+        zoned = moment.replace(tzinfo=UTC).isoformat(timespec=precision)
         raise click.UsageError(f"--start {text}: a time needs a time zone, for example {zoned}")
     return moment
 
@@ -148,7 +148,7 @@ def _total(client: Client, topic: str, partitions: list[int], options: dict[str,
 
 
 def _to_file(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: Sink, total: int | None) -> None:
-    whole = False
+    is_complete = False
     rows = 0
     try:
         sink.begin(schema)
@@ -157,13 +157,13 @@ def _to_file(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: Sink, t
                 sink.write(batch)
                 rows += batch.num_rows
                 bar.advance(rows=batch.num_rows, size=batch.nbytes)
-        whole = True
+        is_complete = True
     except KeyboardInterrupt:
         # Ctrl-C or SIGTERM ends --follow; keep the rows read so far as a complete file.
-        whole = rows > 0
+        is_complete = rows > 0
         raise
     finally:
-        sink.end(whole=whole)
+        sink.end(is_complete=is_complete)
     if sink.path != "-":
         click.echo(f"{sink.path}: {rows:,} rows", err=True)
 

@@ -304,12 +304,14 @@ def _show(values: dict[str, Any], *, as_json: bool) -> None:
     outcome = f" ({values['outcome']})" if values["outcome"] else ""
     eta = f"; about {values['eta_s']:g} s left" if values["eta_s"] is not None else ""
     click.echo(f"{values['state']}{outcome}: {counts}{eta}")
-    held = f"node {values['node']} still has {counted(values['held'], 'replica')}" if values["held"] else ""
+    remaining = (
+        f"node {values['node']} still has {counted(values['held'], 'replica')}" if values["held"] else ""
+    )
     waits = _waits_line(values["waits"]) if values["waits"] else ""
     for line in (
         values["why"],
         waits,
-        held,
+        remaining,
         _gaps(values["gaps"]),
         _reversible(values["reversible"]),
         values["policy"],

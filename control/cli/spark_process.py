@@ -63,7 +63,7 @@ class SparkProcess:
                 start_new_session=True,
             )
 
-    def tell(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         """Write a line to the application's stdin. Raises BrokenPipeError if the application has ended."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())

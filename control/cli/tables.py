@@ -246,17 +246,17 @@ class Sink:
         with output_errors(self.path) if self.path != "-" else nullcontext():
             self._writer.write_batch(batch)
 
-    def end(self, *, whole: bool) -> None:
-        """Close the file. Remove the part file unless the content is `whole`."""
+    def end(self, *, is_complete: bool) -> None:
+        """Close the file. Remove the part file unless the content is complete."""
         if self.path == "-":
-            if self._writer is not None and whole:
+            if self._writer is not None and is_complete:
                 self._writer.close()
             sys.stdout.buffer.flush()
             return
         with output_errors(self.path):
             try:
                 self._close()
-                if whole:
+                if is_complete:
                     self._part.replace(self.path)
             finally:
                 if self._has_part:

@@ -42,6 +42,7 @@ ASK_S: Final = 2.0
 class PreviousSample:
     """Values of the previous sample. A rate is the difference of two samples."""
 
+    # By node: time on time.monotonic, and the counters at that time.
     at_s: dict[int, float] = field(default_factory=dict)
     counters: dict[int, dict[str, int]] = field(default_factory=dict)
     # By partition: time, copied bytes of its move.

@@ -112,9 +112,9 @@ def create(
     if as_json:
         emit(topic)
     else:
-        what = "created" if topic["created"] else "exists"
+        result = "created" if topic["created"] else "exists"
         click.echo(
-            f"{shown_topic_name(topic['name'])} {what}: topic {topic['topic']}, "
+            f"{shown_topic_name(topic['name'])} {result}: topic {topic['topic']}, "
             f"{counted(len(topic['partitions']), 'partition')}"
         )
     return Exit.OK
@@ -267,9 +267,9 @@ def truncate(
     Example:
       ringfence topic truncate events --partition 131072 --before 1000000 --yes
     """  # noqa: D301
-    what = "all rows" if before_offset is None else f"rows below offset {before_offset:,}"
+    rows = "all rows" if before_offset is None else f"rows below offset {before_offset:,}"
     confirm(
-        f"Delete {what} of {'each partition' if partition is None else f'partition {partition}'} of {name}?",
+        f"Delete {rows} of {'each partition' if partition is None else f'partition {partition}'} of {name}?",
         yes=yes,
     )
     with closing(open_topic_api(address, http, token_file, timeout_s)) as api:

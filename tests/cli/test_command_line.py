@@ -366,7 +366,7 @@ def test_a_broken_off_file_never_appears_under_its_name(name: str, tmp_path: Pat
         sink.begin(ROWS.schema)
         for batch in ROWS.to_batches():
             sink.write(batch)
-        sink.end(whole=whole)
+        sink.end(is_complete=whole)
         assert sorted(path.name for path in tmp_path.iterdir()) == ([name] if whole else [])
     with Source(str(tmp_path / name)) as source:
         assert pa.Table.from_batches(list(source)).equals(ROWS)

@@ -48,7 +48,7 @@ class Bench:
         self, scenario: str, topic: str, *, rows: int = ROWS, stream: bool = False, source: str = ""
     ) -> None:
         told = {"scenario": scenario, "topic": topic, "folder": str(self.marks(topic))}
-        self._spark.tell(json.dumps({**told, "rows": rows, "stream": stream, "source": source}))
+        self._spark.write_line(json.dumps({**told, "rows": rows, "stream": stream, "source": source}))
 
     @contextmanager
     def owner_killed(self, topic: str) -> Iterator[int]:
