@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.transport.question import put
+from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
 
 WAIT_S = 60.0
@@ -71,7 +71,9 @@ class ServeProcess:
     def says(self) -> messages.Nodes | None:
         """The cluster as this node sees it; None if it does not answer."""
         try:
-            reply = messages.decode_reply(put(self.control, messages.encode(messages.ListNodes()), ASK_S))
+            reply = messages.decode_reply(
+                ask_address(self.control, messages.encode(messages.ListNodes()), ASK_S)
+            )
         except ConnectError:
             return None
         return reply if isinstance(reply, messages.Nodes) else None

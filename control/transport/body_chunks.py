@@ -1,7 +1,8 @@
-"""A large body in pieces, one after the other: the sender goes on when the receiver says how much it has.
+"""Split a large body into chunks, and assemble received chunks.
 
-One transfer from each sender at a time; a new one replaces the one before. What has come is bounded by
-TRANSFER_BYTES_MAX for each sender, of which there are as many as may send snapshots: one leader.
+The sender sends the next chunk after the receiver has acknowledged the bytes so far. Each sender has one
+transfer at a time; a new one replaces the previous one. Received bytes are limited to TRANSFER_BYTES_MAX for
+each sender, and there are few senders, because only a leader sends snapshots.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+# Size of a chunk: 256 MB/s with round trips of 1 ms, and a heartbeat waits for one chunk at most.
 CHUNK_BYTES: Final = 256 << 10
-"""A piece; at 1 ms a round trip 256 MB/s, and no heartbeat waits longer than for one piece."""
+# The state of 1,000 nodes and 100,000 partitions has less than 100 MB.
 TRANSFER_BYTES_MAX: Final = 256 << 20
-"""The state of 1,000 nodes and 100,000 partitions has less than 100 MB."""
+# Senders with a stored transfer: the leader and recent former leaders.
 SENDERS_MAX: Final = 4
-"""Senders whose pieces are kept: the leader, and those who were a moment ago."""
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class Chunk(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """`transfer` is new for each body."""
+    """A part of a body. `transfer` is new for each body; `start` and `total` are in bytes."""
 
     transfer: Number
     start: Number
@@ -31,7 +32,7 @@ class Chunk(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class ChunkAnswer(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """`received` bytes of the transfer are there; the next piece begins at that."""
+    """`received` bytes of the transfer have arrived; the next chunk begins there."""
 
     transfer: Number
     received: Number
@@ -57,20 +58,24 @@ def decode_answer(body: bytes) -> ChunkAnswer:
 
 
 class Inbox:
-    """Bodies that are coming in."""
+    """Assembles received bodies."""
 
     def __init__(self) -> None:
-        self._coming: dict[int, tuple[int, int, bytearray]] = {}
+        # By sender: transfer, total bytes, bytes so far. The oldest transfer comes first.
+        self._transfers: dict[int, tuple[int, int, bytearray]] = {}
 
     def take(self, sender: int, chunk: Chunk) -> tuple[ChunkAnswer, bytes | None]:
-        """What to answer, and the body once it is whole. A piece that does not fit is answered, not kept."""
-        transfer, total, data = self._coming.get(sender, (-1, 0, bytearray()))
+        """Add a chunk; return the answer, and the body once it is complete.
+
+        A chunk that does not continue the transfer is dropped; its answer tells the sender where to continue.
+        """
+        transfer, total, data = self._transfers.get(sender, (-1, 0, bytearray()))
         if chunk.start == 0 and chunk.transfer != transfer:
-            self._coming.pop(sender, None)
-            while len(self._coming) >= SENDERS_MAX:
-                del self._coming[next(iter(self._coming))]
+            self._transfers.pop(sender, None)
+            while len(self._transfers) >= SENDERS_MAX:
+                del self._transfers[next(iter(self._transfers))]
             transfer, total, data = chunk.transfer, chunk.total, bytearray()
-            self._coming[sender] = (transfer, total, data)
+            self._transfers[sender] = (transfer, total, data)
         fits = (
             (chunk.transfer, chunk.total) == (transfer, total)
             and chunk.start == len(data)
@@ -80,6 +85,6 @@ class Inbox:
             data += chunk.data
         answer = ChunkAnswer(chunk.transfer, len(data) if chunk.transfer == transfer else 0)
         if fits and len(data) == total:
-            del self._coming[sender]
+            del self._transfers[sender]
             return answer, bytes(data)
         return answer, None

@@ -1,15 +1,15 @@
-"""Which process speaks for a node: one life of it at a time. Pure; times come in as arguments.
+"""Accept messages of one process for each node: its current incarnation. Pure; times are arguments.
 
-A life is a number that a process draws when it starts. A data directory that was copied, or a machine that
-was restored while the original goes on, gives two processes with one identity, both with the promises of one
-voter: together they could vote twice in a term.
+An incarnation is a random number that a process draws at its start. A copied data directory, or a machine
+that was restored while the original still runs, gives two processes with one identity. Both have the
+promises of one voter, so together they could vote twice in a term.
 
-    the life that spoke last keeps the word while it is heard
-    another one waits; it takes over when the first was silent for QUIET_MS: that is a restart
-    if the first is heard PROOFS more times, PROOF_MS apart, both are alive: the one that waits is fenced
-    a life that was taken over from is fenced for good: a paused process that comes back is told to end
+    the current incarnation is accepted as long as its messages arrive
+    a challenger waits; it replaces the current one after QUIET_MS of silence: that is a restart
+    after PROOFS more messages of the current one, PROOF_MS apart, both run: the challenger is fenced
+    a former incarnation is fenced forever: a paused process that resumes is told to end
 
-What was buffered for a receiver that was stopped itself is read all at once: one moment, so no proof.
+A receiver that was stopped itself reads all buffered messages in one moment, so they count as no proof.
 """
 
 from __future__ import annotations
@@ -19,35 +19,40 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Final
 
+# Five heartbeats of 200 ms. A killed node that restarts immediately is accepted after this time.
 QUIET_MS: Final = 1_000
-"""Five heartbeats of 200 ms. A killed node that starts at once waits as long before it is heard again."""
 PROOF_MS: Final = 200
 PROOFS: Final = 3
+# A node counts as contested for this time after a fenced message.
 CONTEST_MS: Final = 10_000
-"""For how long a life that was fenced is told of as a contest."""
+# Former incarnations that are stored for each node.
 FORMER_MAX: Final = 8
-"""Lives of one node that are remembered as over."""
+# Nodes with stored incarnations; above it the node with the oldest message is dropped.
 NODES_MAX: Final = 4_096
-"""Nodes whose lives are known; the one that was heard longest ago gives way."""
 
 
 class Verdict(enum.Enum):
-    """What to do with a message."""
+    """The treatment of a message."""
 
-    TAKE = enum.auto()
+    ACCEPT = enum.auto()
+    # Drop the message: it is not decided yet whether the sender replaces the current incarnation.
     WAIT = enum.auto()
-    """Drop it: whose life this is is not decided."""
-    FENCED = enum.auto()
-    """Drop it and say so: another process has this identity."""
+    # Drop the message, and tell the sender that another process has its identity.
+    FENCE = enum.auto()
 
 
 @dataclass(slots=True)
-class _Known:
-    life: int
-    heard_ms: int
+class _NodeState:
+    """The incarnations of one node. `challenger` 0: there is none."""
+
+    current: int
+    # Time of the current incarnation's last message.
+    last_ms: int
     challenger: int = 0
+    # Messages of the current incarnation since the challenger's first one, PROOF_MS apart.
     proofs: int = 0
     proof_ms: int = 0
+    # Time of the last fenced message.
     contested_ms: int = -CONTEST_MS
     former: deque[int] = field(default_factory=lambda: deque(maxlen=FORMER_MAX))
 
@@ -56,44 +61,45 @@ class Incarnations:
     """One receiver's view of all senders."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[int, _Known] = OrderedDict()
+        # By node, the one with the oldest accepted message first.
+        self._nodes: OrderedDict[int, _NodeState] = OrderedDict()
 
-    def judge(self, node: int, life: int, now_ms: int) -> Verdict:
-        """Whether a message of this life of `node` counts."""
-        known = self._known.get(node)
-        if known is None:
-            known = self._known[node] = _Known(life, now_ms)
-            if len(self._known) > NODES_MAX:
-                self._known.popitem(last=False)
-        if life == known.life:
-            self._known.move_to_end(node)
-            self._heard(known, now_ms)
-            return Verdict.TAKE
-        if life in known.former:
-            known.contested_ms = now_ms
-            return Verdict.FENCED
-        if now_ms - known.heard_ms >= QUIET_MS:
-            known.former.append(known.life)
-            known.life, known.heard_ms, known.challenger = life, now_ms, 0
-            return Verdict.TAKE
-        if life != known.challenger:
-            known.challenger, known.proofs, known.proof_ms = life, 0, now_ms
-        if known.proofs < PROOFS:
+    def evaluate(self, node: int, incarnation: int, now_ms: int) -> Verdict:
+        """Decide on a message of this incarnation of `node`."""
+        state = self._nodes.get(node)
+        if state is None:
+            state = self._nodes[node] = _NodeState(incarnation, now_ms)
+            if len(self._nodes) > NODES_MAX:
+                self._nodes.popitem(last=False)
+        if incarnation == state.current:
+            self._nodes.move_to_end(node)
+            self._note_message(state, now_ms)
+            return Verdict.ACCEPT
+        if incarnation in state.former:
+            state.contested_ms = now_ms
+            return Verdict.FENCE
+        if now_ms - state.last_ms >= QUIET_MS:
+            state.former.append(state.current)
+            state.current, state.last_ms, state.challenger = incarnation, now_ms, 0
+            return Verdict.ACCEPT
+        if incarnation != state.challenger:
+            state.challenger, state.proofs, state.proof_ms = incarnation, 0, now_ms
+        if state.proofs < PROOFS:
             return Verdict.WAIT
-        known.contested_ms = now_ms
-        return Verdict.FENCED
+        state.contested_ms = now_ms
+        return Verdict.FENCE
 
     def silence_ms(self, node: int, now_ms: int) -> int | None:
-        """How long ago the life that speaks for `node` was heard; None if it never was."""
-        known = self._known.get(node)
-        return None if known is None else now_ms - known.heard_ms
+        """Time since the last message of the current incarnation of `node`; None if there was none."""
+        state = self._nodes.get(node)
+        return None if state is None else now_ms - state.last_ms
 
     def contested(self, now_ms: int) -> list[int]:
-        """Nodes that two processes have lately spoken for."""
-        return [node for node, known in self._known.items() if now_ms - known.contested_ms < CONTEST_MS]
+        """Nodes with a fenced message in the last CONTEST_MS."""
+        return [node for node, state in self._nodes.items() if now_ms - state.contested_ms < CONTEST_MS]
 
     @staticmethod
-    def _heard(known: _Known, now_ms: int) -> None:
-        known.heard_ms = now_ms
-        if known.challenger and now_ms - known.proof_ms >= PROOF_MS:
-            known.proofs, known.proof_ms = known.proofs + 1, now_ms
+    def _note_message(state: _NodeState, now_ms: int) -> None:
+        state.last_ms = now_ms
+        if state.challenger and now_ms - state.proof_ms >= PROOF_MS:
+            state.proofs, state.proof_ms = state.proofs + 1, now_ms

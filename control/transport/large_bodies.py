@@ -1,4 +1,4 @@
-"""Large bodies on their way out: at most one to each peer, piece by piece, given up when a peer is silent."""
+"""Send large bodies chunk by chunk: at most one to each peer, aborted if the peer stays silent."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ from typing import Final
 
 from ringfence.control.transport.body_chunks import CHUNK_BYTES, Chunk, ChunkAnswer, encode
 
+# A chunk without an answer is sent again after this time.
 SILENCE_S: Final = 1.0
-"""A piece without an answer is sent again after this time."""
+# Tries of one chunk. Then the transfer fails, and consensus starts a new one once the peer answers again.
 TRIES_MAX: Final = 5
-"""Tries of one piece; then the peer is taken for gone, and consensus begins anew when it is back."""
 
 
 class LargeBodies:
-    """Sends bodies; `send_chunk(peer, bytes)` puts one piece on its way."""
+    """Sends bodies; `send_chunk(peer, bytes)` sends one encoded chunk."""
 
     def __init__(self, send_chunk: Callable[[int, bytes], object]) -> None:
         self._send_chunk = send_chunk
-        self._transfers = itertools.count(secrets.randbits(48))  # other ones than before a restart
-        self._under_way: dict[int, tuple[int, asyncio.Queue[int]]] = {}
+        # A random first number: transfers after a restart must have other numbers.
+        self._numbers = itertools.count(secrets.randbits(48))
+        # By peer: the number of the transfer, and acknowledged bytes for `send`.
+        self._transfers: dict[int, tuple[int, asyncio.Queue[int]]] = {}
 
     def is_busy(self, peer: int) -> bool:
-        return peer in self._under_way
+        return peer in self._transfers
 
-    def answered(self, peer: int, answer: ChunkAnswer) -> None:
-        transfer, progress = self._under_way.get(peer, (0, None))
+    def acknowledge(self, peer: int, answer: ChunkAnswer) -> None:
+        transfer, progress = self._transfers.get(peer, (0, None))
         if progress is not None and transfer == answer.transfer and not progress.full():
             progress.put_nowait(answer.received)
 
     async def send(self, peer: int, body: bytes) -> bool:
-        """Send a body; whether all of it has arrived. Called when no other is under way to this peer."""
-        assert peer not in self._under_way, f"a body is under way to node {peer}"
-        transfer, start = next(self._transfers), 0
+        """Send a body, and return whether all of it has arrived. The peer must have no other transfer."""
+        assert peer not in self._transfers, f"node {peer} has a transfer already"
+        transfer, start = next(self._numbers), 0
         progress: asyncio.Queue[int] = asyncio.Queue(maxsize=TRIES_MAX)
-        self._under_way[peer] = (transfer, progress)
+        self._transfers[peer] = (transfer, progress)
         try:
             tries = 0
             while start < len(body) and tries < TRIES_MAX:
@@ -51,4 +53,4 @@ class LargeBodies:
                 start = max(start, min(received, len(body)))
             return start >= len(body)
         finally:
-            del self._under_way[peer]
+            del self._transfers[peer]

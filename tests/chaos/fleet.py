@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import ringfence
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.transport.question import put
+from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError, refusal
 from tests.system.disk import Disk
 from tests.system.harness import NodeProcess, cli, until
@@ -164,7 +164,7 @@ class Fleet:
         for place in range(NODES):
             try:
                 reply = messages.decode_reply(
-                    put(self.controls[place], messages.encode(messages.ListNodes()), 1.0)
+                    ask_address(self.controls[place], messages.encode(messages.ListNodes()), 1.0)
                 )
             except ConnectError:
                 continue
@@ -205,7 +205,7 @@ class Fleet:
         last: Exception | None = None
         for control in self.controls:
             try:
-                reply = messages.decode_reply(put(control, messages.encode(call), ASK_S))
+                reply = messages.decode_reply(ask_address(control, messages.encode(call), ASK_S))
             except ConnectError as error:
                 last = error
                 continue

@@ -12,7 +12,7 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.store import identity
 from ringfence.control.store.directory import open_directory
-from ringfence.control.transport.question import put
+from ringfence.control.transport.question import ask_address
 from ringfence.native.wire import LEVEL_NEWEST, Code
 from tests.control.test_node import Bench, run
 from tests.system.harness import free_port
@@ -78,7 +78,9 @@ def test_a_member_that_does_not_answer_is_named_and_no_byte_changes(
 
     async def work(bench: Bench) -> None:
         node = bench.node
-        joined = messages.decode_reply(await asyncio.to_thread(put, address, messages.encode(join), 10.0))
+        joined = messages.decode_reply(
+            await asyncio.to_thread(ask_address, address, messages.encode(join), 10.0)
+        )
         assert isinstance(joined, messages.Joined), joined
         with pytest.raises(RequestRefused) as refused:
             await node.levels.finalize(node.admin)
@@ -98,10 +100,10 @@ def test_a_promise_without_its_entry_raises_nothing_and_is_kept(
     newer = messages.encode(messages.PromiseLevel(level=LEVEL_NEWEST + 1))
 
     async def first(bench: Bench) -> None:
-        refused = messages.decode_reply(await asyncio.to_thread(put, address, newer, 10.0))
+        refused = messages.decode_reply(await asyncio.to_thread(ask_address, address, newer, 10.0))
         assert isinstance(refused, messages.Refusal)
         assert isinstance(
-            messages.decode_reply(await asyncio.to_thread(put, address, promise, 10.0)), messages.Done
+            messages.decode_reply(await asyncio.to_thread(ask_address, address, promise, 10.0)), messages.Done
         )
         assert identity.read(path).level == LEVEL_NEWEST
         assert bench.node.proposer.state.level == 0
@@ -120,7 +122,7 @@ def test_a_program_below_the_level_does_not_join(tmp_path: Path, monkeypatch: py
     older = messages.encode(messages.Join(store=b"s" * 16, control=("tcp://127.0.0.1:1",)))
 
     async def work(_: Bench) -> None:
-        refused = messages.decode_reply(await asyncio.to_thread(put, address, older, 10.0))
+        refused = messages.decode_reply(await asyncio.to_thread(ask_address, address, older, 10.0))
         assert isinstance(refused, messages.Refusal), refused
         assert refused.code == Code.UNSUPPORTED_VERSION
         assert f"the cluster has level {LEVEL_NEWEST}" in refused.message

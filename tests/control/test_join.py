@@ -10,7 +10,7 @@ import pytest
 from ringfence.control.runtime.control_server import limits_fault
 from ringfence.control.runtime.process.settings import Settings
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.transport.question import put
+from ringfence.control.transport.question import ask_address
 from tests.control.test_node import Bench, run
 from tests.system.harness import free_port
 
@@ -70,7 +70,7 @@ def test_the_weight_of_a_node_is_known_with_its_join(
     )
 
     async def work(bench: Bench) -> None:
-        joined = messages.decode_reply(await asyncio.to_thread(put, control, call, 10.0))
+        joined = messages.decode_reply(await asyncio.to_thread(ask_address, control, call, 10.0))
         assert isinstance(joined, messages.Joined), joined
         nodes = bench.node.proposer.state.nodes
         assert {int(number): node.weight for number, node in nodes.items()} == {1: 700, joined.node: known}

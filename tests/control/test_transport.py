@@ -23,7 +23,7 @@ class Place:
 
     def __init__(self, node: int, cluster: bytes = CLUSTER) -> None:
         self.heard: list[Envelope] = []
-        self.hub = Hub(on_message=self.heard.append, on_ask=self.answer)
+        self.hub = Hub(on_message=self.heard.append, on_question=self.answer)
         self.address = self.hub.bind("tcp://127.0.0.1:0")
         self.hub.identify(cluster, node)
 
@@ -191,7 +191,7 @@ def test_pieces_of_many_senders_are_bounded() -> None:
     inbox = Inbox()
     for sender in range(1_000):
         inbox.take(sender, pieces(1)[0])
-    assert len(inbox._coming) == body_chunks.SENDERS_MAX
+    assert len(inbox._transfers) == body_chunks.SENDERS_MAX
 
 
 @pytest.mark.parametrize("lost", [0, 3])
@@ -208,7 +208,7 @@ def test_a_courier_sends_again_what_was_lost_and_gives_up_in_the_end(
                 return
             answer, whole = inbox.take(1, body_chunks.decode_chunk(body))
             bodies.extend([whole] if whole is not None else [])
-            courier.answered(peer, answer)
+            courier.acknowledge(peer, answer)
 
         courier = LargeBodies(carry)
         assert await courier.send(9, BODY)

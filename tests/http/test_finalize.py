@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.transport.question import put
+from ringfence.control.transport.question import ask_address
 from ringfence.native.wire import LEVEL_NEWEST
 from tests.control.test_finalize import control, old_directory
 from tests.http.desk import Api, served
@@ -48,7 +48,7 @@ def test_a_member_that_was_not_heard_of_is_named(tmp_path: Path, monkeypatch: py
     join = messages.encode(messages.Join(store=b"s" * 16, control=(control(),), program="p 1"))
 
     async def work(api: Api) -> None:
-        joined = messages.decode_reply(await asyncio.to_thread(put, address, join, 10.0))
+        joined = messages.decode_reply(await asyncio.to_thread(ask_address, address, join, 10.0))
         assert isinstance(joined, messages.Joined), joined
         (hold,) = (await api.get("/admin/versions"))["holds"]
         assert (hold["node"], hold["level"]) == (joined.node, None)

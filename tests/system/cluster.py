@@ -9,7 +9,7 @@ import msgspec
 
 import ringfence
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.transport.question import put
+from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
 from tests.system.harness import SCHEMA, NodeProcess, free_port, until
 
@@ -75,7 +75,7 @@ class Three:
         """What the node at `place` says of the cluster; nobody and nothing if it does not answer."""
         try:
             reply = messages.decode_reply(
-                put(self.controls[place], messages.encode(messages.ListNodes()), 2.0)
+                ask_address(self.controls[place], messages.encode(messages.ListNodes()), 2.0)
             )
         except ConnectError:
             return NOBODY

@@ -21,7 +21,7 @@ from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.state_machines.reassignment.messages import Fence, Order, Receive, Sync
-from ringfence.control.transport.question import put
+from ringfence.control.transport.question import ask_address
 from ringfence.native.wire import Code
 from tests.system.cluster import Three
 from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
@@ -263,7 +263,7 @@ def test_orders_of_changes_that_are_over_and_of_older_terms_do_nothing(desk: Des
         place = places.index(order.to)
         for number in (term, term - 1, 0):
             call = messages.encode(messages.ExecuteOrder(term=number, order=order))
-            answer = messages.decode_reply(put(desk.three.controls[place], call, 10.0))
+            answer = messages.decode_reply(ask_address(desk.three.controls[place], call, 10.0))
             assert isinstance(answer, messages.Refusal), (order, number, answer)
             assert answer.code == Code.TOO_OLD, answer
     seen = len(load.acknowledged)

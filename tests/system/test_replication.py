@@ -13,7 +13,7 @@ import pytest
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.transport.question import put
+from ringfence.control.transport.question import ask_address
 from ringfence.native import _node
 from ringfence.native.errors import DeadlineError, RingfenceError
 from tests.system.cluster import Three
@@ -104,7 +104,9 @@ class Story:
         """Where the rows end that each node knows to be on two disks."""
         found = []
         for control in self.cluster.controls:
-            reply = messages.decode_reply(put(control, messages.encode(messages.ListHosted(topic=0)), 2.0))
+            reply = messages.decode_reply(
+                ask_address(control, messages.encode(messages.ListHosted(topic=0)), 2.0)
+            )
             assert isinstance(reply, messages.Counters)
             found += [known["end_offset"] for known in reply.values]
         return found

@@ -12,7 +12,7 @@ import pytest
 
 import ringfence
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.transport.question import put
+from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
 from tests.system.harness import NodeProcess, check_identity, free_port, read_ids, until
 from tests.system.load import Load
@@ -63,7 +63,9 @@ class Rounds:
         if out:
             call = messages.SteerRebalance(verb="start", action="remove_node", node=self.node)
         try:
-            reply = messages.decode_reply(put(self.three.controls[place], messages.encode(call), 15.0))
+            reply = messages.decode_reply(
+                ask_address(self.three.controls[place], messages.encode(call), 15.0)
+            )
         except ConnectError:
             return False
         return not isinstance(reply, messages.Refusal)
@@ -131,7 +133,7 @@ class Rounds:
 
     def _is_over(self) -> bool:
         reply = messages.decode_reply(
-            put(self.three.controls[0], messages.encode(messages.ShowRebalance()), 5.0)
+            ask_address(self.three.controls[0], messages.encode(messages.ShowRebalance()), 5.0)
         )
         return isinstance(reply, messages.Document) and reply.value["state"] == "IDLE"
 
@@ -146,7 +148,7 @@ def test_a_member_cut_off_while_the_ring_is_committed_shows_the_old_or_the_new_o
         until(lambda: all(rounds.node in rounds.ring(place) for place in range(3)), what="the fourth's ring")
         # Cuts that last let a learner vote in the place of who is FAILED: the fourth is on the first's host.
         demoted = messages.encode(messages.ChangeNode(node=rounds.node, change="demote"))
-        assert messages.decode_reply(put(three.controls[0], demoted, 15.0)) == messages.Done()
+        assert messages.decode_reply(ask_address(three.controls[0], demoted, 15.0)) == messages.Done()
         load = Load(three.nodes[1].address, "t", 0).start()
         for victim in ("leader", "follower"):
             for number, delay_s in enumerate(DELAYS_S):

@@ -12,7 +12,7 @@ import pytest
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.transport.question import put
+from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
 from tests.system.cluster import MEMORY
 from tests.system.harness import SCHEMA, NodeProcess, check_identity, cli, free_port, read_ids, until
@@ -42,7 +42,7 @@ class Five:
     def told(self, place: int) -> messages.Nodes | None:
         try:
             reply = messages.decode_reply(
-                put(self.controls[place], messages.encode(messages.ListNodes()), 2.0)
+                ask_address(self.controls[place], messages.encode(messages.ListNodes()), 2.0)
             )
         except ConnectError:
             return None
@@ -57,7 +57,7 @@ class Five:
 
     def replicas(self, place: int, partition: int) -> list[int]:
         call = messages.encode(messages.ShowPartition(partition=partition))
-        reply = messages.decode_reply(put(self.controls[place], call, 10.0))
+        reply = messages.decode_reply(ask_address(self.controls[place], call, 10.0))
         assert isinstance(reply, messages.Document), reply
         shown: dict[str, Any] = reply.value
         return [replica["node"] for replica in shown["replicas"]]
