@@ -62,7 +62,6 @@ class Cursor:
     """The state of one partition: offsets fetched and returned."""
 
     __slots__ = (
-        "asked",
         "batches",
         "end",
         "epoch",
@@ -74,6 +73,7 @@ class Cursor:
         "pending",
         "redirected_s",
         "redirects",
+        "requested",
         "resume_s",
     )
 
@@ -86,7 +86,8 @@ class Cursor:
         self.redirects = 0  # in a row, since `redirected_s`
         self.redirected_s = self.resume_s = 0.0
         self.batches: Iterator[tuple[Place, pa.RecordBatch]] | None = None
-        self.asked, self.pending = span.start, False  # offset of the last FETCH, and whether it is pending
+        # Offset of the last FETCH, and whether it is pending.
+        self.requested, self.pending = span.start, False
 
     @property
     def wants_more(self) -> bool:
@@ -133,9 +134,8 @@ class Reader(ProcessLocal):
         self._paused: list[Cursor] = []  # redirected: fetched again at `resume_s`
         self._fetches = 0
         self._arrived: queue.SimpleQueue[tuple[Cursor, Future[Answer]] | None] = queue.SimpleQueue()
-        self._waiting: deque[tuple[Cursor, Answer]] = (
-            deque()
-        )  # answers that follow batches of the same partition
+        # Answers that follow batches of the same partition.
+        self._waiting: deque[tuple[Cursor, Answer]] = deque()
         self._returning: deque[Cursor] = deque()
         self._closed = self._at_end = False
         self._iterating = threading.Lock()  # protects the queues
@@ -187,16 +187,16 @@ class Reader(ProcessLocal):
                 cursor = self._returning.popleft()
                 assert cursor.batches is not None
                 try:
-                    found = next(cursor.batches, None)
+                    item = next(cursor.batches, None)
                 except BaseException:
                     self._rewind(cursor)
                     raise
-                if found is None:
+                if item is None:
                     cursor.batches = None
                     self._take_waiting(cursor)
                     continue
                 self._returning.append(cursor)
-                self.place, batch = found
+                self.place, batch = item
                 cursor.offset, cursor.epoch = self.place.first_offset + self.place.rows, self.place.epoch
                 return batch
             self._fetch()
@@ -244,7 +244,7 @@ class Reader(ProcessLocal):
         """Fetch again what could not be returned because of an error, so that no row is skipped."""
         cursor.batches = None
         cursor.fetched, cursor.fetched_epoch = cursor.offset, cursor.epoch
-        self._waiting = deque(kept for kept in self._waiting if kept[0] is not cursor)
+        self._waiting = deque(pair for pair in self._waiting if pair[0] is not cursor)
         if not cursor.pending and cursor not in self._to_fetch:
             self._to_fetch.append(cursor)
 
@@ -313,7 +313,7 @@ class Reader(ProcessLocal):
         )
         request.future.add_done_callback(lambda future: self._arrive((cursor, future)))
         self._fetches += 1
-        cursor.asked, cursor.pending = cursor.fetched, True
+        cursor.requested, cursor.pending = cursor.fetched, True
         try:
             self._io_thread.request_owner(request, self._layout, cursor.partition)
         except RingfenceError:
@@ -329,7 +329,7 @@ class Reader(ProcessLocal):
     def _take(self, cursor: Cursor, future: Future[Answer]) -> None:
         self._fetches -= 1
         cursor.pending = False
-        if cursor.asked != cursor.fetched:  # rewound meanwhile
+        if cursor.requested != cursor.fetched:  # rewound meanwhile
             self._to_fetch.append(cursor)
             return
         try:
@@ -431,7 +431,7 @@ class Reader(ProcessLocal):
                 yield from self._sliced(record, record.first_offset, record, message, first, last)
 
     def _lists_ahead(self, cursor: Cursor, answer: Answer, number: int) -> deque[list[StagedPlace]]:
-        """The wanted staged records of publish record `number` and the next ones in the answer."""
+        """The staged records to read of publish record `number` and the next ones in the answer."""
         lists: deque[list[StagedPlace]] = deque()
         count = 0
         try:
@@ -439,8 +439,8 @@ class Reader(ProcessLocal):
                 first, last = _span(cursor, record)
                 if record.kind != wire.RecordKind.PUBLISH or record.record_number < number or first >= last:
                     continue
-                found = places(record, message)
-                lists.append([at for at in found if at.offset < last and at.offset + at.rows > first])
+                listed = places(record, message)
+                lists.append([at for at in listed if at.offset < last and at.offset + at.rows > first])
                 count += len(lists[-1])
                 if count >= PLACES_AHEAD:
                     break
@@ -449,7 +449,7 @@ class Reader(ProcessLocal):
                 raise
         return lists
 
-    def _staged(self, partition: int, wanted: list[StagedPlace]) -> Staged:
+    def _staged(self, partition: int, listed: list[StagedPlace]) -> Staged:
         fetch = StagedFetch(
             self._io_thread,
             self._layout,
@@ -458,7 +458,7 @@ class Reader(ProcessLocal):
             fetch_bytes=self._fetch_bytes,
             timeout_s=self._timeout_s,
         )
-        return fetch.records(wanted)
+        return fetch.records(listed)
 
     def _published(
         self, published: wire.RecordHeader, listed: list[StagedPlace], staged: Staged, first: int, last: int
@@ -495,6 +495,6 @@ class Reader(ProcessLocal):
 
 
 def _span(cursor: Cursor, record: wire.RecordHeader) -> tuple[int, int]:
-    """The wanted rows of a record: first .. last - 1; none if first >= last."""
+    """The rows of a record to return: first .. last - 1; none if first >= last."""
     last = record.first_offset + record.rows
     return max(record.first_offset, cursor.offset), last if cursor.end is None else min(last, cursor.end)

@@ -1,5 +1,5 @@
 """State of the cluster in a client.
 
-table_cache  routing tables: fetch, receive pushes, refresh, acknowledge
-offsets      where a read begins and ends
+table_cache  cache routing tables: fetch, receive pushes, refresh, acknowledge
+offsets      resolve `start` and the end of a read to offsets of each partition
 """
