@@ -38,7 +38,7 @@ from ringfence.control.state_machines.metadata.state_hash import StateDigests
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.state_machines.placement.placement import place_in
 from ringfence.control.state_machines.placement.planner import balance, clear, fill
-from ringfence.control.state_machines.placement.zones import Part, members_of, placed_of
+from ringfence.control.state_machines.placement.zones import PlacementRole, members_of, placements_of
 from ringfence.native import messages
 
 CLUSTER: Final = b"c" * 16
@@ -163,13 +163,13 @@ def measured(nodes: int, partitions: int, replication: int) -> dict[str, float]:
     figures["hash, whole s"] = seconds(lambda: StateDigests().of(state))
     states = [after.state, state]
     figures["hash, next ms"] = 1e3 * seconds(lambda: [digests.of(each) for each in states]) / 2
-    members, placed = members_of(state), placed_of(state)
-    figures["planner input s"] = seconds(lambda: (members_of(state), placed_of(state)))
+    members, placed = members_of(state), placements_of(state)
+    figures["planner input s"] = seconds(lambda: (members_of(state), placements_of(state)))
     figures["plan: nothing to do s"] = seconds(lambda: balance(members, placed))
     joined(log, nodes + 1)
-    more = [*members, members_of(log.state)[-1]._replace(part=Part.TAKES)]
+    more = [*members, members_of(log.state)[-1]._replace(role=PlacementRole.TAKES)]
     figures["plan: add a node s"] = seconds(lambda: fill(more, placed, more[-1].node))
-    drained = [members[0]._replace(part=Part.LEAVES), *members[1:]]
+    drained = [members[0]._replace(role=PlacementRole.LEAVES), *members[1:]]
     figures["plan: drain a node s"] = seconds(lambda: clear(drained, placed))
     crowd = [part._replace(nodes=tuple(sorted(state.nodes)[:replication])) for part in placed]
     figures["plan: all on one s"] = seconds(lambda: balance(members, crowd), repeat=1)

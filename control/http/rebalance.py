@@ -15,7 +15,7 @@ from ringfence.control.model.rebalances import Action
 from ringfence.control.model.tokens import Role
 from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
 from ringfence.control.runtime.handlers.rebalances import shown_plan
-from ringfence.control.state_machines.rebalance.plans import Chosen
+from ringfence.control.state_machines.rebalance.plans import ChosenMove
 
 ActionName = Literal["add_node", "remove_node", "balance", "move", "drain", "reverse"]
 Verb = Literal["pause", "resume", "cancel"]
@@ -83,7 +83,7 @@ def _reads(mutations: Mutations) -> APIRouter:
     ) -> dict[str, Any]:
         """The moves that a start would make now. 409 while a run is active."""
         chosen = [_chosen(text) for text in moves] or [
-            Chosen(PartitionId(number), ()) for number in partitions
+            ChosenMove(PartitionId(number), ()) for number in partitions
         ]
         plan = await node.rebalances.plan(Action(action), NodeId(number or 0), chosen)
         return shown_plan(plan)
@@ -101,9 +101,9 @@ def _changes(mutations: Mutations) -> APIRouter:
 
     async def propose_start(given: RebalanceGiven, context: RequestContext) -> Outcome:
         chosen = [
-            Chosen(PartitionId(move.partition), tuple(NodeId(number) for number in move.nodes))
+            ChosenMove(PartitionId(move.partition), tuple(NodeId(number) for number in move.nodes))
             for move in given.moves
-        ] or [Chosen(PartitionId(number), ()) for number in given.partitions]
+        ] or [ChosenMove(PartitionId(number), ()) for number in given.partitions]
         action, number = Action(given.action), NodeId(given.node or 0)
         if action is Action.DRAIN and (joined := await node.admin.join_drain(number, context)) is not None:
             return joined
@@ -134,6 +134,6 @@ def _changes(mutations: Mutations) -> APIRouter:
     return changes
 
 
-def _chosen(text: str) -> Chosen:
+def _chosen(text: str) -> ChosenMove:
     partition, _, nodes = text.partition(":")
-    return Chosen(PartitionId(int(partition)), tuple(NodeId(int(node)) for node in nodes.split(",")))
+    return ChosenMove(PartitionId(int(partition)), tuple(NodeId(int(node)) for node in nodes.split(",")))

@@ -40,7 +40,7 @@ class Finding(NamedTuple):
         return self.invariant, self.node, self.partition
 
 
-class Seen(NamedTuple):
+class NodeReading(NamedTuple):
     """The reading of one node in one round.
 
     `broken` is the fault of its own metadata, or None; `hashed` its newest (index, hash), or None. `parts`
@@ -73,47 +73,51 @@ class Inspection:
 
     def __init__(self, *, is_live: bool) -> None:
         self.is_live = is_live
-        self._held: dict[tuple[str, int, int], Finding] | None = None
+        self._suspected: dict[tuple[str, int, int], Finding] | None = None
         self._needed: dict[PartitionId, tuple[int, tuple[int, int]]] = {}
         self._compared: set[PartitionId] = set()
 
     @property
     def is_sound(self) -> bool:
         """Whether no finding is left."""
-        return self._held is not None and not self._held
+        return self._suspected is not None and not self._suspected
 
-    def round(self, state: MetadataState, seen: Mapping[NodeId, Seen]) -> Report:
+    def round(self, state: MetadataState, readings: Mapping[NodeId, NodeReading]) -> Report:
         """Add a round. The report has the findings that every round so far has shown."""
         found: dict[tuple[str, int, int], Finding] = {}
         unproven: list[Finding] = []
-        for finding in _of_metadata(seen.values()):
+        for finding in _check_metadata(readings.values()):
             found[finding.key] = finding
-        silent = tuple(sorted(number for number in state.nodes if number not in seen))
+        silent = tuple(sorted(number for number in state.nodes if number not in readings))
         parts = 0
         for topic in state.topics.values():
             for partition in topic.layout.active():
                 parts += 1
-                for finding in self._of_partition(state, topic, partition.partition, seen, unproven):
+                for finding in self._check_partition(state, topic, partition.partition, readings, unproven):
                     found[finding.key] = finding
-        for finding in _strays(state, seen.values()):
+        for finding in _check_strays(state, readings.values()):
             found[finding.key] = finding
-        held = found if self._held is None else {key: one for key, one in found.items() if key in self._held}
-        self._held = held
+        findings = (
+            found
+            if self._suspected is None
+            else {key: finding for key, finding in found.items() if key in self._suspected}
+        )
+        self._suspected = findings
         return Report(
-            tuple(sorted(held.values()))[:FINDINGS_MAX],
+            tuple(sorted(findings.values()))[:FINDINGS_MAX],
             tuple(sorted(unproven))[:FINDINGS_MAX],
             parts,
             len(self._compared),
-            tuple(sorted(int(node) for node in seen)),
+            tuple(sorted(int(node) for node in readings)),
             tuple(map(int, silent)),
         )
 
-    def _of_partition(
+    def _check_partition(
         self,
         state: MetadataState,
         topic: Topic,
         partition: PartitionId,
-        seen: Mapping[NodeId, Seen],
+        readings: Mapping[NodeId, NodeReading],
         unproven: list[Finding],
     ) -> Iterator[Finding]:
         assignment = topic.assignments[partition]
@@ -122,11 +126,11 @@ class Inspection:
         # after it. A stopped cluster continues the change when it starts.
         is_settled = partition not in state.changes or not self.is_live
         if is_settled:
-            yield from _owners(state, assignment, place, seen, is_live=self.is_live)
+            yield from _check_owners(state, assignment, place, readings, is_live=self.is_live)
         copies = {
-            replica.node: seen[replica.node].parts.get(place)
+            replica.node: readings[replica.node].parts.get(place)
             for replica in assignment.replicas
-            if replica.node in seen and seen[replica.node].store == replica.store
+            if replica.node in readings and readings[replica.node].store == replica.store
         }
         for node, copy in copies.items():
             if copy is None and is_settled:
@@ -134,13 +138,15 @@ class Inspection:
                 yield Finding("I16", int(node), *place, what)
             elif copy is not None and copy.get("quarantined"):
                 yield Finding("I5", int(node), *place, f"damaged: {copy['quarantined']}")
-        yield from self._chains(place, {node: copy for node, copy in copies.items() if copy is not None})
+        yield from self._check_chains(
+            place, {node: copy for node, copy in copies.items() if copy is not None}
+        )
         if is_settled and self.is_live:
-            yield from _starts(topic, assignment, place, copies)
+            yield from _check_starts(topic, assignment, place, copies)
         if is_settled:
-            yield from self._majority(topic, assignment, place, copies, unproven)
+            yield from self._check_majority(topic, assignment, place, copies, unproven)
 
-    def _chains(
+    def _check_chains(
         self, place: tuple[int, int], copies: Mapping[NodeId, Mapping[str, Any]]
     ) -> Iterator[Finding]:
         # Compare only equal last epochs. A log of another epoch is truncated where the epochs diverge, before
@@ -148,19 +154,19 @@ class Inspection:
         by_end: dict[tuple[int, int], list[tuple[NodeId, int]]] = {}
         for node, copy in copies.items():
             by_end.setdefault(_end(copy), []).append((node, int(copy["chain"])))
-        yield from _tables(place, copies)
-        for (_, records), known in by_end.items():
-            if len(known) > 1:
+        yield from _check_tables(place, copies)
+        for (_, records), ends in by_end.items():
+            if len(ends) > 1:
                 self._compared.add(PartitionId(place[1]))
-            for node, chain in known[1:]:
-                if chain != known[0][1]:
+            for node, chain in ends[1:]:
+                if chain != ends[0][1]:
                     what = (
-                        f"has chain {chain:016x} at record {records}, node {known[0][0]} has "
-                        f"{known[0][1]:016x}: two histories"
+                        f"has chain {chain:016x} at record {records}, node {ends[0][0]} has "
+                        f"{ends[0][1]:016x}: two histories"
                     )
                     yield Finding("I11", int(node), *place, what)
 
-    def _majority(
+    def _check_majority(
         self,
         topic: Topic,
         assignment: Assignment,
@@ -181,54 +187,54 @@ class Inspection:
             end = _end(owner)
             self._needed[number] = (int(assignment.epoch), end)
         last, needed = end
-        have = [
+        holders = [
             node
             for node, copy in copies.items()
             if copy is not None and int(copy["records"]) >= needed and int(copy["owner_epoch"]) >= last
         ]
-        unheard = len(assignment.replicas) - len(copies)
+        silent_count = len(assignment.replicas) - len(copies)
         majority = quorum(topic.replication)
-        if len(have) >= majority:
+        if len(holders) >= majority:
             return
         what = (
-            f"{needed} records of its owner are on {len(have)} of {topic.replication} replicas "
-            f"(nodes {sorted(map(int, have))}), a majority is {majority}"
+            f"{needed} records of its owner are on {len(holders)} of {topic.replication} replicas "
+            f"(nodes {sorted(map(int, holders))}), a majority is {majority}"
         )
-        if len(have) + unheard >= majority:
+        if len(holders) + silent_count >= majority:
             unproven.append(
-                Finding("I5", int(assignment.owner.node), *place, f"{what}; {unheard} did not answer")
+                Finding("I5", int(assignment.owner.node), *place, f"{what}; {silent_count} did not answer")
             )
         else:
             yield Finding("I5", int(assignment.owner.node), *place, what)
 
 
-def _of_metadata(seen: Iterable[Seen]) -> Iterator[Finding]:
+def _check_metadata(readings: Iterable[NodeReading]) -> Iterator[Finding]:
     at: dict[int, tuple[int, str]] = {}
-    for one in sorted(seen, key=lambda known: known.node):
-        if one.broken:
-            yield Finding("I1", int(one.node), 0, 0, f"metadata: {one.broken}")
-        if one.hashed is None:
+    for reading in sorted(readings, key=lambda reading: reading.node):
+        if reading.broken:
+            yield Finding("I1", int(reading.node), 0, 0, f"metadata: {reading.broken}")
+        if reading.hashed is None:
             continue
-        index, digest = one.hashed
-        node, first = at.setdefault(index, (int(one.node), digest))
+        index, digest = reading.hashed
+        node, first = at.setdefault(index, (int(reading.node), digest))
         if first != digest:
             what = f"metadata hash {digest} at index {index}, node {node} has {first}: two histories"
-            yield Finding("I1", int(one.node), 0, 0, what)
+            yield Finding("I1", int(reading.node), 0, 0, what)
 
 
-def _owners(
+def _check_owners(
     state: MetadataState,
     assignment: Assignment,
     place: tuple[int, int],
-    seen: Mapping[NodeId, Seen],
+    readings: Mapping[NodeId, NodeReading],
     *,
     is_live: bool,
 ) -> Iterator[Finding]:
-    for node, one in seen.items():
-        copy = one.parts.get(place)
+    for node, reading in readings.items():
+        copy = reading.parts.get(place)
         if copy is None:
             continue
-        epoch, is_owner = int(copy["owner_epoch"]), one.store == assignment.owner.store
+        epoch, is_owner = int(copy["owner_epoch"]), reading.store == assignment.owner.store
         if epoch > assignment.epoch:
             what = f"has records of owner epoch {epoch}, the metadata has drawn {assignment.epoch}"
             yield Finding("I4", int(node), *place, what)
@@ -249,7 +255,7 @@ def _owners(
             yield Finding("I4", int(node), *place, what)
 
 
-def _starts(
+def _check_starts(
     topic: Topic,
     assignment: Assignment,
     place: tuple[int, int],
@@ -274,18 +280,18 @@ def _starts(
             yield Finding("I14", int(node), *place, what)
 
 
-def _tables(place: tuple[int, int], copies: Mapping[NodeId, Mapping[str, Any]]) -> Iterator[Finding]:
+def _check_tables(place: tuple[int, int], copies: Mapping[NodeId, Mapping[str, Any]]) -> Iterator[Finding]:
     """Check that replicas which end at one record of one epoch have the same producer table."""
     first: dict[tuple[int, int], tuple[NodeId, int]] = {}
     for node, copy in copies.items():
-        told = copy.get("producers_hash")
-        if told is None:
+        table_hash = copy.get("producers_hash")
+        if table_hash is None:
             continue  # damaged, or an owner's table, which is ahead of its durable log
-        other, known = first.setdefault(_end(copy), (node, told))
-        if known != told:
+        other, first_hash = first.setdefault(_end(copy), (node, table_hash))
+        if first_hash != table_hash:
             what = (
-                f"has producer table {told:016x} at record {copy['records']}, node {other} has {known:016x}: "
-                "they would answer a repeated batch differently"
+                f"has producer table {table_hash:016x} at record {copy['records']}, node {other} has "
+                f"{first_hash:016x}: they would answer a repeated batch differently"
             )
             yield Finding("I6", int(node), *place, what)
 
@@ -295,20 +301,20 @@ def _end(copy: Mapping[str, Any]) -> tuple[int, int]:
     return int(copy["owner_epoch"]), int(copy["records"])
 
 
-def _strays(state: MetadataState, seen: Iterable[Seen]) -> Iterator[Finding]:
+def _check_strays(state: MetadataState, readings: Iterable[NodeReading]) -> Iterator[Finding]:
     """Partitions that the metadata does not give to their store. They are kept: an older metadata backup may
     have them.
     """
-    for one in seen:
-        for place in sorted(one.parts):
+    for reading in readings:
+        for place in sorted(reading.parts):
             topic, partition = TopicId(place[0]), PartitionId(place[1])
             known, buried = state.topics.get(topic), state.tombstones.get(topic)
-            if buried is not None and one.store in buried.holders:
+            if buried is not None and reading.store in buried.holders:
                 continue
-            if known is not None and _may_hold(state, known, partition, one.store):
+            if known is not None and _may_hold(state, known, partition, reading.store):
                 continue
             what = "has rows of a partition that the metadata does not give it; they are kept"
-            yield Finding("I16", int(one.node), *place, what)
+            yield Finding("I16", int(reading.node), *place, what)
 
 
 def _may_hold(state: MetadataState, topic: Topic, partition: PartitionId, store: bytes) -> bool:

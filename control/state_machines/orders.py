@@ -30,7 +30,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Tombstone, Topic
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
 from ringfence.control.state_machines.reassignment import cleanup
-from ringfence.control.state_machines.reassignment.cleanup import Step
+from ringfence.control.state_machines.reassignment.cleanup import CleanupStep
 
 
 class SetLevel(msgspec.Struct, frozen=True):
@@ -132,7 +132,7 @@ class DropPartition(msgspec.Struct, frozen=True):
     partition: PartitionId
 
 
-Order = (
+NodeOrder = (
     SetLevel
     | InstallTopic
     | LocateNode
@@ -144,31 +144,33 @@ Order = (
     | InstallTable
     | RemoveTopic
     | DropPartition
-    | Step
+    | CleanupStep
 )
-Phases = tuple[tuple[Order, ...], ...]
+Phases = tuple[tuple[NodeOrder, ...], ...]
 
 
 def between(before: MetadataState, after: MetadataState, here: Replica) -> Phases:
     """The orders that bring the node at `here` from `before` to `after`; empty phases are left out."""
     if before is after:
         return ()
-    moved = _moved(before, after)
-    phases: list[list[Order]] = [[*cleanup.first(before, after, here)], [], []]
-    level: tuple[Order, ...] = (SetLevel(level=after.level),) if before.level != after.level else ()
-    phases[0] += _located(before, after, moved, here)
+    relocated = _nodes_with_new_addresses(before, after)
+    phases: list[list[NodeOrder]] = [[*cleanup.first_steps(before, after, here)], [], []]
+    level: tuple[NodeOrder, ...] = (SetLevel(level=after.level),) if before.level != after.level else ()
+    phases[0] += _partners_to_locate(before, after, relocated, here)
     for number, topic in after.topics.items():
         old = before.topics.get(number)
         if old is not topic:
             _topic_orders(old, topic, here, phases, after)
-        elif moved and any(assignment.owner.node in moved for assignment in topic.assignments.values()):
+        elif relocated and any(
+            assignment.owner.node in relocated for assignment in topic.assignments.values()
+        ):
             phases[2].append(InstallTable(topic=topic))
     for number, tombstone in after.tombstones.items():
         if before.tombstones.get(number) is not tombstone and here.store in tombstone.holders:
             if number in before.topics:
                 phases[0].append(RemoveTopic(topic=number))
             phases[1] += _drops(tombstone)
-    phases[2] += cleanup.last(before, after, here)
+    phases[2] += cleanup.last_steps(before, after, here)
     return tuple(tuple(phase) for phase in (level, *phases) if phase)
 
 
@@ -178,19 +180,22 @@ def dropped_topics(phases: Phases) -> frozenset[TopicId]:
 
 
 def _topic_orders(
-    old: Topic | None, topic: Topic, here: Replica, phases: list[list[Order]], after: MetadataState
+    old: Topic | None, topic: Topic, here: Replica, phases: list[list[NodeOrder]], after: MetadataState
 ) -> None:
     if old is None or old.schemas != topic.schemas:
         phases[0].append(InstallTopic(topic=topic))
-    for partition in _replaced(old, topic):
+    for partition in _partitions_to_update(old, topic):
         assignment = topic.assignments[partition.partition]
-        known = None if old is None else old.assignments.get(partition.partition)
-        if assignment is known or awaits_owner(after, partition.partition):
+        previous = None if old is None else old.assignments.get(partition.partition)
+        if assignment is previous or awaits_owner(after, partition.partition):
             continue
         number = partition.partition
-        is_new = known is None or (known.owner, known.epoch) != (assignment.owner, assignment.epoch)
+        has_new_epoch = previous is None or (previous.owner, previous.epoch) != (
+            assignment.owner,
+            assignment.epoch,
+        )
         if assignment.owner == here:
-            if is_new:
+            if has_new_epoch:
                 order = OpenPartition(
                     topic=topic.topic,
                     partition=number,
@@ -200,10 +205,10 @@ def _topic_orders(
                 )
                 phases[1].append(order)
             continue
-        if known is not None and known.owner == here:
+        if previous is not None and previous.owner == here:
             phases[0].append(FencePartition(topic=topic.topic, partition=number, epoch=assignment.epoch))
         if here in assignment.replicas:
-            if is_new or (known is not None and here not in known.replicas):
+            if has_new_epoch or (previous is not None and here not in previous.replicas):
                 follow = FollowPartition(
                     topic=topic.topic,
                     partition=number,
@@ -213,43 +218,45 @@ def _topic_orders(
                     forced=topic.forced_epoch(number),
                 )
                 phases[1].append(follow)
-        elif known is not None and known.owner == here:
+        elif previous is not None and previous.owner == here:
             phases[1].append(ClosePartition(topic=topic.topic, partition=number))
     # Truncate before the role is set: no removed row may be shown if the store was down in between.
     phases[0] += _truncations(old, topic, here)
     phases[2].append(InstallTable(topic=topic))
 
 
-def _replaced(old: Topic | None, topic: Topic) -> tuple[Partition, ...]:
+def _partitions_to_update(old: Topic | None, topic: Topic) -> tuple[Partition, ...]:
     """The ACTIVE partitions in slot order; if the layout is the same, only those with a new assignment."""
     if old is None or old.layout is not topic.layout:
         return topic.layout.active()
     before = old.assignments
-    numbers = {number for number, one in topic.assignments.items() if before.get(number) is not one}
-    found = [part for part in topic.layout.partitions if part.partition in numbers and part.is_active]
-    return tuple(sorted(found, key=lambda part: part.slots.lo))
+    numbers = {
+        number for number, assignment in topic.assignments.items() if before.get(number) is not assignment
+    }
+    partitions = [part for part in topic.layout.partitions if part.partition in numbers and part.is_active]
+    return tuple(sorted(partitions, key=lambda part: part.slots.lo))
 
 
-def _located(
-    before: MetadataState, after: MetadataState, moved: frozenset[NodeId], here: Replica
-) -> Iterator[Order]:
+def _partners_to_locate(
+    before: MetadataState, after: MetadataState, relocated: frozenset[NodeId], here: Replica
+) -> Iterator[NodeOrder]:
     """Partners of this node that are new or have other addresses.
 
     An owner calls its followers; a follower with a damaged record calls its owner.
     """
     if before.topics is not after.topics:
-        wanted = {
+        partners = {
             node
             for number, topic in after.topics.items()
             if (old := before.topics.get(number)) is not topic
             for node in _partners(topic, here, {} if old is None else old.assignments)
         }
         # These partners are few and mostly known: the check over all topics ends at the first match.
-        wanted = {node for node in wanted if not _is_partner(before, here, node)}
+        partners = {node for node in partners if not _is_partner(before, here, node)}
     else:
-        wanted = set()
-    wanted |= {node for node in moved if _is_partner(after, here, node)}
-    for node in sorted(wanted):
+        partners = set()
+    partners |= {node for node in relocated if _is_partner(after, here, node)}
+    for node in sorted(partners):
         if node in after.nodes:
             yield LocateNode(node=node, addresses=after.nodes[node].addresses)
 
@@ -272,7 +279,7 @@ def _is_partner(state: MetadataState, here: Replica, node: NodeId) -> bool:
     return any(node == one for topic in state.topics.values() for one in _partners(topic, here, {}))
 
 
-def _moved(before: MetadataState, after: MetadataState) -> frozenset[NodeId]:
+def _nodes_with_new_addresses(before: MetadataState, after: MetadataState) -> frozenset[NodeId]:
     """Nodes whose addresses changed: tables contain the addresses of owners."""
     if before.nodes is after.nodes:
         return frozenset()
@@ -283,20 +290,20 @@ def _moved(before: MetadataState, after: MetadataState) -> frozenset[NodeId]:
     )
 
 
-def _truncations(old: Topic | None, topic: Topic, here: Replica) -> Iterator[Order]:
+def _truncations(old: Topic | None, topic: Topic, here: Replica) -> Iterator[NodeOrder]:
     for partition, start in sorted(topic.starts.items()):
         assignment = topic.assignments[partition]
         if here not in {assignment.owner, *assignment.replicas}:
             continue
-        known = None if old is None else old.assignments.get(partition)
+        previous = None if old is None else old.assignments.get(partition)
         epoch = topic.start_epoch(partition)
         raised = old is None or (old.starts.get(partition), old.start_epoch(partition)) != (start, epoch)
         # Each store has its own log start: a new owner may have copied the rows before the start was raised.
-        is_new = known is None or known.owner != assignment.owner or here not in known.replicas
+        is_new = previous is None or previous.owner != assignment.owner or here not in previous.replicas
         if raised or is_new:
             yield TruncatePartition(topic=topic.topic, partition=partition, before_offset=start, epoch=epoch)
 
 
-def _drops(tombstone: Tombstone) -> Iterator[Order]:
+def _drops(tombstone: Tombstone) -> Iterator[NodeOrder]:
     for partition in tombstone.partitions:
         yield DropPartition(topic=tombstone.topic, partition=partition)

@@ -28,8 +28,8 @@ from ringfence.control.runtime.reassignment.coordinator import ReassignmentLeade
 from ringfence.control.runtime.reassignment.order_batches import OrderBatches
 from ringfence.control.runtime.reassignment.participant import Participant
 from ringfence.control.state_machines.metadata.state_machine import apply, validate
-from ringfence.control.state_machines.reassignment.messages import Answer, Order
-from ringfence.control.state_machines.rebalance.loads import Board
+from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
+from ringfence.control.state_machines.rebalance.loads import LoadBoard
 from ringfence.native.wire import Code
 from tests.changes.fake_native import Disks, NativeModel
 from tests.control.commands import cluster, create, entry
@@ -43,7 +43,11 @@ class Metadata:  # the parts of `RaftProposer` that changes use
         self.listeners: list[Callable[[MetadataState, MetadataState, int], None]] = []
         self._reaching: list[asyncio.Event] = []
         self.replica: Any = SimpleNamespace(
-            leads=True, term=1, applied=SimpleNamespace(index=index, term=1), leader=1, needs=lambda _: None
+            leads=True,
+            term=1,
+            applied=SimpleNamespace(index=index, term=1),
+            leader=1,
+            supervise=lambda _: None,
         )
 
     @property
@@ -67,7 +71,7 @@ class Metadata:  # the parts of `RaftProposer` that changes use
         self._reaching.clear()
         return Applied(self.index, result)
 
-    async def reached(self, index: int) -> None:
+    async def until_applied(self, index: int) -> None:
         while self.index < index:
             event = asyncio.Event()
             self._reaching.append(event)
@@ -118,7 +122,7 @@ class Small:
         self.lefts: list[CleanupConfirmations] = []
         for number in numbers:
             NativeModel(self.disks, number)
-        self.board = Board()
+        self.board = LoadBoard()
         self.batches = OrderBatches(level=lambda: log.state.level, one=self.ask, many=self.ask_many)
         self.leader = ReassignmentLeader(log, self.batches.ask, self.board)
 
@@ -128,7 +132,12 @@ class Small:
             driver: Any = FakeDriver(self.disks.nodes[number])
             left = CleanupConfirmations(self.log, here.store)
             follower = OrderExecutor(
-                driver, here, Health(), on_dropped=lambda _: None, on_left=left.done, on_failed=_raise
+                driver,
+                here,
+                Health(),
+                on_dropped=lambda _: None,
+                on_cleaned_up=left.confirm,
+                on_failed=_raise,
             )
             follower.start()
             follower.enqueue(EMPTY, self.log.state, self.log.index)
@@ -179,10 +188,12 @@ class Small:
         log = self.disks.nodes[node].logs.get((self.topic, self.partitions[partition]))
         return [] if log is None else [value for _, value in log.records if value]
 
-    async def ask(self, term: int, order: Order) -> Answer:
+    async def ask(self, term: int, order: ReassignmentOrder) -> ReassignmentAnswer:
         return await (await self.reached(order.to.node)).execute(term, order)
 
-    async def ask_many(self, term: int, orders: tuple[Order, ...]) -> tuple[Answer | None, ...]:
+    async def ask_many(
+        self, term: int, orders: tuple[ReassignmentOrder, ...]
+    ) -> tuple[ReassignmentAnswer | None, ...]:
         return await (await self.reached(orders[0].to.node)).execute_many(term, orders)
 
     async def reached(self, node: int) -> Participant:

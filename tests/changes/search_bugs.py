@@ -11,8 +11,8 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.reassignment.messages import (
     Ended,
     Fence,
+    OrderVerdict,
     Prove,
-    Standing,
     Sync,
     Synced,
     SyncState,
@@ -157,10 +157,14 @@ class LateDataMakesItsPlace(ChangeWorld):
 class HoldIsNotLogged(ChangeWorld):
     """The source is fenced while the log says PREPARED: whoever leads next goes back without an epoch."""
 
-    def stands(self, node: Node, order: Any) -> Standing:
+    def stands(self, node: Node, order: Any) -> OrderVerdict:
         if isinstance(order, Fence):
             known = self.log.states[node.applied].changes.get(self.partition)
-            return Standing.OBEY if known is not None and known.change == order.change else Standing.NEVER
+            return (
+                OrderVerdict.EXECUTE
+                if known is not None and known.change == order.change
+                else OrderVerdict.NEVER
+            )
         return super().stands(node, order)
 
     def told(self, state: State) -> State:

@@ -16,7 +16,7 @@ from ringfence.control.model.rebalances import Action, MoveState, Outcome, Plann
 from ringfence.control.runtime.membership.node_commands import commands
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.state_machines.metadata.move_records import down
-from ringfence.control.state_machines.rebalance.plans import Chosen, left_out, preview
+from ringfence.control.state_machines.rebalance.plans import ChosenMove, left_out, preview
 from ringfence.control.state_machines.rebalance.runner import WAIT_MS
 from tests.changes.lab import END, Lab
 from tests.changes.rounds import Leader, next_step, started
@@ -174,7 +174,7 @@ def test_who_removes_a_node_is_not_sent_to_a_drain_that_goes_nowhere() -> None:
     lab = Lab(3, partitions=3, replication=3)
     node, first = lab.nodes[1], lab.partition
     assert removal(lab, node) == (
-        f"node {node} holds 3 replicas; nobody else may take 3 partitions "
+        f"node {node} holds 3 replicas; no other node may take 3 partitions "
         f"({first}, {first + 1}, {first + 2}): let a node join that can, then run "
         f"`ringfence node drain {node} --wait`"
     )
@@ -222,7 +222,7 @@ def test_a_failover_that_never_ends_is_named_when_the_wait_is_over() -> None:
 def test_a_move_that_another_change_has_done_is_done() -> None:
     lab = Lab(4, partitions=1)
     node = lab.nodes[1]
-    started(lab, Action.MOVE, chosen=(Chosen(lab.partition, (NodeId(node),)),))
+    started(lab, Action.MOVE, chosen=(ChosenMove(lab.partition, (NodeId(node),)),))
     lab.must(lab.prepare(node))
     change = lab.change
     while change.partition in lab.state.changes:
@@ -300,7 +300,7 @@ def chosen_move_to_a_spare_node() -> tuple[Lab, int]:
     owner, *others = parts(lab)[lab.partition]
     (spare,) = {*lab.nodes} - {owner, *others}
     after = (NodeId(owner), NodeId(others[0]), NodeId(spare))
-    started(lab, Action.MOVE, chosen=(Chosen(lab.partition, after),))
+    started(lab, Action.MOVE, chosen=(ChosenMove(lab.partition, after),))
     fail(lab, spare)
     return lab, spare
 

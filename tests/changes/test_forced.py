@@ -11,7 +11,12 @@ from ringfence.control.model.reassignments import LogEnd
 from ringfence.control.model.state import EMPTY, canonical_bytes, decode_state
 from ringfence.control.state_machines import orders
 from ringfence.control.state_machines.orders import FollowPartition
-from ringfence.control.state_machines.reassignment.change import ANSWERS_GRACE_MS, advance, fresh, heard
+from ringfence.control.state_machines.reassignment.change import (
+    ANSWERS_GRACE_MS,
+    advance,
+    begin_phase,
+    observe,
+)
 from ringfence.control.state_machines.reassignment.messages import Ended, Fence
 from tests.changes.lab import Lab
 
@@ -65,12 +70,12 @@ def test_at_level_0_no_choice_is_kept_and_none_is_named() -> None:
 
 def failed_over(lab: Lab, ends: dict[int, LogEnd]) -> CommitChange | None:
     """What the leader proposes after these have answered the fence, and others have been waited for."""
-    seen = fresh(lab.change, 0)
-    for order in advance(lab.state, lab.change, seen, 0).orders:
+    observed = begin_phase(lab.change, 0)
+    for order in advance(lab.state, lab.change, observed, 0).orders:
         assert isinstance(order, Fence)
         if order.to.node in ends:
-            seen = heard(seen, order, Ended(end=ends[order.to.node]))
-    entry = advance(lab.state, lab.change, seen, ANSWERS_GRACE_MS + 1).entry
+            observed = observe(observed, order, Ended(end=ends[order.to.node]))
+    entry = advance(lab.state, lab.change, observed, ANSWERS_GRACE_MS + 1).entry
     assert entry is None or isinstance(entry, CommitChange)
     return entry
 

@@ -26,7 +26,7 @@ from ringfence.control.model.rebalances import MOVE_TRIES, Action, MoveRecord, M
 from ringfence.control.model.results import RebalanceStarted, Refused
 from ringfence.control.state_machines.metadata.rebalances import gaps_of
 from ringfence.control.state_machines.metadata.state_machine import apply, validate
-from ringfence.control.state_machines.rebalance.plans import Chosen, preview
+from ringfence.control.state_machines.rebalance.plans import ChosenMove, preview
 from ringfence.control.state_machines.rebalance.runner import Rebalancer
 from ringfence.native.wire import Code
 from tests.changes.lab import END, Lab
@@ -138,9 +138,9 @@ def test_a_run_is_reversed_as_a_whole_or_in_parts_while_it_is_kept() -> None:
     assert whole.refusal is not None
     assert "is being drained" in whole.refusal.message
     lab.must(SetNode(node=NodeId(1), draining=False))
-    odd = preview(lab.state, Action.REVERSE, chosen=[Chosen(PartitionId(7), ())])
+    odd = preview(lab.state, Action.REVERSE, chosen=[ChosenMove(PartitionId(7), ())])
     assert odd.refusal is not None
-    part = preview(lab.state, Action.REVERSE, chosen=[Chosen(moved[0], ())])
+    part = preview(lab.state, Action.REVERSE, chosen=[ChosenMove(moved[0], ())])
     lab.refuses(
         replace(part.command, moves=(replace(part.command.moves[0], after=(NodeId(5),)),)), "plan again"
     )
@@ -148,7 +148,7 @@ def test_a_run_is_reversed_as_a_whole_or_in_parts_while_it_is_kept() -> None:
     Leader(lab).until_over()
     assert lab.now.owner.node == before[moved[0]]
     assert {kept.run for kept in lab.state.kept.values()} >= {lab.state.rebalance.run}
-    rest = preview(lab.state, Action.REVERSE, chosen=[Chosen(number, ()) for number in moved[1:]])
+    rest = preview(lab.state, Action.REVERSE, chosen=[ChosenMove(number, ()) for number in moved[1:]])
     lab.must(rest.command)
     Leader(lab).until_over()
     after = {number: one.owner.node for number, one in lab.state.topics[lab.topic].assignments.items()}
@@ -250,13 +250,13 @@ def test_a_topic_deleted_in_the_middle_ends_its_moves() -> None:
 def test_chosen_moves_are_checked_and_happen_as_they_were_chosen() -> None:
     lab = Lab(3, partitions=2)
     first, second = sorted(lab.state.topics[lab.topic].assignments)
-    unknown = preview(lab.state, Action.MOVE, chosen=(Chosen(PartitionId(7), (NodeId(2),)),))
+    unknown = preview(lab.state, Action.MOVE, chosen=(ChosenMove(PartitionId(7), (NodeId(2),)),))
     assert unknown.refusal is not None
     assert "partition 7" in unknown.refusal.message
-    nowhere = preview(lab.state, Action.MOVE, chosen=(Chosen(first, (NodeId(1),)),))
+    nowhere = preview(lab.state, Action.MOVE, chosen=(ChosenMove(first, (NodeId(1),)),))
     assert nowhere.refusal is not None
     assert "nothing would move" in nowhere.refusal.message
-    chosen = (Chosen(second, (NodeId(5),)), Chosen(first, (NodeId(2),)))
+    chosen = (ChosenMove(second, (NodeId(5),)), ChosenMove(first, (NodeId(2),)))
     started(lab, Action.MOVE, chosen=chosen)
     Leader(lab).until_over()
     assert loads(lab) == {1: 0, 2: 1, 5: 1}
@@ -372,7 +372,7 @@ def _command(lab: Lab, call: str, partition: PartitionId) -> Command | None:
     if call == "start":
         there = {part: now.owner.node for part, now in lab.state.topics[lab.topic].assignments.items()}
         chosen = tuple(
-            Chosen(part, (next(NodeId(n) for n in lab.nodes if n != node),)) for part, node in there.items()
+            ChosenMove(part, (next(NodeId(n) for n in lab.nodes if n != at),)) for part, at in there.items()
         )
         if lab.state.rebalance.is_active:
             return StartRebalance(action=Action.BALANCE)

@@ -16,9 +16,9 @@ from ringfence.control.model.rebalance_commands import CancelRebalance
 from ringfence.control.model.rebalances import Action, MoveState, Outcome
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.reassignment import participant
-from ringfence.control.state_machines.reassignment.messages import Ended, Fence, Standing, standing
-from ringfence.control.state_machines.rebalance.loads import Load, Told
-from ringfence.control.state_machines.rebalance.plans import Chosen, preview
+from ringfence.control.state_machines.reassignment.messages import Ended, Fence, OrderVerdict, evaluate_order
+from ringfence.control.state_machines.rebalance.loads import Load, LoadReport
+from ringfence.control.state_machines.rebalance.plans import ChosenMove, preview
 from tests.changes.cluster import Small
 from tests.changes.fake_native import Log
 
@@ -107,7 +107,7 @@ async def moved_to_and_fro(times: int) -> int:
 
 
 def test_what_is_known_of_changes_that_are_over_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(participant, "KNOWN_MAX", 3)
+    monkeypatch.setattr(participant, "FINISHED_MAX", 3)
     assert asyncio.run(moved_to_and_fro(16)) <= 3 + 2 + 1
 
 
@@ -119,7 +119,7 @@ async def reversed_under_load(*, tells_times: bool) -> None:
         stop = asyncio.Event()
         producer = asyncio.create_task(publish(small, sent, stop))
         await small.until(lambda: len(sent) > 5)
-        chosen = [Chosen(small.partitions[0], (NodeId(2),))]
+        chosen = [ChosenMove(small.partitions[0], (NodeId(2),))]
         for action, picked, owner in ((Action.MOVE, chosen, 2), (Action.REVERSE, [], 1)):
             plan = preview(small.log.state, action, chosen=picked)
             assert plan.refusal is None, plan
@@ -227,8 +227,8 @@ def test_what_heartbeats_tell_makes_the_policy_even_the_loads() -> None:
         async with Small(2, partitions=4) as small:
             now_ms = time.monotonic_ns() // 1_000_000
             hot = tuple(Load(int(number), 1_000, 10) for number in small.partitions)
-            small.board.hear(NodeId(1), Told(hot), now_ms)
-            small.board.hear(NodeId(2), Told(), now_ms)
+            small.board.record(NodeId(1), LoadReport(hot), now_ms)
+            small.board.record(NodeId(2), LoadReport(), now_ms)
             await small.log.propose(
                 SetConfig(values={"policy_enabled": 1, "policy_grace_s": 0, "policy_check_interval_s": 1})
             )
@@ -286,10 +286,10 @@ def test_an_order_of_an_older_term_and_one_of_a_change_that_is_over_do_nothing()
 def test_an_order_that_is_ahead_of_the_log_is_obeyed_by_the_entry_that_it_waits_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks: list[Standing] = []
+    looks: list[OrderVerdict] = []
 
-    def looked(*arguments: Any) -> Standing:
-        looks.append(standing(*arguments))
+    def looked(*arguments: Any) -> OrderVerdict:
+        looks.append(evaluate_order(*arguments))
         return looks[-1]
 
     monkeypatch.setattr(participant, "standing", looked)
@@ -307,4 +307,6 @@ def test_an_order_that_is_ahead_of_the_log_is_obeyed_by_the_entry_that_it_waits_
             assert isinstance(await obeyed, Ended)
 
     asyncio.run(run())
-    assert looks == [Standing.LATER, Standing.OBEY], "it looks when an entry was applied, by no clock"
+    assert looks == [OrderVerdict.LATER, OrderVerdict.EXECUTE], (
+        "it looks when an entry was applied, by no clock"
+    )

@@ -22,14 +22,14 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.metadata.reassignments import ChangeStep, execute, validate
 from ringfence.control.state_machines.metadata.state_hash import StateDigests
 from ringfence.control.state_machines.orders import LocateNode, between
-from ringfence.control.state_machines.reassignment.coordinator import Coordinator, together
+from ringfence.control.state_machines.reassignment.coordinator import Coordinator, combine_steps
 from ringfence.control.state_machines.reassignment.messages import (
-    Answer,
     Ended,
     Fence,
     LookOpen,
-    Order,
-    Ready,
+    OrderDone,
+    ReassignmentAnswer,
+    ReassignmentOrder,
 )
 from tests.changes.lab import END, Lab
 
@@ -183,17 +183,17 @@ def worked(lab: Lab) -> tuple[list[Command], int]:
         for order in wanted.orders:
             answer = answered(order)
             if answer is not None:
-                coordinator.hear(order, answer)
+                coordinator.observe_answer(order, answer)
         now_ms += 300
     raise AssertionError("it does not end")
 
 
-def answered(order: Order) -> Answer | None:
+def answered(order: ReassignmentOrder) -> ReassignmentAnswer | None:
     match order:
         case Fence(to=to):
             return None if to.node == 1 else Ended(end=END)
         case LookOpen():
-            return Ready()
+            return OrderDone()
         case _:
             return None
 
@@ -201,8 +201,8 @@ def answered(order: Order) -> Answer | None:
 def test_one_step_alone_is_the_entry_that_it_was() -> None:
     lab = wide(1)
     step = commits(lab)[0]
-    assert together([step]) == (step,)
-    assert together([]) == ()
+    assert combine_steps([step]) == (step,)
+    assert combine_steps([]) == ()
 
 
 def test_a_node_is_told_where_others_are_reached_when_they_become_its_partners() -> None:

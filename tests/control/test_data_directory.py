@@ -33,7 +33,7 @@ from ringfence.control.model.state import (
     sorted_maps,
 )
 from ringfence.control.state_machines.metadata.state_machine import apply
-from ringfence.control.state_machines.rebalance.plans import Chosen, preview
+from ringfence.control.state_machines.rebalance.plans import ChosenMove, preview
 from ringfence.control.store import identity, snapshot
 from ringfence.control.store.directory import DataDirectory, open_directory, open_or_join
 from ringfence.control.store.journal import Journal, JournalEntry, LogPosition
@@ -345,7 +345,7 @@ def test_a_node_of_format_1_that_was_restarted_equals_its_log(tmp_path: Path) ->
 def test_what_was_under_way_in_format_4_goes_on() -> None:
     """As the program of format 4 wrote it: without the fields that format 5 added."""
     lab = Lab(3, partitions=2, hold_s=300)
-    chosen = [Chosen(lab.partition, (NodeId(2),))]
+    chosen = [ChosenMove(lab.partition, (NodeId(2),))]
     lab.must(preview(lab.state, Action.MOVE, chosen=chosen).command)
     lab.must(replace(lab.prepare(2), run=lab.state.rebalance.run))
     state = replace(lab.state, changes={lab.partition: replace(lab.change, before=())})

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from ringfence.control.model.ids import NodeId, PartitionId
-from ringfence.control.state_machines.inspection import Finding, Inspection, Report, Seen
+from ringfence.control.state_machines.inspection import Finding, Inspection, NodeReading, Report
 from tests.changes.lab import END, Lab
 
-Stores = dict[NodeId, Seen]
+Stores = dict[NodeId, NodeReading]
 
 
 def part(lab: Lab, node: int, records: int = 7, **more: Any) -> dict[str, Any]:
@@ -31,10 +31,10 @@ def part(lab: Lab, node: int, records: int = 7, **more: Any) -> dict[str, Any]:
     }
 
 
-def store(lab: Lab, node: int, *parts: dict[str, Any], **more: Any) -> Seen:
+def store(lab: Lab, node: int, *parts: dict[str, Any], **more: Any) -> NodeReading:
     known = {(one["topic"], one["partition"]): one for one in parts}
     store = lab.state.nodes[NodeId(node)].store
-    return Seen(NodeId(node), store, None, (7, "abcd"), known)._replace(**more)
+    return NodeReading(NodeId(node), store, None, (7, "abcd"), known)._replace(**more)
 
 
 def stores(lab: Lab) -> Stores:

@@ -1,4 +1,4 @@
-"""What the metadata says becomes orders to the native node, one entry after the other."""
+"""Turn applied metadata entries into orders, and execute them on the native node in entry order."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from ringfence.control.state_machines.orders import (
     InstallTable,
     InstallTopic,
     LocateNode,
+    NodeOrder,
     OpenPartition,
-    Order,
     RemoveTopic,
     SetLevel,
     TruncatePartition,
@@ -39,8 +39,8 @@ from ringfence.control.state_machines.reassignment.cleanup import Adopt, Discard
 from ringfence.native import messages
 
 _LOG = structlog.get_logger("ringfence.orders")
+# Entries whose faults are kept for callers of `until_executed`; the oldest are dropped first.
 FAULTS_MAX: Final = 1_024
-"""Entries whose failed orders are remembered for those who wait for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +51,36 @@ class _Step:
 
 
 class OrderExecutor:
-    """Carries out orders in the order of the entries that gave them.
+    """Executes orders in the order of their metadata entries.
 
-    A failed order is a reason, and the rest goes on.
+    A failed order becomes a reason of the node's health; the orders after it are still executed.
     """
 
     def __init__(
         self,
-        driver: NativeNode,
+        native_node: NativeNode,
         here: Replica,
         health: Health,
         *,
         on_dropped: Callable[[TopicId], None],
-        on_left: Callable[[Adopt | Discard | Release], None],
+        on_cleaned_up: Callable[[Adopt | Discard | Release], None],
         on_failed: Callable[[Exception], None],
         on_level: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`on_dropped` hears of a deleted topic of which this store holds nothing more, `on_left` of what
-        a change had left to do here, `on_level` of the cluster's level before the native node does.
+        """Set the callbacks; `start` starts the execution.
+
+        Args:
+            native_node: executes the orders.
+            here: the replica id of this store.
+            health: gets a reason per failed order.
+            on_dropped: called with a deleted topic once this store has dropped all of its partitions.
+            on_cleaned_up: called after a cleanup order of a finished reassignment.
+            on_failed: called with a defect; the node must stop.
+            on_level: called with the cluster's level before the native node gets the level.
         """
-        self._native_node, self._here, self._health = driver, here, health
-        self.load_hints = LoadHints(driver)
-        self._on_dropped, self._on_left, self._on_failed = on_dropped, on_left, on_failed
+        self._native_node, self._here, self._health = native_node, here, health
+        self.load_hints = LoadHints(native_node)
+        self._on_dropped, self._on_cleaned_up, self._on_failed = on_dropped, on_cleaned_up, on_failed
         self._on_level = on_level
         self._steps: deque[_Step] = deque()
         self._changed = asyncio.Condition()
@@ -80,17 +88,21 @@ class OrderExecutor:
         self._faults: OrderedDict[int, list[str]] = OrderedDict()
         self._newest: _Step | None = None
         self._retries = OrderRetries(
-            here, state=self._newest_state, give=self._once_more, given_up=self._given_up, on_failed=on_failed
+            here,
+            state=self._newest_state,
+            execute=self._retry,
+            on_withdrawn=self._withdrawn,
+            on_failed=on_failed,
         )
         self._task: asyncio.Task[None] | None = None
         self._opening: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._follow(), name="orders")
-        self._task.add_done_callback(self._ended)
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="orders")
+        self._task.add_done_callback(self._run_ended)
 
     def enqueue(self, before: MetadataState, after: MetadataState, index: int) -> None:
-        """Note what the entry at `index` asks for. Called in the order of indexes."""
+        """Queue the orders of the entry at `index`, from `before` to `after`. Indexes must ascend."""
         phases = orders.between(before, after, self._here)
         self._newest = _Step(index, after, phases)
         if phases:
@@ -98,14 +110,14 @@ class OrderExecutor:
             self._wake.set()
 
     async def until_executed(self, index: int) -> list[str]:
-        """Wait until every order up to the entry at `index` has ended; why those of it that failed did."""
+        """Wait until every order up to the entry at `index` has ended; return the faults of that entry."""
         if self._steps and self._steps[0].index <= index:
             async with self._changed:
                 await self._changed.wait_for(lambda: not self._steps or self._steps[0].index > index)
         return self._faults.get(index, [])
 
     def executed_index(self, applied: int) -> int:
-        """The index up to which everything is carried out, when `applied` is the last applied one."""
+        """The index up to which all orders are executed; `applied` is the last applied index."""
         return self._steps[0].index - 1 if self._steps else applied
 
     async def close(self) -> None:
@@ -118,17 +130,17 @@ class OrderExecutor:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _run_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             assert isinstance(error, Exception), error
             self._on_failed(error)
 
-    async def _follow(self) -> None:
+    async def _run(self) -> None:
         while True:
             await self._wake.wait()
             while self._steps:
                 step = self._steps[0]
-                faults = await self._carry_out(step)
+                faults = await self._execute_entry(step)
                 if faults:
                     self._faults[step.index] = faults
                     while len(self._faults) > FAULTS_MAX:
@@ -138,21 +150,21 @@ class OrderExecutor:
                     self._changed.notify_all()
             self._wake.clear()
 
-    async def _carry_out(self, step: _Step) -> list[str]:
+    async def _execute_entry(self, step: _Step) -> list[str]:
         faults: list[str] = []
         for phase in step.phases:
-            told = await asyncio.gather(*(self._perform(order, step) for order in phase))
-            faults += [fault for fault in told if fault is not None]
+            outcomes = await asyncio.gather(*(self._execute(order, step) for order in phase))
+            faults += [fault for fault in outcomes if fault is not None]
         if not faults:
             for topic in sorted(orders.dropped_topics(step.phases)):
                 self._on_dropped(topic)
         return faults
 
-    async def _perform(self, order: Order, step: _Step) -> str | None:
+    async def _execute(self, order: NodeOrder, step: _Step) -> str | None:
         key, give = self._call(order, step)
         if isinstance(order, OpenPartition) and order.replicas:
-            # It ends when a majority has it, and theirs may wait for entries behind this one: nobody waits
-            # for it.
+            # The order ends only when a majority has the partition, and other nodes may need later entries
+            # for that. So the entry does not wait for it.
             opening = asyncio.get_running_loop().create_task(self._open(order, key, give), name=key)
             self._opening.add(opening)
             opening.add_done_callback(self._opening.discard)
@@ -161,9 +173,9 @@ class OrderExecutor:
             await self._give(order, give)
         except OrderError as error:
             if isinstance(order, DropPartition) and self._is_gone(order):
-                # Dropped before a crash that came before the confirmation.
+                # The partition was dropped before a crash; the confirmation was not sent.
                 return None
-            if self._is_done(order):
+            if self._was_executed(order):
                 return None
             fault = f"{key}: {error}"
             self._health.set_reason(key, fault)
@@ -172,15 +184,17 @@ class OrderExecutor:
             return fault
         self._health.clear_reason(key)
         if isinstance(order, Adopt | Discard | Release):
-            self._on_left(order)
+            self._on_cleaned_up(order)
         return None
 
-    async def _give(self, order: Order, give: Callable[[], int]) -> None:
+    async def _give(self, order: NodeOrder, give: Callable[[], int]) -> None:
         await self._native_node.order(give)
-        if isinstance(order, Discard) and self._is_forgotten(order):
+        if isinstance(order, Discard) and self._is_unknown_copy(order):
             await self._native_node.order(partial(self._native_node.node.drop, order.topic, order.partition))
         if isinstance(order, DropPartition | Discard | Release) and self._native_node.storage_failed:
-            raise OrderError("a disk has failed here: the next start finds out what was dropped")
+            raise OrderError(
+                "a disk of this node has failed: the next start finds out which partitions were dropped"
+            )
 
     async def _open(self, order: OpenPartition, key: str, give: Callable[[], int]) -> None:
         try:
@@ -191,61 +205,65 @@ class OrderExecutor:
         else:
             self._health.clear_reason(key)
 
-    def _is_done(self, order: Order) -> bool:
-        """Steps of changes are repeated by every start until the log knows that they were carried out."""
+    def _was_executed(self, order: NodeOrder) -> bool:
+        """Whether an earlier process has executed `order`.
+
+        Each start repeats the cleanup orders of reassignments until the log has their confirmation.
+        """
         match order:
             case StopSync():
                 return True
-            case Adopt() if self._holds(order):
-                self._on_left(order)
+            case Adopt() if self._has_partition(order):
+                self._on_cleaned_up(order)
                 return True
             case Release() if self._is_gone(order):
-                self._on_left(order)
+                self._on_cleaned_up(order)
                 return True
             case _:
                 return False
 
     def _is_gone(self, order: DropPartition | Release) -> bool:
-        """Nothing of it is on this store, so that it may be confirmed.
+        """Whether this store has nothing of the partition, so that the drop may be confirmed.
 
-        The engine forgets a partition before its drop is on disk. Where that failed, the next start may find
-        it again: who confirmed it would keep it for ever.
+        The engine removes a partition from memory before the drop is on disk. If the disk failed, the next
+        start may find the partition again: after a confirmation its files would stay forever.
         """
-        return not self._native_node.storage_failed and not self._holds(order)
+        return not self._native_node.storage_failed and not self._has_partition(order)
 
-    def _is_forgotten(self, order: Discard) -> bool:
-        """It was received before a restart: for which change, the log knows, the engine does not any more."""
+    def _is_unknown_copy(self, order: Discard) -> bool:
+        """Whether the copy was received before a restart: the engine has forgotten its reassignment."""
         topic = self._newest_state().topics.get(order.topic)
         assignment = None if topic is None else topic.assignments.get(order.partition)
         is_replica = assignment is None or self._here in assignment.replicas
-        return not is_replica and self._holds(order)
+        return not is_replica and self._has_partition(order)
 
     def _newest_state(self) -> MetadataState:
-        assert self._newest is not None, "an order before any state"
+        assert self._newest is not None, "an order came before any state"
         return self._newest.state
 
-    async def _once_more(self, order: RetriedOrder) -> bool:
-        assert self._newest is not None, "an order before any state"
-        is_done = await self._perform(order, self._newest) is None
-        if is_done and isinstance(order, DropPartition) and not self._holds_any(order.topic):
+    async def _retry(self, order: RetriedOrder) -> bool:
+        assert self._newest is not None, "an order came before any state"
+        is_executed = await self._execute(order, self._newest) is None
+        if is_executed and isinstance(order, DropPartition) and not self._has_any_of(order.topic):
             self._on_dropped(order.topic)
-        return is_done
+        return is_executed
 
-    def _holds(self, order: DropPartition | Adopt | Release | Discard) -> bool:
-        place = (order.topic, order.partition)
+    def _has_partition(self, order: DropPartition | Adopt | Release | Discard) -> bool:
+        key = (order.topic, order.partition)
         return any(
-            (known["topic"], known["partition"]) == place for known in self._native_node.node.partitions()
+            (counters["topic"], counters["partition"]) == key
+            for counters in self._native_node.node.partitions()
         )
 
-    def _given_up(self, order: RetriedOrder) -> None:
-        assert self._newest is not None, "an order before any state"
+    def _withdrawn(self, order: RetriedOrder) -> None:
+        assert self._newest is not None, "an order came before any state"
         self._health.clear_reason(self._call(order, self._newest)[0])
 
-    def _holds_any(self, topic: TopicId) -> bool:
-        return any(known["topic"] == topic for known in self._native_node.node.partitions())
+    def _has_any_of(self, topic: TopicId) -> bool:
+        return any(counters["topic"] == topic for counters in self._native_node.node.partitions())
 
-    def _call(self, order: Order, step: _Step) -> tuple[str, Callable[[], int]]:
-        """The name of an order in reasons, and the call that gives it."""
+    def _call(self, order: NodeOrder, step: _Step) -> tuple[str, Callable[[], int]]:
+        """The name of an order in fault texts, and the call that gives the order to the native node."""
         node = self._native_node.node
         match order:
             case SetLevel(level):
@@ -256,10 +274,10 @@ class OrderExecutor:
                     topic.topic,
                     [schema.message for schema in topic.schemas],
                     order.key_columns,
-                    *_given_up_alone(topic),
+                    *_engine_retention(topic),
                 )
             case OpenPartition() | FollowPartition() | LocateNode():
-                return self._place_call(order)
+                return self._replica_call(order)
             case FencePartition(topic, partition, epoch):
                 name = f"fencing partition {partition} of topic {topic}"
                 return name, partial(node.fence, topic, partition, epoch)
@@ -271,11 +289,11 @@ class OrderExecutor:
                 name = f"truncating partition {partition} of topic {topic}"
                 return name, partial(node.truncate, topic, partition, before, epoch)
             case StopSync() | Adopt() | Discard() | Release():
-                return self._step_call(order)
+                return self._cleanup_call(order)
             case InstallTable(topic):
                 return f"installing the table of topic {topic.name}", self._table_call(order, step)
             case RemoveTopic(topic):
-                self.load_hints.removed(topic)
+                self.load_hints.remove_table(topic)
                 return f"removing topic {topic}", partial(node.remove_topic, topic)
             case DropPartition(topic, partition):
                 return f"dropping partition {partition} of topic {topic}", partial(
@@ -286,36 +304,36 @@ class OrderExecutor:
         self._on_level(level)
         return self._native_node.node.set_level(level)
 
-    def _place_call(
+    def _replica_call(
         self, order: OpenPartition | FollowPartition | LocateNode
     ) -> tuple[str, Callable[[], int]]:
         node = self._native_node.node
         match order:
             case OpenPartition(topic, partition, slots, epoch, replicas):
                 name = f"opening partition {partition} of topic {topic}"
-                places = [(replica.node, replica.store) for replica in replicas]
-                more = (places, order.quorum) if places else ()
-                return name, partial(node.open, topic, partition, slots.lo, slots.hi, epoch, *more)
+                members = [(replica.node, replica.store) for replica in replicas]
+                quorum = (members, order.quorum) if members else ()
+                return name, partial(node.open, topic, partition, slots.lo, slots.hi, epoch, *quorum)
             case FollowPartition(topic, partition, slots, epoch, owner, forced):
                 name = f"following partition {partition} of topic {topic}"
-                given = (topic, partition, slots.lo, slots.hi, epoch, owner, forced)
-                return name, partial(node.follow, *given)
+                arguments = (topic, partition, slots.lo, slots.hi, epoch, owner, forced)
+                return name, partial(node.follow, *arguments)
             case LocateNode(other, addresses):
                 return f"locating node {other}", partial(node.set_peer, other, addresses)
 
-    def _step_call(self, step: StopSync | Adopt | Discard | Release) -> tuple[str, Callable[[], int]]:
+    def _cleanup_call(self, order: StopSync | Adopt | Discard | Release) -> tuple[str, Callable[[], int]]:
         node: Any = self._native_node.node
-        number = (step.change, step.attempt)
-        what = f"of change {step.change} of partition {step.partition}"
-        match step:
+        attempt = (order.change, order.attempt)
+        what = f"of change {order.change} of partition {order.partition}"
+        match order:
             case StopSync():
-                return f"ending the copy {what}", lambda: node.sync_stop(step.change)
+                return f"ending the copy {what}", lambda: node.sync_stop(order.change)
             case Adopt():
-                return f"adopting the copy {what}", lambda: node.adopt(*number)
+                return f"adopting the copy {what}", lambda: node.adopt(*attempt)
             case Discard():
-                return f"discarding the copy {what}", lambda: node.discard(*number)
+                return f"discarding the copy {what}", lambda: node.discard(*attempt)
             case Release():
-                return f"releasing the replica {what}", lambda: node.drop(step.topic, step.partition)
+                return f"releasing the replica {what}", lambda: node.drop(order.topic, order.partition)
 
     def _table_call(self, order: InstallTable, step: _Step) -> Callable[[], int]:
         topic, state = order.topic, step.state
@@ -337,12 +355,12 @@ class OrderExecutor:
             )
             return number
 
-        self.load_hints.installed(topic, table, install)
+        self.load_hints.set_table(topic, table, install)
         return partial(install, messages.encode(table))
 
 
-def _given_up_alone(topic: Topic) -> tuple[int, int]:
-    """Retention in bytes and ms as the engine carries it out by itself; 0 = no bound."""
+def _engine_retention(topic: Topic) -> tuple[int, int]:
+    """Retention limits in bytes and ms that the engine applies by itself; 0 = no limit."""
     if topic.properties.get(messages.RETENTION) == messages.COMPACTED:
         return 0, 0
     return topic.retention_bytes or 0, topic.retention_ms or 0

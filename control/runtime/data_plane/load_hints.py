@@ -1,7 +1,7 @@
-"""Loads of partitions in the tables of topics without key, for producers that choose one.
+"""Put partition loads into the routing tables of topics without key, so that producers can avoid busy ones.
 
-Soft state: a late or lost one costs only balance, none is ever an entry of the log, and no table is pushed
-for its sake (F34, F35).
+The loads are soft state. A late or lost load costs only balance; loads are never log entries, and no table
+is pushed only for new loads (F34, F35).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import structlog
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError
-from ringfence.control.state_machines.rebalance.loads import Told, advertised
+from ringfence.control.state_machines.rebalance.loads import LoadReport, advertised_loads
 from ringfence.native import messages
 
 _LOG = structlog.get_logger("ringfence.hints")
+# Repeats the order that installed a table, with another body.
 Install = Callable[[bytes], int]
-"""The order that installed a table, given again with another body."""
+# Topics with load hints: each costs encoding its table again, every two seconds at most.
 TOPICS_MAX: Final = 1_024
-"""Topics whose loads are told: each costs a table that is encoded anew, every two seconds at most."""
 
 
 @dataclass(slots=True)
-class _Installed:
+class _InstalledTable:
     topic: Topic
     table: messages.Table
     install: Install
@@ -36,33 +36,33 @@ class _Installed:
 
 
 class LoadHints:
-    """Everything runs on the loop's thread."""
+    """The load hints of one node. All methods run on the loop's thread."""
 
-    def __init__(self, driver: NativeNode) -> None:
-        self._native_node = driver
-        self._tables: dict[int, _Installed] = {}
+    def __init__(self, native_node: NativeNode) -> None:
+        self._native_node = native_node
+        self._tables: dict[int, _InstalledTable] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def installed(self, topic: Topic, table: messages.Table, install: Install) -> None:
-        """A table is on its way to the native node."""
+    def set_table(self, topic: Topic, table: messages.Table, install: Install) -> None:
+        """Use `table`, which an order is about to install; `install` repeats the order."""
         if topic.key:
             return
         if topic.topic in self._tables or len(self._tables) < TOPICS_MAX:
-            self._tables[topic.topic] = _Installed(topic, table, install)
+            self._tables[topic.topic] = _InstalledTable(topic, table, install)
 
-    def removed(self, topic: int) -> None:
+    def remove_table(self, topic: int) -> None:
         self._tables.pop(topic, None)
 
     @property
-    def told(self) -> dict[str, dict[int, int]]:
-        """By a topic's name: what its table tells, bytes a second by partition."""
-        return {known.topic.name: known.loads for known in self._tables.values()}
+    def advertised(self) -> dict[str, dict[int, int]]:
+        """By topic name, the loads in its table: bytes per second by partition."""
+        return {entry.topic.name: entry.loads for entry in self._tables.values()}
 
-    def look(self, told: Mapping[NodeId, Told]) -> None:
-        """What nodes take now. While the last look is being carried out, this one is left out."""
+    def update(self, loads_of: Mapping[NodeId, LoadReport]) -> None:
+        """Advertise the current loads of nodes. Skipped while the previous update is still running."""
         if self._task is None or self._task.done():
-            news = [(known, advertised(known.topic, told)) for known in self._tables.values()]
-            changed = [(known, loads) for known, loads in news if loads != known.loads]
+            current = [(entry, advertised_loads(entry.topic, loads_of)) for entry in self._tables.values()]
+            changed = [(entry, loads) for entry, loads in current if loads != entry.loads]
             if changed:
                 self._task = asyncio.get_running_loop().create_task(self._advertise(changed), name="hints")
 
@@ -71,13 +71,13 @@ class LoadHints:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _advertise(self, changed: list[tuple[_Installed, dict[int, int]]]) -> None:
-        for known, loads in changed:
-            body = messages.encode(msgspec.structs.replace(known.table, loads=loads))
+    async def _advertise(self, changed: list[tuple[_InstalledTable, dict[int, int]]]) -> None:
+        for entry, loads in changed:
+            body = messages.encode(msgspec.structs.replace(entry.table, loads=loads))
             try:
-                # The same generation again: the node takes the loads, or nothing where it has a newer table.
-                await self._native_node.order(lambda known=known, body=body: known.install(body))  # type: ignore[misc]
+                # The generation is unchanged: a node with a newer table ignores the loads.
+                await self._native_node.order(lambda it=entry, body=body: it.install(body))  # type: ignore[misc]
             except OrderError as error:
-                _LOG.debug("loads not told", topic=known.topic.name, why=str(error))
+                _LOG.debug("loads not advertised", topic=entry.topic.name, why=str(error))
             else:
-                known.loads = loads
+                entry.loads = loads

@@ -20,7 +20,7 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.runtime.rpc.client import PeerClient
-from ringfence.control.state_machines.rebalance.loads import Board
+from ringfence.control.state_machines.rebalance.loads import LoadBoard
 from ringfence.control.store.directory import DataDirectory
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native.errors import NewerFormatError, StorageError
@@ -34,7 +34,7 @@ class ClusterLevels:
     """The handlers of one node; they raise RequestRefused."""
 
     def __init__(
-        self, proposer: RaftProposer, peer_client: PeerClient, board: Board, directory: DataDirectory
+        self, proposer: RaftProposer, peer_client: PeerClient, board: LoadBoard, directory: DataDirectory
     ) -> None:
         self._proposer, self._peer_client, self._board, self._directory = (
             proposer,

@@ -20,7 +20,7 @@ from ringfence.control.runtime.process.errors import NoMajorityError, RequestRef
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.runtime.rpc.client import PeerClient
-from ringfence.control.state_machines.inspection import Inspection, Report, Seen
+from ringfence.control.state_machines.inspection import Inspection, NodeReading, Report
 
 _LOG = structlog.get_logger("ringfence.inspections")
 # Readings before a fault is reported; a change of a partition takes less time than all of them.
@@ -108,7 +108,7 @@ class Inspections:
         stores = await self._read_stores()
         return inspection.round(self._proposer.state, stores)
 
-    async def _read_stores(self) -> dict[NodeId, Seen]:
+    async def _read_stores(self) -> dict[NodeId, NodeReading]:
         state = self._proposer.state
         nodes = [
             number
@@ -118,7 +118,7 @@ class Inspections:
         stores = await asyncio.gather(*(self._read_store(number) for number in nodes))
         return {store.node: store for store in stores if store is not None}
 
-    async def _read_store(self, node: NodeId) -> Seen | None:
+    async def _read_store(self, node: NodeId) -> NodeReading | None:
         """All pages of one node; None if it does not answer."""
         parts: dict[tuple[int, int], dict[str, Any]] = {}
         first: messages.Inspected | None = None
@@ -134,7 +134,7 @@ class Inspections:
                 parts[int(value["topic"]), int(value["partition"])] = value
                 after = max(after, int(value["partition"]))
             if not page.more:
-                return Seen(node, first.store, first.broken, (first.at, first.digest), parts)
+                return NodeReading(node, first.store, first.broken, (first.at, first.digest), parts)
 
     async def _page(self, node: NodeId, after: int) -> messages.Inspected:
         if node == self._peer_client.here:

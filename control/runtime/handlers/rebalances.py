@@ -40,9 +40,9 @@ from ringfence.control.state_machines.metadata.rebalances import gaps_of
 from ringfence.control.state_machines.metadata.replica_counts import replicas_of
 from ringfence.control.state_machines.reassignment.coordinator import Coordinator
 from ringfence.control.state_machines.reassignment.messages import Synced
-from ringfence.control.state_machines.rebalance.loads import Board
-from ringfence.control.state_machines.rebalance.plans import Chosen, Preview, left_out, preview
-from ringfence.control.state_machines.rebalance.runner import waited_for
+from ringfence.control.state_machines.rebalance.loads import LoadBoard
+from ringfence.control.state_machines.rebalance.plans import ChosenMove, Preview, left_out, preview
+from ringfence.control.state_machines.rebalance.runner import describe_change
 from ringfence.native.wire import Code
 
 # Timeout for the leader's answer with the progress of copies; after it the caller gets this node's view.
@@ -62,7 +62,7 @@ class Rebalances:
     """Handlers; they raise RequestRefused."""
 
     def __init__(
-        self, proposer: RaftProposer, peer_client: PeerClient, coordinator: Coordinator, board: Board
+        self, proposer: RaftProposer, peer_client: PeerClient, coordinator: Coordinator, board: LoadBoard
     ) -> None:
         self._proposer, self._peer_client, self._coordinator = proposer, peer_client, coordinator
         self._board = board
@@ -102,9 +102,9 @@ class Rebalances:
         """Execute a verb and return its answer."""
         if call.verb in {"preview", "start"}:
             chosen = [
-                Chosen(PartitionId(partition), tuple(NodeId(node) for node in nodes))
+                ChosenMove(PartitionId(partition), tuple(NodeId(node) for node in nodes))
                 for partition, nodes in call.moves
-            ] or [Chosen(PartitionId(partition), ()) for partition in call.partitions]
+            ] or [ChosenMove(PartitionId(partition), ()) for partition in call.partitions]
             action, node = _action(call.action), NodeId(call.node)
             if call.verb == "start" and action is Action.DRAIN:
                 run = await joined_drain(self._proposer, node)
@@ -122,7 +122,7 @@ class Rebalances:
         await self._proposer.propose(await self.command(call.verb))
         return await self.show()
 
-    async def plan(self, action: Action, node: NodeId, chosen: list[Chosen]) -> Preview:
+    async def plan(self, action: Action, node: NodeId, chosen: list[ChosenMove]) -> Preview:
         """The moves that would start now, on the newest state. RequestRefused if they could not start."""
         await self._proposer.read_barrier()
         plan = preview(self._proposer.state, action, node, chosen)
@@ -298,7 +298,7 @@ def _shown_waits(state: MetadataState) -> list[str]:
         return []
     left = left_out(state)
     nodes = [f"node {node} is {state.nodes[node].life}" for node in left.nodes]
-    return [*map(waited_for, left.changes), *nodes][:MOVES_SHOWN]
+    return [*map(describe_change, left.changes), *nodes][:MOVES_SHOWN]
 
 
 def _shown_kept(state: MetadataState, kept: Kept) -> dict[str, Any]:

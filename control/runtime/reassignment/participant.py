@@ -1,7 +1,8 @@
-"""What this node does for changes that a leader coordinates: orders come as questions, answers go back.
+"""Execute the leader's reassignment orders on this node, and answer with their progress.
 
-A node looks into its own log before it obeys (`change_orders.standing`), and again behind what it cannot take
-back: an ABORT may have been applied meanwhile, and its Discard have run before there was anything to discard.
+A node checks an order against its own metadata before execution (`messages.evaluate_order`). It checks again
+after a step that it cannot undo: an ABORT may have been applied meanwhile, and the abort's Discard may have
+run before there was a copy to discard.
 """
 
 from __future__ import annotations
@@ -24,64 +25,66 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
 from ringfence.control.state_machines.reassignment.messages import (
-    Answer,
     Ended,
     Failed,
     Fence,
     LookOpen,
-    Order,
+    OrderDone,
+    OrderVerdict,
     Prove,
-    Ready,
+    ReassignmentAnswer,
+    ReassignmentOrder,
     Receive,
-    Standing,
     Sync,
     Synced,
     SyncState,
-    standing,
+    evaluate_order,
 )
 from ringfence.native.wire import Code
 
 _LOG = structlog.get_logger("ringfence.changes")
-LATER_S: Final = 1.0
-"""How long an order waits for this node's log to reach it, or for the log's end: then it is asked again."""
+# How long an order waits for this node's metadata, or for the log's end, in seconds. After it the leader
+# repeats the order.
+WAIT_S: Final = 1.0
+# How long the first answer of a request waits for the others, in seconds: with orders that write to the disk,
+# and with orders that only poll.
 GATHER_S: Final = 0.1
-LINGER_S: Final = 0.02
-"""How long answers that are there wait for others of the same question: for orders that write to the disk,
-and for looks at what opens by itself."""
-KNOWN_MAX: Final = 64
-"""Changes kept beyond those under way: looking for ones that are over is worth it only now and then."""
-LOOK_FIRST_S: Final = 0.0005
-LOOK_SHARE: Final = 4
-LOOK_S: Final = 0.003
-"""How often it looks at the native node, which tells nobody that a log has grown or a partition opened:
-after half a millisecond, then after twice as long, up to this. A few of these are the gap of a move."""
+OPEN_GATHER_S: Final = 0.02
+# Records of finished reassignments before they are dropped; a search after each order would cost too much.
+FINISHED_MAX: Final = 64
+# First and longest interval of polls of the native node, in seconds; each is twice the one before. The native
+# node does not report that a log has grown or a partition opened. A few of these are the gap of a move.
+POLL_S: Final = 0.0005
+POLL_S_MAX: Final = 0.003
+# Pause after a poll, as a multiple of the poll's duration.
+POLL_PAUSE_FACTOR: Final = 4
 
-Asked = TypeVar("Asked", bound=Order)
+OrderT = TypeVar("OrderT", bound=ReassignmentOrder)
 
 
 class Participant:
-    """Obeys. One for a node, once its data plane serves."""
+    """Executes the leader's reassignment orders. One per node, created once the data plane serves."""
 
     def __init__(
-        self, proposer: RaftProposer, executor: OrderExecutor, driver: NativeNode, here: Replica
+        self, proposer: RaftProposer, executor: OrderExecutor, native_node: NativeNode, here: Replica
     ) -> None:
-        self._proposer, self._executor, self._native_node, self._here = proposer, executor, driver, here
-        self._native: Any = driver.node
+        self._proposer, self._executor, self._native_node, self._here = proposer, executor, native_node, here
+        self._native: Any = native_node.node
         self._term = 0
         self._receiving: set[tuple[int, int]] = set()
+        # Copy rates in bytes/s by (change, target): this node may copy a partition to several targets.
         self._syncing: dict[tuple[int, NodeId], int] = {}
-        """Rates by change and target: a change may be copied from here to several."""
-        self._figures_of = _Figures(self._native)
+        self._counter_snapshot = _CounterSnapshot(self._native)
 
-    async def execute(self, term: int, order: Order) -> Answer:
-        """Do what a leader of `term` asks.
+    async def execute(self, term: int, order: ReassignmentOrder) -> ReassignmentAnswer:
+        """Execute an order of the leader of `term`.
 
         Raises:
-            RequestRefused: not now, or not any more; asking again later may be answered otherwise.
+            RequestRefused: the order is too early, or withdrawn; a later attempt may succeed.
         """
-        self._hear(term)
-        await self._stands(order)
-        self._forget()
+        self._check_term(term)
+        await self._until_valid(order)
+        self._drop_finished()
         await self._executor.until_executed(self._proposer.applied.index)
         match order:
             case Receive():
@@ -95,16 +98,18 @@ class Participant:
             case LookOpen():
                 return await self._open(order)
 
-    async def execute_many(self, term: int, orders: Sequence[Order]) -> tuple[Answer | None, ...]:
-        """As `obey`, each; None for one that is refused, or has no answer soon after the first that has.
+    async def execute_many(
+        self, term: int, orders: Sequence[ReassignmentOrder]
+    ) -> tuple[ReassignmentAnswer | None, ...]:
+        """Execute orders together; None for one that is refused, or not done soon after the first answer.
 
         Raises:
-            RequestRefused: the term is older than one that this node has seen.
+            RequestRefused: the term is older than the newest term that this node has seen.
         """
-        self._hear(term)
+        self._check_term(term)
         looks = [order for order in orders if isinstance(order, LookOpen) and order.to == self._here]
         others = [order for order in orders if not isinstance(order, LookOpen)]
-        tasks = [asyncio.create_task(self._obeyed(term, order)) for order in others]
+        tasks = [asyncio.create_task(self._try_execute(term, order)) for order in others]
         if looks:
             tasks.append(asyncio.create_task(self._opened(looks)))
         try:
@@ -114,52 +119,55 @@ class Participant:
         finally:
             for task in tasks:
                 task.cancel()
-        answers: dict[Order, Answer] = {}
+        answers: dict[ReassignmentOrder, ReassignmentAnswer] = {}
         for task in tasks:
             if task.done() and not task.cancelled():
                 answers |= task.result()
         return tuple(answers.get(order) for order in orders)
 
-    async def _obeyed(self, term: int, order: Order) -> dict[Order, Answer]:
+    async def _try_execute(
+        self, term: int, order: ReassignmentOrder
+    ) -> dict[ReassignmentOrder, ReassignmentAnswer]:
         try:
             return {order: await self.execute(term, order)}
         except RequestRefused as refusal:
-            _LOG.debug("not obeyed", order=repr(order), why=refusal.message)
+            _LOG.debug("order not executed", order=repr(order), why=refusal.message)
             return {}
 
-    def _hear(self, term: int) -> None:
+    def _check_term(self, term: int) -> None:
         if term < self._term:
-            message = f"an order of term {term}, this node has seen term {self._term}"
+            message = f"the order is of term {term}, but this node has seen term {self._term}"
             raise RequestRefused(Code.TOO_OLD, message)
         self._term = term
 
-    def _forget(self) -> None:
-        """What is known of changes that are over: orders of those are refused."""
+    def _drop_finished(self) -> None:
+        """Drop the records of finished changes now and then; their orders are refused."""
         changes = self._proposer.state.changes
-        if len(self._receiving) + len(self._syncing) > 2 * len(changes) + KNOWN_MAX:
-            under_way = {change.change for change in changes.values()}
-            self._receiving = {one for one in self._receiving if one[0] in under_way}
-            self._syncing = {key: rate for key, rate in self._syncing.items() if key[0] in under_way}
+        if len(self._receiving) + len(self._syncing) > 2 * len(changes) + FINISHED_MAX:
+            unfinished = {change.change for change in changes.values()}
+            self._receiving = {attempt for attempt in self._receiving if attempt[0] in unfinished}
+            self._syncing = {key: rate for key, rate in self._syncing.items() if key[0] in unfinished}
 
-    async def _stands(self, order: Order) -> None:
-        end = time.monotonic() + LATER_S
+    async def _until_valid(self, order: ReassignmentOrder) -> None:
+        end = time.monotonic() + WAIT_S
         while True:
-            found = standing(self._proposer.state, self._proposer.applied.index, order, self._here)
-            if found is Standing.OBEY:
+            result = evaluate_order(self._proposer.state, self._proposer.applied.index, order, self._here)
+            if result is OrderVerdict.EXECUTE:
                 return
-            if found is Standing.NEVER or time.monotonic() >= end:
+            if result is OrderVerdict.NEVER or time.monotonic() >= end:
+                is_never = result is OrderVerdict.NEVER
                 message = (
                     f"{type(order).__name__} for change {order.change} of partition {order.partition}: "
-                    f"{'over, or not for this store' if found is Standing.NEVER else 'not in this log yet'}"
+                    f"{'finished, or not for this store' if is_never else 'not in this log'}"
                 )
                 raise RequestRefused(Code.TOO_OLD, message, retry_after_ms=50)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(end - time.monotonic()):
-                    await self._proposer.reached(self._proposer.applied.index + 1)
+                    await self._proposer.until_applied(self._proposer.applied.index + 1)
 
-    async def _receive(self, order: Receive) -> Answer:
-        number = (order.change, order.attempt)
-        if number not in self._receiving:
+    async def _receive(self, order: Receive) -> ReassignmentAnswer:
+        attempt = (order.change, order.attempt)
+        if attempt not in self._receiving:
             slots = self._slots(order)
             topic = self._proposer.state.topics[order.topic]
             try:
@@ -168,25 +176,25 @@ class Participant:
                     order.topic,
                     order.partition,
                     *slots,
-                    *number,
+                    *attempt,
                     topic.assignments[order.partition].epoch,
                     order.owner.node,
                     topic.forced_epoch(order.partition),
                 )
             except OrderError as error:
                 return Failed(why=str(error))
-            self._receiving.add(number)
+            self._receiving.add(attempt)
             if self._is_over(order):
-                await self._order("discard", *number)
-                self._receiving.discard(number)
-        return Ready()
+                await self._order("discard", *attempt)
+                self._receiving.discard(attempt)
+        return OrderDone()
 
-    async def _sync(self, order: Sync) -> Answer:
+    async def _sync(self, order: Sync) -> ReassignmentAnswer:
         key = order.change, order.target.node
         if key not in self._syncing:
-            known = self._proposer.state.nodes[order.target.node]
+            target = self._proposer.state.nodes[order.target.node]
             try:
-                await self._order("set_peer", known.node, list(known.addresses))
+                await self._order("set_peer", target.node, list(target.addresses))
                 await self._order(
                     "sync_start",
                     order.topic,
@@ -205,138 +213,141 @@ class Participant:
         elif self._syncing[key] != order.bytes_per_s:
             await self._order("sync_rate", order.change, order.bytes_per_s)
             self._syncing[key] = order.bytes_per_s
-        return self._how_far(order)
+        return self._copy_progress(order)
 
-    def _how_far(self, order: Sync) -> Synced:
-        for known in self._native.syncs():
-            if (known["change"], known["node"]) == (order.change, order.target.node):
+    def _copy_progress(self, order: Sync) -> Synced:
+        for sync in self._native.syncs():
+            if (sync["change"], sync["node"]) == (order.change, order.target.node):
                 state = {"contiguous": SyncState.CONTIGUOUS, "failed": SyncState.FAILED}.get(
-                    known["state"], SyncState.COPYING
+                    sync["state"], SyncState.COPYING
                 )
                 return Synced(
                     state=state,
-                    rows=known["rows"],
-                    bytes=known["bytes"],
-                    gap=known["gap"],
-                    why=str(known["why"] or ""),
+                    rows=sync["rows"],
+                    bytes=sync["bytes"],
+                    gap=sync["gap"],
+                    why=str(sync["why"] or ""),
                 )
         return Synced(state=SyncState.COPYING)
 
-    async def _fence(self, order: Fence) -> Answer:
-        # Of a planned change the owner's end must be durable on its quorum; of a failover each tells its own.
+    async def _fence(self, order: Fence) -> ReassignmentAnswer:
+        # A planned reassignment needs the owner's end, durable on its quorum. In a failover each replica
+        # reports its own end.
         is_failover = awaits_owner(self._proposer.state, order.partition)
         name = "fence" if is_failover else "hold"
         try:
-            told = await self._order(name, order.topic, order.partition, order.change)
+            outcome = await self._order(name, order.topic, order.partition, order.change)
         except OrderError as error:
             raise RequestRefused(Code.INTERNAL, str(error), retry_after_ms=100) from error
         stopped_us = 0
         if not is_failover:
-            self._figures_of.renew(time.monotonic())
-            known = self._figures(order) or {}
-            stopped_us = int(told.get("stopped_us", known.get("last_acknowledged_us", 0)))
-        return Ended(end=_end(told), cut=bool(told.get("cut")), stopped_us=stopped_us)
+            self._counter_snapshot.renew(time.monotonic())
+            counters = self._counters(order) or {}
+            stopped_us = int(outcome.get("stopped_us", counters.get("last_acknowledged_us", 0)))
+        return Ended(end=_end(outcome), cut=bool(outcome.get("cut")), stopped_us=stopped_us)
 
-    async def _prove(self, order: Prove, records: int) -> Answer:
-        def reached(order: Prove) -> Answer | None:
-            known = self._figures(order)
-            # What is appended and not on disk yet is gone if this node is killed right behind the commit.
-            if known is None or not known["durable"] or known["records"] < records:
+    async def _prove(self, order: Prove, records: int) -> ReassignmentAnswer:
+        def proof(order: Prove) -> ReassignmentAnswer | None:
+            counters = self._counters(order)
+            # Rows that are not on disk yet would be lost if this node were killed right after the commit.
+            if counters is None or not counters["durable"] or counters["records"] < records:
                 return None
-            return Ended(end=_end(known))
+            return Ended(end=_end(counters))
 
-        return _only(order, await self._found([order], reached))
+        return _only(order, await self._poll([order], proof))
 
-    async def _open(self, order: LookOpen) -> Answer:
+    async def _open(self, order: LookOpen) -> ReassignmentAnswer:
         return _only(order, await self._opened([order]))
 
-    async def _opened(self, orders: Sequence[LookOpen]) -> dict[Order, Answer]:
-        def opened(order: LookOpen) -> Answer | None:
-            known = self._figures(order)
-            if known is None or not known["open"] or known["owner_epoch"] != order.epoch:
+    async def _opened(self, orders: Sequence[LookOpen]) -> dict[ReassignmentOrder, ReassignmentAnswer]:
+        def opening(order: LookOpen) -> ReassignmentAnswer | None:
+            counters = self._counters(order)
+            if counters is None or not counters["open"] or counters["owner_epoch"] != order.epoch:
                 return None
-            return Ready(first_us=int(known.get("first_acknowledged_us", 0)))
+            return OrderDone(first_us=int(counters.get("first_acknowledged_us", 0)))
 
         await self._executor.until_executed(self._proposer.applied.index)
-        return await self._found(orders, opened)
+        return await self._poll(orders, opening)
 
-    async def _found(
-        self, orders: Sequence[Asked], look: Callable[[Asked], Answer | None]
-    ) -> dict[Order, Answer]:
-        """The answers that `look` finds until all are there, or LINGER_S after the first, or LATER_S."""
-        end, pause_s = time.monotonic() + LATER_S, LOOK_FIRST_S
-        found: dict[Order, Answer] = {}
-        # A look that was taken just before the order came says the same: a message takes as long.
-        self._figures_of.renew(time.monotonic() - self._figures_of.pause_s)
+    async def _poll(
+        self, orders: Sequence[OrderT], answer_of: Callable[[OrderT], ReassignmentAnswer | None]
+    ) -> dict[ReassignmentOrder, ReassignmentAnswer]:
+        """Poll until `answer_of` has all answers, or until OPEN_GATHER_S after the first one, or WAIT_S."""
+        end, pause_s = time.monotonic() + WAIT_S, POLL_S
+        answers: dict[ReassignmentOrder, ReassignmentAnswer] = {}
+        # A snapshot taken just before the order arrived is new enough: a message takes as long.
+        self._counter_snapshot.renew(time.monotonic() - self._counter_snapshot.pause_s)
         while True:
             for order in orders:
-                answer = None if order in found else look(order)
+                answer = None if order in answers else answer_of(order)
                 if answer is not None:
-                    end = end if found else min(end, time.monotonic() + LINGER_S)
-                    found[order] = answer
-            if len(found) == len(orders) or time.monotonic() >= end:
-                return found
-            looked_s = time.monotonic()
-            await asyncio.sleep(max(pause_s, self._figures_of.pause_s))
-            self._figures_of.renew(looked_s)
-            pause_s = min(2 * pause_s, LOOK_S)
+                    end = end if answers else min(end, time.monotonic() + OPEN_GATHER_S)
+                    answers[order] = answer
+            if len(answers) == len(orders) or time.monotonic() >= end:
+                return answers
+            polled_s = time.monotonic()
+            await asyncio.sleep(max(pause_s, self._counter_snapshot.pause_s))
+            self._counter_snapshot.renew(polled_s)
+            pause_s = min(2 * pause_s, POLL_S_MAX)
 
     async def _order(self, name: str, *arguments: Any) -> dict[str, Any]:
-        """An order to the native node by its name. OrderError."""
-        # A hold ends with the help of other nodes.
-        slot = name != "hold"
+        """Give the native node an order by its method's name. OrderError."""
+        # A hold ends only after other nodes have answered.
+        holds_slot = name != "hold"
         return await self._native_node.order(
-            lambda: int(getattr(self._native, name)(*arguments)), holds_slot=slot
+            lambda: int(getattr(self._native, name)(*arguments)), holds_slot=holds_slot
         )
 
-    def _figures(self, order: Order) -> dict[str, Any] | None:
-        return self._figures_of.get((order.topic, order.partition))
+    def _counters(self, order: ReassignmentOrder) -> dict[str, Any] | None:
+        return self._counter_snapshot.get((order.topic, order.partition))
 
-    def _is_over(self, order: Order) -> bool:
-        now = standing(self._proposer.state, self._proposer.applied.index, order, self._here)
+    def _is_over(self, order: ReassignmentOrder) -> bool:
+        now = evaluate_order(self._proposer.state, self._proposer.applied.index, order, self._here)
         change = self._proposer.state.changes.get(order.partition)
-        adopts = change is not None and change.change == order.change and change.is_committed
-        return now is Standing.NEVER and not adopts
+        is_adopted = change is not None and change.change == order.change and change.is_committed
+        return now is OrderVerdict.NEVER and not is_adopted
 
-    def _slots(self, order: Order) -> tuple[int, int]:
+    def _slots(self, order: ReassignmentOrder) -> tuple[int, int]:
         part = self._proposer.state.topics[order.topic].layout.find(order.partition)
         assert part is not None, "the change's partition is in its topic's layout"
         return part.slots.lo, part.slots.hi
 
 
-class _Figures:
-    """Partitions of the native node as they were at one moment: those who wait look together.
+class _CounterSnapshot:
+    """Counters of all partitions of the native node at one moment, shared by all waiting orders.
 
-    A look asks for all partitions. With a thousand of them and a hundred orders that wait, a look for each
-    order would take the loop.
+    The native node returns all partitions in one call. With a thousand partitions and a hundred waiting
+    orders, a call per order would block the loop.
     """
 
     def __init__(self, native: Any) -> None:
         self._native = native
         self._taken_s = -math.inf
-        self._known: dict[tuple[int, int], dict[str, Any]] = {}
+        self._counters: dict[tuple[int, int], dict[str, Any]] = {}
+        # Shortest pause between two calls, in seconds: a few times the duration of a call.
         self.pause_s = 0.0
-        """A few times what a look takes: the least time between two."""
 
     def renew(self, not_before_s: float) -> None:
-        """Look again, unless somebody has looked since `not_before_s`."""
+        """Read the counters, unless the snapshot is newer than `not_before_s` (monotonic clock)."""
         if self._taken_s > not_before_s:
             return
         self._taken_s = time.monotonic()
-        self._known = {(one["topic"], one["partition"]): one for one in self._native.partitions()}
-        self.pause_s = LOOK_SHARE * (time.monotonic() - self._taken_s)
+        self._counters = {(part["topic"], part["partition"]): part for part in self._native.partitions()}
+        self.pause_s = POLL_PAUSE_FACTOR * (time.monotonic() - self._taken_s)
 
-    def get(self, place: tuple[int, int]) -> dict[str, Any] | None:
-        return self._known.get(place)
+    def get(self, key: tuple[int, int]) -> dict[str, Any] | None:
+        return self._counters.get(key)
 
 
-def _only(order: Order, found: dict[Order, Answer]) -> Answer:
-    if order not in found:
+def _only(
+    order: ReassignmentOrder, answers: dict[ReassignmentOrder, ReassignmentAnswer]
+) -> ReassignmentAnswer:
+    if order not in answers:
         message = f"{type(order).__name__} for partition {order.partition}: not yet"
         raise RequestRefused(Code.HELD, message, retry_after_ms=20)
-    return found[order]
+    return answers[order]
 
 
-def _end(told: dict[str, Any]) -> LogEnd:
-    epoch = told.get("epoch", told.get("owner_epoch", 0))
-    return LogEnd(Epoch(epoch), told["records"], told["end_offset"], told["chain"])
+def _end(counters: dict[str, Any]) -> LogEnd:
+    epoch = counters.get("epoch", counters.get("owner_epoch", 0))
+    return LogEnd(Epoch(epoch), counters["records"], counters["end_offset"], counters["chain"])

@@ -1,4 +1,4 @@
-"""Questions that nodes and administrators put to a node at its control address: bodies and their limits."""
+"""Messages at a node's control address, from other nodes and administrators: requests and replies."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ringfence.control.model.nodes import WEIGHT_DEFAULT
-from ringfence.control.state_machines.reassignment.messages import Answer, Order
+from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
 
 Text = Annotated[str, Meta(max_length=256)]
 Addresses = Annotated[tuple[Text, ...], Meta(max_length=16)]
 Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 PARTITIONS_MAX: Final = 4_096
+# Orders per request: 40 KB, and as much of answers.
 ORDERS_MAX: Final = 256
-"""Orders of one question: 40 KB, and as much of answers."""
 
 
 class _Call(Struct, frozen=True, kw_only=True, tag_field="call"):
-    """Base of all questions."""
+    """Base of all requests."""
 
 
 class Join(_Call, frozen=True, kw_only=True, tag="join"):
-    """A store asks to be a node.
+    """Register a store as a node of the cluster.
 
-    `weight` 0: a usual node's. `body_bytes` is the largest body that it takes of clients, `stored_bytes` the
-    largest that it has room for as a replica; 0 where it does not tell (an older program). `level` is the
-    newest one that the program knows.
+    `weight` 0 means the default weight. `body_bytes` is the largest body that the node accepts from clients,
+    `stored_bytes` the largest that it has room for as a replica; both are 0 from an older program. `level` is
+    the newest level of the program.
     """
 
     store: Id
@@ -43,37 +43,37 @@ class Join(_Call, frozen=True, kw_only=True, tag="join"):
 
 
 class ListNodes(_Call, frozen=True, kw_only=True, tag="list_nodes"):
-    """All members, as this node knows them."""
+    """List all members in the metadata of the node that answers."""
 
 
 class ChangeNode(_Call, frozen=True, kw_only=True, tag="change_node"):
-    """One of `node_changes.NODE_CHANGES` for a member."""
+    """Change a member; `change` is one of `node_commands.NODE_CHANGES`."""
 
     node: Number
     change: Text
 
 
 class AwaitExecution(_Call, frozen=True, kw_only=True, tag="settle"):
-    """Answer once the orders of the entry at `index` are carried out here."""
+    """Answer once this node has executed all orders up to the entry at `index`."""
 
     index: Number
 
 
 class ShowExecutedIndex(_Call, frozen=True, kw_only=True, tag="carried"):
-    """Up to which index orders are carried out here."""
+    """Show the index up to which this node has executed its orders."""
 
 
 class ListHosted(_Call, frozen=True, kw_only=True, tag="hosted"):
-    """Figures of the partitions of one topic that are here."""
+    """List counters of this node's partitions of one topic; 0: of all topics."""
 
     topic: Number
 
 
 class OpenProducer(_Call, frozen=True, kw_only=True, tag="open_producer"):
-    """Write a named producer's epoch into one partition that is owned here.
+    """Write a named producer's epoch into one partition that this node owns.
 
-    `previous` is an earlier epoch that reached all partitions, 0 where none is known or a fresh start is
-    accepted. Programs of level 0 do not look at it; below level 1 it is 0.
+    `previous` is an earlier epoch that reached all partitions; 0 if there is none or the producer accepts a
+    fresh start. Programs of level 0 ignore it; below level 1 it is 0.
     """
 
     topic: Number
@@ -85,7 +85,7 @@ class OpenProducer(_Call, frozen=True, kw_only=True, tag="open_producer"):
 
 
 class CountStaged(_Call, frozen=True, kw_only=True, tag="count_staged"):
-    """What is staged under these tokens in partitions that are owned here: (topic, partition)."""
+    """Count the rows staged under `tokens` in `parts` (topic, partition), which this node owns."""
 
     scope: Number
     epoch: Number
@@ -94,27 +94,28 @@ class CountStaged(_Call, frozen=True, kw_only=True, tag="count_staged"):
 
 
 class ExecuteOrder(_Call, frozen=True, kw_only=True, tag="obey"):
-    """An order of the leader of `term` about a change."""
+    """Execute a reassignment order of the leader of `term`."""
 
     term: Number
-    order: Order
+    order: ReassignmentOrder
 
 
-class ExecuteOrders(_Call, frozen=True, kw_only=True, tag="execute_many"):
-    """Orders of the leader of `term` about changes; for nodes of a cluster of level 1 and above."""
+class ExecuteOrders(_Call, frozen=True, kw_only=True, tag="obey_many"):
+    """Execute reassignment orders of the leader of `term`. Only in a cluster of level 1 and above."""
 
     term: Number
-    orders: Annotated[tuple[Order, ...], Meta(max_length=ORDERS_MAX)]
+    orders: Annotated[tuple[ReassignmentOrder, ...], Meta(max_length=ORDERS_MAX)]
 
 
 class ShowRebalance(_Call, frozen=True, kw_only=True, tag="show_rebalance"):
-    """The run, its moves, and those before it."""
+    """Show the current rebalance with its moves, and earlier ones."""
 
 
 class SteerRebalance(_Call, frozen=True, kw_only=True, tag="steer_rebalance"):
-    """`verb`: preview, start, pause, resume or cancel. `moves`: (partition, nodes, the owner first).
+    """Steer rebalances. `verb` is preview, start, pause, resume or cancel.
 
-    `partitions` are those that action `reverse` is about; none: all of the newest run that can be reversed.
+    `moves` are (partition, nodes), the owner first. `partitions` limits the action `reverse`; empty: all
+    partitions of the newest run that can be reversed.
     """
 
     verb: Text
@@ -125,16 +126,16 @@ class SteerRebalance(_Call, frozen=True, kw_only=True, tag="steer_rebalance"):
 
 
 class ShowPartition(_Call, frozen=True, kw_only=True, tag="show_partition"):
-    """Who has a partition and what changes it; `here`: as this node knows it, no other one is asked."""
+    """Show a partition's owner, replicas and reassignment; `here`: only this node's view."""
 
     partition: Number
     here: bool = False
 
 
 class ForcePartition(_Call, frozen=True, kw_only=True, tag="force_partition"):
-    """End failover `change` of a partition: `owner` it is. `accepts` says what may be lost.
+    """End the failover `change` of a partition with `owner`; `accepts` names the loss that is accepted.
 
-    `replicas`, if there are any, are the nodes from then on.
+    `replicas`, if not empty, are the partition's nodes after that.
     """
 
     partition: Number
@@ -145,7 +146,7 @@ class ForcePartition(_Call, frozen=True, kw_only=True, tag="force_partition"):
 
 
 class GiveUpPart(_Call, frozen=True, kw_only=True, tag="give_up_part"):
-    """A decided epoch is waited for no longer in a partition whose owner has lost rows of it."""
+    """Give up the part of a committed epoch in a partition whose owner has lost rows of it."""
 
     partition: Number
     scope: Number
@@ -153,27 +154,27 @@ class GiveUpPart(_Call, frozen=True, kw_only=True, tag="give_up_part"):
 
 
 class Inspect(_Call, frozen=True, kw_only=True, tag="inspect"):
-    """What this store has of partitions behind `after`."""
+    """Show one page of this store's partitions, with ids above `after`."""
 
     after: Number = 0
 
 
 class InspectAll(_Call, frozen=True, kw_only=True, tag="inspect_all"):
-    """Whether the cluster keeps its invariants: this node asks all."""
+    """Check the invariants of the cluster; the node that answers asks all others."""
 
 
 class ShowVersions(_Call, frozen=True, kw_only=True, tag="show_versions"):
-    """Programs and levels of the nodes as this one knows them, and the newest level of its own program."""
+    """Show programs and levels of the nodes, and the newest level of this node's program."""
 
 
 class PromiseLevel(_Call, frozen=True, kw_only=True, tag="promise_level"):
-    """Refuse programs below `level` from now on, durably: the cluster is about to raise its level to it."""
+    """Durably refuse programs below `level` from now on: the cluster is about to raise its level."""
 
     level: Number
 
 
 class SaveRecording(_Call, frozen=True, kw_only=True, tag="keep_events"):
-    """Write the last steps of consensus into the data directory."""
+    """Write a recording of the last consensus steps into the data directory."""
 
 
 Call = (
@@ -201,7 +202,7 @@ Call = (
 
 
 class _Reply(Struct, frozen=True, kw_only=True, tag_field="reply"):
-    """Base of all answers."""
+    """Base of all replies."""
 
 
 class Refusal(_Reply, frozen=True, kw_only=True, tag="refusal"):
@@ -211,7 +212,7 @@ class Refusal(_Reply, frozen=True, kw_only=True, tag="refusal"):
 
 
 class Joined(_Reply, frozen=True, kw_only=True, tag="joined"):
-    """Who the store is from now on; `peers` are the members' control addresses, `level` is the cluster's."""
+    """The store's identity as a node; `peers` are control addresses of members, `level` is the cluster's."""
 
     cluster: Id
     history: Id
@@ -221,9 +222,10 @@ class Joined(_Reply, frozen=True, kw_only=True, tag="joined"):
 
 
 class NodeInfo(Struct, frozen=True, kw_only=True):
-    """One member. `role` is what it is in consensus: leader, voter, learner, or none yet.
+    """One member. `role` is the role in consensus: leader, voter, learner, or none.
 
-    `partitions` are those that it owns; `replicas` all that it has, these included.
+    `partitions` counts the partitions that the node owns; `replicas` counts all of its replicas, owned ones
+    included.
     """
 
     node: int
@@ -243,7 +245,7 @@ class NodeInfo(Struct, frozen=True, kw_only=True):
 
 
 class Nodes(_Reply, frozen=True, kw_only=True, tag="nodes"):
-    """`index` and `hash` are of the metadata of the node that answered."""
+    """The members. `index` and `hash` are of the metadata of the node that answers."""
 
     cluster: bytes
     node: int
@@ -255,22 +257,22 @@ class Nodes(_Reply, frozen=True, kw_only=True, tag="nodes"):
 
 
 class Done(_Reply, frozen=True, kw_only=True, tag="done"):
-    """`faults` say what of it failed."""
+    """The request is done; `faults` name the orders that failed."""
 
     faults: tuple[str, ...] = ()
 
 
 class Counters(_Reply, frozen=True, kw_only=True, tag="figures"):
-    """A list of what the native node says of partitions, or of a producer's last batch."""
+    """Counters of partitions from the native node, or the record of a producer's last batch."""
 
     values: tuple[dict[str, Any], ...]
 
 
 class StagedCount(Struct, frozen=True, array_like=True):
-    """Rows of one partition, durable and in records below `upto`, at the owner of `epoch`.
+    """The staged rows of one partition: durable, in records below `upto`, at the owner of `epoch`.
 
-    `is_published`: this epoch of the scope, or a later one, has its offsets there. `why`: it is not open
-    here, or what is staged is not durable yet.
+    `is_published`: this epoch of the scope, or a later one, has offsets in the partition. `why` is not empty
+    if the partition is not open here, or its staged rows are not durable yet.
     """
 
     rows: int = 0
@@ -281,36 +283,40 @@ class StagedCount(Struct, frozen=True, array_like=True):
 
 
 class StagedCounts(_Reply, frozen=True, kw_only=True, tag="staged_counts"):
-    """In the order of the question's parts."""
+    """Counts in the order of the request's parts."""
 
     counts: tuple[StagedCount, ...]
 
 
 class ExecutedIndex(_Reply, frozen=True, kw_only=True, tag="how_far"):
+    """The index up to which the node has executed its orders."""
+
     index: int
 
 
 class OrderAnswer(_Reply, frozen=True, kw_only=True, tag="obeyed"):
-    answer: Answer
+    """The answer to one order."""
+
+    answer: ReassignmentAnswer
 
 
 class OrderAnswers(_Reply, frozen=True, kw_only=True, tag="obeyed_many"):
-    """In the order of the question's; None for one that has no answer yet, or is refused: ask again."""
+    """Answers in the order of the request; None for an order that is refused or not finished: repeat it."""
 
-    answers: tuple[Answer | None, ...]
+    answers: tuple[ReassignmentAnswer | None, ...]
 
 
 class Document(_Reply, frozen=True, kw_only=True, tag="told"):
-    """What people are shown, as JSON has it."""
+    """A view for people, as a JSON object."""
 
     value: dict[str, Any]
 
 
 class Inspected(_Reply, frozen=True, kw_only=True, tag="inspected"):
-    """One page of a store: figures of partitions in their order, and whether there are more.
+    """One page of a store's partition counters, in the order of ids; `more`: there are further pages.
 
-    `at` and `digest` are of the newest metadata that was hashed; `broken` says what the node's metadata
-    breaks, and is looked at for the first page.
+    `at` and `digest` are the newest hashed metadata index and its hash. `broken` names an invariant that the
+    node's metadata breaks; it is checked for the first page only.
     """
 
     store: Id
@@ -322,7 +328,7 @@ class Inspected(_Reply, frozen=True, kw_only=True, tag="inspected"):
 
 
 class RecordingSaved(_Reply, frozen=True, kw_only=True, tag="events_kept"):
-    """Where they are, on the node that answered."""
+    """The path of the recording on the node that answers."""
 
     path: str
 

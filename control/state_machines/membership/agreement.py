@@ -17,45 +17,45 @@ EVERY: Final = 256
 KEPT_MAX: Final = 1_024
 
 
-class Diverged(NamedTuple):
+class Divergence(NamedTuple):
     """Another node's state at an index differs from this node's: one of them must stop serving metadata."""
 
     node: NodeId
     at: Index
-    mine: bytes
-    its: bytes
+    own: bytes
+    other: bytes
 
 
 class Agreement:
     """One node's own hashes, and hashes of other nodes ahead of it."""
 
     def __init__(self) -> None:
-        self._mine: OrderedDict[Index, bytes] = OrderedDict()
-        self._early: dict[NodeId, tuple[Index, bytes]] = {}
+        self._own: OrderedDict[Index, bytes] = OrderedDict()
+        self._ahead: dict[NodeId, tuple[Index, bytes]] = {}
 
     @staticmethod
     def is_due(index: Index) -> bool:
         """Whether every node hashes its state at this index."""
         return index % EVERY == 0
 
-    def mine(self, index: Index, digest: bytes) -> tuple[Diverged, ...]:
+    def add_own(self, index: Index, digest: bytes) -> tuple[Divergence, ...]:
         """Add this node's own hash; return the nodes that had reported another hash up to this index."""
-        known = self._mine.setdefault(index, digest)
-        assert known == digest, f"two hashes of one state at index {index}: {known.hex()} and {digest.hex()}"
-        while len(self._mine) > KEPT_MAX:
-            self._mine.popitem(last=False)
-        waiting = [node for node, (at, _) in sorted(self._early.items()) if at <= index]
-        found = [self._compared(node, *self._early.pop(node)) for node in waiting]
-        return tuple(diverged for diverged in found if diverged is not None)
+        first = self._own.setdefault(index, digest)
+        assert first == digest, f"two hashes of one state at index {index}: {first.hex()} and {digest.hex()}"
+        while len(self._own) > KEPT_MAX:
+            self._own.popitem(last=False)
+        due = [node for node, (at, _) in sorted(self._ahead.items()) if at <= index]
+        found = [self._compare(node, *self._ahead.pop(node)) for node in due]
+        return tuple(divergence for divergence in found if divergence is not None)
 
-    def heard(self, node: NodeId, index: Index, digest: bytes) -> Diverged | None:
+    def add_other(self, node: NodeId, index: Index, digest: bytes) -> Divergence | None:
         """Add another node's hash. A hash ahead of this node is compared once this node reaches its index."""
-        newest = next(reversed(self._mine), 0)
+        newest = next(reversed(self._own), 0)
         if index > newest:
-            self._early[node] = (index, digest)
+            self._ahead[node] = (index, digest)
             return None
-        return self._compared(node, index, digest)
+        return self._compare(node, index, digest)
 
-    def _compared(self, node: NodeId, index: Index, digest: bytes) -> Diverged | None:
-        mine = self._mine.get(index)
-        return None if mine is None or mine == digest else Diverged(node, index, mine, digest)
+    def _compare(self, node: NodeId, index: Index, digest: bytes) -> Divergence | None:
+        own = self._own.get(index)
+        return None if own is None or own == digest else Divergence(node, index, own, digest)

@@ -59,7 +59,7 @@ class Stranger(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _LastBeat:
     """The last heartbeat of a node: time of arrival and applied index."""
 
     at_ms: int
@@ -74,10 +74,10 @@ class Liveness:
         self.term = 0
         self._since_ms: int | None = None
         self._ticked_ms = 0
-        self._heard: dict[NodeId, _Heard] = {}
+        self._last_beats: dict[NodeId, _LastBeat] = {}
         self._starts: dict[NodeId, tuple[Index, int]] = {}
-        self._decided: dict[NodeId, tuple[Index, int]] = {}
-        self._ring_decided: tuple[int, int] | None = None
+        self._proposed: dict[NodeId, tuple[Index, int]] = {}
+        self._ring_proposed: tuple[int, int] | None = None
 
     @property
     def leads(self) -> bool:
@@ -88,17 +88,17 @@ class Liveness:
         assert term > self.term, f"term {term} began after term {self.term}"
         self.term = term
         self._since_ms = self._ticked_ms = now_ms
-        self._heard.clear()
+        self._last_beats.clear()
         self._starts.clear()
-        self._decided.clear()
-        self._ring_decided = None
+        self._proposed.clear()
+        self._ring_proposed = None
 
     def end(self) -> None:
         """Stop leading."""
         self._since_ms = None
-        self._heard.clear()
+        self._last_beats.clear()
         self._starts.clear()
-        self._decided.clear()
+        self._proposed.clear()
 
     def beat(self, state: MetadataState, heartbeat: Heartbeat, now_ms: int) -> Stranger | None:
         """Note a heartbeat; return the stranger if it does not count."""
@@ -106,14 +106,14 @@ class Liveness:
         if known is None or known.store != heartbeat.store or 0 < heartbeat.started < known.started:
             return Stranger(heartbeat.node, heartbeat.store)
         if self.leads:
-            self._heard[heartbeat.node] = _Heard(now_ms, heartbeat.index)
+            self._last_beats[heartbeat.node] = _LastBeat(now_ms, heartbeat.index)
         return None
 
     def silence_ms(self, node: NodeId, now_ms: int) -> int | None:
         """Time since this leader received a node's last heartbeat; None if this node does not lead."""
         if self._since_ms is None:
             return None
-        heard = self._heard.get(node)
+        heard = self._last_beats.get(node)
         return now_ms - (self._since_ms if heard is None else max(heard.at_ms, self._since_ms))
 
     def tick(self, state: MetadataState, now_ms: int) -> tuple[NodeCommand | RingCommand, ...]:
@@ -131,21 +131,21 @@ class Liveness:
             # interval.
             self._since_ms = now_ms
         self._ticked_ms = now_ms
-        self._heard = {node: heard for node, heard in self._heard.items() if node in state.nodes}
+        self._last_beats = {node: heard for node, heard in self._last_beats.items() if node in state.nodes}
         self._note_starts(state, now_ms)
         decisions: list[NodeCommand | RingCommand] = []
         for number in sorted(state.nodes):
-            decision = self._judged(state.nodes[number], now_ms, failure_ms)
+            decision = self._decide(state.nodes[number], now_ms, failure_ms)
             if decision is not None and self._is_due(number, decision.changed, now_ms, failure_ms):
                 decisions.append(decision)
             if len(decisions) == DECISIONS_MAX:
                 return tuple(decisions)
-        ring = ring_change(state, frozenset(self._fresh(now_ms, failure_ms)))
+        ring = ring_change(state, frozenset(self._responsive(now_ms, failure_ms)))
         if ring is not None and self._is_ring_due(state.ring.version, now_ms, failure_ms):
             decisions.append(ring)
         return tuple(decisions)
 
-    def _judged(self, node: NodeRecord, now_ms: int, failure_ms: int) -> FailNode | RecoverNode | None:
+    def _decide(self, node: NodeRecord, now_ms: int, failure_ms: int) -> FailNode | RecoverNode | None:
         silence_ms = self.silence_ms(node.node, now_ms)
         assert silence_ms is not None, "only a leader judges"
         # A start proves life: the entry of a node that joins or returns comes before its first heartbeat.
@@ -153,7 +153,7 @@ class Liveness:
         if node.life is Life.LIVE and node.node != self.here and silence_ms >= failure_ms:
             return FailNode(node=node.node, changed=node.changed)
         if node.life is Life.FAILED:
-            heard = self._heard.get(node.node)
+            heard = self._last_beats.get(node.node)
             beats = heard is not None and now_ms - heard.at_ms < failure_ms // 2
             knows = heard is not None and heard.index >= node.changed
             if node.node == self.here or (beats and knows):
@@ -174,20 +174,20 @@ class Liveness:
 
     def _is_due(self, node: NodeId, changed: Index, now_ms: int, failure_ms: int) -> bool:
         """Whether to propose a decision: not while the same one may be in the log's queue."""
-        known = self._decided.get(node)
+        known = self._proposed.get(node)
         if known is not None and known[0] == changed and now_ms - known[1] < failure_ms:
             return False
-        self._decided[node] = (changed, now_ms)
+        self._proposed[node] = (changed, now_ms)
         return True
 
     def _is_ring_due(self, version: int, now_ms: int, failure_ms: int) -> bool:
-        known = self._ring_decided
+        known = self._ring_proposed
         if known is not None and known[0] == version and now_ms - known[1] < failure_ms:
             return False
-        self._ring_decided = (version, now_ms)
+        self._ring_proposed = (version, now_ms)
         return True
 
-    def _fresh(self, now_ms: int, failure_ms: int) -> set[NodeId]:
+    def _responsive(self, now_ms: int, failure_ms: int) -> set[NodeId]:
         """Nodes whose heartbeats this leader has received recently."""
-        heard = {node for node, heard in self._heard.items() if now_ms - heard.at_ms < failure_ms // 2}
+        heard = {node for node, heard in self._last_beats.items() if now_ms - heard.at_ms < failure_ms // 2}
         return heard | {self.here}

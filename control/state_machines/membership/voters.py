@@ -45,18 +45,20 @@ def next_change(
         leader: the node that asks.
     """
     chosen, spare = _ranked(state, voters, caught_up, leader)
-    wanted = set(chosen)
+    target = set(chosen)
     order = [*chosen, *spare]
-    after = _step(set(voters), wanted, order) if wanted and wanted != voters else set(voters)
+    after = _step(set(voters), target, order) if target and target != voters else set(voters)
     if after == voters:
-        return _relieved(state, [node for node in order if node in voters], leader)
+        return _transfer_from_drained(state, [node for node in order if node in voters], leader)
     if leader in after:
         return ChangeVoters(frozenset(after))
-    heirs = [node for node in order if node in after and node in voters and _is_live(state, node)]
-    return TransferLeadership(heirs[0]) if heirs else ChangeVoters(frozenset({*after, leader}))
+    successors = [node for node in order if node in after and node in voters and _is_live(state, node)]
+    return TransferLeadership(successors[0]) if successors else ChangeVoters(frozenset({*after, leader}))
 
 
-def _relieved(state: MetadataState, order: list[NodeId], leader: NodeId) -> TransferLeadership | None:
+def _transfer_from_drained(
+    state: MetadataState, order: list[NodeId], leader: NodeId
+) -> TransferLeadership | None:
     """Transfer the leadership away from a drained leader, which may have to stay a voter.
 
     Not during a run: the next leader would have to ask for the progress of each move again.
@@ -64,8 +66,8 @@ def _relieved(state: MetadataState, order: list[NodeId], leader: NodeId) -> Tran
     known = state.nodes.get(leader)
     if known is None or not known.draining or state.rebalance.is_active:
         return None
-    heirs = [node for node in order if _is_live(state, node) and not state.nodes[node].draining]
-    return TransferLeadership(heirs[0]) if heirs else None
+    successors = [node for node in order if _is_live(state, node) and not state.nodes[node].draining]
+    return TransferLeadership(successors[0]) if successors else None
 
 
 def _ranked(
@@ -103,14 +105,14 @@ def _ranked(
     return order, sorted((number for number in able if number in voters), key=key)
 
 
-def _step(voters: set[NodeId], wanted: set[NodeId], order: list[NodeId]) -> set[NodeId]:
-    """The voters after one step towards `wanted`."""
-    joining = [node for node in order if node in wanted - voters]
+def _step(voters: set[NodeId], target: set[NodeId], order: list[NodeId]) -> set[NodeId]:
+    """The voters after one step towards `target`."""
+    joining = [node for node in order if node in target - voters]
     place = {node: at for at, node in enumerate(order)}
-    leaving = sorted(voters - wanted, key=lambda node: (-place.get(node, len(order)), node))
-    if len(wanted) > len(voters):
+    leaving = sorted(voters - target, key=lambda node: (-place.get(node, len(order)), node))
+    if len(target) > len(voters):
         return voters | set(joining[: STEP - (len(voters) + 1) % STEP])
-    if len(wanted) < len(voters):
+    if len(target) < len(voters):
         return voters - set(leaving[: STEP - (len(voters) + 1) % STEP])
     return (voters | set(joining[:1])) - set(leaving[:1])
 

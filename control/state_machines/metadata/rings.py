@@ -28,8 +28,8 @@ class RingConsensus:
         return RemoveFromRing(node=node, version=state.ring.version)
 
 
-def ring_change(state: MetadataState, heard: AbstractSet[NodeId]) -> RingCommand | None:
-    """The change that a leader should propose, which has received heartbeats of the nodes `heard`; None
+def ring_change(state: MetadataState, responsive: AbstractSet[NodeId]) -> RingCommand | None:
+    """The change that a leader should propose, which has received heartbeats of the nodes `responsive`; None
     without need.
 
     The first ring has all ready nodes, once there are `nodes_min` of them. Later, nodes that have joined
@@ -37,11 +37,13 @@ def ring_change(state: MetadataState, heard: AbstractSet[NodeId]) -> RingCommand
     node.
     """
     ready = [
-        number for number, node in sorted(state.nodes.items()) if node.takes_partitions and number in heard
+        number
+        for number, node in sorted(state.nodes.items())
+        if node.takes_partitions and number in responsive
     ]
     if not state.ring.is_formed:
-        enough = bool(ready) and len(ready) >= limit(state, "nodes_min")
-        return FormRing(nodes=tuple(ready)) if enough else None
+        has_enough = bool(ready) and len(ready) >= limit(state, "nodes_min")
+        return FormRing(nodes=tuple(ready)) if has_enough else None
     if not limit(state, "ring_joins"):
         return None
     members = frozenset(state.ring.members)

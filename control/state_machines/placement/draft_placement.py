@@ -14,34 +14,34 @@ from ringfence.control.model.ids import NodeId
 from ringfence.control.state_machines.placement.quotas import portions
 from ringfence.control.state_machines.placement.zones import (
     Member,
-    Part,
-    Placed,
-    levels,
+    PartitionPlacement,
+    PlacementRole,
     may_move,
+    replicas_by_zone,
     zone_sizes,
 )
 
 
-class Loose(NamedTuple):
-    """A replica to move from `source`; `place` is the index of its partition in the draft.
+class UnassignedReplica(NamedTuple):
+    """A replica to move from `source`; `partition_index` is that of its partition in the draft.
 
     `must`: the replica has to move, since it crowds a zone or its node is being emptied. Otherwise it may
     move.
     """
 
-    place: int
+    partition_index: int
     source: NodeId
     must: bool
 
 
 class DraftPlacement:
-    """A draft of `placed`, ordered by its ids. Only nodes that take partitions have a load."""
+    """A draft of `placements`, ordered by its ids. Only nodes that take partitions have a load."""
 
-    def __init__(self, members: Sequence[Member], placed: Sequence[Placed]) -> None:
-        self._placed = placed
-        self._nodes = [part.nodes for part in placed]
-        self._part = {member.node: member.part for member in members}
-        able = sorted(member for member in members if member.part is Part.TAKES)
+    def __init__(self, members: Sequence[Member], placements: Sequence[PartitionPlacement]) -> None:
+        self._placements = placements
+        self._nodes = [part.nodes for part in placements]
+        self._role = {member.node: member.role for member in members}
+        able = sorted(member for member in members if member.role is PlacementRole.TAKES)
         self._weight = {member.node: member.weight for member in able}
         self._zone = {member.node: member.zone for member in able}
         self._sizes = zone_sizes(members)
@@ -52,12 +52,12 @@ class DraftPlacement:
             held.update(nodes)
         self.load = {node: held[node] for node in self._weight}
         self._owned = Counter(nodes[0] for nodes in self._nodes)
-        self._places_of: dict[NodeId, list[int]] | None = None
-        self._loose: set[tuple[int, NodeId]] = set()
+        self._indexes_by_node: dict[NodeId, list[int]] | None = None
+        self._unassigned: set[tuple[int, NodeId]] = set()
 
     def targets(self) -> dict[NodeId, int]:
         """The number of replicas that each node should hold; unassigned replicas count as well."""
-        total = sum(self.load.values()) + len(self._loose)
+        total = sum(self.load.values()) + len(self._unassigned)
         if not self._weight:
             return {}
         if not self._is_zoned:
@@ -84,7 +84,7 @@ class DraftPlacement:
         least: Counter[str] = Counter(dict.fromkeys(self._sizes, 0))
         most: Counter[str] = Counter(dict.fromkeys(self._sizes, 0))
         for replication, count in self._by_replication.items():
-            base, more = levels(self._sizes, replication)
+            base, more = replicas_by_zone(self._sizes, replication)
             for zone, size in self._sizes.items():
                 least[zone] += count * base[zone]
                 most[zone] += count * (base[zone] + (1 if more and base[zone] < size else 0))
@@ -95,7 +95,7 @@ class DraftPlacement:
 
     def _shares(self, total: int, weights: dict[NodeId, int]) -> dict[NodeId, int]:
         load = self.load
-        room = len(self._placed)
+        room = len(self._placements)
         return portions(
             total,
             weights,
@@ -103,26 +103,28 @@ class DraftPlacement:
             most=dict.fromkeys(weights, room) if total <= room * len(weights) else None,
         )
 
-    def _places(self, node: NodeId) -> list[int]:
+    def _indexes_of(self, node: NodeId) -> list[int]:
         """Indexes of partitions with a replica on a node. The first call builds the lists of all nodes."""
-        if self._places_of is None:
-            self._places_of = defaultdict(list)
-            for place, nodes in enumerate(self._nodes):
+        if self._indexes_by_node is None:
+            self._indexes_by_node = defaultdict(list)
+            for index, nodes in enumerate(self._nodes):
                 for holder in nodes:
-                    self._places_of[holder].append(place)
-        return [place for place in self._places_of[node] if node in self._nodes[place]]
+                    self._indexes_by_node[holder].append(index)
+        return [index for index in self._indexes_by_node[node] if node in self._nodes[index]]
 
-    def _may_take(self, item: Loose, node: NodeId) -> bool:
-        nodes = self._nodes[item.place]
+    def _may_take(self, item: UnassignedReplica, node: NodeId) -> bool:
+        nodes = self._nodes[item.partition_index]
         if len(nodes) == 1:
             return True
-        return self._is_level(item, node) if item.must else self._fits(item.place, item.source, node)
+        return (
+            self._is_level(item, node) if item.must else self._fits(item.partition_index, item.source, node)
+        )
 
-    def _fits(self, place: int, source: NodeId, node: NodeId) -> bool:
+    def _fits(self, index: int, source: NodeId, node: NodeId) -> bool:
         """Whether a replica may move from `source` to `node`: the node has none yet, and the zones stay
         level.
         """
-        nodes = self._nodes[place]
+        nodes = self._nodes[index]
         if node in nodes:
             return False
         if len(self._sizes) == 1 or len(nodes) == 1:
@@ -130,9 +132,9 @@ class DraftPlacement:
         zones = [self._zone[other] for other in nodes if other in self._zone]
         return may_move(zones, self._zone[source], self._zone[node])
 
-    def _is_level(self, item: Loose, node: NodeId) -> bool:
+    def _is_level(self, item: UnassignedReplica, node: NodeId) -> bool:
         """Whether no other zone with an unused node has fewer replicas than the node's zone."""
-        nodes = self._nodes[item.place]
+        nodes = self._nodes[item.partition_index]
         if node in nodes:
             return False
         if len(self._sizes) == 1:
@@ -142,71 +144,73 @@ class DraftPlacement:
             held[self._zone[node]] <= held[zone] for zone, size in self._sizes.items() if held[zone] < size
         )
 
-    def _let_go(self, item: Loose) -> None:
-        self._loose.add((item.place, item.source))
+    def _unassign(self, item: UnassignedReplica) -> None:
+        self._unassigned.add((item.partition_index, item.source))
         if item.source in self.load:
             self.load[item.source] -= 1
 
-    def _put_back(self, item: Loose) -> None:
-        self._loose.remove((item.place, item.source))
+    def _restore(self, item: UnassignedReplica) -> None:
+        self._unassigned.remove((item.partition_index, item.source))
         if item.source in self.load:
             self.load[item.source] += 1
 
-    def _put(self, item: Loose, node: NodeId) -> None:
+    def _assign(self, item: UnassignedReplica, node: NodeId) -> None:
         """Assign a replica. The partition keeps its owner if possible; otherwise another replica with its
         rows owns it.
         """
-        self._loose.remove((item.place, item.source))
+        self._unassigned.remove((item.partition_index, item.source))
         self.load[node] += 1
-        nodes = self._nodes[item.place]
+        nodes = self._nodes[item.partition_index]
         if len(nodes) == 1:
             self._owned[item.source] -= 1
             self._owned[node] += 1
-            self._nodes[item.place] = (node,)
+            self._nodes[item.partition_index] = (node,)
             return
         if nodes[0] != item.source:
-            self._nodes[item.place] = tuple([node if other == item.source else other for other in nodes])
+            self._nodes[item.partition_index] = tuple(
+                [node if other == item.source else other for other in nodes]
+            )
             return
-        self._own(item.place, (*nodes[1:], node), fresh=node)
+        self._set_owner(item.partition_index, (*nodes[1:], node), fresh=node)
 
-    def _own(self, place: int, nodes: tuple[NodeId, ...], fresh: NodeId | None = None) -> None:
+    def _set_owner(self, index: int, nodes: tuple[NodeId, ...], fresh: NodeId | None = None) -> None:
         """Set the partition's nodes. The owner is the node with rows that owns the least for its weight;
         `fresh` has no rows.
         """
         able = [node for node in nodes if node in self._weight and node != fresh]
         owner = min(able, key=lambda node: (self._owned[node] / self._weight[node], node), default=nodes[-1])
-        self._owned[self._nodes[place][0]] -= 1
+        self._owned[self._nodes[index][0]] -= 1
         self._owned[owner] += 1
-        self._nodes[place] = (owner, *[node for node in nodes if node != owner])
+        self._nodes[index] = (owner, *[node for node in nodes if node != owner])
 
-    def _own_share(self, node: NodeId) -> None:
+    def _fill_owner_share(self, node: NodeId) -> None:
         """Transfer ownership of partitions to `node`, of those that it holds, until it owns its share."""
         total = sum(self._owned[other] for other in self._weight)
         whole = sum(self._weight.values())
         floor = {other: total * weight // whole for other, weight in self._weight.items()}
-        for place, nodes in enumerate(self._nodes):
+        for index, nodes in enumerate(self._nodes):
             if self._owned[node] >= floor[node]:
                 return
             if node in nodes[1:] and self._owned[nodes[0]] > floor.get(nodes[0], 0):
                 self._owned[nodes[0]] -= 1
                 self._owned[node] += 1
-                self._nodes[place] = (node, *[other for other in nodes if other != node])
+                self._nodes[index] = (node, *[other for other in nodes if other != node])
 
     def ownerless(self) -> list[int]:
         """Partitions whose owner takes no partitions, while another replica's node does."""
         return [
-            place
-            for place, nodes in enumerate(self._nodes)
+            index
+            for index, nodes in enumerate(self._nodes)
             if nodes[0] not in self._weight and any(node in self._weight for node in nodes)
         ]
 
-    def _result(self) -> list[Placed]:
+    def _result(self) -> list[PartitionPlacement]:
         """The new placement. Partitions without an owner that can continue get one of their other replicas as
         owner.
         """
-        for place in self.ownerless():
-            self._own(place, self._nodes[place])
+        for index in self.ownerless():
+            self._set_owner(index, self._nodes[index])
         return [
             part if part.nodes is nodes else part._replace(nodes=nodes)
-            for part, nodes in zip(self._placed, self._nodes, strict=True)
+            for part, nodes in zip(self._placements, self._nodes, strict=True)
         ]

@@ -20,14 +20,14 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.state_machines.metadata.replica_counts import held as held_in
 from ringfence.control.state_machines.metadata.replica_counts import owned as owned_in
 from ringfence.control.state_machines.metadata.ring import too_few_nodes
-from ringfence.control.state_machines.placement.leader_balance import even_owners
+from ringfence.control.state_machines.placement.leader_balance import balance_owners
 from ringfence.control.state_machines.placement.quotas import portions
 from ringfence.control.state_machines.placement.zones import (
     Member,
-    Placed,
-    levels,
+    PartitionPlacement,
+    eligible_members,
     members_of,
-    takers,
+    replicas_by_zone,
     zone_sizes,
 )
 
@@ -53,17 +53,19 @@ def place(
     Raises:
         TooFewNodesError: fewer nodes take partitions than a partition has replicas.
     """
-    able = sorted(takers(members))
-    if len(able) < replication:
+    eligible = sorted(eligible_members(members))
+    if len(eligible) < replication:
         raise TooFewNodesError(
-            f"replication {replication} needs so many nodes, {len(able)} of {len(members)} take partitions: "
-            "let more nodes join, or undrain one"
+            f"replication {replication} needs so many nodes, {len(eligible)} of {len(members)} take "
+            "partitions: let more nodes join, or undrain one"
         )
     if replication == 1:
-        return tuple((node,) for node in _dealt(able, count, owned))
-    sets = _sets(able, count, replication, held)
-    placed = [Placed(TopicId(0), PartitionId(number), nodes) for number, nodes in enumerate(sets)]
-    return tuple(part.nodes for part in even_owners(able, placed, owned))
+        return tuple((node,) for node in _round_robin_owners(eligible, count, owned))
+    sets = _replica_sets(eligible, count, replication, held)
+    placements = [
+        PartitionPlacement(TopicId(0), PartitionId(number), nodes) for number, nodes in enumerate(sets)
+    ]
+    return tuple(part.nodes for part in balance_owners(eligible, placements, owned))
 
 
 def place_in(
@@ -81,33 +83,33 @@ def place_in(
     return place(members, count, replication, owned=owned_in(state), held=held_in(state))
 
 
-def _dealt(able: Sequence[Member], count: int, owned: Loads) -> list[NodeId]:
+def _round_robin_owners(eligible: Sequence[Member], count: int, owned: Loads) -> list[NodeId]:
     """Owners of `count` partitions, round-robin over zones and nodes."""
-    by_node = {member.node: member for member in able}
+    by_node = {member.node: member for member in eligible}
     order = {
         node: place
         for place, node in enumerate(
-            _interleaved(able, lambda member: (owned.get(member.node, 0) / member.weight, member.node))
+            _interleaved(eligible, lambda member: (owned.get(member.node, 0) / member.weight, member.node))
         )
     }
     weights = {node: by_node[node].weight for node in order}
     quota = portions(count, weights, prefer=lambda node, _: order[node])
-    dealt: list[NodeId] = []
-    going = list(order)
-    while len(dealt) < count:
-        going = [node for node in going if quota[node] > 0]
-        for node in going:
+    owners: list[NodeId] = []
+    remaining = list(order)
+    while len(owners) < count:
+        remaining = [node for node in remaining if quota[node] > 0]
+        for node in remaining:
             quota[node] -= 1
-        dealt += going
-    return dealt
+        owners += remaining
+    return owners
 
 
-def _interleaved(able: Sequence[Member], key: Callable[[Member], Any]) -> list[NodeId]:
+def _interleaved(eligible: Sequence[Member], key: Callable[[Member], Any]) -> list[NodeId]:
     """Nodes in such an order that any first few are in as many zones as possible; within a zone ascending by
     `key`.
     """
     zones: dict[str, list[Member]] = {}
-    for member in sorted(able, key=key):
+    for member in sorted(eligible, key=key):
         zones.setdefault(member.zone, []).append(member)
     return [member.node for layer in zip_longest(*zones.values()) for member in layer if member is not None]
 
@@ -128,9 +130,11 @@ class _Zone:
         return [node for _, node in taken]
 
 
-def _sets(able: Sequence[Member], count: int, replication: int, held: Loads) -> list[tuple[NodeId, ...]]:
-    base, more = levels(zone_sizes(able), replication)
-    zones = _zones(able, count, base, more, held)
+def _replica_sets(
+    eligible: Sequence[Member], count: int, replication: int, held: Loads
+) -> list[tuple[NodeId, ...]]:
+    base, more = replicas_by_zone(zone_sizes(eligible), replication)
+    zones = _zones(eligible, count, base, more, held)
     always = [(name, number) for name, number in base.items() if number]
     # Zones that have a node beyond their base, the one with the most quota left first.
     heap = [(count * base[name] - zone.quota, name) for name, zone in zones.items() if base[name] < zone.size]
@@ -147,11 +151,11 @@ def _sets(able: Sequence[Member], count: int, replication: int, held: Loads) -> 
 
 
 def _zones(
-    able: Sequence[Member], count: int, base: Mapping[str, int], more: int, held: Loads
+    eligible: Sequence[Member], count: int, base: Mapping[str, int], more: int, held: Loads
 ) -> dict[str, _Zone]:
     """Quotas of zones, and of nodes within them, by weight."""
     members: dict[str, dict[NodeId, int]] = {}
-    for member in able:
+    for member in eligible:
         members.setdefault(member.zone, {})[member.node] = member.weight
     weight = {name: sum(zone.values()) for name, zone in members.items()}
     load = {name: sum(held.get(node, 0) for node in zone) / weight[name] for name, zone in members.items()}

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
-from ringfence.control.state_machines.placement.leader_balance import even_owners
+from ringfence.control.state_machines.placement.leader_balance import balance_owners
 from ringfence.control.state_machines.placement.replica_round import Round, disorder
-from ringfence.control.state_machines.placement.zones import Member, Placed, takers
+from ringfence.control.state_machines.placement.zones import Member, PartitionPlacement, eligible_members
 
 # With several replicas a round may make moves of the next one possible; each must leave less disorder than
 # before.
@@ -46,39 +46,41 @@ class Plan(NamedTuple):
     stranded: tuple[PartitionId, ...] = ()
 
 
-def balance(members: Sequence[Member], placed: Iterable[Placed]) -> Plan:
+def balance(members: Sequence[Member], placements: Iterable[PartitionPlacement]) -> Plan:
     """Clear, then balance the loads of all nodes that take partitions, then their owned partitions."""
-    before = sorted(placed)
+    before = sorted(placements)
     after = _rounds(members, before, lambda current: Round(members, current).balance())
-    return _plan(members, before, even_owners(members, after))
+    return _plan(members, before, balance_owners(members, after))
 
 
-def fill(members: Sequence[Member], placed: Iterable[Placed], node: NodeId) -> Plan:
+def fill(members: Sequence[Member], placements: Iterable[PartitionPlacement], node: NodeId) -> Plan:
     """Moves to `node` alone, from the nodes that are most above their share.
 
     Raises:
         ValueError: `node` does not take partitions.
     """
-    if all(member.node != node for member in takers(members)):
+    if all(member.node != node for member in eligible_members(members)):
         raise ValueError(f"node {node} takes no partitions: it is not in the ring, drained, or failed")
-    before = sorted(placed)
+    before = sorted(placements)
     return _plan(members, before, Round(members, before).fill(node))
 
 
-def clear(members: Sequence[Member], placed: Iterable[Placed]) -> Plan:
+def clear(members: Sequence[Member], placements: Iterable[PartitionPlacement]) -> Plan:
     """Moves away from nodes that leave, and new replicas for failed ones, to the least loaded nodes."""
-    before = sorted(placed)
+    before = sorted(placements)
     return _plan(members, before, _rounds(members, before, lambda current: Round(members, current).clear()))
 
 
 def _rounds(
-    members: Sequence[Member], before: list[Placed], one: Callable[[list[Placed]], list[Placed]]
-) -> list[Placed]:
+    members: Sequence[Member],
+    before: list[PartitionPlacement],
+    run_round: Callable[[list[PartitionPlacement]], list[PartitionPlacement]],
+) -> list[PartitionPlacement]:
     if all(len(part.nodes) == 1 for part in before):
-        return one(before)  # exact in one round: any replica may go to any node
+        return run_round(before)  # exact in one round: any replica may go to any node
     current, least = before, disorder(members, before)
     for _ in range(ROUNDS_MAX):
-        after = one(current)
+        after = run_round(current)
         left = disorder(members, after)
         if left >= least:
             return current
@@ -86,12 +88,14 @@ def _rounds(
     return current
 
 
-def _plan(members: Sequence[Member], before: Sequence[Placed], after: Sequence[Placed]) -> Plan:
+def _plan(
+    members: Sequence[Member], before: Sequence[PartitionPlacement], after: Sequence[PartitionPlacement]
+) -> Plan:
     moves = tuple(
         Move(old.topic, old.partition, old.nodes, new.nodes)
         for old, new in zip(before, after, strict=True)
         if old.nodes != new.nodes
     )
-    able = {member.node for member in takers(members)}
+    able = {member.node for member in eligible_members(members)}
     stranded = tuple(part.partition for part in after if not able.issuperset(part.nodes))
     return Plan(moves, stranded)

@@ -16,53 +16,60 @@ from itertools import islice
 from typing import Final
 
 from ringfence.control.model.ids import NodeId, TopicId
-from ringfence.control.state_machines.placement.draft_placement import DraftPlacement, Loose
-from ringfence.control.state_machines.placement.zones import Member, Part, Placed, crowded
+from ringfence.control.state_machines.placement.draft_placement import DraftPlacement, UnassignedReplica
+from ringfence.control.state_machines.placement.zones import (
+    Member,
+    PartitionPlacement,
+    PlacementRole,
+    crowded_zones,
+)
 
 # Nodes compared for each replica, so that one topic's replicas go to different nodes.
-LOOK_MAX: Final = 8
+COMPARED_MAX: Final = 8
 
 
-def disorder(members: Sequence[Member], placed: Sequence[Placed]) -> tuple[int, int, int, int]:
+def disorder(
+    members: Sequence[Member], placements: Sequence[PartitionPlacement]
+) -> tuple[int, int, int, int]:
     """(replicas that must move, missing owners, crowded zones, replicas above the targets).
 
     Smaller is better, and the first number counts most.
     """
-    state = Round(members, placed)
+    state = Round(members, placements)
     above = sum(max(0, state.load[node] - target) for node, target in state.targets().items())
-    return len(state.must_go()), len(state.ownerless()), len(state.crowding()), above
+    return len(state.must_move()), len(state.ownerless()), len(state.crowding_replicas()), above
 
 
 class Round(DraftPlacement):
     """One round; the next one begins with its result."""
 
-    def __init__(self, members: Sequence[Member], placed: Sequence[Placed]) -> None:
-        super().__init__(members, placed)
-        self._giving: dict[NodeId, Iterator[int]] = {}
+    def __init__(self, members: Sequence[Member], placements: Sequence[PartitionPlacement]) -> None:
+        super().__init__(members, placements)
+        self._movable_by_node: dict[NodeId, Iterator[int]] = {}
 
-    def balance(self) -> list[Placed]:
-        loose = [*self.must_go(), *self.crowding()]
-        for item in loose:
-            self._let_go(item)
+    def balance(self) -> list[PartitionPlacement]:
+        unassigned = [*self.must_move(), *self.crowding_replicas()]
+        for item in unassigned:
+            self._unassign(item)
         targets = self.targets()
         for node in self._weight:
             count = self.load[node] - targets[node]
             if count > 0:
-                loose += self._released(node, count)
+                unassigned += self._unassign_surplus(node, count)
         slots = {
             node: target - self.load[node] for node, target in targets.items() if target > self.load[node]
         }
-        self._deal(loose, slots)
+        self._assign_all(unassigned, slots)
         return self._result()
 
-    def clear(self) -> list[Placed]:
-        loose = self.must_go()
-        for item in loose:
-            self._let_go(item)
-        self._put_where_least(loose)
+    def clear(self) -> list[PartitionPlacement]:
+        unassigned = self.must_move()
+        for item in unassigned:
+            self._unassign(item)
+        self._assign_to_least_loaded(unassigned)
         return self._result()
 
-    def fill(self, node: NodeId) -> list[Placed]:
+    def fill(self, node: NodeId) -> list[PartitionPlacement]:
         targets = self.targets()
         left = targets[node] - self.load[node]
         over = {other: self.load[other] - targets[other] for other in self._weight if other != node}
@@ -70,176 +77,182 @@ class Round(DraftPlacement):
         # possible.
         givers = [(-count, other) for other, count in over.items() if count > 0]
         heapify(givers)
-        wishes: Counter[NodeId] = Counter()
-        while givers and wishes.total() < left:
+        wanted_counts: Counter[NodeId] = Counter()
+        while givers and wanted_counts.total() < left:
             count, other = givers[0]
-            wishes[other] += 1
+            wanted_counts[other] += 1
             heapreplace(givers, (count + 1, other)) if count + 1 < 0 else heappop(givers)
-        for other, count in sorted(wishes.items()):
+        for other, count in sorted(wanted_counts.items()):
             for _ in range(count):
-                item = self._next_to_go(other, partial(self._fits, source=other, node=node))
+                item = self._next_movable(other, partial(self._fits, source=other, node=node))
                 if item is None:
                     break
-                self._let_go(item)
-                self._put(item, node)
-        self._own_share(node)
+                self._unassign(item)
+                self._assign(item, node)
+        self._fill_owner_share(node)
         return self._result()
 
-    def must_go(self) -> list[Loose]:
+    def must_move(self) -> list[UnassignedReplica]:
         """Replicas on nodes that leave, and replicated ones on failed nodes."""
-        if all(part is Part.TAKES for part in self._part.values()):
+        if all(part is PlacementRole.TAKES for part in self._role.values()):
             return []
         found = []
-        for place, nodes in enumerate(self._nodes):
+        for index, nodes in enumerate(self._nodes):
             for node in nodes:
-                part = self._part.get(node, Part.FAILED)
-                if part is Part.LEAVES or (part is Part.FAILED and len(nodes) > 1):
-                    found.append(Loose(place, node, must=True))
+                part = self._role.get(node, PlacementRole.FAILED)
+                if part is PlacementRole.LEAVES or (part is PlacementRole.FAILED and len(nodes) > 1):
+                    found.append(UnassignedReplica(index, node, must=True))
         return found
 
-    def crowding(self) -> list[Loose]:
+    def crowding_replicas(self) -> list[UnassignedReplica]:
         """At most one replica of each partition; in a zone with too many the one on the fullest node, owners
         last.
         """
         if not self._is_zoned:
             return []
         found = []
-        for place, nodes in enumerate(self._nodes):
+        for index, nodes in enumerate(self._nodes):
             able = [node for node in nodes if node in self._zone]
             if len(able) < 2:
                 continue
             zones = [self._zone[node] for node in able]
             if len(set(zones)) == len(zones):
                 continue
-            full = crowded(zones, self._sizes)
+            full = crowded_zones(zones, self._sizes)
             if full:
                 candidates = [node for node in able if self._zone[node] in full]
                 source = max(
                     candidates,
                     key=lambda node: (node != nodes[0], self.load[node] / self._weight[node], node),
                 )
-                found.append(Loose(place, source, must=True))
+                found.append(UnassignedReplica(index, source, must=True))
         return found
 
-    def _released(self, node: NodeId, count: int) -> list[Loose]:
+    def _unassign_surplus(self, node: NodeId, count: int) -> list[UnassignedReplica]:
         """Take `count` replicas from a node; each from the topic that the node then holds most of."""
-        released = [Loose(place, node, must=False) for place in islice(self._gives(node), count)]
-        for item in released:
-            self._let_go(item)
-        assert len(released) == count, f"node {node} holds fewer than the {count} replicas above its target"
-        return released
+        replicas = [
+            UnassignedReplica(index, node, must=False) for index in islice(self._movable(node), count)
+        ]
+        for item in replicas:
+            self._unassign(item)
+        assert len(replicas) == count, f"node {node} holds fewer than the {count} replicas above its target"
+        return replicas
 
-    def _next_to_go(self, node: NodeId, fits: Callable[[int], bool]) -> Loose | None:
+    def _next_movable(self, node: NodeId, fits: Callable[[int], bool]) -> UnassignedReplica | None:
         """The next replica of a node that fits. A replica that does not fit is skipped for the rest of the
         round.
         """
-        place = next(filter(fits, self._gives(node)), None)
-        return None if place is None else Loose(place, node, must=False)
+        index = next(filter(fits, self._movable(node)), None)
+        return None if index is None else UnassignedReplica(index, node, must=False)
 
-    def _gives(self, node: NodeId) -> Iterator[int]:
+    def _movable(self, node: NodeId) -> Iterator[int]:
         """Partitions whose replica on `node` may move; each once in a round."""
-        if node not in self._giving:
-            self._giving[node] = (
-                place for place in self._giving_order(node) if (place, node) not in self._loose
+        if node not in self._movable_by_node:
+            self._movable_by_node[node] = (
+                index for index in self._movable_order(node) if (index, node) not in self._unassigned
             )
-        return self._giving[node]
+        return self._movable_by_node[node]
 
-    def _giving_order(self, node: NodeId) -> Iterator[int]:
+    def _movable_order(self, node: NodeId) -> Iterator[int]:
         """Partitions of the node, from its largest topics first, followers before owners."""
         topics: dict[TopicId, list[tuple[bool, int]]] = defaultdict(list)
-        for place in self._places(node):
-            is_owner = len(self._nodes[place]) > 1 and self._nodes[place][0] == node
-            topics[self._placed[place].topic].append((is_owner, -place))
+        for index in self._indexes_of(node):
+            is_owner = len(self._nodes[index]) > 1 and self._nodes[index][0] == node
+            topics[self._placements[index].topic].append((is_owner, -index))
         for places in topics.values():
             places.sort(reverse=True)  # popped from the end: followers first, then by id
         heap = [(-len(places), topic) for topic, places in topics.items()]
         heapify(heap)
         while heap:
             count, topic = heap[0]
-            _, place = topics[topic].pop()
+            _, index = topics[topic].pop()
             heapreplace(heap, (count + 1, topic)) if count + 1 < 0 else heappop(heap)
-            yield -place
+            yield -index
 
-    def _deal(self, loose: list[Loose], slots: dict[NodeId, int]) -> None:
+    def _assign_all(self, unassigned: list[UnassignedReplica], slots: dict[NodeId, int]) -> None:
         """Assign each replica to a node with a free slot, those of one topic to different nodes."""
-        ring = deque(sorted(slots, key=lambda node: (-slots[node], node)))
-        loose = [
-            *sorted(item for item in loose if item.must),
-            *sorted(item for item in loose if not item.must),
+        candidates = deque(sorted(slots, key=lambda node: (-slots[node], node)))
+        unassigned = [
+            *sorted(item for item in unassigned if item.must),
+            *sorted(item for item in unassigned if not item.must),
         ]
-        counts = self._topic_counts({self._placed[item.place].topic for item in loose}, slots)
-        homeless: list[Loose] = []
-        for first in loose:
-            item, best = first, self._best(first, ring, counts)
+        counts = self._topic_counts(
+            {self._placements[item.partition_index].topic for item in unassigned}, slots
+        )
+        unplaced: list[UnassignedReplica] = []
+        for first in unassigned:
+            item, best = first, self._best_candidate(first, candidates, counts)
             if best is None and first.must:
-                homeless.append(first)
+                unplaced.append(first)
                 continue
             if best is None:
                 # Another replica of the same node may fit where this one does not.
-                self._put_back(first)
-                other = self._next_to_go(
-                    first.source, partial(self._fits_some, source=first.source, ring=ring)
+                self._restore(first)
+                other = self._next_movable(
+                    first.source, partial(self._fits_any, source=first.source, candidates=candidates)
                 )
                 if other is None:
                     continue
-                self._let_go(other)
-                item, best = other, self._best(other, ring, counts)
+                self._unassign(other)
+                item, best = other, self._best_candidate(other, candidates, counts)
                 assert best is not None, f"replica {other} fits no node, although it was found to fit one"
-            node = ring[best]
-            self._put(item, node)
-            counts[self._placed[item.place].topic, node] += 1
+            node = candidates[best]
+            self._assign(item, node)
+            counts[self._placements[item.partition_index].topic, node] += 1
             slots[node] -= 1
-            ring.rotate(-best)
-            ring.popleft()
+            candidates.rotate(-best)
+            candidates.popleft()
             if slots[node]:
-                ring.append(node)
-        self._put_where_least(homeless)
+                candidates.append(node)
+        self._assign_to_least_loaded(unplaced)
 
-    def _best(self, item: Loose, ring: deque[NodeId], counts: Counter[tuple[TopicId, NodeId]]) -> int | None:
-        """The index in `ring` of a node that may take the replica, and holds little of its topic."""
-        topic = self._placed[item.place].topic
-        best, best_count, looked = None, 0, 0
-        for at, node in enumerate(ring):
+    def _best_candidate(
+        self, item: UnassignedReplica, candidates: deque[NodeId], counts: Counter[tuple[TopicId, NodeId]]
+    ) -> int | None:
+        """The index in `candidates` of a node that may take the replica, and holds little of its topic."""
+        topic = self._placements[item.partition_index].topic
+        best, best_count, compared = None, 0, 0
+        for at, node in enumerate(candidates):
             if self._may_take(item, node):
                 count = counts[topic, node]
                 if best is None or count < best_count:
                     best, best_count = at, count
-                looked += 1
-                if looked == LOOK_MAX or best_count == 0:
+                compared += 1
+                if compared == COMPARED_MAX or best_count == 0:
                     break
         return best
 
-    def _fits_some(self, place: int, source: NodeId, ring: deque[NodeId]) -> bool:
-        return any(self._fits(place, source, node) for node in ring)
+    def _fits_any(self, index: int, source: NodeId, candidates: deque[NodeId]) -> bool:
+        return any(self._fits(index, source, node) for node in candidates)
 
     def _topic_counts(
         self, topics: set[TopicId], slots: dict[NodeId, int]
     ) -> Counter[tuple[TopicId, NodeId]]:
         counts: Counter[tuple[TopicId, NodeId]] = Counter()
         if topics and slots:
-            for part, nodes in zip(self._placed, self._nodes, strict=True):
+            for part, nodes in zip(self._placements, self._nodes, strict=True):
                 if part.topic in topics:
                     for node in nodes:
                         if node in slots:
                             counts[part.topic, node] += 1
         return counts
 
-    def _put_where_least(self, loose: list[Loose]) -> None:
+    def _assign_to_least_loaded(self, unassigned: list[UnassignedReplica]) -> None:
         """Assign each replica to the node that holds least for its weight; without such a node it stays."""
-        if not loose:
+        if not unassigned:
             return
         heap = [((self.load[node] + 1) / weight, node) for node, weight in self._weight.items()]
         heapify(heap)
-        for item in loose:
+        for item in unassigned:
             passed = []
             while heap:
                 least, node = heappop(heap)
-                if len(self._nodes[item.place]) == 1 or self._is_level(item, node):
-                    self._put(item, node)
+                if len(self._nodes[item.partition_index]) == 1 or self._is_level(item, node):
+                    self._assign(item, node)
                     heappush(heap, ((self.load[node] + 1) / self._weight[node], node))
                     break
                 passed.append((least, node))
             else:
-                self._put_back(item)
+                self._restore(item)
             for entry in passed:
                 heappush(heap, entry)

@@ -18,7 +18,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
 
 
-class Part(Enum):
+class PlacementRole(Enum):
     """The role of a node in a plan."""
 
     # The node takes partitions and gives them.
@@ -35,10 +35,10 @@ class Member(NamedTuple):
     node: NodeId
     zone: str = ""
     weight: int = 100
-    part: Part = Part.TAKES
+    role: PlacementRole = PlacementRole.TAKES
 
 
-class Placed(NamedTuple):
+class PartitionPlacement(NamedTuple):
     """A partition and the nodes of its replicas, the owner first."""
 
     topic: TopicId
@@ -50,31 +50,33 @@ def members_of(state: MetadataState) -> tuple[Member, ...]:
     """All nodes, ordered by id."""
     ring = frozenset(state.ring.members)
     return tuple(
-        Member(number, node.zone, node.weight, _part(node, in_ring=number in ring))
+        Member(number, node.zone, node.weight, _role(node, in_ring=number in ring))
         for number, node in sorted(state.nodes.items())
     )
 
 
-def placed_of(state: MetadataState, topics: Iterable[TopicId] | None = None) -> list[Placed]:
+def placements_of(state: MetadataState, topics: Iterable[TopicId] | None = None) -> list[PartitionPlacement]:
     """All partitions, SEALED ones too, or those of some topics; ordered by id."""
     return [
-        Placed(topic, partition, _nodes(assignment.owner.node, assignment.replicas))
+        PartitionPlacement(topic, partition, _nodes(assignment.owner.node, assignment.replicas))
         for topic in sorted(state.topics if topics is None else topics)
         for partition, assignment in sorted(state.topics[topic].assignments.items())
     ]
 
 
-def takers(members: Iterable[Member]) -> list[Member]:
+def eligible_members(members: Iterable[Member]) -> list[Member]:
     """Members that take partitions."""
-    return [member for member in members if member.part is Part.TAKES]
+    return [member for member in members if member.role is PlacementRole.TAKES]
 
 
 def zone_sizes(members: Iterable[Member]) -> dict[str, int]:
     """The number of nodes that take partitions, by zone."""
-    return dict(sorted(Counter(member.zone for member in members if member.part is Part.TAKES).items()))
+    return dict(
+        sorted(Counter(member.zone for member in members if member.role is PlacementRole.TAKES).items())
+    )
 
 
-def levels(sizes: Mapping[str, int], replication: int) -> tuple[dict[str, int], int]:
+def replicas_by_zone(sizes: Mapping[str, int], replication: int) -> tuple[dict[str, int], int]:
     """(replicas that a level partition has in each zone at least, number of its further replicas).
 
     A zone with an unused node gets at most one of the further replicas.
@@ -89,13 +91,13 @@ def levels(sizes: Mapping[str, int], replication: int) -> tuple[dict[str, int], 
         left -= len(open_zones)
 
 
-def crowded(zones: Sequence[str], sizes: Mapping[str, int]) -> set[str]:
+def crowded_zones(zones: Sequence[str], sizes: Mapping[str, int]) -> set[str]:
     """Zones of one partition's replicas from which one should move to another zone."""
-    held = Counter(zones)
-    fewest = min((held[zone] for zone, size in sizes.items() if held[zone] < size), default=None)
+    counts = Counter(zones)
+    fewest = min((counts[zone] for zone, size in sizes.items() if counts[zone] < size), default=None)
     if fewest is None:
         return set()
-    return {zone for zone, count in held.items() if count >= fewest + 2}
+    return {zone for zone, count in counts.items() if count >= fewest + 2}
 
 
 def may_move(zones: Sequence[str], source: str, target: str) -> bool:
@@ -103,10 +105,10 @@ def may_move(zones: Sequence[str], source: str, target: str) -> bool:
     return source == target or zones.count(target) < zones.count(source)
 
 
-def _part(node: NodeRecord, *, in_ring: bool) -> Part:
+def _role(node: NodeRecord, *, in_ring: bool) -> PlacementRole:
     if node.life is Life.FAILED:
-        return Part.FAILED
-    return Part.TAKES if in_ring and node.takes_partitions else Part.LEAVES
+        return PlacementRole.FAILED
+    return PlacementRole.TAKES if in_ring and node.takes_partitions else PlacementRole.LEAVES
 
 
 def _nodes(owner: NodeId, replicas: Iterable[Replica]) -> tuple[NodeId, ...]:

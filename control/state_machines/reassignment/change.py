@@ -38,14 +38,14 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.reassignment_rules import assignment_of, forced_epoch, quorum
 from ringfence.control.state_machines.reassignment.messages import (
-    Answer,
     Ended,
     Failed,
     Fence,
     LookOpen,
-    Order,
+    OrderDone,
     Prove,
-    Ready,
+    ReassignmentAnswer,
+    ReassignmentOrder,
     Receive,
     Sync,
     Synced,
@@ -56,13 +56,13 @@ from ringfence.control.state_machines.reassignment.messages import (
 HOLD_GAP: Final = 64
 # Answers in a row (half a second) without a smaller lag. The lag is then the load's own: one producer
 # alone keeps 64 batches on their way. It disappears when the HOLD stops the load.
-STEADY_LOOKS: Final = 10
+STEADY_ANSWERS: Final = 10
 # Time that the end of a change waits for the new owner's first acknowledgement, which ends the measured
 # gap.
 GAP_WAIT_MS: Final = 1_000
 # Characters of the reasons for a slow copy in the entry that aborts it: room for two reasons. Every
 # snapshot carries them.
-HELD_UP_MAX: Final = 600
+SLOW_REASONS_MAX: Final = 600
 # Time that a failover with a majority waits for the other live replicas: the former owner may be among
 # them.
 ANSWERS_GRACE_MS: Final = 200
@@ -79,118 +79,126 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     phase: ChangePhase
     since_ms: int
     begun_ms: int
-    receiving: frozenset[Replica] = frozenset()
+    ready_targets: frozenset[Replica] = frozenset()
     syncs: tuple[tuple[Replica, Synced], ...] = ()
     # Targets that lack more than HOLD_GAP: (target, its smallest lag in records, answers since the lag
     # shrank).
     lags: tuple[tuple[Replica, int, int], ...] = ()
-    held: LogEnd | None = None
+    owner_end: LogEnd | None = None
     stopped_us: int = 0
     first_us: int = 0
     proofs: tuple[Proof, ...] = ()
-    opened: Epoch = Epoch(0)
-    failed: str = ""
+    open_epoch: Epoch = Epoch(0)
+    failure: str = ""
 
 
 class Decision(NamedTuple):
     """Orders that nodes should have now, and an entry to propose."""
 
-    orders: tuple[Order, ...] = ()
+    orders: tuple[ReassignmentOrder, ...] = ()
     entry: ChangeCommand | None = None
 
 
-def fresh(change: Change, now_ms: int, known: Observed | None = None) -> Observed:
-    """The observations for the change's present phase: `known` if it is of this phase, else new ones.
+def begin_phase(change: Change, now_ms: int, previous: Observed | None = None) -> Observed:
+    """The observations for the change's present phase: `previous` if it is of this phase, else new ones.
 
     A new phase of the same change keeps the progress of copies and the time at which the change was
     first observed.
     """
-    if known is not None and (known.change, known.phase) == (change.change, change.phase):
-        return known
-    begun_ms = known.begun_ms if known is not None and known.change == change.change else now_ms
-    syncs = known.syncs if known is not None and known.change == change.change else ()
+    if previous is not None and (previous.change, previous.phase) == (change.change, change.phase):
+        return previous
+    begun_ms = previous.begun_ms if previous is not None and previous.change == change.change else now_ms
+    syncs = previous.syncs if previous is not None and previous.change == change.change else ()
     return Observed(change=change.change, phase=change.phase, since_ms=now_ms, begun_ms=begun_ms, syncs=syncs)
 
 
-def heard(seen: Observed, order: Order, answer: Answer) -> Observed:
+def observe(observed: Observed, order: ReassignmentOrder, answer: ReassignmentAnswer) -> Observed:
     """The observations after a node's answer. An answer about another change or another phase changes
     nothing.
     """
-    if order.change != seen.change:
-        return seen
+    if order.change != observed.change:
+        return observed
     if isinstance(answer, Failed):
-        return replace(seen, failed=f"node {order.to.node}: {answer.why}")
+        return replace(observed, failure=f"node {order.to.node}: {answer.why}")
     match order, answer:
-        case Receive(to=to), Ready():
-            return replace(seen, receiving=seen.receiving | {to})
+        case Receive(to=to), OrderDone():
+            return replace(observed, ready_targets=observed.ready_targets | {to})
         case Sync(target=target), Synced():
-            others = tuple(known for known in seen.syncs if known[0] != target)
-            failed = f"node {order.to.node}: {answer.why}" if answer.state is SyncState.FAILED else ""
-            lags = _with_lag(seen.lags, target, answer)
-            return replace(seen, syncs=(*others, (target, answer)), lags=lags, failed=failed or seen.failed)
+            others = tuple(sync for sync in observed.syncs if sync[0] != target)
+            failure = f"node {order.to.node}: {answer.why}" if answer.state is SyncState.FAILED else ""
+            lags = _with_lag(observed.lags, target, answer)
+            return replace(
+                observed, syncs=(*others, (target, answer)), lags=lags, failure=failure or observed.failure
+            )
         case Fence(to=to), Ended(end=end, cut=cut, stopped_us=stopped_us):
-            if seen.phase is ChangePhase.HELD:
-                return replace(seen, held=end, stopped_us=stopped_us)
-            return replace(seen, proofs=_with_proof(seen.proofs, Proof(to, end, cut)))
+            if observed.phase is ChangePhase.HELD:
+                return replace(observed, owner_end=end, stopped_us=stopped_us)
+            return replace(observed, proofs=_with_proof(observed.proofs, Proof(to, end, cut)))
         case Prove(to=to), Ended(end=end, cut=cut):
-            return replace(seen, proofs=_with_proof(seen.proofs, Proof(to, end, cut)))
-        case LookOpen(epoch=epoch), Ready(first_us=first_us):
-            return replace(seen, opened=epoch, first_us=first_us)
+            return replace(observed, proofs=_with_proof(observed.proofs, Proof(to, end, cut)))
+        case LookOpen(epoch=epoch), OrderDone(first_us=first_us):
+            return replace(observed, open_epoch=epoch, first_us=first_us)
         case _:
-            return seen
+            return observed
 
 
 def advance(
     state: MetadataState,
     change: Change,
-    seen: Observed,
+    observed: Observed,
     now_ms: int,
     owned: Mapping[NodeId, int] | None = None,
 ) -> Decision:
     """Decide what to do for one change now. `owned` counts each node's partitions, to choose among equal
     replicas.
     """
-    assert (seen.change, seen.phase) == (change.change, change.phase), "the observations are of another phase"
+    assert (observed.change, observed.phase) == (change.change, change.phase), (
+        "the observations are of another phase"
+    )
     if change.phase is ChangePhase.COMMITTED:
-        return _opening(state, change, seen)
+        return _decide_committed(state, change, observed)
     if change.phase is ChangePhase.OPENED:
-        return _cleaning(state, change, seen, now_ms)
+        return _decide_opened(state, change, observed, now_ms)
     if change.kind is ChangeKind.FAILOVER:
-        return _failing_over(state, change, seen, now_ms, owned or {})
-    why = _hopeless(state, change, seen, now_ms)
+        return _decide_failover(state, change, observed, now_ms, owned or {})
+    why = _abort_reason(state, change, observed, now_ms)
     if why:
         return Decision(entry=AbortChange(partition=change.partition, change=change.change, why=why))
     return (
-        _copying(state, change, seen) if change.phase is ChangePhase.PREPARED else _held(state, change, seen)
+        _decide_prepared(state, change, observed)
+        if change.phase is ChangePhase.PREPARED
+        else _decide_held(state, change, observed)
     )
 
 
 # ---- planned changes ----------------------------------------------------------------------------------
 
 
-def _copying(state: MetadataState, change: Change, seen: Observed) -> Decision:
+def _decide_prepared(state: MetadataState, change: Change, observed: Observed) -> Decision:
     owner, rate = assignment_of(state, change).owner, limit(state, "sync_bytes_per_s")
     # Repeat Receive while the change copies: a target that restarted within the failure time-out has lost
     # the order.
-    orders: list[Order] = [Receive(**_of(change, target), owner=owner) for target in change.adds]
-    orders += [
-        Sync(**_of(change, owner), target=target, bytes_per_s=rate)
-        for target in change.adds
-        if target in seen.receiving
+    orders: list[ReassignmentOrder] = [
+        Receive(**_order_fields(change, target), owner=owner) for target in change.adds
     ]
-    if all(_is_level(seen, target) for target in change.adds):
+    orders += [
+        Sync(**_order_fields(change, owner), target=target, bytes_per_s=rate)
+        for target in change.adds
+        if target in observed.ready_targets
+    ]
+    if all(_is_nearly_synced(observed, target) for target in change.adds):
         return Decision(tuple(orders), HoldChange(partition=change.partition, change=change.change))
     return Decision(tuple(orders))
 
 
-def _is_level(seen: Observed, target: Replica) -> bool:
+def _is_nearly_synced(observed: Observed, target: Replica) -> bool:
     """Whether the target would have all records soon after a HOLD."""
-    sync = dict(seen.syncs).get(target)
+    sync = dict(observed.syncs).get(target)
     if sync is None or sync.state is not SyncState.CONTIGUOUS:
         return False
     is_steady = any(
-        known == target and looks >= STEADY_LOOKS and sync.gap <= 2 * least
-        for known, least, looks in seen.lags
+        lagging == target and answers >= STEADY_ANSWERS and sync.gap <= 2 * least
+        for lagging, least, answers in observed.lags
     )
     return sync.gap <= HOLD_GAP or is_steady
 
@@ -200,20 +208,22 @@ def _with_lag(
 ) -> tuple[tuple[Replica, int, int], ...]:
     if sync.state is not SyncState.CONTIGUOUS or sync.gap <= HOLD_GAP:
         return lags
-    others = tuple(known for known in lags if known[0] != target)
-    least, looks = next(((least, looks) for known, least, looks in lags if known == target), (sync.gap, -1))
+    others = tuple(other for other in lags if other[0] != target)
+    least, answers = next(
+        ((least, answers) for other, least, answers in lags if other == target), (sync.gap, -1)
+    )
     shrank = sync.gap < least * 3 // 4
-    return (*others, (target, min(least, sync.gap), 0 if shrank else looks + 1))
+    return (*others, (target, min(least, sync.gap), 0 if shrank else answers + 1))
 
 
-def _held(state: MetadataState, change: Change, seen: Observed) -> Decision:
+def _decide_held(state: MetadataState, change: Change, observed: Observed) -> Decision:
     assignment = assignment_of(state, change)
-    if seen.held is None:
-        return Decision((Fence(**_of(change, assignment.owner)),))
-    end = seen.held
-    proofs = list(seen.proofs)
+    if observed.owner_end is None:
+        return Decision((Fence(**_order_fields(change, assignment.owner)),))
+    end = observed.owner_end
+    proofs = list(observed.proofs)
     if assignment.owner in change.replicas:
-        proofs = [*_with_proof(seen.proofs, Proof(assignment.owner, end))]
+        proofs = [*_with_proof(observed.proofs, Proof(assignment.owner, end))]
     equal = [proof for proof in proofs if (proof.end.records, proof.end.chain) == (end.records, end.chain)]
     nodes = {proof.place.node for proof in equal}
     if len(equal) >= quorum(len(change.replicas)) and change.owner.node in nodes:
@@ -224,33 +234,33 @@ def _held(state: MetadataState, change: Change, seen: Observed) -> Decision:
             owner=change.owner.node,
             end=end,
             proofs=tuple(equal),
-            rows=sum(sync.rows for _, sync in seen.syncs),
-            bytes=sum(sync.bytes for _, sync in seen.syncs),
-            stopped_us=seen.stopped_us,
+            rows=sum(sync.rows for _, sync in observed.syncs),
+            bytes=sum(sync.bytes for _, sync in observed.syncs),
+            stopped_us=observed.stopped_us,
         )
         return Decision((), commit)
-    told = {proof.place for proof in proofs if proof.end.records >= end.records}
-    differing = [proof for proof in proofs if proof not in equal and proof.end.records >= end.records]
-    if differing and (change.owner == differing[0].place or len(change.replicas) == 1):
-        node = differing[0].place.node
+    at_end = {proof.place for proof in proofs if proof.end.records >= end.records}
+    unequal = [proof for proof in proofs if proof not in equal and proof.end.records >= end.records]
+    if unequal and (change.owner == unequal[0].place or len(change.replicas) == 1):
+        node = unequal[0].place.node
         why = f"node {node} has a chain that differs from the owner's at record {end.records} (I11)"
         return Decision((), AbortChange(partition=change.partition, change=change.change, why=why))
     return Decision(
         tuple(
-            Prove(**_of(change, place), records=end.records)
+            Prove(**_order_fields(change, place), records=end.records)
             for place in change.replicas
-            if place not in told and place != assignment.owner
+            if place not in at_end and place != assignment.owner
         )
     )
 
 
-def _hopeless(state: MetadataState, change: Change, seen: Observed, now_ms: int) -> str:
+def _abort_reason(state: MetadataState, change: Change, observed: Observed, now_ms: int) -> str:
     """The reason to abort this try; empty if the try goes on."""
-    if seen.failed:
-        return seen.failed
+    if observed.failure:
+        return observed.failure
     owner = assignment_of(state, change).owner
     if change.phase is ChangePhase.HELD:
-        held_ms = now_ms - seen.since_ms
+        held_ms = now_ms - observed.since_ms
         if held_ms >= limit(state, "hold_timeout_ms"):
             return f"held for {held_ms} ms, the limit `hold_timeout_ms`"
         return ""
@@ -258,38 +268,40 @@ def _hopeless(state: MetadataState, change: Change, seen: Observed, now_ms: int)
         if not _is_live(state, place):
             node = state.nodes.get(place.node)
             return f"node {place.node} is {'gone' if node is None else node.life}"
-    ran_ms = now_ms - seen.begun_ms
-    top = limit(state, "move_timeout_ms")
-    if ran_ms < top:
+    ran_ms = now_ms - observed.begun_ms
+    timeout_ms = limit(state, "move_timeout_ms")
+    if ran_ms < timeout_ms:
         return ""
-    held_up = "".join(f"; to node {place.node}: {sync.why}" for place, sync in seen.syncs if sync.why)
-    return f"copying for {ran_ms} ms, the limit `move_timeout_ms`{held_up[:HELD_UP_MAX]}"
+    reasons = "".join(f"; to node {place.node}: {sync.why}" for place, sync in observed.syncs if sync.why)
+    return f"copying for {ran_ms} ms, the limit `move_timeout_ms`{reasons[:SLOW_REASONS_MAX]}"
 
 
 # ---- failovers, and phases after COMMIT ----------------------------------------------------------------
 
 
-def _failing_over(
-    state: MetadataState, change: Change, seen: Observed, now_ms: int, owned: Mapping[NodeId, int]
+def _decide_failover(
+    state: MetadataState, change: Change, observed: Observed, now_ms: int, owned: Mapping[NodeId, int]
 ) -> Decision:
-    told = {proof.place for proof in seen.proofs}
-    orders = tuple(Fence(**_of(change, place)) for place in change.replicas if place not in told)
-    everybody = not orders
-    counted = [proof for proof in seen.proofs if everybody or not proof.cut]
-    if len(counted) < quorum(len(change.replicas)):
+    answered = {proof.place for proof in observed.proofs}
+    orders = tuple(
+        Fence(**_order_fields(change, place)) for place in change.replicas if place not in answered
+    )
+    all_answered = not orders
+    countable = [proof for proof in observed.proofs if all_answered or not proof.cut]
+    if len(countable) < quorum(len(change.replicas)):
         return Decision(orders)
-    missing = any(_is_live(state, order.to) for order in orders)
-    if missing and now_ms - seen.since_ms < ANSWERS_GRACE_MS:
+    awaits_live = any(_is_live(state, order.to) for order in orders)
+    if awaits_live and now_ms - observed.since_ms < ANSWERS_GRACE_MS:
         return Decision(orders)
     # Prefer live replicas: a failed node would be failed over again immediately if it became the owner.
-    live = [proof for proof in counted if _is_live(state, proof.place) and not proof.cut]
+    live = [proof for proof in countable if _is_live(state, proof.place) and not proof.cut]
     forced = forced_epoch(state, change)
     has_forced = any(proof.end.epoch >= forced for proof in live)
-    counted = live if len(live) >= quorum(len(change.replicas)) and has_forced else counted
-    greatest = max((proof.end.epoch, proof.end.records) for proof in counted)
-    if greatest[0] < forced and not everybody:
+    countable = live if len(live) >= quorum(len(change.replicas)) and has_forced else countable
+    greatest = max((proof.end.epoch, proof.end.records) for proof in countable)
+    if greatest[0] < forced and not all_answered:
         return Decision(orders)
-    equal = [proof for proof in counted if (proof.end.epoch, proof.end.records) == greatest]
+    equal = [proof for proof in countable if (proof.end.epoch, proof.end.records) == greatest]
     chosen = min(
         equal,
         key=lambda proof: (proof.place != change.owner, owned.get(proof.place.node, 0), proof.place.node),
@@ -300,20 +312,20 @@ def _failing_over(
         epoch=change.epoch,
         owner=chosen.place.node,
         end=chosen.end,
-        proofs=tuple(counted),
+        proofs=tuple(countable),
     )
     return Decision(orders, commit)
 
 
-def _opening(state: MetadataState, change: Change, seen: Observed) -> Decision:
+def _decide_committed(state: MetadataState, change: Change, observed: Observed) -> Decision:
     assignment = assignment_of(state, change)
-    if seen.opened == assignment.epoch:
+    if observed.open_epoch == assignment.epoch:
         confirm = ConfirmOpened(partition=change.partition, change=change.change, epoch=assignment.epoch)
         return Decision((), confirm)
-    return Decision((LookOpen(**_of(change, assignment.owner), epoch=assignment.epoch),))
+    return Decision((LookOpen(**_order_fields(change, assignment.owner), epoch=assignment.epoch),))
 
 
-def _cleaning(state: MetadataState, change: Change, seen: Observed, now_ms: int) -> Decision:
+def _decide_opened(state: MetadataState, change: Change, observed: Observed, now_ms: int) -> Decision:
     """End the change. Its entry carries the gap between acknowledgements, if the new owner has
     acknowledged a batch.
 
@@ -321,11 +333,11 @@ def _cleaning(state: MetadataState, change: Change, seen: Observed, now_ms: int)
     """
     gap_us = None
     if change.has_gap:
-        if not seen.first_us and now_ms - seen.since_ms < GAP_WAIT_MS:
+        if not observed.first_us and now_ms - observed.since_ms < GAP_WAIT_MS:
             assignment = assignment_of(state, change)
-            return Decision((LookOpen(**_of(change, assignment.owner), epoch=assignment.epoch),))
+            return Decision((LookOpen(**_order_fields(change, assignment.owner), epoch=assignment.epoch),))
         # Two wall clocks: a negative difference is the offset between them.
-        gap_us = max(0, seen.first_us - change.stopped_us) if seen.first_us else None
+        gap_us = max(0, observed.first_us - change.stopped_us) if observed.first_us else None
     return Decision(entry=CleanChange(partition=change.partition, change=change.change, gap_us=gap_us))
 
 
@@ -334,7 +346,7 @@ def _is_live(state: MetadataState, place: Replica) -> bool:
     return node is not None and node.life is Life.LIVE
 
 
-def _of(change: Change, to: Replica) -> dict[str, Any]:
+def _order_fields(change: Change, to: Replica) -> dict[str, Any]:
     return {
         "to": to,
         "topic": change.topic,
@@ -346,5 +358,5 @@ def _of(change: Change, to: Replica) -> dict[str, Any]:
 
 def _with_proof(proofs: tuple[Proof, ...], proof: Proof) -> tuple[Proof, ...]:
     """Sorted by place, so that equal observations are equal values."""
-    others = [known for known in proofs if known.place != proof.place]
-    return tuple(sorted([*others, proof], key=lambda known: (known.place.node, known.place.store)))
+    others = [other for other in proofs if other.place != proof.place]
+    return tuple(sorted([*others, proof], key=lambda other: (other.place.node, other.place.store)))

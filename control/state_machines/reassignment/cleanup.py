@@ -45,53 +45,53 @@ class Release(_Step, frozen=True, kw_only=True):
     """The store drops its rows."""
 
 
-Step = StopSync | Adopt | Discard | Release
+CleanupStep = StopSync | Adopt | Discard | Release
 
 
-def first(before: MetadataState, after: MetadataState, here: Replica) -> tuple[StopSync | Adopt, ...]:
+def first_steps(before: MetadataState, after: MetadataState, here: Replica) -> tuple[StopSync | Adopt, ...]:
     """Steps before any partition is opened or fenced."""
-    found: list[StopSync | Adopt] = []
+    steps: list[StopSync | Adopt] = []
     if before.changes is not after.changes:
         for partition, change in before.changes.items():
             if change is after.changes.get(partition) or not change.adds:
                 continue  # the change did not end, or copied nothing
             was_owner = before.topics[change.topic].assignments[partition].owner == here
-            ended = not _same(change, after.changes.get(partition))
+            ended = not _is_same_side(change, after.changes.get(partition))
             if was_owner and not change.is_committed and ended:
-                found.append(StopSync(**_of(partition, change)))
-    found += [
-        Adopt(**_of(partition, left))
-        for partition, left in _new(before, after, here)
+                steps.append(StopSync(**_step_fields(partition, change)))
+    steps += [
+        Adopt(**_step_fields(partition, left))
+        for partition, left in _new_leftovers(before, after, here)
         if left.kind is LeftoverKind.ADOPT
     ]
-    return tuple(found)
+    return tuple(steps)
 
 
-def last(before: MetadataState, after: MetadataState, here: Replica) -> tuple[Discard | Release, ...]:
+def last_steps(before: MetadataState, after: MetadataState, here: Replica) -> tuple[Discard | Release, ...]:
     """Steps after all other orders of the state."""
     return tuple(
-        Discard(**_of(partition, left))
+        Discard(**_step_fields(partition, left))
         if left.kind is LeftoverKind.DISCARD
-        else Release(**_of(partition, left))
-        for partition, left in _new(before, after, here)
+        else Release(**_step_fields(partition, left))
+        for partition, left in _new_leftovers(before, after, here)
         if left.kind is not LeftoverKind.ADOPT
     )
 
 
-def _new(
+def _new_leftovers(
     before: MetadataState, after: MetadataState, here: Replica
 ) -> Iterator[tuple[PartitionId, Leftover]]:
     """This store's leftovers that are in `after` and not in `before`."""
     if before.leftovers is after.leftovers:
         return
-    for partition, known in after.leftovers.items():
+    for partition, leftovers in after.leftovers.items():
         old = before.leftovers.get(partition, ())
-        for left in known:
+        for left in leftovers:
             if left.place == here and left not in old:
                 yield partition, left
 
 
-def _same(one: Change | None, other: Change | None) -> bool:
+def _is_same_side(one: Change | None, other: Change | None) -> bool:
     """Whether both are one change, on the same side of its COMMIT."""
     return (
         one is not None
@@ -100,5 +100,5 @@ def _same(one: Change | None, other: Change | None) -> bool:
     )
 
 
-def _of(partition: PartitionId, one: Change | Leftover) -> dict[str, Any]:
-    return {"topic": one.topic, "partition": partition, "change": one.change, "attempt": one.attempt}
+def _step_fields(partition: PartitionId, origin: Change | Leftover) -> dict[str, Any]:
+    return {"topic": origin.topic, "partition": partition, "change": origin.change, "attempt": origin.attempt}

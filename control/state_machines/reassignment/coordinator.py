@@ -32,13 +32,13 @@ from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
 from ringfence.control.state_machines.metadata.reassignments import STEPS_LEVEL, STEPS_MAX
 from ringfence.control.state_machines.metadata.replica_counts import owned
-from ringfence.control.state_machines.reassignment.change import Observed, advance, fresh, heard
-from ringfence.control.state_machines.reassignment.messages import Answer, Order
+from ringfence.control.state_machines.reassignment.change import Observed, advance, begin_phase, observe
+from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
 from ringfence.control.state_machines.rebalance.policy import Decision, Memory, decide
 from ringfence.control.state_machines.rebalance.runner import Rebalancer
 
 # An entry is not proposed a second time within this time: it is being committed, or was refused.
-AGAIN_MS: Final = 1_000
+REPROPOSE_MS: Final = 1_000
 # Failovers that one round handles, oldest first: four entries of COMMITs, and as many questions to each
 # node. A round over all of them takes some 20 ms.
 FAILOVERS_MAX: Final = 1_024
@@ -51,10 +51,10 @@ RELEASES_DUE_MAX: Final = 256
 RELEASE_LOOK_MS: Final = 1_000
 
 
-class Wanted(NamedTuple):
+class CoordinatorRound(NamedTuple):
     """Orders that nodes should have now, and entries to propose, after one round."""
 
-    orders: tuple[Order, ...] = ()
+    orders: tuple[ReassignmentOrder, ...] = ()
     entries: tuple[Command, ...] = ()
 
 
@@ -65,27 +65,27 @@ class _Derived(NamedTuple):
 
     state: MetadataState
     failovers: tuple[FailOver, ...]
-    worked_on: tuple[Change, ...]
+    active: tuple[Change, ...]
     owned: Counter[NodeId]
 
 
 class Coordinator:
     """All open changes of one leader. Times are in ms of one monotonic clock; the class reads no clock.
 
-    `loads` are bytes per second of partitions, `unnamed` those of nodes that no entry of `loads`
+    `loads` are bytes per second of partitions, `unlisted_loads` those of nodes that no entry of `loads`
     contains. The runtime sets both before each `step`. `decision` is the newest one of the policy, for
     operators.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[PartitionId, Observed] = {}
+        self._observed: dict[PartitionId, Observed] = {}
         self._proposed: dict[Command, int] = {}
         self._rebalancer = Rebalancer()
         self._memory: Memory | None = None
         self._release_ms = 0
-        self._kept_ms: dict[tuple[PartitionId, ChangeId], int] = {}
+        self._kept_since_ms: dict[tuple[PartitionId, ChangeId], int] = {}
         self.loads: Mapping[PartitionId, float] = {}
-        self.unnamed: Mapping[NodeId, float] = {}
+        self.unlisted_loads: Mapping[NodeId, float] = {}
         self.decision: Decision | None = None
         self._derived: _Derived | None = None
 
@@ -94,46 +94,50 @@ class Coordinator:
         self.__init__()  # type: ignore[misc]
         self._memory = Memory(began_ms=now_ms)
 
-    def hear(self, order: Order, answer: Answer) -> None:
+    def observe_answer(self, order: ReassignmentOrder, answer: ReassignmentAnswer) -> None:
         """Note a node's answer to an order."""
-        known = self._seen.get(order.partition)
+        known = self._observed.get(order.partition)
         if known is not None:
-            self._seen[order.partition] = heard(known, order, answer)
+            self._observed[order.partition] = observe(known, order, answer)
 
     def progress(self, partition: PartitionId) -> Observed | None:
         """The observations of the partition's change, for operators; None without a change."""
-        return self._seen.get(partition)
+        return self._observed.get(partition)
 
-    def step(self, state: MetadataState, now_ms: int) -> Wanted:
+    def step(self, state: MetadataState, now_ms: int) -> CoordinatorRound:
         """Run one round over all open changes, failed nodes, the rebalance, kept copies and the policy."""
         if self._derived is None or self._derived.state is not state:
             counts = owned(state) if state.changes else Counter[NodeId]()
-            self._derived = _Derived(state, tuple(_failovers(state)), tuple(_worked_on(state)), counts)
-        orders: list[Order] = []
+            self._derived = _Derived(
+                state, tuple(_due_failovers(state)), tuple(_active_changes(state)), counts
+            )
+        orders: list[ReassignmentOrder] = []
         entries: list[Command] = list(self._derived.failovers)
         load = self._derived.owned.copy()
-        seen: dict[PartitionId, Observed] = {}
-        for change in self._derived.worked_on:
-            known = seen[change.partition] = fresh(change, now_ms, self._seen.get(change.partition))
+        observations: dict[PartitionId, Observed] = {}
+        for change in self._derived.active:
+            known = observations[change.partition] = begin_phase(
+                change, now_ms, self._observed.get(change.partition)
+            )
             more, entry = advance(state, change, known, now_ms, load)
             orders += more
             if entry is not None:
                 entries.append(entry)
             if isinstance(entry, CommitChange):
                 load[entry.owner] += 1  # spread the partitions of one failed node over several owners
-        self._seen = seen
+        self._observed = observations
         entries += self._rebalancer.step(state, now_ms)
         entries += self._releases(state, now_ms)
         entries += self._policy(state, now_ms)
-        due = self._due(entries, now_ms)
-        return Wanted(tuple(orders), together(due) if state.level >= STEPS_LEVEL else due)
+        due = self._without_repeats(entries, now_ms)
+        return CoordinatorRound(tuple(orders), combine_steps(due) if state.level >= STEPS_LEVEL else due)
 
-    def refused(self, command: Command) -> None:
+    def note_refusal(self, command: Command) -> None:
         """The log refused the command: `step` may propose it again immediately, on the newer state."""
         self._proposed.pop(command, None)
 
-    def _due(self, entries: list[Command], now_ms: int) -> tuple[Command, ...]:
-        self._proposed = {command: at for command, at in self._proposed.items() if now_ms - at < AGAIN_MS}
+    def _without_repeats(self, entries: list[Command], now_ms: int) -> tuple[Command, ...]:
+        self._proposed = {command: at for command, at in self._proposed.items() if now_ms - at < REPROPOSE_MS}
         due = tuple(command for command in entries if command not in self._proposed)
         self._proposed |= dict.fromkeys(due, now_ms)
         return due
@@ -142,11 +146,11 @@ class Coordinator:
         """Release copies whose hold time is over. Each leader starts the hold time again, so it never is
         too short.
         """
-        if now_ms < self._release_ms or not (state.kept or self._kept_ms):
+        if now_ms < self._release_ms or not (state.kept or self._kept_since_ms):
             return ()
         self._release_ms = now_ms + RELEASE_LOOK_MS
-        known = self._kept_ms
-        self._kept_ms = {
+        known = self._kept_since_ms
+        self._kept_since_ms = {
             (number, kept.change): known.get((number, kept.change), now_ms)
             for number, kept in state.kept.items()
         }
@@ -156,7 +160,7 @@ class Coordinator:
         needed = {number for number, move in state.moves.items() if is_way_back and not move.is_over}
         over = sorted(
             one
-            for one, since_ms in self._kept_ms.items()
+            for one, since_ms in self._kept_since_ms.items()
             if now_ms - since_ms >= hold_ms and one[0] not in needed
         )
         return (ReleaseKept(kept=tuple(over[:RELEASES_DUE_MAX])),) if over else ()
@@ -164,14 +168,14 @@ class Coordinator:
     def _policy(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
         if self._memory is None:
             return ()
-        decision, self._memory = decide(state, self.loads, now_ms, self._memory, self.unnamed)
+        decision, self._memory = decide(state, self.loads, now_ms, self._memory, self.unlisted_loads)
         if decision is None:
             return ()
         self.decision = decision
         return () if decision.start is None else (decision.start,)
 
 
-def together(entries: Sequence[Command]) -> tuple[Command, ...]:
+def combine_steps(entries: Sequence[Command]) -> tuple[Command, ...]:
     """The same entries, with steps of different partitions combined into as few entries as possible.
 
     The order of the steps is free: one round has at most one step for each partition.
@@ -184,7 +188,7 @@ def together(entries: Sequence[Command]) -> tuple[Command, ...]:
     return (*others, *(part[0] if len(part) == 1 else ChangeSteps(steps=part) for part in parts))
 
 
-def _worked_on(state: MetadataState) -> list[Change]:
+def _active_changes(state: MetadataState) -> list[Change]:
     """All planned changes, whose number is limited, and the oldest failovers."""
     failovers = sorted(
         (change for change in state.changes.values() if change.kind is ChangeKind.FAILOVER),
@@ -195,7 +199,7 @@ def _worked_on(state: MetadataState) -> list[Change]:
     return [*failovers[:most], *planned]
 
 
-def _failovers(state: MetadataState) -> list[FailOver]:
+def _due_failovers(state: MetadataState) -> list[FailOver]:
     """A FailOver for each failed node that owns replicated partitions without an open failover."""
     found = []
     for number, node in state.nodes.items():

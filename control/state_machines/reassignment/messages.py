@@ -63,14 +63,14 @@ class LookOpen(_Order, frozen=True, kw_only=True, tag="look_open"):
     epoch: Epoch
 
 
-Order = Receive | Sync | Fence | Prove | LookOpen
+ReassignmentOrder = Receive | Sync | Fence | Prove | LookOpen
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="answer"):
     """Base of all answers."""
 
 
-class Ready(_Answer, frozen=True, kw_only=True, tag="ready"):
+class OrderDone(_Answer, frozen=True, kw_only=True, tag="ready"):
     """The order is executed, now or before.
 
     `first_us` is set by a LookOpen: the time at which the first batch under its epoch was
@@ -121,38 +121,40 @@ class Failed(_Answer, frozen=True, kw_only=True, tag="failed"):
     why: str
 
 
-Answer = Ready | Synced | Ended | Failed
+ReassignmentAnswer = OrderDone | Synced | Ended | Failed
 
 
-class Standing(StrEnum):
+class OrderVerdict(StrEnum):
     """A node's verdict on an order, by its own log."""
 
-    OBEY = "OBEY"
+    EXECUTE = "OBEY"
     # The node's log is older than the order: apply more entries first.
     LATER = "LATER"
     # The change is over or in another phase, or the order is for another store.
     NEVER = "NEVER"
 
 
-def standing(state: MetadataState, applied: int, order: Order, here: Replica) -> Standing:
+def evaluate_order(
+    state: MetadataState, applied: int, order: ReassignmentOrder, here: Replica
+) -> OrderVerdict:
     """Whether the node at `here`, which has applied the entries up to `applied`, executes the order."""
     if order.to != here:
-        return Standing.NEVER
+        return OrderVerdict.NEVER
     if isinstance(order, LookOpen):
-        return Standing.OBEY
+        return OrderVerdict.EXECUTE
     change = state.changes.get(order.partition)
     if change is None or change.change < order.change:
-        return Standing.LATER if applied < order.change else Standing.NEVER
+        return OrderVerdict.LATER if applied < order.change else OrderVerdict.NEVER
     if change.change > order.change or change.is_committed:
-        return Standing.NEVER
-    if not _has_part(state, change, order):
-        return Standing.NEVER
+        return OrderVerdict.NEVER
+    if not _is_addressee(state, change, order):
+        return OrderVerdict.NEVER
     if isinstance(order, Fence | Prove) and change.kind is not ChangeKind.FAILOVER:
-        return Standing.OBEY if change.phase is ChangePhase.HELD else Standing.LATER
-    return Standing.OBEY
+        return OrderVerdict.EXECUTE if change.phase is ChangePhase.HELD else OrderVerdict.LATER
+    return OrderVerdict.EXECUTE
 
 
-def _has_part(state: MetadataState, change: Change, order: Order) -> bool:
+def _is_addressee(state: MetadataState, change: Change, order: ReassignmentOrder) -> bool:
     owner = state.topics[change.topic].assignments[change.partition].owner
     match order:
         case Receive(to=to):

@@ -37,40 +37,42 @@ class Candidate(NamedTuple):
 def candidates(state: MetadataState, change: Change, proofs: Iterable[Proof]) -> tuple[Candidate, ...]:
     """Each replica of a partition whose owner is sought, ordered by node."""
     assert change.kind is ChangeKind.FAILOVER, change
-    told = {proof.place: proof for proof in proofs if proof.place in change.replicas}
+    proof_of = {proof.place: proof for proof in proofs if proof.place in change.replicas}
     return tuple(
-        _candidate(state, change, place, told)
+        _candidate(state, change, place, proof_of)
         for place in sorted(change.replicas, key=lambda place: place.node)
     )
 
 
-def _candidate(state: MetadataState, change: Change, place: Replica, told: dict[Replica, Proof]) -> Candidate:
-    node, mine = state.nodes.get(place.node), told.get(place)
+def _candidate(
+    state: MetadataState, change: Change, place: Replica, proofs: dict[Replica, Proof]
+) -> Candidate:
+    node, own = state.nodes.get(place.node), proofs.get(place)
     life = "gone" if node is None else str(node.life)
-    silent = sorted(other.node for other in change.replicas if other not in told and other != place)
-    if mine is None:
+    silent = sorted(other.node for other in change.replicas if other not in proofs and other != place)
+    if own is None:
         what = f"node {place.node} has not answered: the end of its log is unknown"
         return Candidate(place.node, life, None, cut=False, lost_records=0, may_lose=what)
-    best = max((proof.end for proof in told.values()), key=lambda end: (end.epoch, end.records))
+    best = max((proof.end for proof in proofs.values()), key=lambda end: (end.epoch, end.records))
     lost: int | None = 0
-    parts = [f"node {place.node} ends at record {mine.end.records} of epoch {mine.end.epoch}"]
-    if (best.epoch, best.records) > (mine.end.epoch, mine.end.records):
+    parts = [f"node {place.node} ends at record {own.end.records} of epoch {own.end.epoch}"]
+    if (best.epoch, best.records) > (own.end.epoch, own.end.records):
         # Logs that end in different epochs may have diverged long before either end.
-        lost = best.records - mine.end.records if best.epoch == mine.end.epoch else None
+        lost = best.records - own.end.records if best.epoch == own.end.epoch else None
         parts.append(
             f"another replica ends at record {best.records} of epoch {best.epoch}: "
             f"{'some' if lost is None else lost} of its records are certainly lost"
         )
-    if mine.cut:
+    if own.cut:
         parts.append("its log has lost records at the end, which may have been acknowledged")
     if silent:
         parts.append(
             f"acknowledged rows that are only on {_nodes(silent)} are lost: they are truncated when these "
             "replicas return"
         )
-    if len(told) >= quorum(len(change.replicas)) and not any(proof.cut for proof in told.values()):
+    if len(proofs) >= quorum(len(change.replicas)) and not any(proof.cut for proof in proofs.values()):
         parts.append("a majority has answered: the failover completes by itself, without a choice")
-    return Candidate(place.node, life, mine.end, mine.cut, lost, "; ".join(parts))
+    return Candidate(place.node, life, own.end, own.cut, lost, "; ".join(parts))
 
 
 def _nodes(numbers: list[NodeId]) -> str:

@@ -23,9 +23,9 @@ from ringfence.control.model.topics import Topic
 PARTS_MAX: Final = 256
 # Time between two readings of the counters: shorter than a policy's interval, much longer than a group
 # commit.
-LOOK_MS: Final = 2_000
+READ_MS: Final = 2_000
 # A reading costs 2 us for each partition on the node's loop: with this interval 0.2 % of it.
-LOOK_MS_PER_PARTITION: Final = 1
+READ_MS_PER_PARTITION: Final = 1
 # Age at which a report does not count any more: three readings of a node with 10,000 partitions.
 STALE_MS: Final = 30_000
 
@@ -40,7 +40,7 @@ class Load(msgspec.Struct, frozen=True, array_like=True):
     requests_s: Number
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True):
+class LoadReport(msgspec.Struct, frozen=True, array_like=True):
     """A node's report. `others_*` are sums over the partitions without an entry in `parts`.
 
     `level` is the newest level that the node's program knows. Programs without levels neither send nor
@@ -61,7 +61,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
         return self.others_requests_s + sum(load.requests_s for load in self.parts)
 
 
-class _Counted(NamedTuple):
+class _Counters(NamedTuple):
     """Counters of one partition at one time, by the meter's clock."""
 
     records: int
@@ -75,14 +75,14 @@ class Meter:
     """Rates of one node's own partitions, smoothed: the mean of the last rate and the smoothed one before."""
 
     def __init__(self) -> None:
-        self._before: dict[int, _Counted] = {}
+        self._before: dict[int, _Counters] = {}
         self._rates: dict[int, tuple[float, float]] = {}
         self._next_ms = 0
 
     def is_due(self, now_ms: int) -> bool:
         return now_ms >= self._next_ms
 
-    def look(self, figures: Iterable[Mapping[str, Any]], now_ms: int) -> Told:
+    def read(self, figures: Iterable[Mapping[str, Any]], now_ms: int) -> LoadReport:
         """Read the counters and return the report.
 
         Args:
@@ -90,28 +90,28 @@ class Meter:
                 end_offset, bytes. Partitions that are not open are left out: their owner reports them.
             now_ms: of a monotonic clock.
         """
-        now: dict[int, _Counted] = {}
+        now: dict[int, _Counters] = {}
         rates: dict[int, tuple[float, float]] = {}
-        for known in figures:
-            if not known.get("open"):
+        for figure in figures:
+            if not figure.get("open"):
                 continue
-            number = int(known["partition"])
-            counted = now[number] = _Counted(
-                int(known["records"]),
-                int(known["start_offset"]),
-                int(known["end_offset"]),
-                int(known["bytes"]),
+            number = int(figure["partition"])
+            counters = now[number] = _Counters(
+                int(figure["records"]),
+                int(figure["start_offset"]),
+                int(figure["end_offset"]),
+                int(figure["bytes"]),
                 now_ms,
             )
             before = self._before.get(number)
             if before is not None and now_ms > before.at_ms:
-                rates[number] = _mean(self._rates.get(number), _rate(before, counted))
+                rates[number] = _mean(self._rates.get(number), _rate(before, counters))
         self._before, self._rates = now, rates
-        self._next_ms = now_ms + max(LOOK_MS, LOOK_MS_PER_PARTITION * len(now))
-        return _told(rates)
+        self._next_ms = now_ms + max(READ_MS, READ_MS_PER_PARTITION * len(now))
+        return _report(rates)
 
 
-def _rate(before: _Counted, now: _Counted) -> tuple[float, float]:
+def _rate(before: _Counters, now: _Counters) -> tuple[float, float]:
     seconds = (now.at_ms - before.at_ms) / 1_000
     size = now.bytes - before.bytes
     rows = max(0, now.end - before.end)
@@ -126,48 +126,52 @@ def _mean(one: tuple[float, float] | None, other: tuple[float, float]) -> tuple[
     return other if one is None else ((one[0] + other[0]) / 2, (one[1] + other[1]) / 2)
 
 
-def _told(rates: Mapping[int, tuple[float, float]]) -> Told:
-    busy = sorted(
+def _report(rates: Mapping[int, tuple[float, float]]) -> LoadReport:
+    busiest = sorted(
         (Load(number, round(size), round(count)) for number, (size, count) in rates.items()),
         key=lambda load: (-load.bytes_s, -load.requests_s, load.partition),
     )
-    named = tuple(load for load in busy[:PARTS_MAX] if load.bytes_s or load.requests_s)
-    rest = busy[len(named) :]
-    return Told(named, sum(load.bytes_s for load in rest), sum(load.requests_s for load in rest))
+    listed = tuple(load for load in busiest[:PARTS_MAX] if load.bytes_s or load.requests_s)
+    unlisted = busiest[len(listed) :]
+    return LoadReport(
+        listed, sum(load.bytes_s for load in unlisted), sum(load.requests_s for load in unlisted)
+    )
 
 
-def advertised(topic: Topic, told: Mapping[NodeId, Told]) -> dict[int, int]:
+def advertised_loads(topic: Topic, reports: Mapping[NodeId, LoadReport]) -> dict[int, int]:
     """Bytes a second of each ACTIVE partition whose load is known: the owner's report lists it, or has no
     unlisted load.
     """
     loads: dict[int, int] = {}
-    named = {node: {load.partition: load.bytes_s for load in one.parts} for node, one in told.items()}
+    listed = {
+        node: {load.partition: load.bytes_s for load in report.parts} for node, report in reports.items()
+    }
     for partition in topic.layout.active():
         number = partition.partition
         owner = topic.assignments[number].owner.node
-        if owner not in named:
+        if owner not in listed:
             continue
-        if number in named[owner]:
-            loads[number] = named[owner][number]
-        elif not told[owner].others_bytes_s:
+        if number in listed[owner]:
+            loads[number] = listed[owner][number]
+        elif not reports[owner].others_bytes_s:
             loads[number] = 0
     return loads
 
 
-class Board:
+class LoadBoard:
     """The newest report of each node; reports older than `STALE_MS` are dropped."""
 
     def __init__(self) -> None:
-        self._told: dict[NodeId, tuple[int, Told]] = {}
+        self._reports: dict[NodeId, tuple[int, LoadReport]] = {}
 
-    def hear(self, node: NodeId, told: Told, now_ms: int) -> None:
+    def record(self, node: NodeId, report: LoadReport, now_ms: int) -> None:
         """Store a node's report."""
-        self._told[node] = (now_ms, told)
+        self._reports[node] = (now_ms, report)
 
-    def by_node(self, now_ms: int) -> dict[NodeId, Told]:
+    def by_node(self, now_ms: int) -> dict[NodeId, LoadReport]:
         """The report of each node, by number."""
-        self._told = {node: one for node, one in self._told.items() if now_ms - one[0] < STALE_MS}
-        return {node: told for node, (_, told) in sorted(self._told.items())}
+        self._reports = {node: entry for node, entry in self._reports.items() if now_ms - entry[0] < STALE_MS}
+        return {node: report for node, (_, report) in sorted(self._reports.items())}
 
     def by_partition(self, now_ms: int) -> dict[PartitionId, float]:
         """Bytes per second of each listed partition. A partition that has just moved has two reports: the
@@ -175,17 +179,17 @@ class Board:
         """
         loads: dict[PartitionId, tuple[int, float]] = {}
         self.by_node(now_ms)
-        for at_ms, told in self._told.values():
-            for load in told.parts:
-                known = loads.get(PartitionId(load.partition))
-                if known is None or known[0] < at_ms:
+        for at_ms, report in self._reports.values():
+            for load in report.parts:
+                newest = loads.get(PartitionId(load.partition))
+                if newest is None or newest[0] < at_ms:
                     loads[PartitionId(load.partition)] = (at_ms, float(load.bytes_s))
         return {number: value for number, (_, value) in loads.items()}
 
-    def unnamed(self, now_ms: int) -> dict[NodeId, float]:
+    def unlisted(self, now_ms: int) -> dict[NodeId, float]:
         """Bytes per second of each node in partitions that its report does not list."""
         return {
-            node: float(told.others_bytes_s)
-            for node, told in self.by_node(now_ms).items()
-            if told.others_bytes_s
+            node: float(report.others_bytes_s)
+            for node, report in self.by_node(now_ms).items()
+            if report.others_bytes_s
         }

@@ -30,7 +30,7 @@ from ringfence.control.state_machines.metadata.rebalances import MOVES_MAX, vali
 from ringfence.control.state_machines.metadata.refusals import conflict
 from ringfence.control.state_machines.metadata.replica_counts import replicas_of
 from ringfence.control.state_machines.placement.planner import Plan, balance, clear, fill
-from ringfence.control.state_machines.placement.zones import Member, Part, members_of, placed_of
+from ringfence.control.state_machines.placement.zones import Member, PlacementRole, members_of, placements_of
 
 # Node of an action without a node.
 NO_NODE: Final = NodeId(0)
@@ -64,7 +64,7 @@ class LeftOut(NamedTuple):
         return bool(self.changes or self.nodes)
 
 
-class Chosen(NamedTuple):
+class ChosenMove(NamedTuple):
     """A move that an operator chose: nodes of the replicas afterwards, the owner first."""
 
     partition: PartitionId
@@ -72,7 +72,11 @@ class Chosen(NamedTuple):
 
 
 def preview(
-    state: MetadataState, action: Action, node: NodeId = NO_NODE, chosen: Sequence[Chosen] = (), why: str = ""
+    state: MetadataState,
+    action: Action,
+    node: NodeId = NO_NODE,
+    chosen: Sequence[ChosenMove] = (),
+    why: str = "",
 ) -> Preview:
     """The start of a rebalance as it would be proposed now."""
     empty = StartRebalance(action=action, node=node, why=why)
@@ -95,7 +99,10 @@ def preview(
         # A run has at most MOVES_MAX moves; the next run plans the rest.
         moves = tuple(found[:MOVES_MAX])
         if action in LEAVING:
-            stranded, waits = plan.stranded, tuple(change.partition for change in _altering(state, node))
+            stranded, waits = (
+                plan.stranded,
+                tuple(change.partition for change in _changes_of_plan(state, node)),
+            )
     command = StartRebalance(action=action, node=node, moves=moves, why=why)
     return Preview(command, validate(state, command), stranded, waits)
 
@@ -110,24 +117,24 @@ def drain_under_way(state: MetadataState, node: NodeId) -> Run | None:
 def left_out(state: MetadataState) -> LeftOut:
     """The partitions that are left on the node that the open run empties."""
     run = state.rebalance
-    changes = tuple(_altering(state, run.node))
+    changes = tuple(_changes_of_plan(state, run.node))
     if not replicas_of(state, run.node):
         return LeftOut(changes=changes)
     plan = _plan(state, run.action, run.node)
     # If only the ownership can be transferred, a removed node keeps its replica: it is stranded.
-    able = [move for move in plan.moves if run.action is Action.DRAIN or run.node not in move.after]
-    again = [move for move in able if move.partition in state.moves]
-    more = [move for move in able if move.partition not in state.moves][: MOVES_MAX - len(state.moves)]
-    absent = tuple(
+    possible = [move for move in plan.moves if run.action is Action.DRAIN or run.node not in move.after]
+    replanned = [move for move in possible if move.partition in state.moves]
+    more = [move for move in possible if move.partition not in state.moves][: MOVES_MAX - len(state.moves)]
+    missing = tuple(
         node
         for node in state.ring.members
         if node != run.node and state.nodes[node].life is not Life.LIVE and not state.nodes[node].draining
     )
-    moves = tuple(PlannedMove(*move) for move in (*again, *more))
-    return LeftOut(moves, changes, absent if plan.stranded else (), plan.stranded)
+    moves = tuple(PlannedMove(*move) for move in (*replanned, *more))
+    return LeftOut(moves, changes, missing if plan.stranded else (), plan.stranded)
 
 
-def _altering(state: MetadataState, node: NodeId) -> Iterator[Change]:
+def _changes_of_plan(state: MetadataState, node: NodeId) -> Iterator[Change]:
     """Changes that may alter the plan for the node once they end, ordered by partition."""
     for _, change in sorted(state.changes.items()):
         places = (*assignment_of(state, change).replicas, *change.adds)
@@ -136,28 +143,30 @@ def _altering(state: MetadataState, node: NodeId) -> Iterator[Change]:
 
 
 def _plan(state: MetadataState, action: Action, node: NodeId) -> Plan:
-    members, placed = members_of(state), placed_of(state)
+    members, placements = members_of(state), placements_of(state)
     if action is Action.ADD_NODE:
-        return fill([_as(member, node, Part.TAKES) for member in members], placed, node)
+        return fill([_as(member, node, PlacementRole.TAKES) for member in members], placements, node)
     if action in LEAVING:
         # Plan only this node's partitions: replicas of failed nodes belong to another rebalance.
-        leaving = [_as(member, node, Part.LEAVES) for member in members]
-        held = [part for part in placed if node in part.nodes]
-        others = [part for part in placed if node not in part.nodes]
+        leaving = [_as(member, node, PlacementRole.LEAVES) for member in members]
+        held = [part for part in placements if node in part.nodes]
+        others = [part for part in placements if node not in part.nodes]
         plan = clear(leaving, [*held, *others])
-        settled = {part.partition for part in held} - {change.partition for change in _altering(state, node)}
+        settled = {part.partition for part in held} - {
+            change.partition for change in _changes_of_plan(state, node)
+        }
         return Plan(
             tuple(move for move in plan.moves if move.partition in settled),
             tuple(part for part in plan.stranded if part in settled),
         )
-    return balance(members, placed)
+    return balance(members, placements)
 
 
 def _reversed(state: MetadataState, chosen: Sequence[PartitionId]) -> tuple[PlannedMove, ...]:
     """Moves ordered by partition. If a chosen partition has no kept copy, `validate` refuses its move."""
     newest = max((kept.run for kept in state.kept.values()), default=0)
     numbers = chosen or sorted(number for number, kept in state.kept.items() if kept.run == newest)
-    now = {part.partition: part for part in placed_of(state)}
+    now = {part.partition: part for part in placements_of(state)}
     moves = []
     for number in numbers[:MOVES_MAX]:
         kept, part = state.kept.get(number), now.get(number)
@@ -168,13 +177,13 @@ def _reversed(state: MetadataState, chosen: Sequence[PartitionId]) -> tuple[Plan
     return tuple(moves)
 
 
-def _as(member: Member, node: NodeId, part: Part) -> Member:
-    return member._replace(part=part) if member.node == node else member
+def _as(member: Member, node: NodeId, role: PlacementRole) -> Member:
+    return member._replace(role=role) if member.node == node else member
 
 
-def _chosen(state: MetadataState, chosen: Sequence[Chosen]) -> tuple[PlannedMove, ...]:
+def _chosen(state: MetadataState, chosen: Sequence[ChosenMove]) -> tuple[PlannedMove, ...]:
     """Moves in the given order. For an unknown partition, `validate` returns the refusal with its number."""
-    now = {part.partition: part for part in placed_of(state)}
+    now = {part.partition: part for part in placements_of(state)}
     moves = []
     for partition, after in chosen:
         part = now.get(partition)

@@ -26,7 +26,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.text import listed
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.state_machine import validate
-from ringfence.control.state_machines.placement.zones import Part, members_of
+from ringfence.control.state_machines.placement.zones import PlacementRole, members_of
 
 # Moves of one decision. After a cool-down the next decision knows their effect.
 MOVES_MAX: Final = 16
@@ -57,7 +57,7 @@ def decide(
     loads: Mapping[PartitionId, float],
     now_ms: int,
     memory: Memory,
-    unnamed: Mapping[NodeId, float] = MappingProxyType({}),
+    unlisted: Mapping[NodeId, float] = MappingProxyType({}),
 ) -> tuple[Decision | None, Memory]:
     """A decision, or None before the next one is due."""
     if not limit(state, "policy_enabled"):
@@ -75,43 +75,43 @@ def decide(
     if memory.moved_ms is not None and now_ms - memory.moved_ms < cooldown_ms:
         left_s = (cooldown_ms - (now_ms - memory.moved_ms)) // 1_000
         return Decision(None, f"in the cool-down for {left_s} s more"), memory
-    decision = judge(state, loads, unnamed)
+    decision = evaluate(state, loads, unlisted)
     if decision.start is not None:
         memory = msgspec.structs.replace(memory, moved_ms=now_ms)
     return decision, memory
 
 
-def judge(
+def evaluate(
     state: MetadataState,
     loads: Mapping[PartitionId, float],
-    unnamed: Mapping[NodeId, float] = MappingProxyType({}),
+    unlisted: Mapping[NodeId, float] = MappingProxyType({}),
 ) -> Decision:
     """The decision for these loads, regardless of the time.
 
-    `unnamed` is a node's load of partitions that are not in `loads`: it counts for the node and cannot
+    `unlisted` is a node's load of partitions that are not in `loads`: it counts for the node and cannot
     move.
     """
-    able = [member.node for member in members_of(state) if member.part is Part.TAKES]
-    if len(able) < 2:
-        return Decision(None, f"{len(able)} nodes take partitions; two are needed to balance loads")
-    owned = _owned(state, able, loads)
+    takers = [member.node for member in members_of(state) if member.role is PlacementRole.TAKES]
+    if len(takers) < 2:
+        return Decision(None, f"{len(takers)} nodes take partitions; two are needed to balance loads")
+    by_owner = _loads_by_owner(state, takers, loads)
     totals = {
-        node: sum(load for _, _, load in parts) + unnamed.get(node, 0.0) for node, parts in owned.items()
+        node: sum(load for _, _, load in parts) + unlisted.get(node, 0.0) for node, parts in by_owner.items()
     }
     ratio = ratio_of(totals)
     top = limit(state, "policy_imbalance_percent") / PERCENT
-    told = listed([f"node {node}: {total:g} B/s" for node, total in sorted(totals.items())], 20)
+    shown = listed([f"node {node}: {total:g} B/s" for node, total in sorted(totals.items())], 20)
     if not ratio > top:
-        return Decision(None, f"loads {told}: max/min {ratio:g} is not above {top:g}")
-    moves = _moves(state, owned, totals, top)
+        return Decision(None, f"loads {shown}: max/min {ratio:g} is not above {top:g}")
+    moves = _moves(state, by_owner, totals, top)
     if not moves:
-        return Decision(None, f"loads {told}: max/min {ratio:g} is above {top:g}, but no move balances them")
-    why = f"policy: loads {told}: max/min {ratio:g} is above {top:g}"
+        return Decision(None, f"loads {shown}: max/min {ratio:g} is above {top:g}, but no move balances them")
+    why = f"policy: loads {shown}: max/min {ratio:g} is above {top:g}"
     start = StartRebalance(action=Action.MOVE, moves=tuple(moves), why=why[:1_000])
     refusal = validate(state, start)
     if refusal is not None:
         return Decision(None, f"{why}; not now: {refusal.message}")
-    return Decision(start, f"{why}; {len(moves)} moves make it {ratio_of(_after(totals, owned, moves)):g}")
+    return Decision(start, f"{why}; {len(moves)} moves make it {ratio_of(_after(totals, by_owner, moves)):g}")
 
 
 def ratio_of(totals: Mapping[NodeId, float]) -> float:
@@ -125,20 +125,20 @@ def ratio_of(totals: Mapping[NodeId, float]) -> float:
 _Part = tuple[TopicId, PartitionId, float]
 
 
-def _owned(
-    state: MetadataState, able: list[NodeId], loads: Mapping[PartitionId, float]
+def _loads_by_owner(
+    state: MetadataState, takers: list[NodeId], loads: Mapping[PartitionId, float]
 ) -> dict[NodeId, list[_Part]]:
-    owned: dict[NodeId, list[_Part]] = {node: [] for node in able}
+    by_owner: dict[NodeId, list[_Part]] = {node: [] for node in takers}
     for number, topic in sorted(state.topics.items()):
         for part in topic.layout.active():
             owner = topic.assignments[part.partition].owner.node
-            if owner in owned and part.partition not in state.changes:
-                owned[owner].append((number, part.partition, max(0.0, loads.get(part.partition, 0.0))))
-    return owned
+            if owner in by_owner and part.partition not in state.changes:
+                by_owner[owner].append((number, part.partition, max(0.0, loads.get(part.partition, 0.0))))
+    return by_owner
 
 
 def _moves(
-    state: MetadataState, owned: dict[NodeId, list[_Part]], totals: dict[NodeId, float], top: float
+    state: MetadataState, by_owner: dict[NodeId, list[_Part]], totals: dict[NodeId, float], top: float
 ) -> list[PlannedMove]:
     """Move partitions from the fullest to the emptiest node, each time the one that leaves these two most
     even.
@@ -146,7 +146,7 @@ def _moves(
     Each partition moves once. A move is taken only if the fuller of the two nodes is then emptier than the
     fullest was. So each move narrows the loads, and a hot partition alone on its node stays there.
     """
-    totals, held = dict(totals), {node: list(parts) for node, parts in owned.items()}
+    totals, held = dict(totals), {node: list(parts) for node, parts in by_owner.items()}
     moved: set[PartitionId] = set()
     moves: list[PlannedMove] = []
     while len(moves) < MOVES_MAX and ratio_of(totals) > top:
@@ -182,9 +182,9 @@ def _planned(state: MetadataState, topic: TopicId, partition: PartitionId, targe
 
 
 def _after(
-    totals: Mapping[NodeId, float], owned: Mapping[NodeId, list[_Part]], moves: list[PlannedMove]
+    totals: Mapping[NodeId, float], by_owner: Mapping[NodeId, list[_Part]], moves: list[PlannedMove]
 ) -> dict[NodeId, float]:
-    loads = {partition: load for parts in owned.values() for _, partition, load in parts}
+    loads = {partition: load for parts in by_owner.values() for _, partition, load in parts}
     result = dict(totals)
     for move in moves:
         result[move.before[0]] -= loads[move.partition]

@@ -32,13 +32,13 @@ from ringfence.control.state_machines.rebalance.plans import LeftOut, left_out
 from ringfence.native.wire import Code
 
 # A failed move is tried again after this time, multiplied by its tries: the cause of the failure may pass.
-AGAIN_MS: Final = 1_000
+RETRY_MS: Final = 1_000
 # Time that a move may be blocked by another operation before a try is counted, and that a run waits for
 # changes that keep replicas on a node that is being emptied. Failovers and restarts of nodes take seconds.
 WAIT_MS: Final = 60_000
 
 # Interval between plans for partitions left on a node: each plans over all partitions.
-LEFT_LOOK_MS: Final = 1_000
+LEFT_INTERVAL_MS: Final = 1_000
 # Items of each kind of left partitions in the run's reason.
 LEFT_SHOWN: Final = 3
 
@@ -48,12 +48,12 @@ class Rebalancer:
 
     def __init__(self) -> None:
         self._run = Index(0)
-        self._failed_ms: dict[tuple[PartitionId, int], int] = {}
-        self._waiting_ms: dict[PartitionId, int] = {}
+        self._failed_since_ms: dict[tuple[PartitionId, int], int] = {}
+        self._blocked_since_ms: dict[PartitionId, int] = {}
         self._left_since_ms: int | None = None
-        self._left_look_ms = 0
-        self._anew_look_ms = 0
-        self._anew: dict[PartitionId, PlannedMove] = {}
+        self._next_left_ms = 0
+        self._replan_ms = 0
+        self._replanned: dict[PartitionId, PlannedMove] = {}
 
     def step(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
         """Entries to propose now; a refused one is decided again on the newer state."""
@@ -69,7 +69,7 @@ class Rebalancer:
             return aborts or (() if running else (FinishRebalance(run=run.run),))
         if not running and all(move.is_over for move in state.moves.values()):
             return self._end(state, now_ms)
-        self._left_since_ms, self._left_look_ms = None, now_ms
+        self._left_since_ms, self._next_left_ms = None, now_ms
         return self._starts(state, running, now_ms)
 
     def _end(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
@@ -78,9 +78,9 @@ class Rebalancer:
         failed = any(move.state is MoveState.FAILED for move in state.moves.values())
         if run.action not in LEAVING or failed:
             return (FinishRebalance(run=run.run),)
-        if now_ms < self._left_look_ms:
+        if now_ms < self._next_left_ms:
             return ()
-        self._left_look_ms = now_ms + LEFT_LOOK_MS
+        self._next_left_ms = now_ms + LEFT_INTERVAL_MS
         left = left_out(state)
         if left.moves:
             return (AmendMoves(run=run.run, moves=left.moves),)
@@ -88,7 +88,7 @@ class Rebalancer:
             self._left_since_ms = now_ms
         if left.waits and now_ms - self._left_since_ms < WAIT_MS:
             return ()
-        return (FinishRebalance(run=run.run, why=_left(state, left)),)
+        return (FinishRebalance(run=run.run, why=_reason_left(state, left)),)
 
     def _starts(self, state: MetadataState, running: list[Change], now_ms: int) -> tuple[Command, ...]:
         busy: Counter[NodeId] = Counter()
@@ -128,18 +128,18 @@ class Rebalancer:
         )
         refusal = validate(state, prepare)
         if refusal is None:
-            self._waiting_ms.pop(move.partition, None)
+            self._blocked_since_ms.pop(move.partition, None)
             return prepare
-        since = self._waiting_ms.setdefault(move.partition, now_ms)
+        since = self._blocked_since_ms.setdefault(move.partition, now_ms)
         elsewhere = self._elsewhere(state, move, now_ms)
         if elsewhere is not None:
-            del self._waiting_ms[move.partition]
+            del self._blocked_since_ms[move.partition]
             return AmendMoves(run=run, moves=(elsewhere,))
         may_pass = refusal.code == Code.ALREADY_EXISTS or bool(down(state, move))
         if may_pass and now_ms - since < WAIT_MS:
             return None
-        del self._waiting_ms[move.partition]
-        return FailMove(run=run, partition=move.partition, why=_why(refusal))
+        del self._blocked_since_ms[move.partition]
+        return FailMove(run=run, partition=move.partition, why=_fail_reason(refusal))
 
     def _elsewhere(self, state: MetadataState, move: MoveRecord, now_ms: int) -> PlannedMove | None:
         """Another move for a partition of a node that is being emptied, if its new node takes no partitions
@@ -147,17 +147,17 @@ class Rebalancer:
         """
         if state.rebalance.action not in LEAVING or not has_nowhere_to_go(state, move):
             return None
-        if now_ms >= self._anew_look_ms:
-            self._anew_look_ms = now_ms + LEFT_LOOK_MS
-            self._anew = {planned.partition: planned for planned in left_out(state).moves}
-        planned = self._anew.pop(move.partition, None)
+        if now_ms >= self._replan_ms:
+            self._replan_ms = now_ms + LEFT_INTERVAL_MS
+            self._replanned = {planned.partition: planned for planned in left_out(state).moves}
+        planned = self._replanned.pop(move.partition, None)
         return None if planned is None or planned.after == move.after else planned
 
     def _is_due(self, partition: PartitionId, move: MoveRecord, now_ms: int) -> bool:
         if move.state is not MoveState.FAILED:
             return True
-        since = self._failed_ms.setdefault((partition, move.attempts), now_ms)
-        return now_ms - since >= AGAIN_MS * move.attempts
+        since = self._failed_since_ms.setdefault((partition, move.attempts), now_ms)
+        return now_ms - since >= RETRY_MS * move.attempts
 
 
 def _abort(change: Change) -> AbortChange:
@@ -173,26 +173,26 @@ def _epoch(state: MetadataState, move: MoveRecord) -> Epoch:
     return state.topics[move.topic].assignments[move.partition].epoch
 
 
-def _left(state: MetadataState, left: LeftOut) -> str:
+def _reason_left(state: MetadataState, left: LeftOut) -> str:
     """The reason that the node is not empty at the end of the run; empty if it is."""
     held = replicas_of(state, state.rebalance.node)
     if not held and not left.changes:
         return ""
-    reasons = [listed([waited_for(change) for change in left.changes], LEFT_SHOWN, "; ")]
+    reasons = [listed([describe_change(change) for change in left.changes], LEFT_SHOWN, "; ")]
     if left.stranded:
         shown = listed(left.stranded, LEFT_SHOWN)
         many = counted(len(left.stranded), "partition")
         reasons.append(f"no other node may take {many} ({shown}): let another node join, or undrain this one")
     lives = [f"node {node} is {state.nodes[node].life}" for node in left.nodes]
     reasons.append(listed(lives, LEFT_SHOWN, "; "))
-    told = "; ".join(filter(None, reasons)) or "one run has no more moves; start another one"
-    return f"node {state.rebalance.node} has {counted(held, 'replica')} left: {told}"
+    text = "; ".join(filter(None, reasons)) or "one run has no more moves; start another one"
+    return f"node {state.rebalance.node} has {counted(held, 'replica')} left: {text}"
 
 
-def waited_for(change: Change) -> str:
+def describe_change(change: Change) -> str:
     """A change that a run waits for, as a text for operators."""
     return f"partition {change.partition} is in change {change.change} ({change.kind}, {change.phase})"
 
 
-def _why(refusal: Refused) -> str:
+def _fail_reason(refusal: Refused) -> str:
     return refusal.message

@@ -78,7 +78,7 @@ def _one_replica_is_a_majority(patch: Patch) -> None:
 
 def _the_first_fenced_is_chosen(patch: Patch) -> None:
     """A failover takes the least advanced replica, and nobody checks."""
-    original = changes._failing_over
+    original = changes._decide_failover
 
     def failing_over(state: Any, change: Any, seen: Any, now_ms: int, owned: Any) -> Any:
         found = original(state, change, seen, now_ms, owned)
@@ -87,7 +87,7 @@ def _the_first_fenced_is_chosen(patch: Patch) -> None:
         least = min(found.entry.proofs, key=lambda proof: (proof.end.epoch, proof.end.records))
         return found._replace(entry=replace(found.entry, owner=least.place.node, end=least.end))
 
-    patch.setattr(changes, "_failing_over", failing_over)
+    patch.setattr(changes, "_decide_failover", failing_over)
     patch.setattr(reassignment_checks, "chosen_fault", lambda *_: None)
 
 
