@@ -61,7 +61,7 @@ class Target(NamedTuple):
 
         Args:
             begun: the driver of the scope.
-            epoch: its number.
+            epoch: number of the epoch within the scope.
             staged: the attempts that Spark kept.
             is_alone: no other process has the scope, so only this call can have committed the epoch.
 
