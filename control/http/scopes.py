@@ -20,7 +20,12 @@ from ringfence.control.model.ids import ScopeId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import Role
 from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
-from ringfence.control.state_machines.metadata.scope_owners import fault, is_temporary, owner_of, topic_of
+from ringfence.control.state_machines.metadata.scope_owners import (
+    access_fault,
+    is_temporary,
+    owner_of,
+    topic_of,
+)
 
 SCOPES: Final = "/admin/scopes"
 
@@ -74,7 +79,7 @@ def _reads(mutations: Mutations) -> APIRouter:
         """Scopes in the order of their names, `limit` at a time."""
         state, prefix = mutations.node.proposer.state, principal(request).prefix
         names = sorted(
-            name for name in state.scope_names if name > after and fault(state, name, prefix) is None
+            name for name in state.scope_names if name > after and access_fault(state, name, prefix) is None
         )
         shown = [_shown(state, state.scope_names[name]) for name in names[:limit]]
         return Scopes(scopes=shown, more=len(names) > limit)

@@ -15,7 +15,7 @@ from ringfence.control.model.rebalance_commands import AmendMoves, CancelRebalan
 from ringfence.control.model.rebalances import Action, MoveState, Outcome, PlannedMove
 from ringfence.control.runtime.membership.node_commands import commands
 from ringfence.control.runtime.process.errors import RequestRefused
-from ringfence.control.state_machines.metadata.move_records import down
+from ringfence.control.state_machines.metadata.move_records import nodes_down
 from ringfence.control.state_machines.rebalance.plans import ChosenMove, left_out, preview
 from ringfence.control.state_machines.rebalance.runner import WAIT_MS
 from tests.changes.lab import END, Lab
@@ -312,7 +312,7 @@ def test_a_move_that_nobody_else_may_take_waits_for_its_place() -> None:
         leader.round()
     move = lab.state.moves[lab.partition]
     assert (move.state, move.attempts) == (MoveState.PENDING, 0)
-    assert down(lab.state, move) == (spare,), "what `rebalance status` tells of"
+    assert nodes_down(lab.state, move) == (spare,), "what `rebalance status` tells of"
     lab.must(lab.restart(spare))
     leader.until_over()
     assert lab.state.rebalance.outcome is Outcome.DONE, lab.state.rebalance

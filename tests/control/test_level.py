@@ -180,6 +180,7 @@ def test_level_0_has_the_fields_of_its_time_in_states_heartbeats_and_messages() 
     """A field more changes the state's hash on half of the nodes, or a heartbeat that older ones refuse."""
     told = json.loads((Path(forms.__file__).parent / "data" / "forms.json").read_text())
     now = forms.forms()
-    # Loads are read by their places, and older programs pass over one more.
-    assert now["Told"] == [*told["Told"], "level"]
-    assert now | {"Told": told["Told"]} == told
+    # Reports of loads and envelopes have no names in their bytes; older programs pass over one more load.
+    assert now.pop("LoadReport") == [*told.pop("Told"), "level"]
+    assert len(now.pop("Envelope")) == len(told.pop("Envelope"))
+    assert now == told

@@ -35,7 +35,7 @@ from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.runtime.rpc.client import PeerClient
 from ringfence.control.state_machines.metadata.config import limit
-from ringfence.control.state_machines.metadata.move_records import down
+from ringfence.control.state_machines.metadata.move_records import nodes_down
 from ringfence.control.state_machines.metadata.rebalances import gaps_of
 from ringfence.control.state_machines.metadata.replica_counts import replicas_of
 from ringfence.control.state_machines.reassignment.coordinator import Coordinator
@@ -288,7 +288,7 @@ def _shown_waits(state: MetadataState) -> list[str]:
         return []
     moves = [move for _, move in sorted(state.moves.items())]
     if not all(move.is_over for move in moves):
-        waiting = [(move, node) for move in moves if move.may_start for node in down(state, move)]
+        waiting = [(move, node) for move in moves if move.may_start for node in nodes_down(state, move)]
         shown = [
             f"partition {move.partition} for node {node}, which is {state.nodes[node].life}"
             for move, node in waiting

@@ -5,12 +5,12 @@ from __future__ import annotations
 from ringfence.control.consensus.messages import ConfigurationState
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.rpc.messages import NodeInfo
-from ringfence.control.state_machines.metadata.replica_counts import held, owned
+from ringfence.control.state_machines.metadata.replica_counts import owned_by_node, replicas_by_node
 
 
 def nodes(state: MetadataState, leader: int, configuration: ConfigurationState) -> tuple[NodeInfo, ...]:
     """All members, each with its consensus role and its counts of owned partitions and of replicas."""
-    owned_counts, replica_counts = owned(state), held(state)
+    owned_counts, replica_counts = owned_by_node(state), replicas_by_node(state)
     voters = {*configuration.voters, *configuration.voters_outgoing}
 
     def role(node: int) -> str:

@@ -20,7 +20,7 @@ from ringfence.control.model.state import MetadataState, Session
 from ringfence.control.model.topics import Assignment, Replica, Topic
 from ringfence.control.state_machines.metadata import node_checks
 from ringfence.control.state_machines.metadata.config import BEATS_MIN, LIMITS, SESSIONS_MAX, limit
-from ringfence.control.state_machines.metadata.reassignment_rules import overtaken, with_failovers
+from ringfence.control.state_machines.metadata.reassignment_rules import end_open_change, with_failovers
 from ringfence.control.state_machines.metadata.refusals import invalid, stale
 from ringfence.native.wire import Code
 
@@ -50,7 +50,7 @@ def execute(state: MetadataState, command: ClusterCommand, index: Index) -> tupl
         case OpenSession():
             return open_session(state, index)
         case RaiseLevel():
-            return raised(state, command), Done()
+            return raise_level(state, command), Done()
         case SetConfig():
             return set_config(state, command)
 
@@ -122,7 +122,7 @@ def restart(state: MetadataState, command: RestartNode, index: Index) -> tuple[M
     for partition, change in state.changes.items():
         topic = state.topics[change.topic]
         if topic.replication == 1 and topic.assignments[partition].owner == place and change.may_abort:
-            state = overtaken(state, partition, index)
+            state = end_open_change(state, partition, index)
     state = with_failovers(state, place, index)
     topics = {number: _with_epoch(topic, place, Epoch(index)) for number, topic in state.topics.items()}
     known = state.nodes[command.node]
@@ -177,7 +177,7 @@ def check_raise(state: MetadataState, command: RaiseLevel) -> Refused | None:
     )
 
 
-def raised(state: MetadataState, command: RaiseLevel) -> MetadataState:
+def raise_level(state: MetadataState, command: RaiseLevel) -> MetadataState:
     """Raise the level. It never goes down; a level that is reached already changes nothing."""
     return replace(state, level=command.level) if command.level > state.level else state
 

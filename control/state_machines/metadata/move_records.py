@@ -47,7 +47,7 @@ def try_fault(state: MetadataState, command: PrepareChange) -> Refused | None:
     return None
 
 
-def down(state: MetadataState, move: MoveRecord) -> tuple[NodeId, ...]:
+def nodes_down(state: MetadataState, move: MoveRecord) -> tuple[NodeId, ...]:
     """Nodes that are down, may return, and are needed for the move to begin: the owner, and the new nodes.
 
     A drained owner counts as well: it has the rows that shall move.
@@ -63,7 +63,7 @@ def down(state: MetadataState, move: MoveRecord) -> tuple[NodeId, ...]:
     )
 
 
-def has_nowhere_to_go(state: MetadataState, move: MoveRecord) -> bool:
+def has_ineligible_node(state: MetadataState, move: MoveRecord) -> bool:
     """Whether one of the move's new nodes takes no partitions, for now or for good."""
     places = _new_places(state, move)
     return any(node not in state.nodes or not state.nodes[node].takes_partitions for node in places)
@@ -75,31 +75,31 @@ def _new_places(state: MetadataState, move: MoveRecord) -> set[NodeId]:
     return {move.after[0], *({*move.after} - {place.node for place in assignment.replicas})}
 
 
-def renewed(state: MetadataState, planned: PlannedMove) -> MoveRecord:
+def record_for(state: MetadataState, planned: PlannedMove) -> MoveRecord:
     """The record of a move that a plan adds, or plans again. The number of its tries is kept."""
-    fresh = MoveRecord(
+    record = MoveRecord(
         topic=planned.topic, partition=planned.partition, before=planned.before, after=planned.after
     )
-    known = state.moves.get(planned.partition)
-    if known is None or known.state is MoveState.COMMITTED:
-        return fresh
-    return replace(fresh, state=known.state, attempts=known.attempts, error=known.error)
+    previous = state.moves.get(planned.partition)
+    if previous is None or previous.state is MoveState.COMMITTED:
+        return record
+    return replace(record, state=previous.state, attempts=previous.attempts, error=previous.error)
 
 
-def tried(state: MetadataState, partition: PartitionId) -> tuple[MetadataState, int]:
+def with_try(state: MetadataState, partition: PartitionId) -> tuple[MetadataState, int]:
     """The state with another try of a move, and the try's number."""
     attempts = state.moves[partition].attempts + 1
     return with_move(state, partition, MoveState.DUAL_WRITE, attempts=attempts), attempts
 
 
-def followed(state: MetadataState, change: Change, to: MoveState, **values: Any) -> MetadataState:
+def with_step(state: MetadataState, change: Change, to: MoveState, **values: Any) -> MetadataState:
     """The state in which the move of a change is `to`. A change of an older run has no record."""
     if change.run == 0 or change.run != state.rebalance.run or change.partition not in state.moves:
         return state
     return with_move(state, change.partition, to, **values)
 
 
-def without_topic(state: MetadataState, topic: Topic) -> MetadataState:
+def without_topic_moves(state: MetadataState, topic: Topic) -> MetadataState:
     """End the moves of a deleted topic."""
     for partition in topic.assignments:
         move = state.moves.get(partition)

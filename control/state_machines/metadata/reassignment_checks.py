@@ -52,15 +52,15 @@ def prepare_fault(state: MetadataState, command: PrepareChange) -> Refused | Non
 def placement_fault(
     state: MetadataState, command: PrepareChange, now: Assignment, replication: int
 ) -> Refused | None:
-    wanted = command.replicas
-    if len(wanted) != replication or len(set(wanted)) != replication:
-        return invalid(f"replicas {list(wanted)}: name {replication} different nodes")
-    if command.owner not in wanted:
-        return invalid(f"owner {command.owner} is not one of the replicas {list(wanted)}")
-    held = {place.node for place in now.replicas}
-    if set(wanted) == held and command.owner == now.owner.node:
+    nodes = command.replicas
+    if len(nodes) != replication or len(set(nodes)) != replication:
+        return invalid(f"replicas {list(nodes)}: name {replication} different nodes")
+    if command.owner not in nodes:
+        return invalid(f"owner {command.owner} is not one of the replicas {list(nodes)}")
+    present = {place.node for place in now.replicas}
+    if set(nodes) == present and command.owner == now.owner.node:
         return invalid(
-            f"partition {command.partition} is already at {sorted(held)}; the change would do nothing"
+            f"partition {command.partition} is already at {sorted(present)}; the change would do nothing"
         )
     owner = state.nodes[now.owner.node]
     if owner.life is not Life.LIVE:
@@ -68,7 +68,7 @@ def placement_fault(
             f"node {owner.node}, which owns partition {command.partition}, is {owner.life}; "
             "only its owner can copy it"
         )
-    for node in sorted({*wanted} - held):
+    for node in sorted({*nodes} - present):
         fault = eligible_fault(state, node) or _leftover_fault(state, command.partition, node)
         if fault is not None:
             return fault
@@ -118,7 +118,7 @@ def commit_fault(state: MetadataState, command: CommitChange) -> Refused | None:
             f"partition {command.partition} has owner epoch {assignment.epoch}, change {change.change} began "
             f"under {change.epoch}, its COMMIT was decided on {command.epoch}"
         )
-    return _strangers(change, command.proofs) or (
+    return _proof_fault(change, command.proofs) or (
         chosen_fault(change, command, forced_epoch(state, change))
         if is_failover
         else proven_fault(change, command)
@@ -153,24 +153,24 @@ def chosen_fault(change: Change, command: CommitChange, forced: Epoch) -> Refuse
     Records of an owner that was `forced` are on no majority before the first record of its epoch is. Until
     a replica with such a record has answered, all replicas must answer.
     """
-    everybody = len(command.proofs) == len(change.replicas)
-    counted = [proof for proof in command.proofs if everybody or not proof.cut]
+    all_answered = len(command.proofs) == len(change.replicas)
+    countable = [proof for proof in command.proofs if all_answered or not proof.cut]
     needed = quorum(len(change.replicas))
-    if len(counted) < needed:
+    if len(countable) < needed:
         return Refused(
             code=Code.TOO_FEW_REPLICAS,
-            message=f"failover {change.change} of partition {command.partition}: {len(counted)} replicas are "
-            f"fenced and count, {needed} must; a replica that lost records counts once all have answered",
+            message=f"failover {change.change} of partition {command.partition}: {len(countable)} replicas "
+            f"are fenced and count, {needed} must; a replica that lost records counts once all have answered",
         )
-    greatest = max((proof.end.epoch, proof.end.records) for proof in counted)
-    if greatest[0] < forced and not everybody:
+    greatest = max((proof.end.epoch, proof.end.records) for proof in countable)
+    if greatest[0] < forced and not all_answered:
         return Refused(
             code=Code.TOO_FEW_REPLICAS,
             message=f"failover {change.change} of partition {command.partition}: no replica that answered "
             f"has records of epoch {forced}, whose owner was forced; all replicas must answer, or one with "
             "such records",
         )
-    chosen = next((proof for proof in counted if proof.place.node == command.owner), None)
+    chosen = next((proof for proof in countable if proof.place.node == command.owner), None)
     if chosen is None or (chosen.end.epoch, chosen.end.records) != greatest or chosen.end != command.end:
         return invalid(
             f"failover {change.change} of partition {command.partition}: node {command.owner} is not the "
@@ -211,22 +211,22 @@ def forced_set_fault(state: MetadataState, change: Change, command: ForceOwner) 
     """Check the replicas after a forced choice: as many as before, including the owner; new ones are
     eligible.
     """
-    wanted = command.replicas
-    if not wanted:
+    nodes = command.replicas
+    if not nodes:
         return None
     count = len(change.replicas)
-    if len(wanted) != count or len(set(wanted)) != count or command.owner not in wanted:
+    if len(nodes) != count or len(set(nodes)) != count or command.owner not in nodes:
         return invalid(
-            f"replicas {list(wanted)}: name {count} different nodes, the owner {command.owner} among them"
+            f"replicas {list(nodes)}: name {count} different nodes, the owner {command.owner} among them"
         )
-    for node in sorted({*wanted} - {place.node for place in change.replicas}):
+    for node in sorted({*nodes} - {place.node for place in change.replicas}):
         fault = eligible_fault(state, node) or _leftover_fault(state, command.partition, node)
         if fault is not None:
             return fault
     return None
 
 
-def _strangers(change: Change, proofs: tuple[Proof, ...]) -> Refused | None:
+def _proof_fault(change: Change, proofs: tuple[Proof, ...]) -> Refused | None:
     """The refusal of proofs by stores that are no replicas of the change, or of two proofs by one store."""
     places: list[Replica] = [proof.place for proof in proofs]
     odd = [place.node for place in places if place not in change.replicas]

@@ -30,11 +30,11 @@ from ringfence.control.model.rebalances import MoveState
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Topic
 from ringfence.control.state_machines.metadata.config import limit
-from ringfence.control.state_machines.metadata.move_records import followed, without_topic
+from ringfence.control.state_machines.metadata.move_records import with_step, without_topic_moves
 
 # Error of a move whose change is aborted since the owner failed or was restarted. It is part of the hashed
 # state, so all versions of the program must write the same text.
-OVERTAKEN = "the owner failed or was started anew"
+OWNER_RESTARTED = "the owner failed or was started anew"
 
 
 def quorum(replication: int) -> int:
@@ -78,24 +78,24 @@ def with_leftovers(
     """The state in which the change leaves a step of this kind for each of the stores, if their nodes are
     members.
     """
-    more = tuple(
+    added = tuple(
         Leftover(topic=change.topic, change=change.change, attempt=change.attempt, place=place, kind=kind)
         for place in places
         if place.node in state.nodes
     )
-    if not more:
+    if not added:
         return state
-    gone = {left.place for left in more}
+    leaving = {left.place for left in added}
     # A store that drops its replica need not adopt an earlier copy any more.
-    known = tuple(
+    earlier = tuple(
         left
         for left in state.leftovers.get(change.partition, ())
-        if left.kind is not LeftoverKind.ADOPT or left.place not in gone
+        if left.kind is not LeftoverKind.ADOPT or left.place not in leaving
     )
-    return replace(state, leftovers={**state.leftovers, change.partition: (*known, *more)})
+    return replace(state, leftovers={**state.leftovers, change.partition: (*earlier, *added)})
 
 
-def aborted(state: MetadataState, change: Change, index: Index | None, why: str) -> MetadataState:
+def abort(state: MetadataState, change: Change, index: Index | None, why: str) -> MetadataState:
     """The state as before the change. An owner that may have been fenced opens again, under `index`.
 
     `index` is None if the same entry starts a failover of the partition: then the owner does not open.
@@ -104,7 +104,7 @@ def aborted(state: MetadataState, change: Change, index: Index | None, why: str)
         f"I13: change {change.change} is {change.kind} {change.phase}, it cannot be aborted"
     )
     ended = with_leftovers(without_change(state, change.partition), change, change.adds, LeftoverKind.DISCARD)
-    ended = followed(ended, change, MoveState.FAILED, error=why)
+    ended = with_step(ended, change, MoveState.FAILED, error=why)
     if change.phase is not ChangePhase.HELD or index is None:
         return ended
     topic = state.topics[change.topic]
@@ -112,31 +112,33 @@ def aborted(state: MetadataState, change: Change, index: Index | None, why: str)
     return with_assignment(ended, topic, change.partition, assignment, index)
 
 
-def cleaned(state: MetadataState, change: Change, gap_us: int | None = None) -> MetadataState:
+def clean(state: MetadataState, change: Change, gap_us: int | None = None) -> MetadataState:
     """End a committed change. The rows of stores that left are all on a majority of the replicas."""
     assert change.is_committed, f"I16: change {change.change} is {change.phase}, the old replicas count"
     state = without_change(state, change.partition)
     if gap_us is not None:
-        state = followed(state, change, MoveState.COMMITTED, gap_us=gap_us)
+        state = with_step(state, change, MoveState.COMMITTED, gap_us=gap_us)
     if change.kind is ChangeKind.FAILOVER:
         return state
     if not change.before or limit(state, "reverse_hold_s") == 0:
-        state = released(state, change.partition)
+        state = release_copies(state, change.partition)
         return with_leftovers(state, change, change.leaves, LeftoverKind.RELEASE)
-    return kept_for_reversal(state, change)
+    return keep_for_reversal(state, change)
 
 
-def not_adopting(state: MetadataState, change: Change) -> MetadataState:
+def without_adopts(state: MetadataState, change: Change) -> MetadataState:
     """Remove ADOPT steps of stores that leave by a COMMIT, if they have not yet adopted their copies."""
-    known = state.leftovers.get(change.partition, ())
-    rest = tuple(one for one in known if one.kind is not LeftoverKind.ADOPT or one.place not in change.leaves)
-    return state if rest == known else _with_known(state, change.partition, rest)
+    listed = state.leftovers.get(change.partition, ())
+    rest = tuple(
+        left for left in listed if left.kind is not LeftoverKind.ADOPT or left.place not in change.leaves
+    )
+    return state if rest == listed else _with_leftovers_of(state, change.partition, rest)
 
 
-def kept_for_reversal(state: MetadataState, change: Change) -> MetadataState:
+def keep_for_reversal(state: MetadataState, change: Change) -> MetadataState:
     """Keep the rows of stores that left for a while. Only the last change of a partition can be reversed."""
     left = tuple(place for place in change.leaves if place.node in state.nodes)
-    state = released(state, change.partition, but={*left, *change.replicas})
+    state = release_copies(state, change.partition, but={*left, *change.replicas})
     kept = Kept(
         topic=change.topic,
         partition=change.partition,
@@ -150,7 +152,7 @@ def kept_for_reversal(state: MetadataState, change: Change) -> MetadataState:
     return replace(state, kept={**state.kept, change.partition: kept})
 
 
-def released(
+def release_copies(
     state: MetadataState, partition: PartitionId, but: AbstractSet[Replica] = frozenset()
 ) -> MetadataState:
     """End the possibility to reverse the partition's last change; its old stores, except `but`, release their
@@ -160,23 +162,23 @@ def released(
     if kept is None:
         return state
     state = _with_kept(state, partition, None)
-    more = tuple(
+    added = tuple(
         Leftover(
             topic=kept.topic, change=kept.change, attempt=kept.attempt, place=place, kind=LeftoverKind.RELEASE
         )
         for place in kept.stores
         if place not in but and place.node in state.nodes
     )
-    known = state.leftovers.get(partition, ())
-    return _with_known(state, partition, (*known, *more)) if more else state
+    earlier = state.leftovers.get(partition, ())
+    return _with_leftovers_of(state, partition, (*earlier, *added)) if added else state
 
 
-def taken_up(state: MetadataState, partition: PartitionId, places: Iterable[Replica]) -> MetadataState:
+def take_up_copies(state: MetadataState, partition: PartitionId, places: Iterable[Replica]) -> MetadataState:
     """A change copies to stores that keep an old copy: from now on that copy belongs to the change."""
-    kept, gone = state.kept.get(partition), {*places}
-    if kept is None or gone.isdisjoint(kept.stores):
+    kept, targets = state.kept.get(partition), {*places}
+    if kept is None or targets.isdisjoint(kept.stores):
         return state
-    left = tuple(place for place in kept.stores if place not in gone)
+    left = tuple(place for place in kept.stores if place not in targets)
     return _with_kept(state, partition, replace(kept, stores=left))
 
 
@@ -185,12 +187,12 @@ def _with_kept(state: MetadataState, partition: PartitionId, kept: Kept | None) 
     return replace(state, kept=others if kept is None else {**others, partition: kept})
 
 
-def overtaken(state: MetadataState, partition: PartitionId, index: Index | None) -> MetadataState:
+def end_open_change(state: MetadataState, partition: PartitionId, index: Index | None) -> MetadataState:
     """End the partition's planned or committed change when its owner has failed or was restarted."""
     change = state.changes.get(partition)
     if change is None or (change.kind is ChangeKind.FAILOVER and not change.is_committed):
         return state
-    return cleaned(state, change) if change.is_committed else aborted(state, change, index, OVERTAKEN)
+    return clean(state, change) if change.is_committed else abort(state, change, index, OWNER_RESTARTED)
 
 
 def with_failovers(state: MetadataState, place: Replica, index: Index) -> MetadataState:
@@ -198,21 +200,21 @@ def with_failovers(state: MetadataState, place: Replica, index: Index) -> Metada
 
     It builds one new map for all of them: a store may own tens of thousands of partitions.
     """
-    owned = [
+    partitions = [
         (topic.topic, partition)
         for topic in state.topics.values()
         if topic.replication > 1
         for partition, assignment in topic.assignments.items()
         if assignment.owner == place
     ]
-    for _, partition in owned:
-        state = overtaken(state, partition, None)
-    begun = {
+    for _, partition in partitions:
+        state = end_open_change(state, partition, None)
+    failovers = {
         partition: _failover(state.topics[topic], partition, index)
-        for topic, partition in owned
+        for topic, partition in partitions
         if partition not in state.changes
     }
-    return replace(state, changes={**state.changes, **begun}) if begun else state
+    return replace(state, changes={**state.changes, **failovers}) if failovers else state
 
 
 def _failover(topic: Topic, partition: PartitionId, index: Index) -> Change:
@@ -228,13 +230,13 @@ def _failover(topic: Topic, partition: PartitionId, index: Index) -> Change:
     )
 
 
-def forgotten(state: MetadataState, topic: Topic) -> tuple[MetadataState, frozenset[bytes]]:
+def without_topic_changes(state: MetadataState, topic: Topic) -> tuple[MetadataState, frozenset[bytes]]:
     """The state without the changes of a deleted topic, and the stores that may have rows of it.
 
     Copies that were received and not adopted stay listed until they are dropped.
     """
     stores = {place.store for assignment in topic.assignments.values() for place in assignment.replicas}
-    state = without_topic(state, topic)
+    state = without_topic_moves(state, topic)
     for partition in topic.assignments:
         change = state.changes.get(partition)
         if change is not None:
@@ -250,7 +252,7 @@ def forgotten(state: MetadataState, topic: Topic) -> tuple[MetadataState, frozen
         kept = tuple(left for left in known if left.kind is LeftoverKind.DISCARD)
         if kept != known:
             stores |= {left.place.store for left in known if left not in kept}
-            state = _with_known(state, partition, kept)
+            state = _with_leftovers_of(state, partition, kept)
     return state, frozenset(stores)
 
 
@@ -260,25 +262,29 @@ def without_leftover(
     kept = tuple(
         left for left in state.leftovers[partition] if (left.change, left.place.store) != (change, store)
     )
-    return _with_known(state, partition, kept)
+    return _with_leftovers_of(state, partition, kept)
 
 
 def without_store(state: MetadataState, store: bytes) -> MetadataState:
     """Remove all steps that wait for a store of a removed node."""
-    for partition, known in state.leftovers.items():
-        kept = tuple(left for left in known if left.place.store != store)
-        if kept != known:
-            state = _with_known(state, partition, kept)
+    for partition, listed in state.leftovers.items():
+        remaining = tuple(left for left in listed if left.place.store != store)
+        if remaining != listed:
+            state = _with_leftovers_of(state, partition, remaining)
     for partition, old in state.kept.items():
         if any(place.store == store for place in old.before):
             # A reversal would need this store, so it is not possible any more.
-            state = released(state, partition, but={place for place in old.before if place.store == store})
+            state = release_copies(
+                state, partition, but={place for place in old.before if place.store == store}
+            )
     return state
 
 
-def _with_known(state: MetadataState, partition: PartitionId, known: tuple[Leftover, ...]) -> MetadataState:
+def _with_leftovers_of(
+    state: MetadataState, partition: PartitionId, listed: tuple[Leftover, ...]
+) -> MetadataState:
     leftovers = {number: old for number, old in state.leftovers.items() if number != partition}
-    return replace(state, leftovers={**leftovers, partition: known} if known else leftovers)
+    return replace(state, leftovers={**leftovers, partition: listed} if listed else leftovers)
 
 
 def awaits_owner(state: MetadataState, partition: PartitionId) -> bool:

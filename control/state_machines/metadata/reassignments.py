@@ -38,18 +38,18 @@ from ringfence.control.model.results import ChangesPrepared, Done, Refused, Resu
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Topic
 from ringfence.control.state_machines.metadata import reassignment_checks
-from ringfence.control.state_machines.metadata.move_records import followed, tried, try_fault
+from ringfence.control.state_machines.metadata.move_records import try_fault, with_step, with_try
 from ringfence.control.state_machines.metadata.reassignment_rules import (
-    aborted,
+    abort,
     assignment_of,
-    cleaned,
-    not_adopting,
-    released,
-    taken_up,
+    clean,
+    release_copies,
+    take_up_copies,
     with_assignment,
     with_change,
     with_failovers,
     with_leftovers,
+    without_adopts,
     without_leftover,
 )
 from ringfence.control.state_machines.metadata.refusals import conflict, invalid, stale
@@ -73,7 +73,7 @@ def validate(state: MetadataState, command: ChangeCommand) -> Refused | None:
         case HoldChange(partition=partition, change=change):
             return reassignment_checks.open_fault(
                 state, partition, change, (ChangePhase.PREPARED,), "HOLD"
-            ) or _planned(state, command)
+            ) or _failover_fault(state, command)
         case CommitChange():
             return reassignment_checks.commit_fault(state, command)
         case ForceOwner():
@@ -86,15 +86,15 @@ def validate(state: MetadataState, command: ChangeCommand) -> Refused | None:
             return check_release(state, command)
         case AbortChange(partition=partition, change=change):
             phases = (ChangePhase.PREPARED, ChangePhase.HELD)
-            return reassignment_checks.open_fault(state, partition, change, phases, "ABORT") or _planned(
-                state, command
-            )
+            return reassignment_checks.open_fault(
+                state, partition, change, phases, "ABORT"
+            ) or _failover_fault(state, command)
         case _:
             return check_several(state, command)
 
 
 def check_several(state: MetadataState, command: ChangeSteps | ConfirmLeft) -> Refused | None:
-    return check_steps(state, command) if isinstance(command, ChangeSteps) else check_left(state, command)
+    return check_steps(state, command) if isinstance(command, ChangeSteps) else check_leftover(state, command)
 
 
 def execute(state: MetadataState, command: ChangeCommand, index: Index) -> tuple[MetadataState, Result]:
@@ -105,23 +105,23 @@ def execute(state: MetadataState, command: ChangeCommand, index: Index) -> tuple
             return fail_over(state, command, index)
         case HoldChange(partition=partition):
             held = replace(state.changes[partition], phase=ChangePhase.HELD)
-            return followed(with_change(state, held), held, MoveState.VERIFYING), Done()
+            return with_step(with_change(state, held), held, MoveState.VERIFYING), Done()
         case CommitChange(partition=partition):
             change = state.changes[partition]
             change = replace(change, stopped_us=command.stopped_us)
             done = commit(state, change, command.owner, command.end, index)
             copied = {"rows": command.rows, "bytes": command.bytes}
-            return followed(done, change, MoveState.COMMITTED, error="", **copied), Done()
+            return with_step(done, change, MoveState.COMMITTED, error="", **copied), Done()
         case ForceOwner():
             return force(state, command, index), Done()
         case ConfirmOpened(partition=partition):
             return with_change(state, replace(state.changes[partition], phase=ChangePhase.OPENED)), Done()
         case CleanChange(partition=partition, gap_us=gap_us):
-            return cleaned(state, state.changes[partition], gap_us), Done()
+            return clean(state, state.changes[partition], gap_us), Done()
         case ReleaseKept(kept=kept):
             return release(state, kept), Done()
         case AbortChange(partition=partition, why=why):
-            return aborted(state, state.changes[partition], index, why), Done()
+            return abort(state, state.changes[partition], index, why), Done()
         case ChangeSteps(steps=steps):
             return take_steps(state, steps, index), Done()
         case ConfirmLeft(partition=partition, change=change, store=store):
@@ -130,12 +130,12 @@ def execute(state: MetadataState, command: ChangeCommand, index: Index) -> tuple
 
 def prepare(state: MetadataState, command: PrepareChange, index: Index) -> tuple[MetadataState, Result]:
     now = state.topics[command.topic].assignments[command.partition]
-    held = {place.node: place for place in now.replicas}
-    replicas = tuple(held.get(node) or _place(state, node) for node in command.replicas)
+    present = {place.node: place for place in now.replicas}
+    replicas = tuple(present.get(node) or _replica_on(state, node) for node in command.replicas)
     owner = next(place for place in replicas if place.node == command.owner)
     attempt = 1
     if command.run:
-        state, attempt = tried(state, command.partition)
+        state, attempt = with_try(state, command.partition)
     change = Change(
         change=ChangeId(index),
         kind=_kind(now, owner, replicas),
@@ -150,7 +150,7 @@ def prepare(state: MetadataState, command: PrepareChange, index: Index) -> tuple
         attempt=attempt,
         before=(now.owner, *(place for place in now.replicas if place != now.owner)),
     )
-    state = taken_up(state, change.partition, change.adds)
+    state = take_up_copies(state, change.partition, change.adds)
     return with_change(state, change), ChangesPrepared(change=index, partitions=1)
 
 
@@ -167,14 +167,16 @@ def fail_over(state: MetadataState, command: FailOver, index: Index) -> tuple[Me
 def commit(
     state: MetadataState, change: Change, owner: NodeId, end: LogEnd | None, index: Index
 ) -> MetadataState:
-    committed, assignment = decided(change, owner, end, index)
+    committed, assignment = assignment_at_commit(change, owner, end, index)
     topic: Topic = state.topics[change.topic]
     assigned = with_assignment(state, topic, change.partition, assignment, index)
-    state = not_adopting(with_change(assigned, committed), change)
+    state = without_adopts(with_change(assigned, committed), change)
     return with_leftovers(state, change, change.adds, LeftoverKind.ADOPT)
 
 
-def decided(change: Change, owner: NodeId, end: LogEnd | None, index: Index) -> tuple[Change, Assignment]:
+def assignment_at_commit(
+    change: Change, owner: NodeId, end: LogEnd | None, index: Index
+) -> tuple[Change, Assignment]:
     """The change and the partition's assignment once `owner` is committed by entry `index`."""
     place = next(replica for replica in change.replicas if replica.node == owner)
     others = tuple(replica for replica in change.replicas if replica != place)
@@ -192,9 +194,9 @@ def force(state: MetadataState, command: ForceOwner, index: Index) -> MetadataSt
     change = state.changes[command.partition]
     state = _with_forced(_with_start_of_past(state, change), change, index)
     if command.replicas:
-        held = {place.node: place for place in change.replicas}
-        replicas = tuple(held.get(node) or _place(state, node) for node in command.replicas)
-        state = taken_up(state, change.partition, replicas)
+        present = {place.node: place for place in change.replicas}
+        replicas = tuple(present.get(node) or _replica_on(state, node) for node in command.replicas)
+        state = take_up_copies(state, change.partition, replicas)
         change = replace(change, replicas=replicas)
     return commit(state, change, command.owner, None, index)
 
@@ -281,16 +283,16 @@ def take_failover_steps(state: MetadataState, steps: list[ChangeStep], index: In
         match step:
             case CommitChange():
                 change = replace(change, stopped_us=step.stopped_us)
-                changes[partition], assignment = decided(change, step.owner, step.end, index)
+                changes[partition], assignment = assignment_at_commit(change, step.owner, step.end, index)
                 assigned.setdefault(change.topic, {})[partition] = assignment
             case ConfirmOpened():
                 changes[partition] = replace(change, phase=ChangePhase.OPENED)
             case CleanChange():
                 del changes[partition]
     topics = dict(state.topics) if assigned else state.topics
-    for number, anew in assigned.items():
+    for number, new_assignments in assigned.items():
         topic = topics[number]
-        topics[number] = replace(topic, assignments={**topic.assignments, **anew}, changed=index)
+        topics[number] = replace(topic, assignments={**topic.assignments, **new_assignments}, changed=index)
     return replace(state, changes=changes, topics=topics)
 
 
@@ -306,7 +308,7 @@ def release(state: MetadataState, kept: tuple[tuple[PartitionId, ChangeId], ...]
     """Release the copies that are still kept; another change may have replaced some of them."""
     for partition, change in kept:
         if _is_kept(state, partition, change):
-            state = released(state, partition)
+            state = release_copies(state, partition)
     return state
 
 
@@ -315,7 +317,7 @@ def _is_kept(state: MetadataState, partition: PartitionId, change: ChangeId) -> 
     return known is not None and known.change == change
 
 
-def check_left(state: MetadataState, command: ConfirmLeft) -> Refused | None:
+def check_leftover(state: MetadataState, command: ConfirmLeft) -> Refused | None:
     known = state.leftovers.get(command.partition, ())
     if any(left.change == command.change and left.place.store == command.store for left in known):
         return None
@@ -325,7 +327,7 @@ def check_left(state: MetadataState, command: ConfirmLeft) -> Refused | None:
     )
 
 
-def _planned(state: MetadataState, command: HoldChange | AbortChange) -> Refused | None:
+def _failover_fault(state: MetadataState, command: HoldChange | AbortChange) -> Refused | None:
     """Refuse to hold or abort a FAILOVER."""
     change = state.changes[command.partition]
     if change.kind is not ChangeKind.FAILOVER:
@@ -333,7 +335,7 @@ def _planned(state: MetadataState, command: HoldChange | AbortChange) -> Refused
     return conflict(f"change {change.change} is a FAILOVER; it can be neither held nor aborted")
 
 
-def _place(state: MetadataState, node: NodeId) -> Replica:
+def _replica_on(state: MetadataState, node: NodeId) -> Replica:
     return Replica(node=node, store=state.nodes[node].store)
 
 

@@ -38,7 +38,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.text import counted, listed
 from ringfence.control.state_machines.metadata import node_checks, ring
 from ringfence.control.state_machines.metadata.config import limit
-from ringfence.control.state_machines.metadata.move_records import has_nowhere_to_go, renewed, with_move
+from ringfence.control.state_machines.metadata.move_records import has_ineligible_node, record_for, with_move
 from ringfence.control.state_machines.metadata.refusals import conflict, invalid, stale
 from ringfence.control.state_machines.metadata.replica_counts import replication_max
 from ringfence.control.state_machines.metadata.rings import RingConsensus
@@ -75,11 +75,11 @@ def execute(state: MetadataState, command: RebalanceCommand, index: Index) -> tu
         case StartRebalance():
             return start(state, command, index)
         case PauseRebalance():
-            return _steered(state, RunState.PAUSED), Done()
+            return _with_run_state(state, RunState.PAUSED), Done()
         case ResumeRebalance():
-            return _steered(state, RunState.RUNNING), Done()
+            return _with_run_state(state, RunState.RUNNING), Done()
         case CancelRebalance():
-            return _steered(state, RunState.CANCELLING), Done()
+            return _with_run_state(state, RunState.CANCELLING), Done()
         case FailMove(partition=partition, why=why):
             attempts = state.moves[partition].attempts + 1
             failed = with_move(state, partition, MoveState.FAILED, attempts=attempts, error=why)
@@ -152,10 +152,10 @@ def move_fault(state: MetadataState, command: StartRebalance | Run, move: Planne
         return invalid(f"there is no partition {move.partition}; `ringfence topic show` lists a topic's")
     if topic is None or assignment is None:
         return stale(f"partition {move.partition} of topic {move.topic} does not exist any more; plan again")
-    held = {place.node for place in assignment.replicas}
-    if set(move.before) != held or move.before[0] != assignment.owner.node:
+    nodes = {place.node for place in assignment.replicas}
+    if set(move.before) != nodes or move.before[0] != assignment.owner.node:
         return stale(
-            f"partition {move.partition} is at {sorted(held)} with owner {assignment.owner.node}, the plan "
+            f"partition {move.partition} is at {sorted(nodes)} with owner {assignment.owner.node}, the plan "
             f"was made for {list(move.before)}; plan again"
         )
     if command.action is Action.REVERSE:
@@ -167,10 +167,10 @@ def move_fault(state: MetadataState, command: StartRebalance | Run, move: Planne
             f"partition {move.partition} has {topic.replication} replicas, not {list(move.after)}: "
             f"name so many different nodes, the owner first (--move {move.partition}:A,B,C)"
         )
-    if move.after[0] == move.before[0] and set(move.after) == held:
-        return invalid(f"partition {move.partition} is already at {sorted(held)}; nothing would move")
+    if move.after[0] == move.before[0] and set(move.after) == nodes:
+        return invalid(f"partition {move.partition} is already at {sorted(nodes)}; nothing would move")
     # If no other node may take it, a drained node keeps its replica and only transfers its ownership.
-    stays = command.action is Action.DRAIN and command.node in held and command.node != move.after[0]
+    stays = command.action is Action.DRAIN and command.node in nodes and command.node != move.after[0]
     if command.action in LEAVING and command.node in move.after and not stays:
         return invalid(
             f"partition {move.partition} would move to node {command.node}, which is being emptied"
@@ -178,7 +178,7 @@ def move_fault(state: MetadataState, command: StartRebalance | Run, move: Planne
     return next(
         (
             fault
-            for node in sorted({*move.after} - held)
+            for node in sorted({*move.after} - nodes)
             if (fault := ring.eligible_fault(state, node)) is not None
         ),
         None,
@@ -223,7 +223,7 @@ def start(state: MetadataState, command: StartRebalance, index: Index) -> tuple[
 
 
 def _records(state: MetadataState, moves: Iterable[PlannedMove]) -> dict[PartitionId, MoveRecord]:
-    return {move.partition: renewed(state, move) for move in moves}
+    return {move.partition: record_for(state, move) for move in moves}
 
 
 def check_amend(state: MetadataState, command: AmendMoves) -> Refused | None:
@@ -243,14 +243,20 @@ def check_amend(state: MetadataState, command: AmendMoves) -> Refused | None:
     if len({*state.moves, *partitions}) > MOVES_MAX:
         return invalid(f"{len({*state.moves, *partitions})} moves, one run has at most {MOVES_MAX}")
     return next(
-        (fault for move in command.moves if (fault := _amended_fault(state, run, move)) is not None), None
+        (fault for move in command.moves if (fault := _amend_fault(state, run, move)) is not None), None
     )
 
 
-def _amended_fault(state: MetadataState, run: Run, move: PlannedMove) -> Refused | None:
-    known, change = state.moves.get(move.partition), state.changes.get(move.partition)
-    if known is not None and known.state is not MoveState.COMMITTED and not _may_go_elsewhere(state, known):
-        return conflict(f"the move of partition {move.partition} is {known.state}; it is already in the plan")
+def _amend_fault(state: MetadataState, run: Run, move: PlannedMove) -> Refused | None:
+    record, change = state.moves.get(move.partition), state.changes.get(move.partition)
+    if (
+        record is not None
+        and record.state is not MoveState.COMMITTED
+        and not _may_be_replanned(state, record)
+    ):
+        return conflict(
+            f"the move of partition {move.partition} is {record.state}; it is already in the plan"
+        )
     if change is not None and not change.is_committed:
         return conflict(
             f"partition {move.partition} is in change {change.change}; plan it once the change has ended"
@@ -260,8 +266,8 @@ def _amended_fault(state: MetadataState, run: Run, move: PlannedMove) -> Refused
     return move_fault(state, run, move)
 
 
-def _may_go_elsewhere(state: MetadataState, known: MoveRecord) -> bool:
-    return known.may_start and not is_done(state, known) and has_nowhere_to_go(state, known)
+def _may_be_replanned(state: MetadataState, record: MoveRecord) -> bool:
+    return record.may_start and not is_done(state, record) and has_ineligible_node(state, record)
 
 
 def amend(state: MetadataState, command: AmendMoves) -> MetadataState:
@@ -276,10 +282,10 @@ def is_done(state: MetadataState, move: MoveRecord) -> bool:
     off the node that is being emptied.
     """
     run, assignment = state.rebalance, state.topics[move.topic].assignments[move.partition]
-    held = {place.node for place in assignment.replicas}
-    if run.action in LEAVING and run.node not in held:
+    nodes = {place.node for place in assignment.replicas}
+    if run.action in LEAVING and run.node not in nodes:
         return True
-    return assignment.owner.node == move.after[0] and held == set(move.after)
+    return assignment.owner.node == move.after[0] and nodes == set(move.after)
 
 
 def check_fail_move(state: MetadataState, command: FailMove) -> Refused | None:
@@ -300,10 +306,11 @@ def check_finish(state: MetadataState, command: FinishRebalance) -> Refused | No
     open_changes = sorted(change.partition for change in state.changes.values() if change.run == command.run)
     if open_changes:
         return conflict(f"rebalance {command.run}: changes of {listed(open_changes, 20)} are open")
-    left = [move.partition for move in state.moves.values() if not move.is_over]
-    if left and state.rebalance.state is RunState.RUNNING:
+    open_moves = [move.partition for move in state.moves.values() if not move.is_over]
+    if open_moves and state.rebalance.state is RunState.RUNNING:
         return conflict(
-            f"rebalance {command.run}: {len(left)} moves are not over, the first of partition {left[0]}"
+            f"rebalance {command.run}: {len(open_moves)} moves are not over, the first of partition "
+            f"{open_moves[0]}"
         )
     return None
 
@@ -346,12 +353,14 @@ def gaps_of(moves: Iterable[MoveRecord]) -> dict[str, int]:
     """Quantiles (nearest rank, us) of the times without acknowledgements, over moves with a known time; empty
     without any.
     """
-    known = sorted(move.gap_us for move in moves if move.gap_us is not None)
-    if not known:
+    gaps_us = sorted(move.gap_us for move in moves if move.gap_us is not None)
+    if not gaps_us:
         return {}
     ranks = {"p50_us": 50, "p99_us": 99, "max_us": 100}
-    gaps = {name: known[max(0, -(-len(known) * percent // 100) - 1)] for name, percent in ranks.items()}
-    return {"count": len(known), **gaps}
+    quantiles = {
+        name: gaps_us[max(0, -(-len(gaps_us) * percent // 100) - 1)] for name, percent in ranks.items()
+    }
+    return {"count": len(gaps_us), **quantiles}
 
 
 def _with_ring(state: MetadataState, run: Run, index: Index) -> tuple[MetadataState, Refused | None]:
@@ -367,7 +376,7 @@ def _with_ring(state: MetadataState, run: Run, index: Index) -> tuple[MetadataSt
     return (state, fault) if fault is not None else (ring.execute(state, command, index)[0], None)
 
 
-def _steered(state: MetadataState, to: RunState) -> MetadataState:
+def _with_run_state(state: MetadataState, to: RunState) -> MetadataState:
     run = state.rebalance
     return state if run.state is to else replace(state, rebalance=replace(run, state=to))
 

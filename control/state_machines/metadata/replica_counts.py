@@ -19,7 +19,7 @@ def replicas_of(state: MetadataState, node: int) -> int:
     )
 
 
-def held_by(state: MetadataState, place: Replica) -> list[tuple[TopicId, PartitionId]]:
+def partitions_on(state: MetadataState, place: Replica) -> list[tuple[TopicId, PartitionId]]:
     """Partitions with a replica on this store."""
     return [
         (number, partition)
@@ -46,14 +46,14 @@ def changes_of(state: MetadataState, node: int) -> int:
     )
 
 
-def owned(state: MetadataState) -> Counter[NodeId]:
+def owned_by_node(state: MetadataState) -> Counter[NodeId]:
     """Partitions that each node owns; nodes without any may be missing."""
     return Counter(
         assignment.owner.node for topic in state.topics.values() for assignment in topic.assignments.values()
     )
 
 
-def held(state: MetadataState) -> Counter[NodeId]:
+def replicas_by_node(state: MetadataState) -> Counter[NodeId]:
     """Replicas on each node, owned ones included; nodes without any may be missing."""
     return Counter(
         replica.node

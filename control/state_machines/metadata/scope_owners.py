@@ -28,7 +28,7 @@ def owner_of(scope: Scope) -> str:
     return "" if scope.prefix is UNSET else scope.prefix
 
 
-def fault(state: MetadataState, name: str, prefix: str) -> str | None:
+def access_fault(state: MetadataState, name: str, prefix: str) -> str | None:
     """The reason that a token with this prefix may not use the scope of this name; None if it may."""
     if not prefix:
         return None
@@ -69,7 +69,7 @@ def is_temporary(state: MetadataState, scope: Scope) -> bool:
     return topic is not None and topic not in state.topics
 
 
-def evicted(state: MetadataState, prefix: str) -> frozenset[ScopeId] | None:
+def scopes_to_forget(state: MetadataState, prefix: str) -> frozenset[ScopeId] | None:
     """Scopes to forget before this owner begins another one; None if none may be forgotten.
 
     Only temporary scopes: committed epochs of any other would be committed a second time. The least

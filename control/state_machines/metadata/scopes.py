@@ -80,7 +80,7 @@ def execute(state: MetadataState, command: ScopeCommand, index: Index) -> tuple[
         case ConfirmPublished():
             return confirm(state, command)
         case ForgetScope():
-            return without(state, frozenset({command.scope})), Done()
+            return without_scopes(state, frozenset({command.scope})), Done()
 
 
 def check_begin(state: MetadataState, command: BeginScope) -> Refused | None:
@@ -95,7 +95,7 @@ def check_begin(state: MetadataState, command: BeginScope) -> Refused | None:
     # Below level 1, programs that do not know prefixes apply it: there, only `TransactionRequests` checks
     # prefixes.
     knows_owners = state.level >= scope_owners.LEVEL_OF_OWNERS
-    fault = scope_owners.fault(state, command.name, command.prefix) if knows_owners else None
+    fault = scope_owners.access_fault(state, command.name, command.prefix) if knows_owners else None
     if fault is not None:
         return Refused(code=Code.UNAUTHORIZED, message=fault)
     known = state.scope_names.get(command.name)
@@ -119,7 +119,7 @@ def check_room(state: MetadataState, command: BeginScope) -> Refused | None:
     is_older = state.level < scope_owners.LEVEL_OF_OWNERS
     if is_older and len(state.scopes) >= most and all(scope.pending for scope in state.scopes.values()):
         return invalid(f"{most} scopes (limit `scopes_max`) wait for their rows to be published")
-    if _gone(state, command.prefix) is not None:
+    if _scopes_to_forget(state, command.prefix) is not None:
         return None
     message = (
         f"there are {most} scopes, the limit `scopes_max`, and no named one makes room for a new one: forget "
@@ -164,10 +164,10 @@ def begin(state: MetadataState, command: BeginScope, index: Index) -> tuple[Meta
         if command.prefix and not scope_owners.owner_of(scope):
             scope = replace(scope, prefix=command.prefix)
         if command.idle_s != scope.idle_s or scope.used == index:
-            scope = _used(state, replace(scope, idle_s=command.idle_s, used_ms=UNSET), scope.used)
+            scope = _with_use(state, replace(scope, idle_s=command.idle_s, used_ms=UNSET), scope.used)
     decided = max(scope.committed, scope.expired)
     result = ScopeBegun(scope=known, driver=scope.driver, committed=scope.committed, decided=decided)
-    return _with(state, scope), result
+    return _with_scope(state, scope), result
 
 
 def check_commit(state: MetadataState, scope: Scope, command: CommitScope) -> Refused | None:
@@ -221,14 +221,14 @@ def commit(state: MetadataState, command: CommitScope, index: Index) -> tuple[Me
     if command.parts:
         pending = (*pending, PendingCommit(command.epoch, command.tokens, command.parts))
     changed = replace(kept(scope, command), committed=command.epoch, pending=pending)
-    return _with(state, _used(state, changed, index)), ScopeDecided(already=False)
+    return _with_scope(state, _with_use(state, changed, index)), ScopeDecided(already=False)
 
 
 def kept(scope: Scope, command: CommitScope) -> Scope:
     """The scope with a record of this commit; the oldest record is dropped if there are too many."""
     if not command.keep:
         return replace(scope, kept=b"", unkept=command.epoch)
-    found = scope.kept + _KEPT.pack(command.epoch, told_by(command.driver, command.tokens))
+    found = scope.kept + _KEPT.pack(command.epoch, commit_identity(command.driver, command.tokens))
     over = len(found) - KEPT_MAX * _KEPT.size
     if over <= 0:
         return replace(scope, kept=found)
@@ -243,17 +243,19 @@ def is_own(scope: Scope, command: CommitScope) -> bool | None:
     """
     if not scope.unkept < command.epoch <= scope.committed:
         return None
-    told = told_by(command.driver, command.tokens)
-    return any(epoch == command.epoch and its == told for epoch, its in _KEPT.iter_unpack(scope.kept))
+    identity = commit_identity(command.driver, command.tokens)
+    return any(
+        epoch == command.epoch and recorded == identity for epoch, recorded in _KEPT.iter_unpack(scope.kept)
+    )
 
 
-def is_given_up(scope: Scope, epoch: int) -> bool:
+def is_discarded(scope: Scope, epoch: int) -> bool:
     """Whether a decided epoch was discarded by the commit of a later one. False if that is not recorded."""
-    known = scope.unkept < epoch <= scope.committed
-    return known and all(each != epoch for each, _ in _KEPT.iter_unpack(scope.kept))
+    is_recorded = scope.unkept < epoch <= scope.committed
+    return is_recorded and all(recorded != epoch for recorded, _ in _KEPT.iter_unpack(scope.kept))
 
 
-def told_by(driver: Index, tokens: Iterable[bytes]) -> bytes:
+def commit_identity(driver: Index, tokens: Iterable[bytes]) -> bytes:
     """16 bytes that identify a commit. Tokens are random, so they distinguish it from all others, in any
     order.
 
@@ -268,8 +270,8 @@ def expire(state: MetadataState, command: ExpireScope, index: Index) -> tuple[Me
         return state, ScopeDecided(already=True)
     if command.epoch <= scope.expired:
         return state, ScopeDecided(already=False)
-    expired = _used(state, replace(scope, expired=command.epoch), index)
-    return _with(state, expired), ScopeDecided(already=False)
+    expired = _with_use(state, replace(scope, expired=command.epoch), index)
+    return _with_scope(state, expired), ScopeDecided(already=False)
 
 
 def confirm(state: MetadataState, command: ConfirmPublished) -> tuple[MetadataState, Result]:
@@ -286,7 +288,7 @@ def confirm(state: MetadataState, command: ConfirmPublished) -> tuple[MetadataSt
             pending.append(waiting if len(parts) == len(waiting.parts) else replace(waiting, parts=parts))
     if tuple(pending) == scope.pending:
         return state, Done()
-    return _with(state, replace(scope, pending=tuple(pending))), Done()
+    return _with_scope(state, replace(scope, pending=tuple(pending))), Done()
 
 
 def check_forget(state: MetadataState, scope: Scope, command: ForgetScope) -> Refused | None:
@@ -309,14 +311,14 @@ def check_forget(state: MetadataState, scope: Scope, command: ForgetScope) -> Re
     return None
 
 
-def _used(state: MetadataState, scope: Scope, index: Index) -> Scope:
+def _with_use(state: MetadataState, scope: Scope, index: Index) -> Scope:
     """The scope, used by the entry at `index`, whose time the state already has."""
     if scope.idle_s is UNSET:
         return scope if scope.used == index else replace(scope, used=index)
     return replace(scope, used=index, used_ms=state.time_ms)
 
 
-def _with(state: MetadataState, scope: Scope) -> MetadataState:
+def _with_scope(state: MetadataState, scope: Scope) -> MetadataState:
     if state.scopes.get(scope.scope) == scope:
         return state
     return replace(state, scopes={**state.scopes, scope.scope: scope})
@@ -324,11 +326,11 @@ def _with(state: MetadataState, scope: Scope) -> MetadataState:
 
 def _with_room(state: MetadataState, prefix: str) -> MetadataState:
     """The state without the scopes that are forgotten for a new one of this prefix."""
-    gone = _gone(state, prefix)
-    return without(state, gone) if gone else state
+    gone = _scopes_to_forget(state, prefix)
+    return without_scopes(state, gone) if gone else state
 
 
-def without(state: MetadataState, gone: frozenset[ScopeId]) -> MetadataState:
+def without_scopes(state: MetadataState, gone: frozenset[ScopeId]) -> MetadataState:
     """The state without these scopes: their stages are dropped, and their epochs are unknown from now on."""
     return replace(
         state,
@@ -338,7 +340,7 @@ def without(state: MetadataState, gone: frozenset[ScopeId]) -> MetadataState:
     )
 
 
-def _gone(state: MetadataState, prefix: str) -> frozenset[ScopeId] | None:
+def _scopes_to_forget(state: MetadataState, prefix: str) -> frozenset[ScopeId] | None:
     """Scopes to forget for a new one, an eighth at a time to save copies of the maps; None: none may be
     forgotten.
 
@@ -346,7 +348,7 @@ def _gone(state: MetadataState, prefix: str) -> frozenset[ScopeId] | None:
     their epochs could then be committed again. Half of the one-off scopes stay: the newest may be in use.
     """
     if state.level >= scope_owners.LEVEL_OF_OWNERS:
-        return scope_owners.evicted(state, prefix)
+        return scope_owners.scopes_to_forget(state, prefix)
     most = limit(state, "scopes_max")
     if len(state.scopes) < most:
         return frozenset()

@@ -58,13 +58,13 @@ class StateDigests:
         total = blake2b(digest_size=DIGEST_BYTES)
         for name in fields_of(state):
             value = getattr(state, name)
-            total.update(self._of_map(name, value) if name in _MAPS else _hashed(value))
+            total.update(self._of_map(name, value) if name in _MAPS else _hash(value))
         return total.digest()
 
     def _of_map(self, name: str, value: dict[Any, object]) -> bytes:
-        known = self._maps.get(name)
-        if known is not None and known[0] is value:
-            return known[1]
+        unchanged = self._maps.get(name)
+        if unchanged is not None and unchanged[0] is value:
+            return unchanged[1]
         before, after = self._entries[name], dict[Any, tuple[object, bytes]]()
         whole = blake2b(digest_size=DIGEST_BYTES)
         for key in sorted(value):
@@ -78,12 +78,12 @@ class StateDigests:
 
     def _of_entry(self, key: Any, entry: object) -> bytes:
         if not isinstance(entry, Topic):
-            return _hashed([key, entry])
-        kept = self._packed.pop(entry.topic, None) or _PackedTopic()
-        self._packed[entry.topic] = kept  # the most recently used is the last one
+            return _hash([key, entry])
+        packed_topic = self._packed.pop(entry.topic, None) or _PackedTopic()
+        self._packed[entry.topic] = packed_topic  # the most recently used is the last one
         while len(self._packed) > PACKED_TOPICS_MAX:
             self._packed.popitem(last=False)
-        return blake2b(_PAIR_HEAD + packed(key) + kept.of(entry), digest_size=DIGEST_BYTES).digest()
+        return blake2b(_PAIR_HEAD + packed(key) + packed_topic.of(entry), digest_size=DIGEST_BYTES).digest()
 
 
 class _PackedTopic:
@@ -122,5 +122,5 @@ class _PackedTopic:
         return [map_head(len(after)), *(piece for _, piece in after.values())]
 
 
-def _hashed(value: object) -> bytes:
+def _hash(value: object) -> bytes:
     return blake2b(packed(value), digest_size=DIGEST_BYTES).digest()

@@ -62,17 +62,17 @@ def apply(state: MetadataState, entry: Entry) -> tuple[MetadataState, Result]:
     """
     assert 0 < entry.index <= INDEX_MAX, f"index {entry.index} is outside of 1..{INDEX_MAX}"
     proposal = entry.proposal
-    known = session_answer(state, proposal)
-    if known is None:
-        known = request_answer(state, proposal.request)
-    if known is not None:
-        return state, known
+    answer = session_answer(state, proposal)
+    if answer is None:
+        answer = request_answer(state, proposal.request)
+    if answer is not None:
+        return state, answer
     refusal = condition_fault(state, proposal.expects) or validate(state, proposal.command)
     if refusal is not None:
         return state, refusal
     # Set the time first: values that the command begins or ends have the time of its own entry.
-    changed, result = _execute(_timed(state, proposal.time_ms), proposal.command, entry.index)
-    return _remembered(changed, proposal, entry.index, result), result
+    changed, result = _execute(_with_time(state, proposal.time_ms), proposal.command, entry.index)
+    return _with_result(changed, proposal, entry.index, result), result
 
 
 def validate(state: MetadataState, command: Command) -> Refused | None:
@@ -121,12 +121,12 @@ def session_answer(state: MetadataState, proposal: Proposal) -> Result | None:
 
 def request_answer(state: MetadataState, request: RequestKey | None) -> Result | None:
     """The result of a keyed request that was applied before, or a refusal of other content; else None."""
-    known = None if request is None else state.requests.get(request.key)
-    if known is None or request is None:
+    answered = None if request is None else state.requests.get(request.key)
+    if answered is None or request is None:
         return None
-    if known.digest == request.digest:
-        return known.result
-    message = f"the key was used at index {known.index} for a request with other content; use a new key"
+    if answered.digest == request.digest:
+        return answered.result
+    message = f"the key was used at index {answered.index} for a request with other content; use a new key"
     return Refused(code=Code.CONFLICT, message=message)
 
 
@@ -150,25 +150,25 @@ def _execute(state: MetadataState, command: Command, index: Index) -> tuple[Meta
     return topics.execute(state, command, index)
 
 
-def _timed(state: MetadataState, time_ms: int) -> MetadataState:
+def _with_time(state: MetadataState, time_ms: int) -> MetadataState:
     """The state at the proposer's time. Proposers' clocks may differ; the state's time never decreases."""
     return replace(state, time_ms=time_ms) if time_ms > state.time_ms else state
 
 
-def _of_busiest(requests: Mapping[str, Answered]) -> list[str]:
+def _keys_of_busiest_callers(requests: Mapping[str, Answered]) -> list[str]:
     """Keys of the callers that have the most: many keys of one caller do not displace those of another."""
     counts = Counter(map(caller_of, requests))
     most = max(counts.values())
     return [key for key in requests if counts[caller_of(key)] == most]
 
 
-def _remembered(state: MetadataState, proposal: Proposal, index: Index, result: Result) -> MetadataState:
+def _with_result(state: MetadataState, proposal: Proposal, index: Index, result: Result) -> MetadataState:
     """The state with the result of an entry within a session or with a key."""
     if proposal.request is not None:
         answered = Answered(digest=proposal.request.digest, index=index, result=result)
         requests = {**state.requests, proposal.request.key: answered}
         while len(requests) > REQUESTS_MAX:
-            among = requests if state.level < LEVEL_OF_SHARES else _of_busiest(requests)
+            among = requests if state.level < LEVEL_OF_SHARES else _keys_of_busiest_callers(requests)
             del requests[min(among, key=lambda key: requests[key].index)]
         state = replace(state, requests=requests)
     if proposal.session == 0:

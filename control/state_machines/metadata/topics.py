@@ -22,7 +22,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Tombstone, Topic
 from ringfence.control.state_machines.metadata import topic_checks
 from ringfence.control.state_machines.metadata.config import limit
-from ringfence.control.state_machines.metadata.reassignment_rules import forgotten
+from ringfence.control.state_machines.metadata.reassignment_rules import without_topic_changes
 from ringfence.control.state_machines.metadata.refusals import invalid, stale, unknown_topic
 from ringfence.control.state_machines.metadata.ring import too_few_nodes
 from ringfence.native.wire import Code
@@ -205,7 +205,7 @@ def delete(state: MetadataState, command: DeleteTopic, index: Index) -> tuple[Me
     lack of metadata (I16).
     """
     topic = state.topics[command.topic]
-    state, holders = forgotten(state, topic)
+    state, holders = without_topic_changes(state, topic)
     tombstone = Tombstone(
         topic=topic.topic,
         name=topic.name,

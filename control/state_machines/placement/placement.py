@@ -17,8 +17,7 @@ from typing import Any
 
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.state import MetadataState
-from ringfence.control.state_machines.metadata.replica_counts import held as held_in
-from ringfence.control.state_machines.metadata.replica_counts import owned as owned_in
+from ringfence.control.state_machines.metadata.replica_counts import owned_by_node, replicas_by_node
 from ringfence.control.state_machines.metadata.ring import too_few_nodes
 from ringfence.control.state_machines.placement.leader_balance import balance_owners
 from ringfence.control.state_machines.placement.quotas import portions
@@ -80,7 +79,7 @@ def place_in(
         ready = sum(node.takes_partitions for node in state.nodes.values())
         raise TooFewNodesError(too_few_nodes(state, ready).message)
     members = [member for member in members_of(state) if member.node not in but]
-    return place(members, count, replication, owned=owned_in(state), held=held_in(state))
+    return place(members, count, replication, owned=owned_by_node(state), held=replicas_by_node(state))
 
 
 def _round_robin_owners(eligible: Sequence[Member], count: int, owned: Loads) -> list[NodeId]:

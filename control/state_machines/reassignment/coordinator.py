@@ -31,7 +31,7 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
 from ringfence.control.state_machines.metadata.reassignments import STEPS_LEVEL, STEPS_MAX
-from ringfence.control.state_machines.metadata.replica_counts import owned
+from ringfence.control.state_machines.metadata.replica_counts import owned_by_node
 from ringfence.control.state_machines.reassignment.change import Observed, advance, begin_phase, observe
 from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
 from ringfence.control.state_machines.rebalance.policy import Decision, Memory, decide
@@ -107,7 +107,7 @@ class Coordinator:
     def step(self, state: MetadataState, now_ms: int) -> CoordinatorRound:
         """Run one round over all open changes, failed nodes, the rebalance, kept copies and the policy."""
         if self._derived is None or self._derived.state is not state:
-            counts = owned(state) if state.changes else Counter[NodeId]()
+            counts = owned_by_node(state) if state.changes else Counter[NodeId]()
             self._derived = _Derived(
                 state, tuple(_due_failovers(state)), tuple(_active_changes(state)), counts
             )

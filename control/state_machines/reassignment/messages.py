@@ -127,7 +127,7 @@ ReassignmentAnswer = OrderDone | Synced | Ended | Failed
 class OrderVerdict(StrEnum):
     """A node's verdict on an order, by its own log."""
 
-    EXECUTE = "OBEY"
+    EXECUTE = "EXECUTE"
     # The node's log is older than the order: apply more entries first.
     LATER = "LATER"
     # The change is over or in another phase, or the order is for another store.

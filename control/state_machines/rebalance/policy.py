@@ -91,10 +91,10 @@ def evaluate(
     `unlisted` is a node's load of partitions that are not in `loads`: it counts for the node and cannot
     move.
     """
-    takers = [member.node for member in members_of(state) if member.role is PlacementRole.TAKES]
-    if len(takers) < 2:
-        return Decision(None, f"{len(takers)} nodes take partitions; two are needed to balance loads")
-    by_owner = _loads_by_owner(state, takers, loads)
+    eligible = [member.node for member in members_of(state) if member.role is PlacementRole.TAKES]
+    if len(eligible) < 2:
+        return Decision(None, f"{len(eligible)} nodes take partitions; two are needed to balance loads")
+    by_owner = _loads_by_owner(state, eligible, loads)
     totals = {
         node: sum(load for _, _, load in parts) + unlisted.get(node, 0.0) for node, parts in by_owner.items()
     }
@@ -126,9 +126,9 @@ _Part = tuple[TopicId, PartitionId, float]
 
 
 def _loads_by_owner(
-    state: MetadataState, takers: list[NodeId], loads: Mapping[PartitionId, float]
+    state: MetadataState, eligible: list[NodeId], loads: Mapping[PartitionId, float]
 ) -> dict[NodeId, list[_Part]]:
-    by_owner: dict[NodeId, list[_Part]] = {node: [] for node in takers}
+    by_owner: dict[NodeId, list[_Part]] = {node: [] for node in eligible}
     for number, topic in sorted(state.topics.items()):
         for part in topic.layout.active():
             owner = topic.assignments[part.partition].owner.node

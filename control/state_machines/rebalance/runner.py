@@ -24,7 +24,7 @@ from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.text import counted, listed
 from ringfence.control.state_machines.metadata.config import limit
-from ringfence.control.state_machines.metadata.move_records import down, has_nowhere_to_go
+from ringfence.control.state_machines.metadata.move_records import has_ineligible_node, nodes_down
 from ringfence.control.state_machines.metadata.rebalances import is_done
 from ringfence.control.state_machines.metadata.replica_counts import replicas_of
 from ringfence.control.state_machines.metadata.state_machine import validate
@@ -135,7 +135,7 @@ class Rebalancer:
         if elsewhere is not None:
             del self._blocked_since_ms[move.partition]
             return AmendMoves(run=run, moves=(elsewhere,))
-        may_pass = refusal.code == Code.ALREADY_EXISTS or bool(down(state, move))
+        may_pass = refusal.code == Code.ALREADY_EXISTS or bool(nodes_down(state, move))
         if may_pass and now_ms - since < WAIT_MS:
             return None
         del self._blocked_since_ms[move.partition]
@@ -145,7 +145,7 @@ class Rebalancer:
         """Another move for a partition of a node that is being emptied, if its new node takes no partitions
         any more.
         """
-        if state.rebalance.action not in LEAVING or not has_nowhere_to_go(state, move):
+        if state.rebalance.action not in LEAVING or not has_ineligible_node(state, move):
             return None
         if now_ms >= self._replan_ms:
             self._replan_ms = now_ms + LEFT_INTERVAL_MS
