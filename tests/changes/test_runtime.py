@@ -267,8 +267,8 @@ def test_an_order_of_an_older_term_and_one_of_a_change_that_is_over_do_nothing()
             small.dead.add(2)
             await small.log.propose(prepare(small, 2))
             change = small.log.state.changes[small.partitions[0]]
-            await small.until(lambda: bool(small.leader._asking))
-            order: Any = next(iter(small.leader._asking))
+            await small.until(lambda: bool(small.leader._requests))
+            order: Any = next(iter(small.leader._requests))
             await small.log.propose(AbortChange(partition=change.partition, change=change.change, why="test"))
             await small.settled()
             for term in (1, 0):

@@ -45,7 +45,7 @@ def test_all_files_or_none_and_a_number_once(node: NodeProcess, tmp_path: Path) 
     again = desk.publish(*files, *numbered, "7")
     assert (again.returncode, again.stdout) == (
         0,
-        "sales: epoch 7 was committed before, nothing is stored again\n",
+        "sales: epoch 7 was committed before; nothing is stored again\n",
     )
     assert desk.ids() == list(range(1_500))
 

@@ -131,7 +131,7 @@ def test_a_start_at_a_port_that_is_taken_makes_no_store(key: str, tmp_path: Path
         free = () if key == "listen" else ("--listen", "tcp://127.0.0.1:0")
         done = cli("serve", "--data", str(data), f"--{key}", address, *free)
     assert done.returncode == Exit.USAGE, done.stderr
-    assert f"{key}='{address}': Address already in use; stop who listens there" in done.stderr
+    assert f"{key}='{address}': Address already in use; stop the process that listens there" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -30,8 +30,8 @@ def members_of(
     )
     proposer = SimpleNamespace(replica=replica, state=state)
     peers = SimpleNamespace(
-        know=lambda _: None,
-        forget_others=lambda _: None,
+        set_committed=lambda _: None,
+        keep_only=lambda _: None,
         send=lambda _node, _kind, body: sent.append(msgspec.msgpack.decode(body, type=Beat)),
     )
     health = SimpleNamespace(set_reason=lambda key, _: worse.append(key), clear_reason=lambda *_: None)

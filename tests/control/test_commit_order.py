@@ -15,7 +15,7 @@ from ringfence.control.model.scopes import CommitScope, ConfirmPublished
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.runtime.rpc.client import SETTLE_S
+from ringfence.control.runtime.rpc.client import EXECUTION_TIMEOUT_S
 from ringfence.control.runtime.rpc.dispatch import RequestDispatch, Route
 from ringfence.control.runtime.transactions import commit_queue, publish_watch, staged_row_counts
 from ringfence.control.runtime.transactions.commit_queue import CommitQueue
@@ -51,11 +51,11 @@ class Node(World):
         if not self.is_stuck:
             parts = tuple((part.topic, part.partition) for part in command.parts)
             self.do(ConfirmPublished(scope=command.scope, epoch=command.epoch, parts=parts))
-        self.requests.follow(self.state)
+        self.requests.apply(self.state)
         return SimpleNamespace(result=result)
 
     async def ask(self, node: NodeId, call: messages.CountStaged, timeout_s: float) -> messages.Reply:
-        assert (node, timeout_s) == (7, SETTLE_S)
+        assert (node, timeout_s) == (7, EXECUTION_TIMEOUT_S)
         self.questions += 1
         if call.epoch in self.told:
             await self.told[call.epoch].wait()
@@ -101,7 +101,7 @@ def test_a_commit_whose_owners_are_slow_is_not_overtaken_by_the_next_epochs() ->
         assert await asyncio.wait_for(node.requests.commit(other), 5) == AlreadyCommitted(own=False)
         node.told[10].set()
         await later
-        assert len(node.requests._order) == 0
+        assert len(node.requests._commit_queue) == 0
 
     asyncio.run(run())
 
@@ -129,7 +129,7 @@ def test_what_came_behind_a_commit_that_failed_is_refused_with_it(monkeypatch: p
             assert refusal.retry_after_ms > first.retry_after_ms, "the first one first"
         assert node.decided == [7]
         assert isinstance(await node.sent(8), ScopeCommitted)
-        assert len(node.requests._order) == 0
+        assert len(node.requests._commit_queue) == 0
 
     asyncio.run(run())
 
@@ -146,7 +146,7 @@ def test_a_line_is_bounded_and_another_drivers_is_another(monkeypatch: pytest.Mo
 
         waiting = [asyncio.create_task(one(epoch, 5)) for epoch in (1, 2, 3)]
         await asyncio.sleep(0)
-        with pytest.raises(RequestRefused, match="wait here already") as caught:
+        with pytest.raises(RequestRefused, match="are queued") as caught:
             await one(4, 5)
         assert caught.value.code == Code.OVERLOADED
         other = asyncio.create_task(one(1, 6))
@@ -180,7 +180,7 @@ class Answers:
 def test_repeats_of_a_commit_that_cannot_be_published_share_one_watcher_and_leave_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(publish_watch, "LOOK_S", 0.02)
+    monkeypatch.setattr(publish_watch, "CHECK_S", 0.02)
 
     async def run() -> None:
         node, client = Node(is_stuck=True), Answers()

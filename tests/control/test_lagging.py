@@ -62,8 +62,8 @@ ASKED: dict[type[Command], Callable[[TopicRequests, str], Coroutine[Any, Any, An
 def test_what_is_asked_by_name_reaches_the_topic_that_has_it_now(kind: type[Command]) -> None:
     """Found by a simulated cluster: it was answered that no topic has the name."""
     lagging = Lagging()
-    others = SimpleNamespace(settle=nothing, here=1, hosted=nothing)
-    requests = TopicRequests(lagging, SimpleNamespace(until=nothing), None, others)  # type: ignore[arg-type]
+    others = SimpleNamespace(await_execution=nothing, here=1, hosted=nothing)
+    requests = TopicRequests(lagging, SimpleNamespace(until_executed=nothing), None, others)  # type: ignore[arg-type]
     requests.info = nothing  # type: ignore[method-assign]
     hosted = {(NEW, part): {"end_offset": 9} for part in lagging._now.topics[NEW].assignments}
     requests._hosted = lambda *_: asyncio.sleep(0, hosted)  # type: ignore[method-assign]

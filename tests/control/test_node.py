@@ -438,7 +438,7 @@ def test_listening_off_loopback_must_be_asked_for(tmp_path: Path, monkeypatch: P
 def test_an_address_that_this_machine_does_not_have_leaves_no_store(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    with pytest.raises(ConfigError, match=r"192\.0\.2\.1.*No store was made"):
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1.*No store was created"):
         run(tmp_path, monkeypatch, nothing, listen=(NOBODYS,), insecure=True)
     assert not tmp_path.joinpath("store.toml").exists()
 
@@ -465,7 +465,7 @@ def test_a_partition_that_could_not_be_opened_is_tried_again_until_it_is(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """J4: the order is repeated as it was: the same epoch, so an open that had been done stays done."""
-    monkeypatch.setattr(retries, "FIRST_S", 0.01)
+    monkeypatch.setattr(retries, "DELAY_S", 0.01)
 
     async def work(bench: Bench) -> None:
         bench.native.refuses["open"] = "no space"
@@ -484,7 +484,7 @@ def test_a_partition_that_could_not_be_opened_is_tried_again_until_it_is(
 def test_a_partition_that_is_not_ours_any_more_is_not_opened_again(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(retries, "FIRST_S", 0.01)
+    monkeypatch.setattr(retries, "DELAY_S", 0.01)
 
     async def work(bench: Bench) -> None:
         bench.native.refuses["open"] = "no space"

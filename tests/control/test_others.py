@@ -11,7 +11,7 @@ import pytest
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.nodes import Life
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.runtime.rpc.client import SETTLES_MAX, PeerClient
+from ringfence.control.runtime.rpc.client import EXECUTION_ATTEMPTS_MAX, PeerClient
 from ringfence.control.transport.hub import NoAnswerError
 from ringfence.native.wire import Code
 
@@ -43,7 +43,7 @@ def settled(
     peers: Any = SimpleNamespace(address=lambda _: "tcp://two:1")
     proposer: Any = SimpleNamespace(state=SimpleNamespace(nodes=nodes))
     others = PeerClient(hub, peers, proposer, NodeId(1))
-    faults = asyncio.run(others.settle([NodeId(1), NodeId(2)], INDEX, late_is_fault=late_is_fault))
+    faults = asyncio.run(others.await_execution([NodeId(1), NodeId(2)], INDEX, late_is_fault=late_is_fault))
     assert not hub.settles, "each question was asked"
     assert not hub.carried, "each question was asked"
     return faults
@@ -59,7 +59,7 @@ def test_orders_that_failed_are_told() -> None:
 
 def test_a_node_that_answers_and_does_not_get_on_is_a_fault() -> None:
     [fault] = settled([None, None], [at(30), at(30)])
-    assert fault.startswith("node 2 has not carried out entry 40 yet, it is at 30: node 2: no answer")
+    assert fault.startswith("node 2 has not executed entry 40 yet, it is at 30: node 2: no answer")
 
 
 @pytest.mark.parametrize("end", [[messages.Done()], [messages.Done(faults=("a full disk",))]])
@@ -68,14 +68,14 @@ def test_a_node_that_gets_on_is_waited_for(end: list[messages.Done]) -> None:
 
 
 def test_a_node_that_gets_on_is_not_waited_for_for_ever() -> None:
-    told = [at(30 + number) for number in range(SETTLES_MAX)]
-    [fault] = settled([None] * SETTLES_MAX, [*told])
-    assert "has not carried out entry 40 yet" in fault
+    told = [at(30 + number) for number in range(EXECUTION_ATTEMPTS_MAX)]
+    [fault] = settled([None] * EXECUTION_ATTEMPTS_MAX, [*told])
+    assert "has not executed entry 40 yet" in fault
 
 
 def test_a_node_that_is_starting_answers() -> None:
     [fault] = settled([STARTING, STARTING], [STARTING, STARTING])
-    assert fault == "node 2 has not carried out entry 40 yet, it is at 0: the node is starting"
+    assert fault == "node 2 has not executed entry 40 yet, it is at 0: the node is starting"
 
 
 def test_a_node_that_does_not_answer_is_not_waited_for() -> None:

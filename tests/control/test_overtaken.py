@@ -8,7 +8,7 @@ from pathlib import Path
 from ringfence.control.consensus import changes, events
 from ringfence.control.consensus.changes import Change, NodeChange, Operation
 from ringfence.control.consensus.messages import ConfigurationState, Entry, Message, MessageType
-from ringfence.control.runtime.raft.replica import Listener, Replica
+from ringfence.control.runtime.raft.replica import Replica, ReplicaListener
 from tests.control.test_raft_proposer import until
 from tests.control.test_raft_store import THREE, opened, received
 
@@ -35,7 +35,9 @@ def test_a_change_that_a_snapshot_overtook_leaves_the_snapshots_configuration(tm
 
     async def overtake() -> None:
         store = opened(tmp_path / "d")
-        replica = Replica(store, HERE, listener=Listener(), send=lambda _: None, on_failed=failures.append)
+        replica = Replica(
+            store, HERE, listener=ReplicaListener(), send=lambda _: None, on_failed=failures.append
+        )
         change = changes.to_entry(JOINT)
         entry = Entry(3, 1, change.type, change.data)
         replica.start()

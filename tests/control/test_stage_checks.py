@@ -18,11 +18,11 @@ from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.runtime.rpc.client import SETTLE_S
+from ringfence.control.runtime.rpc.client import EXECUTION_TIMEOUT_S
 from ringfence.control.runtime.transactions import publish_watch, staged_row_counts
 from ringfence.control.runtime.transactions import requests as scope_requests
 from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
-from ringfence.control.runtime.transactions.unpublished import TRIES, UnpublishedEpochs
+from ringfence.control.runtime.transactions.unpublished import REFUSALS_MIN, UnpublishedEpochs
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.cluster_messages import ScopeCommit
 from ringfence.native.wire import Code
@@ -170,7 +170,7 @@ def test_a_node_that_lags_lets_nothing_through_uncounted() -> None:
     assert world.asked == [7]
     world.do(ExpireScope(scope=world.begun.scope, epoch=1))
     assert "expired" in world.refused(world.commit()).message
-    assert "at most" in world.refused(world.commit(rows=1 << 32, epoch=2)).message
+    assert "exceed the limit of" in world.refused(world.commit(rows=1 << 32, epoch=2)).message
     assert world.asked == [7]
 
 
@@ -181,7 +181,7 @@ def test_a_part_that_agreed_is_not_asked_for_again() -> None:
     asked: list[tuple[int, ...]] = []
 
     async def ask(node: NodeId, call: messages.CountStaged, timeout_s: float) -> messages.Reply:
-        assert (node, timeout_s) == (OTHER, SETTLE_S)
+        assert (node, timeout_s) == (OTHER, EXECUTION_TIMEOUT_S)
         asked.append(tuple(partition for _, partition in call.parts))
         counts = []
         for _, partition in call.parts:
@@ -198,7 +198,7 @@ def test_a_part_that_agreed_is_not_asked_for_again() -> None:
 
 
 def test_a_count_of_this_node_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged_row_counts, "SETTLE_S", 0.02)
+    monkeypatch.setattr(staged_row_counts, "EXECUTION_TIMEOUT_S", 0.02)
     monkeypatch.setattr(staged_row_counts, "CHECK_S", 0.05)
     world = World()
     world.here = OTHER
@@ -220,9 +220,9 @@ def test_a_count_of_this_node_that_does_not_end_is_not_waited_for(monkeypatch: p
 
     refusal = asyncio.run(refused())
     assert refusal.code == Code.DEADLINE
-    assert "node 7 (this one) did not tell in 0.02 s" in refusal.message
+    assert "node 7 (this one) did not answer in 0.02 s" in refusal.message
     assert given
-    assert world.checks._places._value == staged_row_counts.ORDERS_MAX, "its place is free again"
+    assert world.checks._order_slots._value == staged_row_counts.ORDERS_MAX, "its place is free again"
 
 
 class Stuck(World):
@@ -230,14 +230,14 @@ class Stuck(World):
 
     async def propose(self, command: Command) -> SimpleNamespace:
         result = self.do(command)
-        self.requests.follow(self.state)
+        self.requests.apply(self.state)
         return SimpleNamespace(result=result)
 
     requests: scope_requests.TransactionRequests
 
 
 def test_who_commits_hears_why_an_owner_cannot_publish(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish_watch, "LOOK_S", 0.01)
+    monkeypatch.setattr(publish_watch, "CHECK_S", 0.01)
     world = Stuck()
     whole = world.counted(5)
     # It has its rows, and is late; its stage is lost; it is away; published, and not yet confirmed.
@@ -273,7 +273,7 @@ def test_status_names_what_stays_unpublished_and_its_owners_reason() -> None:
     health = Health()
     unpublished = UnpublishedEpochs(health, NodeId(7))
     place = (ScopeId(3), 4, TOPIC, PartitionId(5))
-    for _ in range(TRIES):
+    for _ in range(REFUSALS_MIN):
         assert health.reasons == []
         unpublished.refused(place, ("s", "public/default/t"), "11 rows were committed, 10 are staged here")
     [reason] = health.reasons
@@ -284,5 +284,5 @@ def test_status_names_what_stays_unpublished_and_its_owners_reason() -> None:
         "10 are staged",
     ):
         assert part in reason
-    unpublished.keep([])
+    unpublished.keep_only([])
     assert health.reasons == []

@@ -272,7 +272,7 @@ def test_too_many_at_once_are_told_to_come_back_and_probes_pass(tmp_path: Path, 
                 both.set()
             await release.wait()
 
-        monkeypatch.setattr(api.bench.node.proposer, "fresh", wait)
+        monkeypatch.setattr(api.bench.node.proposer, "read_barrier", wait)
         waiting = [asyncio.ensure_future(api("GET", "/admin/ring?linearizable=true")) for _ in range(2)]
         await asyncio.wait_for(both.wait(), 20)
         busy = await api("GET", "/admin/ring")
@@ -290,14 +290,14 @@ def test_a_request_has_a_deadline_and_a_defect_costs_one_request(tmp_path: Path,
         async def never() -> None:
             await asyncio.sleep(60)
 
-        monkeypatch.setattr(api.bench.node.proposer, "fresh", never)
+        monkeypatch.setattr(api.bench.node.proposer, "read_barrier", never)
         late = await api("GET", "/admin/ring?linearizable=true")
         assert (late.status, late.slug) == (504, "deadline")
 
         async def nobody() -> None:
             raise NoMajorityError(Code.TOO_FEW_REPLICAS, "no majority")
 
-        monkeypatch.setattr(api.bench.node.proposer, "fresh", nobody)
+        monkeypatch.setattr(api.bench.node.proposer, "read_barrier", nobody)
         for answer in (
             await api("GET", "/admin/ring?linearizable=true"),
             await api("POST", "/admin/topics", TOPIC, idempotency_key="k"),
@@ -307,7 +307,7 @@ def test_a_request_has_a_deadline_and_a_defect_costs_one_request(tmp_path: Path,
         async def broken() -> None:
             raise KeyError("secret detail")
 
-        monkeypatch.setattr(api.bench.node.proposer, "fresh", broken)
+        monkeypatch.setattr(api.bench.node.proposer, "read_barrier", broken)
         defect = await api("GET", "/admin/ring?linearizable=true")
         assert (defect.status, defect.slug) == (500, "internal")
         assert "secret" not in defect.text

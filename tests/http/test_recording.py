@@ -82,10 +82,10 @@ def test_what_no_leader_may_say_is_written_down_and_named_by_the_replay(
         files = Recordings(tmp_path)
 
         def keep(kept: Recording) -> Path:
-            paths.append(files.keep(kept))
+            paths.append(files.save(kept))
             return paths[-1]
 
-        follower.replica._keep = keep
+        follower.replica._save_recording = keep
         core = follower.replica.node.core
         commit = core.log.commit
         lie = Message(type=MessageType.HEARTBEAT, to=core.id, sender=core.lead, term=core.term)
@@ -151,7 +151,7 @@ def test_files_are_few_and_private(tmp_path: Path) -> None:
         path = tmp_path / "debug" / f"consensus-{number:013}.events"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"old")
-    newest = files.keep(kept[0])
+    newest = files.save(kept[0])
     assert newest.stat().st_mode & 0o777 == 0o600
     left = sorted(path.name for path in newest.parent.iterdir())
     assert len(left) == FILES_MAX

@@ -77,7 +77,7 @@ def _members() -> Places:
 
 
 def _metadata() -> Places:
-    readable, submit = RaftProposer.readable, RaftProposer._submit
+    read_ready, submit = RaftProposer.read_ready, RaftProposer._submit
     apply_batch, apply = Replica._apply, vars(runtime_replica)["apply"]
 
     async def observed_submit(self: RaftProposer, wanted: Any) -> Any:
@@ -85,9 +85,9 @@ def _metadata() -> Places:
         current.machine().world.watch.answers(wanted.command, applied)
         return applied
 
-    def observed_readable(self: RaftProposer, read: Any) -> None:
+    def observed_read_ready(self: RaftProposer, read: Any) -> None:
         current.machine().world.watch.answers_read(read.context, read.index)
-        readable(self, read)
+        read_ready(self, read)
 
     def observed_batch(self: Replica, entries: Any) -> None:
         machine = current.machine()
@@ -100,7 +100,7 @@ def _metadata() -> Places:
         return after, result
 
     return [
-        (RaftProposer, "readable", observed_readable),
+        (RaftProposer, "read_ready", observed_read_ready),
         (RaftProposer, "_submit", observed_submit),
         (Replica, "_apply", observed_batch),
         (runtime_replica, "apply", observed_apply),

@@ -1,6 +1,6 @@
-"""What changes left for this store to do is done: the log hears of it, so that it forgets it.
+"""Confirm cleanup orders that this store has executed, so that the metadata removes them.
 
-A confirmation that is lost or refused is tried again; a start finds what is still listed by its own log.
+A lost or refused confirmation is repeated. Each start confirms what the metadata still lists.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from ringfence.control.state_machines.metadata.state_machine import validate
 from ringfence.control.state_machines.reassignment.cleanup import Adopt, Discard, Release
 
 _LOG = structlog.get_logger("ringfence.changes")
-AGAIN_S: Final = 1.0
-TRIES_MAX: Final = 60
-"""A minute without a majority; the next start confirms."""
+RETRY_S: Final = 1.0
+# Attempts per confirmation: a minute without a majority. After it the next start confirms.
+ATTEMPTS_MAX: Final = 60
 
 
 class CleanupConfirmations:
-    """Runs beside everything else: nobody waits for it."""
+    """Proposes confirmations in tasks of their own; no caller waits for them."""
 
     def __init__(self, proposer: Proposer, store: bytes) -> None:
         self._proposer, self._store = proposer, store
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def done(self, step: Adopt | Discard | Release) -> None:
-        """The native node has carried out what the log lists."""
-        command = ConfirmLeft(partition=step.partition, change=step.change, store=self._store)
-        task = asyncio.get_running_loop().create_task(self._confirm(command))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+    def confirm(self, order: Adopt | Discard | Release) -> None:
+        """Confirm `order`, which the native node has executed."""
+        command = ConfirmLeft(partition=order.partition, change=order.change, store=self._store)
+        task = asyncio.get_running_loop().create_task(self._propose(command))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
-        for task in self._under_way:
+        for task in self._tasks:
             task.cancel()
 
-    async def _confirm(self, command: ConfirmLeft) -> None:
-        for _ in range(TRIES_MAX):
+    async def _propose(self, command: ConfirmLeft) -> None:
+        for _ in range(ATTEMPTS_MAX):
             if validate(self._proposer.state, command) is not None:
-                return  # somebody, an earlier life of this node, has confirmed it
+                return  # an earlier process of this node has confirmed it
             try:
                 await self._proposer.propose(command)
             except RequestRefused as refusal:
                 _LOG.info("not confirmed yet", command=repr(command), why=refusal.message)
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
             else:
                 return

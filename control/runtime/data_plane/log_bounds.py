@@ -1,8 +1,8 @@
-"""Keep on disk how far this node's logs reach, and name the replicas whose log lacks what was known of it.
+"""Save the log bounds of this node's partitions, and find replicas whose log ends before its saved bound.
 
-The native node tells, for each partition, an offset below which all rows are durable here and acknowledged
-(its mark), with the epoch of the row before it. The file with that lies beside the metadata, so that it does
-not become older with the log's directory.
+A bound is an offset below which all rows are durable here and acknowledged (the partition's mark), with the
+epoch of the row before it. The file with the bounds lies beside the metadata. So a log directory that is
+restored from an older copy does not bring older bounds with it.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ Key = tuple[TopicId, PartitionId]
 
 
 class LogBounds:
-    """One for a node; `lacking` first."""
+    """The bounds of one node. Call `lacking` before `save`."""
 
     def __init__(self, native: Any, root: Path, store: bytes) -> None:
         self._native, self._file = native, LogEnds(root, store)
         self._written = b""
 
-    def lacking(self, held: Iterable[Key]) -> list[Key]:
-        """Those of `held` whose log does not reach as far as it did. The native node knows the bounds then.
+    def lacking(self, replicas: Iterable[Key]) -> list[Key]:
+        """Return those of `replicas` whose log ends before its bound; the native node gets the bounds.
 
-        What is not held is forgotten: it was dropped, or belongs to no replica of this store.
+        Bounds of other partitions are ignored: they were dropped, or have no replica on this store.
         """
         try:
             entries = self._file.read()
         except OSError as error:
             _LOG.warning("no log ends", why=str(error))
             return []
-        wanted = {(int(topic), int(partition)) for topic, partition in held}
-        found: list[tuple[int, int]] = self._native.lacking(entries)
-        return sorted((TopicId(topic), PartitionId(part)) for topic, part in found if (topic, part) in wanted)
+        keys = {(int(topic), int(partition)) for topic, partition in replicas}
+        short: list[tuple[int, int]] = self._native.lacking(entries)
+        return sorted((TopicId(topic), PartitionId(part)) for topic, part in short if (topic, part) in keys)
 
-    async def keep(self) -> None:
-        """Write the bounds of now, where they have changed."""
-        await asyncio.get_running_loop().run_in_executor(None, self._keep)
+    async def save(self) -> None:
+        """Write the current bounds if they have changed."""
+        await asyncio.get_running_loop().run_in_executor(None, self._save)
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         try:
             entries: bytes = self._native.log_ends()
             if entries != self._written:
@@ -57,4 +57,4 @@ class LogBounds:
         except OSError as error:
             _LOG.warning("no log ends", why=str(error))
         except ClosedError:
-            pass  # the engine ended and has told nothing: what is on disk stays
+            pass  # the engine has ended: the bounds on disk stay

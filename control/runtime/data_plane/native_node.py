@@ -1,4 +1,4 @@
-"""The native node inside the asyncio loop: orders go down as calls, outcomes come up through one eventfd."""
+"""Run the native node inside the asyncio loop: orders are calls, outcomes arrive through one eventfd."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ringfence.native._node import Node
 from ringfence.native.errors import ClosedError
 
 _LOG = structlog.get_logger("ringfence.native")
+# Concurrent orders: they share commit groups, and the engine's queue of orders is bounded.
 ORDERS_MAX: Final = 512
-"""Orders under way at once: they share commit groups, and the engine's queue of orders is bounded."""
+# Outcomes per poll; after them the loop may run other tasks.
 POLL_MAX: Final = 256
-"""Outcomes taken before the loop may run something else."""
+# Interval of the check that a quiet engine still runs, in seconds.
 WATCH_S: Final = 1.0
-"""How often a quiet engine is asked whether it lives."""
 
 
 class OrderError(Exception):
-    """The native node could not carry out an order; the message is its sentence."""
+    """The native node could not execute an order; the message is the native node's."""
 
 
 class NativeNode:
-    """Gives orders and hands out outcomes. Everything runs on the loop's thread."""
+    """Gives orders and dispatches outcomes. All methods run on the loop's thread."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class NativeNode:
         on_event: Callable[[tuple[Any, ...]], None],
         on_failed: Callable[[Exception], None],
     ) -> None:
-        """`on_failed` hears once that a native thread is gone; nothing of this node can be trusted then."""
+        """`on_failed` is called once, when a native thread has ended; the node must stop then."""
         self.node = node
+        # True once the disk of a shard has failed in this process: its last orders may be on disk or not.
         self.storage_failed = False
-        """A shard's disk has failed in this life. What its orders did last may be on disk or not."""
         self._on_request, self._on_event, self._on_failed = on_request, on_event, on_failed
         self._orders: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._slots = asyncio.Semaphore(ORDERS_MAX)
@@ -53,47 +53,46 @@ class NativeNode:
         self._watch = loop.call_later(WATCH_S, self._look)
 
     def close(self) -> None:
-        """Listen no more; orders under way are given up."""
+        """Stop polling, and cancel pending orders."""
         if self._descriptor >= 0:
             asyncio.get_running_loop().remove_reader(self._descriptor)
             self._descriptor = -1
         if self._watch is not None:
             self._watch.cancel()
-        for waiting in self._orders.values():
-            waiting.cancel()
+        for outcome_of in self._orders.values():
+            outcome_of.cancel()
         self._orders.clear()
 
     def applied(self, index: int) -> None:
-        """Producer epochs are indexes of the metadata: the engine takes none that was not drawn yet."""
-        with contextlib.suppress(ClosedError):  # the data plane is down: it takes no batches
+        """Set the applied metadata index; the engine refuses producer epochs above it."""
+        with contextlib.suppress(ClosedError):  # a stopped data plane accepts no batches
             self.node.set_applied(index)
 
     async def order(self, give: Callable[[], int], *, holds_slot: bool = True) -> dict[str, Any]:
         """Call `give`, which returns an order's number, and wait for the order's end.
 
-        An order that ends only with the help of other nodes must not hold one of the slots: it would keep
-        back
-        the orders that those wait for.
+        With `holds_slot=False` the order waits without a slot. An order that depends on other nodes must do
+        this: it would block the orders that those nodes wait for.
 
         Raises:
-            OrderError: the node refused it or failed at it.
+            OrderError: the native node refused the order or failed at it.
         """
         async with self._slots:
             try:
                 number = give()
             except Exception as error:
                 raise OrderError(str(error)) from error
-            # The outcome cannot be missed: only this thread takes outcomes.
-            waiting: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-            self._orders[number] = waiting
+            # The outcome cannot arrive earlier: only this thread polls.
+            outcome_of: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+            self._orders[number] = outcome_of
             if holds_slot:
-                return await waiting
-        return await waiting
+                return await outcome_of
+        return await outcome_of
 
     def _drain(self) -> None:
         try:
             outcomes = self.node.poll(POLL_MAX)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the engine is gone
+        except Exception as error:  # noqa: BLE001 - after any exception here the engine has ended
             self._fail(error)
             return
         for outcome in outcomes:
@@ -106,15 +105,15 @@ class NativeNode:
             case ("request", int(connection), header, body, prefix, who):
                 self._on_request(connection, header, body, prefix, who)
             case ("order", int(number), error, result):
-                waiting = self._orders.pop(number, None)
-                if waiting is None or waiting.done():
+                outcome_of = self._orders.pop(number, None)
+                if outcome_of is None or outcome_of.done():
                     return
                 if error is None:
-                    waiting.set_result(result)
+                    outcome_of.set_result(result)
                 else:
-                    waiting.set_exception(OrderError(error))
+                    outcome_of.set_exception(OrderError(error))
             case _:
-                # Told of before the orders that were under way.
+                # This event arrives before the outcomes of the pending orders.
                 self.storage_failed |= outcome[0] == "shard_failed"
                 self._on_event(outcome)
 

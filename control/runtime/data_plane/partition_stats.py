@@ -1,4 +1,4 @@
-"""What the native node says of its partitions, and how far their replicas are behind."""
+"""Read counters of this node's partitions, and compute the lag of their replicas."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any
 
 
 def hosted(native: Any, topic: int = 0) -> list[dict[str, Any]]:
-    """As `partitions()`, those of one topic, or of all; an owner's with `lag_records`.
+    """Counters of the partitions of `topic` on this node; 0: of all topics.
 
-    That is what the replica that is furthest behind lacks; a copy of a move is none.
+    `lag_records` counts the records that the slowest replica lacks, 0 where this node is not the owner.
+    Targets of moves are not counted as replicas.
     """
-    found = [dict(known) for known in native.partitions() if topic in {0, known["topic"]}]
+    partitions = [dict(counters) for counters in native.partitions() if topic in {0, counters["topic"]}]
     lags: defaultdict[tuple[int, int], int] = defaultdict(int)
-    for sync in native.syncs() if found else ():
+    for sync in native.syncs() if partitions else ():
         if not sync["change"]:
-            place = sync["topic"], sync["partition"]
-            lags[place] = max(lags[place], sync["gap"])
-    for known in found:
-        known["lag_records"] = lags[known["topic"], known["partition"]]
-    return found
+            key = sync["topic"], sync["partition"]
+            lags[key] = max(lags[key], sync["gap"])
+    for counters in partitions:
+        counters["lag_records"] = lags[counters["topic"], counters["partition"]]
+    return partitions

@@ -1,4 +1,4 @@
-"""A named producer's epoch in a partition that this node owns: its predecessor is fenced there."""
+"""Raise a named producer's epoch in a partition that this node owns, which fences the predecessor there."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ringfence.control.runtime.rpc import messages
 from ringfence.native.wire import Code
 
 
-async def raise_epoch(driver: NativeNode, call: messages.OpenProducer) -> dict[str, Any]:
-    """What the partition knows of the name's last batch; empty for a new one.
+async def raise_epoch(native_node: NativeNode, call: messages.OpenProducer) -> dict[str, Any]:
+    """Raise the epoch, and return the partition's record of the name's last batch; empty for a new name.
 
-    {"forgotten": True}, and nothing is written, where it knows nothing any more of `call.previous`.
+    Returns {"forgotten": True}, and writes nothing, if the partition has no record of `call.previous` left.
 
     Raises:
-        RequestRefused: QUARANTINED, for as long as the partition is: what the predecessor stored there cannot
-            be told. INTERNAL, to be asked again: it is not open here yet, or was opened elsewhere.
-            OVERLOADED, to be asked again: the node's producer tables have no room for a new producer.
+        RequestRefused: QUARANTINED while the partition is quarantined: the predecessor's last batch cannot
+            be read. INTERNAL, try again: the partition is not open here yet, or was opened elsewhere.
+            OVERLOADED, try again: the node's producer tables have no room for a new producer.
     """
     try:
-        result = await driver.order(
+        result = await native_node.order(
             partial(
-                driver.node.open_producer,
+                native_node.node.open_producer,
                 call.topic,
                 call.partition,
                 call.producer,
@@ -34,7 +34,7 @@ async def raise_epoch(driver: NativeNode, call: messages.OpenProducer) -> dict[s
             )
         )
     except OrderError as error:
-        why = _quarantine(driver, call.topic, call.partition)
+        why = _quarantine(native_node, call.topic, call.partition)
         if why is not None:
             raise RequestRefused(Code.QUARANTINED, f"it is quarantined ({why})") from error
         raise RequestRefused(Code.INTERNAL, str(error), retry_after_ms=1_000) from error
@@ -43,8 +43,8 @@ async def raise_epoch(driver: NativeNode, call: messages.OpenProducer) -> dict[s
     return result
 
 
-def _quarantine(driver: NativeNode, topic: int, partition: int) -> str | None:
-    for part in driver.node.partitions():
+def _quarantine(native_node: NativeNode, topic: int, partition: int) -> str | None:
+    for part in native_node.node.partitions():
         if (part["topic"], part["partition"]) == (topic, partition):
             return None if part.get("quarantined") is None else str(part["quarantined"])
     return None

@@ -1,4 +1,4 @@
-"""From a tombstone to nothing: this store confirms what it dropped, and the last one to confirm purges."""
+"""Purge deleted topics: each store confirms its drop, and the last confirmation removes the tombstone."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ _LOG = structlog.get_logger("ringfence.metadata")
 
 
 class TopicPurge:
-    """Runs beside everything else: nobody waits for it, and the next start takes up what a crash left."""
+    """Confirms drops in tasks of their own; no caller waits for them, and the next start resumes them."""
 
     def __init__(self, proposer: Proposer, store: bytes) -> None:
         self._proposer, self._store = proposer, store
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, topic: TopicId) -> None:
-        """The store holds nothing more of a deleted topic."""
-        task = asyncio.get_running_loop().create_task(self._bury(topic))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        """Confirm that this store has dropped all partitions of a deleted topic."""
+        task = asyncio.get_running_loop().create_task(self._purge(topic))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    def take_up(self) -> None:
-        """Tombstones whose last holder confirmed just before a crash."""
+    def resume(self) -> None:
+        """Purge tombstones without holders: the last holder's node crashed between confirmation and purge."""
         for topic, tombstone in self._proposer.state.tombstones.items():
             if not tombstone.holders:
                 self.begin(topic)
 
     def close(self) -> None:
-        for task in self._under_way:
+        for task in self._tasks:
             task.cancel()
 
-    async def _bury(self, topic: TopicId) -> None:
+    async def _purge(self, topic: TopicId) -> None:
         try:
             for command in (ConfirmDropped(topic=topic, store=self._store), PurgeTopic(topic=topic)):
                 if validate(self._proposer.state, command) is None:
                     await self._proposer.propose(command)
         except RequestRefused as refusal:
-            # The tombstone stays; the next start tries again.
+            # The tombstone stays until the next start tries again.
             _LOG.warning("tombstone stays", topic=topic, why=refusal.message)

@@ -1,4 +1,4 @@
-"""What the log on disk holds, compared with what the metadata says. Reports; removes nothing (I16)."""
+"""Compare the recovered log with the metadata. Report differences; remove nothing (I16)."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from ringfence.native.errors import RecordError, StorageError
 
 @contextmanager
 def with_repair_hint() -> Iterator[None]:
-    """Damaged metadata refuses the start; whoever reads why also reads what to do."""
+    """Add a repair hint to the error of damaged metadata, which refuses the start."""
     try:
         yield
     except RecordError as error:
         raise RecordError(
-            f"{error}. To repair: restore the whole directory from a backup; or, in a cluster, start with an "
-            "empty directory and --join, as a new node, and keep this directory: rows that have no other "
-            "replica are only here",
+            f"{error}. To repair: restore the whole directory from a backup; or, in a cluster, start a new "
+            "node with an empty directory and --join, and keep this directory: rows without another replica "
+            "are only here",
             position=error.details.get("position", 0),
         ) from error
 
 
 def holds_files(log: Path) -> bool:
-    """Whether a log was ever made there. Who only checks leaves such a folder empty."""
+    """Whether the folder `log` has files of a log. A check of a new store leaves the folder empty."""
     return log.is_dir() and any(entry.name != "lost+found" for entry in log.iterdir())
 
 
-def unread(log: Path) -> dict[str, str]:
-    """Segments that recovery passes over, and why: their records would only be said to be missing.
+def unreadable_segments(log: Path) -> dict[str, str]:
+    """Segments that recovery skips, with the reason; without it their records would only seem missing.
 
-    To be asked before the log is opened: a new file may take the name of a link.
+    Call this before the log is opened: a new segment file may replace a link of its name.
     """
     links = "is a symbolic link, and is not read: put the file itself there"
     return {
@@ -45,77 +45,84 @@ def unread(log: Path) -> dict[str, str]:
 
 
 def check_log(log: Path, last_index: int) -> None:
-    """StorageError when metadata was written beside a log that is gone: lost, or its disk is not mounted.
+    """Check that the log is there if the metadata beside it has entries.
 
-    The log's files are made before the first entry. A node that came back with an empty log would answer a
-    fence as one that never had a row, and its acknowledgements would be counted no more (I5).
+    The log's files are created before the first entry. A node with an empty log would answer a fence as if it
+    had never stored a row, and its acknowledgements would no longer count (I5).
+
+    Raises:
+        StorageError: the log is lost, or its disk is not mounted.
     """
     if last_index == 0 or holds_files(log):
         return
     raise StorageError(
-        f"{log} holds nothing, but the metadata beside it ends at entry {last_index}: the log is lost or its "
-        "disk is not mounted. Mount or restore it; or, in a cluster, start with an empty directory and "
-        "--join, as a new node. Nothing was changed"
+        f"{log} is empty, but the metadata beside it ends at entry {last_index}: the log is lost or its disk "
+        "is not mounted. Mount or restore it; or, in a cluster, start a new node with an empty directory and "
+        "--join. Nothing was changed"
     )
 
 
 def check_age(partitions: Iterable[Mapping[str, Any]], last_index: int) -> None:
-    """StorageError when the log knows epochs that the metadata has not drawn yet.
+    """Check that the metadata is at least as new as the epochs in the log.
 
-    Epochs are indexes: metadata that ends before one of them is an old copy, and would draw the same ids
-    again.
+    Epochs are metadata indexes. Metadata that ends before one of them is an old copy, and would draw the same
+    ids again.
+
+    Raises:
+        StorageError: the log has an epoch above `last_index`.
     """
-    for known in partitions:
-        newest = max(int(known["owner_epoch"]), int(known["fence"]))
+    for recovered in partitions:
+        newest = max(int(recovered["owner_epoch"]), int(recovered["fence"]))
         if newest > last_index:
             raise StorageError(
-                f"the metadata ends at entry {last_index}, but partition {known['partition']} of topic "
-                f"{known['topic']} was opened at {newest}: the metadata is older than the rows. Restore the "
-                "newest metadata, or the log of the same age. No row was changed",
-                topic=known["topic"],
-                partition=known["partition"],
+                f"the metadata ends at entry {last_index}, but partition {recovered['partition']} of topic "
+                f"{recovered['topic']} was opened at {newest}: the metadata is older than the rows. Restore "
+                "the newest metadata, or a log of the same age. No row was changed",
+                topic=recovered["topic"],
+                partition=recovered["partition"],
             )
 
 
-def report(partitions: Iterable[Mapping[str, Any]], state: MetadataState, health: Health) -> None:
-    """Reasons for partitions that are damaged, or that no topic and no tombstone claims."""
-    claimed = {
+def report_partitions(partitions: Iterable[Mapping[str, Any]], state: MetadataState, health: Health) -> None:
+    """Set a reason per quarantined partition, and per partition that no topic and no tombstone lists."""
+    live = {
         (number, partition.partition)
         for number, topic in state.topics.items()
         for partition in topic.layout.partitions
     }
-    buried = {
+    deleted = {
         (number, part) for number, tombstone in state.tombstones.items() for part in tombstone.partitions
     }
-    for known in partitions:
-        place = (known["topic"], known["partition"])
-        if known.get("quarantined"):
-            quarantined(health, place[0], place[1], str(known["quarantined"]))
-        if place not in claimed | buried:
-            rows = int(known["end_offset"]) - int(known["start_offset"])
+    for recovered in partitions:
+        topic_id, partition_id = recovered["topic"], recovered["partition"]
+        if recovered.get("quarantined"):
+            report_quarantine(health, topic_id, partition_id, str(recovered["quarantined"]))
+        if (topic_id, partition_id) not in live | deleted:
+            rows = int(recovered["end_offset"]) - int(recovered["start_offset"])
             health.set_reason(
-                f"unknown {place}",
-                f"data without metadata: {rows} rows of partition {place[1]} of topic {place[0]}; "
+                f"unknown {topic_id} {partition_id}",
+                f"data without metadata: {rows} rows of partition {partition_id} of topic {topic_id}; "
                 "kept as they are",
             )
 
 
-def quarantined(health: Health, topic: int, partition: int, why: str) -> None:
+def report_quarantine(health: Health, topic: int, partition: int, why: str) -> None:
     health.set_reason(
         f"quarantined {topic} {partition}", f"partition {partition} of topic {topic} is quarantined: {why}"
     )
 
 
-def damaged(health: Health, place: tuple[int, int], records: int, why: str) -> None:
-    """So many records of (topic, partition) are known to be damaged on disk now; 0 ends the reason."""
-    key = f"damaged {place[0]} {place[1]}"
+def report_damage(health: Health, key: tuple[int, int], records: int, why: str) -> None:
+    """Report the number of damaged records on disk of `key` (topic, partition); 0 clears the reason."""
+    topic, partition = key
+    reason = f"damaged {topic} {partition}"
     if not records:
-        health.clear_reason(key)
+        health.clear_reason(reason)
         return
-    whose = f"of partition {place[1]} of topic {place[0]}" if place[0] else "that cannot be told apart"
-    health.set_reason(key, f"damaged on disk: {records} records {whose}: {why}")
+    whose = f"of partition {partition} of topic {topic}" if topic else "of unknown partitions"
+    health.set_reason(reason, f"damaged on disk: {records} records {whose}: {why}")
 
 
-def lifted(health: Health, topic: int, partition: int) -> None:
-    """The partition is sound on disk and may be served: its quarantine ended."""
+def clear_quarantine(health: Health, topic: int, partition: int) -> None:
+    """Clear the reason of a partition whose quarantine has ended: its records on disk are sound again."""
     health.clear_reason(f"quarantined {topic} {partition}")

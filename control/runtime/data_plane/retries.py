@@ -1,7 +1,7 @@
-"""An order about a partition that failed is tried again until it is done, or asked for no more (J4).
+"""Repeat failed orders about partitions until they succeed or the newest metadata withdraws them (J4).
 
-Most fail because a disk is full for a while. Waiting doubles up to a cap, with jitter, so that ten thousand
-partitions do not come back at once. What the newest metadata does not ask for is dropped.
+Most orders fail because a disk is full for a while. The delay doubles up to a cap, with jitter, so that ten
+thousand partitions do not retry at the same moment.
 """
 
 from __future__ import annotations
@@ -20,58 +20,65 @@ from ringfence.control.state_machines.metadata.state_machine import validate
 from ringfence.control.state_machines.orders import DropPartition, FollowPartition, OpenPartition
 from ringfence.control.state_machines.reassignment.cleanup import Adopt, Discard, Release
 
+# Orders that are retried: the metadata waits for their outcome.
 RetriedOrder = OpenPartition | FollowPartition | Adopt | Discard | Release | DropPartition
-"""Orders whose outcome the metadata waits for."""
-FIRST_S: Final = 0.2
-CAP_S: Final = 10.0
-"""A disk that was mended is in use again within as long."""
-KEPT_MAX: Final = 65_536
-"""Orders that wait; as many as a node may have partitions. Above it a restart is the next try."""
+DELAY_S: Final = 0.2
+# A repaired disk is in use again within this time.
+DELAY_S_MAX: Final = 10.0
+# Retried orders; as many as a node may have partitions. Further orders are retried by the next start.
+ORDERS_MAX: Final = 65_536
 
 
 class OrderRetries:
-    """Tasks on the loop, one for a kind of order and a partition."""
+    """One retry task per type of order and partition."""
 
     def __init__(
         self,
         here: Replica,
         *,
         state: Callable[[], MetadataState],
-        give: Callable[[RetriedOrder], Awaitable[bool]],
-        given_up: Callable[[RetriedOrder], None],
+        execute: Callable[[RetriedOrder], Awaitable[bool]],
+        on_withdrawn: Callable[[RetriedOrder], None],
         on_failed: Callable[[Exception], None],
     ) -> None:
-        """`give` gives the order once more, and says whether it was carried out. What it raises ends us.
+        """Set the callbacks.
 
-        `given_up` hears of an order that nobody wants any more.
+        Args:
+            here: the replica id of this store.
+            state: the newest metadata.
+            execute: executes the order again, and returns whether it succeeded. An exception is a defect.
+            on_withdrawn: called with an order that the newest metadata no longer asks for.
+            on_failed: called with a defect.
         """
-        self._here, self._state, self._give, self._given_up = here, state, give, given_up
-        self._on_failed = on_failed
+        self._here, self._state = here, state
+        self._execute, self._on_withdrawn, self._on_failed = execute, on_withdrawn, on_failed
         self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
         self._jitter = random.SystemRandom()
 
     def failed(self, order: RetriedOrder) -> None:
-        """`order` was not carried out. One that is being tried again already stays so."""
+        """Retry `order`, which failed; it replaces an older order of its type and partition."""
         kind = type(order).__name__
         key = (kind, order.topic, order.partition)
-        known = self._tasks.get(key)
-        if known is not None and known is asyncio.current_task():
+        retry = self._tasks.get(key)
+        if retry is not None and retry is asyncio.current_task():
             return
-        if known is not None:
-            known.cancel()  # an older epoch's
-        elif len(self._tasks) >= KEPT_MAX:
+        if retry is not None:
+            retry.cancel()  # its order is of an older epoch
+        elif len(self._tasks) >= ORDERS_MAX:
             return
-        task = asyncio.get_running_loop().create_task(self._again(order), name=f"{kind} {order.partition}")
+        task = asyncio.get_running_loop().create_task(self._retry(order), name=f"{kind} {order.partition}")
         self._tasks[key] = task
         task.add_done_callback(lambda ended: self._forget(key, ended))
 
-    def wanted(self, order: RetriedOrder) -> bool:
-        """Whether the newest metadata still asks for it."""
+    def is_current(self, order: RetriedOrder) -> bool:
+        """Whether the newest metadata still asks for `order`."""
         state = self._state()
         match order:
             case Adopt() | Discard() | Release():
-                left = ConfirmLeft(partition=order.partition, change=order.change, store=self._here.store)
-                return validate(state, left) is None
+                confirmation = ConfirmLeft(
+                    partition=order.partition, change=order.change, store=self._here.store
+                )
+                return validate(state, confirmation) is None
             case DropPartition():
                 return validate(state, ConfirmDropped(topic=order.topic, store=self._here.store)) is None
         topic = state.topics.get(order.topic)
@@ -88,15 +95,15 @@ class OrderRetries:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def _again(self, order: RetriedOrder) -> None:
-        wait_s = FIRST_S
+    async def _retry(self, order: RetriedOrder) -> None:
+        delay_s = DELAY_S
         while True:
-            await asyncio.sleep(wait_s * self._jitter.uniform(0.5, 1.0))
-            if not self.wanted(order):
-                return self._given_up(order)
-            if await self._give(order):
+            await asyncio.sleep(delay_s * self._jitter.uniform(0.5, 1.0))
+            if not self.is_current(order):
+                return self._on_withdrawn(order)
+            if await self._execute(order):
                 return None
-            wait_s = min(2 * wait_s, CAP_S)
+            delay_s = min(2 * delay_s, DELAY_S_MAX)
 
     def _forget(self, key: tuple[str, int, int], ended: asyncio.Task[None]) -> None:
         if self._tasks.get(key) is ended:

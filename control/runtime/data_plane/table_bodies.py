@@ -1,4 +1,4 @@
-"""Metadata as the bodies that clients read."""
+"""Encode metadata as message bodies for clients."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
 from ringfence.native import messages
 
+# Characters of one reason for a quarantine or for missing counters.
 WHY_MAX = 160
-"""Characters of the reason for a quarantine, or for missing figures."""
+# Characters of all reasons in one description: with them, a description of 4,096 partitions and all schemas
+# still fits a body.
 WHYS_MAX = 65_536
-"""Of all reasons of one description: 4,096 partitions and all schemas that a topic may have fit a body with
-them."""
 
 
 def table(state: MetadataState, topic: Topic, generation: int) -> messages.Table:
-    """The routing table of a topic, SEALED partitions included: who resolves old sequences needs them."""
+    """The routing table of a topic, SEALED partitions included: clients resolve old sequences with them."""
     owners = sorted({assignment.owner.node for assignment in topic.assignments.values()})
     return messages.Table(
         topic=topic.topic,
@@ -63,16 +63,16 @@ def topic_info(
     *,
     created: bool = False,
 ) -> messages.TopicInfo:
-    """A topic with the figures of its partitions; `hosted` is keyed by (topic, partition).
+    """A topic with the counters of its partitions. `hosted` has counters by (topic, partition).
 
-    A partition that is not in it is marked as unknown.
+    A partition without counters is marked as unknown.
     """
     partitions = []
     why_max = min(WHY_MAX, WHYS_MAX // len(topic.layout.partitions))
     for partition in topic.layout.partitions:
         assignment = topic.assignments[partition.partition]
-        found = hosted.get((topic.topic, partition.partition))
-        here, why = found or {}, (found or {}).get("quarantined")
+        counters = hosted.get((topic.topic, partition.partition))
+        shown, why = counters or {}, (counters or {}).get("quarantined")
         partitions.append(
             messages.PartitionStats(
                 partition=partition.partition,
@@ -82,11 +82,13 @@ def topic_info(
                 state="ACTIVE" if partition.is_active else "SEALED",
                 owner=assignment.owner.node,
                 epoch=assignment.epoch,
-                start_offset=here.get("start_offset", 0),
-                end_offset=here.get("end_offset", 0),
-                bytes=here.get("bytes", 0),
+                start_offset=shown.get("start_offset", 0),
+                end_offset=shown.get("end_offset", 0),
+                bytes=shown.get("bytes", 0),
                 quarantined=None if why is None else str(why)[:why_max],
-                unknown=None if found is not None else _silent(state, assignment.owner.node)[:why_max],
+                unknown=None
+                if counters is not None
+                else _why_unknown(state, assignment.owner.node)[:why_max],
             )
         )
     return messages.TopicInfo(
@@ -104,8 +106,8 @@ def topic_info(
     )
 
 
-def _silent(state: MetadataState, owner: NodeId) -> str:
-    """Why there are no figures of a partition: its owner is known as dead, or said nothing of it."""
+def _why_unknown(state: MetadataState, owner: NodeId) -> str:
+    """The reason for missing counters of a partition: its owner has failed, or did not answer."""
     node = state.nodes[owner]
-    how = "FAILED" if node.life is Life.FAILED else "silent"
-    return f"node {owner} is {how} ({', '.join(node.addresses)})"
+    condition = "FAILED" if node.life is Life.FAILED else "silent"
+    return f"node {owner} is {condition} ({', '.join(node.addresses)})"

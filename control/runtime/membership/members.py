@@ -147,7 +147,7 @@ class Members:
         return frozenset(node for node, silence in silences.items() if (silence or 0) >= SILENT_MS)
 
     def hash_if_due(self, index: Index) -> None:
-        """Hash the state if `index` requires it. Called per applied entry: all nodes hash at the same indexes."""
+        """Hash the state if due. Called per applied entry, so that all nodes hash at the same indexes."""
         if self._agreement.is_due(index):
             self._hash(index)
 
@@ -282,7 +282,7 @@ class Members:
             self._health.set_reason(
                 f"diverged {divergence.node}",
                 f"node {divergence.node} has another state than this one at index {divergence.at}: "
-                f"{divergence.other.hex()}, here {divergence.own.hex()}; stop one, and let it join as a new node",
+                f"{divergence.other.hex()}, here {divergence.own.hex()}; stop one, let it join as a new node",
             )
 
     def _propose(self, command: Command) -> None:

@@ -1,9 +1,9 @@
-"""What a named change of a node is, as entries of the log: for HTTP and control requests alike.
+"""Build the commands for a named change of a node, for HTTP and control requests.
 
-promote, demote, auto   whether it votes
-drain                   it gets nothing new, and a run moves off what it has, ownership first of all
-undrain                 the opposite: a drain or removal under way is cancelled, it may get partitions again
-remove                  out of the ring, then out of the cluster, once it holds nothing
+promote, demote, auto   set whether the node votes
+drain                   give the node no new partitions, and move its replicas away, ownership first
+undrain                 cancel a running drain or removal; the node may get partitions again
+remove                  remove the node from the ring, then from the cluster, once it has no replicas
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ from ringfence.control.state_machines.rebalance.plans import drain_under_way, pr
 from ringfence.native.wire import Code
 
 VOTES: Final = {"promote": Vote.ALWAYS, "demote": Vote.NEVER, "auto": Vote.AUTO}
-TOLD_MAX: Final = 3
-"""Topics and partitions that a refusal names; it is one sentence."""
+# Topics and partitions that a refusal names.
+SHOWN_MAX: Final = 3
 NODE_CHANGES: Final = (*VOTES, "drain", "undrain", "remove")
 
 
 async def joined_drain(proposer: RaftProposer, node: NodeId) -> Run | None:
-    """The drain of this node that is under way, on the newest state; who asks for a drain then gets it."""
+    """The running drain of `node` in the newest state; a new request for a drain joins it."""
     await proposer.read_barrier()
     return drain_under_way(proposer.state, node)
 
 
 def _way_out(state: MetadataState, node: NodeId) -> str:
-    """How a node that holds replicas comes to hold none."""
+    """The way out for a node that cannot be removed because it has replicas."""
     member, run = state.nodes[node], state.rebalance
     if run.is_active and run.action in LEAVING and run.node == node:
         return "its drain is under way (`ringfence rebalance status` says what it waits for)"
-    alone = [
+    unreplicated = [
         (topic.name, partition)
         for topic in state.topics.values()
         for partition, assignment in sorted(topic.assignments.items())
-        if all(place.node == node for place in assignment.replicas)
+        if all(replica.node == node for replica in assignment.replicas)
     ]
-    if alone and member.life is not Life.LIVE:
-        # No move can begin: what it would copy is on this node alone.
-        topics = listed(sorted({shown_topic_name(name) for name, _ in alone}), TOLD_MAX)
-        numbers = listed([partition for _, partition in alone], TOLD_MAX)
+    if unreplicated and member.life is not Life.LIVE:
+        # No move can start: the rows to copy are only on this node.
+        topics = listed(sorted({shown_topic_name(name) for name, _ in unreplicated}), SHOWN_MAX)
+        numbers = listed([partition for _, partition in unreplicated], SHOWN_MAX)
         return (
-            f"it is {member.life} and alone has the rows of {counted(len(alone), 'partition')} ({numbers}): "
+            f"it is {member.life} and alone has the rows of {counted(len(unreplicated), 'partition')} "
+            f"({numbers}): "
             "start it with its data directory again and drain it; or, if that is lost with its rows, delete "
             f"the topics ({topics}) with `ringfence topic delete`"
         )
@@ -68,18 +69,18 @@ def _way_out(state: MetadataState, node: NodeId) -> str:
         return f"a drain, which moves them, is refused: {plan.refusal.message}"
     if plan.stranded:
         return (
-            f"nobody else may take {counted(len(plan.stranded), 'partition')} "
-            f"({listed(plan.stranded, TOLD_MAX)}): let a node join that can, then run "
+            f"no other node may take {counted(len(plan.stranded), 'partition')} "
+            f"({listed(plan.stranded, SHOWN_MAX)}): let a node join that can, then run "
             f"`ringfence node drain {node} --wait`"
         )
     return f"run `ringfence node drain {node} --wait` first"
 
 
 async def commands(proposer: RaftProposer, node: NodeId, change: str) -> tuple[Command, ...]:
-    """Entries to propose, in this order; the last one is what was asked for.
+    """The commands to propose, in this order; the last one is the requested change.
 
     Raises:
-        RequestRefused: no such change, or one that would be refused now.
+        RequestRefused: the change is unknown, or the state does not allow it.
     """
     if change in VOTES:
         return (SetNode(node=node, vote=VOTES[change]),)
@@ -95,7 +96,7 @@ async def commands(proposer: RaftProposer, node: NodeId, change: str) -> tuple[C
         raise RequestRefused(Code.INVALID_ARGUMENT, f"change={change!r}: one of {', '.join(NODE_CHANGES)}")
     await proposer.read_barrier()
     state, last = proposer.state, RemoveNode(node=node)
-    if held := replicas_of(state, node):
-        why = f"node {node} holds {counted(held, 'replica')}; {_way_out(state, node)}"
+    if replica_count := replicas_of(state, node):
+        why = f"node {node} holds {counted(replica_count, 'replica')}; {_way_out(state, node)}"
         raise RequestRefused(Code.INVALID_ARGUMENT, why)
     return (RingConsensus.propose_remove(state, node), last) if node in state.ring.members else (last,)

@@ -1,7 +1,7 @@
-"""Whether a node is a member of its cluster still, by metadata that is committed: its own, or another node's.
+"""Decide whether a node is still a member of its cluster, from committed metadata: its own or another node's.
 
-A node's id is the index of the entry that made it a member, so metadata that reaches there and does not list
-the node has lost it since.
+A node's id is the index of the entry that registered it. So metadata that includes this index but does not
+list the node shows that the node was removed.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ from ringfence.control.runtime.rpc import messages
 
 
 def removed(node: int, entry: int | None) -> str:
-    """What its process says of a removed node; `entry` removed it, None where that is not known any more."""
+    """The message of a removed node's process. `entry` removed the node; None if the index is unknown."""
     by = f" by entry {entry} of the metadata" if entry else ""
-    gone = f"node {node} was removed from the cluster{by}"
-    return f"{gone}: stop this process; an empty directory and --join make a new node"
+    return (
+        f"node {node} was removed from the cluster{by}: stop this process; "
+        "an empty directory and --join make a new node"
+    )
 
 
 def entry_of(state: MetadataState, node: NodeId) -> Index | None:
-    """The entry that removed it; None where this state knows of none."""
-    gone = state.removed.get(node)
-    return None if gone is None else gone.removed
+    """Index of the entry that removed `node`; None if `state` records none."""
+    removal = state.removed.get(node)
+    return None if removal is None else removal.removed
 
 
 def is_removed(state: MetadataState, node: NodeId, index: int) -> bool:
-    """Whether a state that is committed, up to `index`, is of a cluster that the node was removed from."""
+    """Whether the committed `state`, applied up to `index`, shows that `node` was removed."""
     return node in state.removed or (bool(state.cluster) and index >= node and node not in state.nodes)
 
 
-def is_told_removed(told: messages.Nodes, node: int) -> bool:
-    """The same of what another node tells."""
-    return bool(told.cluster) and told.index >= node and all(one.node != node for one in told.nodes)
+def reports_removed(reply: messages.Nodes, node: int) -> bool:
+    """Whether another node's `reply` shows that `node` was removed."""
+    return bool(reply.cluster) and reply.index >= node and all(info.node != node for info in reply.nodes)

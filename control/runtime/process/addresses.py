@@ -1,4 +1,4 @@
-"""Addresses to bind and to tell. Off loopback, rows travel in the clear: that must be asked for."""
+"""Check addresses to bind and to advertise. Off loopback they need `insecure`: rows are not encrypted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_listen(addresses: Sequence[str], *, insecure: bool) -> None:
 
 
 def check_join(addresses: Sequence[str]) -> None:
-    """ConfigError for an address at which no node can be asked."""
+    """ConfigError for an address to which no request can be sent."""
     for address in addresses:
         scheme, rest = _parts_of(address, "join")
         if scheme == "ipc":
@@ -40,8 +40,8 @@ def check_join(addresses: Sequence[str]) -> None:
             raise ConfigError(f"join address {address!r}: tcp://HOST:PORT, port 1 to {PORT_MAX}", key="join")
 
 
-def check_asks_another(join: Sequence[str], control: str | None) -> None:
-    """ConfigError for a node that has nobody to ask but itself: it would wait for ever."""
+def check_joins_other(join: Sequence[str], control: str | None) -> None:
+    """ConfigError for a node that would ask only itself to join: it would wait forever."""
     if set(join) == {control}:
         raise ConfigError(
             f"join address {control!r} is this node's own control address; name another node's", key="join"
@@ -49,10 +49,7 @@ def check_asks_another(join: Sequence[str], control: str | None) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` can only be reached from this machine.
-
-    Names other than localhost are not trusted to be.
-    """
+    """Whether only this machine can reach `host`; False for all names but localhost."""
     if host == "localhost":
         return True
     try:
@@ -62,63 +59,63 @@ def is_loopback(host: str) -> bool:
 
 
 def advertised(bound: Sequence[str]) -> tuple[str, ...]:
-    """What clients are told for the addresses bound: a wildcard becomes this host's name."""
+    """The advertised addresses for the bound ones: a wildcard becomes this host's name."""
     return tuple(_named(address) for address in bound)
 
 
 def has_free_port(addresses: Sequence[str]) -> bool:
-    """Whether the system is to choose a port, so that addresses are known only after binding."""
+    """Whether the system chooses a port, so that addresses are known only after binding."""
     return any(
         address.startswith("tcp://") and address.rpartition(":")[2] in {"0", "*"} for address in addresses
     )
 
 
-def check_free(places: Iterable[tuple[str, str]]) -> None:
-    """ConfigError for a (key, address) that the system does not let us listen at, now and together.
+def check_free(addresses: Iterable[tuple[str, str]]) -> None:
+    """ConfigError for a (key, address) that this process cannot bind now, together with the others.
 
-    What only binding itself can judge passes: ports to be chosen, names, which may mean more than one
-    address, and paths that are taken, perhaps by a socket that a killed process left.
+    Addresses that only the real bind can check are not checked: free ports, names (which may have several
+    addresses), and existing paths, which may be sockets of a killed process.
     """
-    with ExitStack() as held:
-        for key, address in places:
+    with ExitStack() as sockets:
+        for key, address in addresses:
             scheme, _, rest = address.partition("://")
             try:
                 if scheme == "ipc":
                     _try_path(rest)
                 elif scheme == "tcp":
-                    _try_port(held, rest)
+                    _try_port(sockets, rest)
             except OSError as error:
                 shown = address.removeprefix("tcp://") if key == "http" else address
                 why = os.strerror(error.errno) if error.errno else str(error)
                 raise ConfigError(
-                    f"{key}={shown!r}: {why}; {_way_out(scheme)}. No store was made", key=key
+                    f"{key}={shown!r}: {why}; {_way_out(scheme)}. No store was created", key=key
                 ) from error
 
 
 def _way_out(scheme: str) -> str:
     if scheme == "ipc":
-        return "name a short path in a folder that exists and may be written to"
-    return "stop who listens there, or name another address"
+        return "name a short path in a folder that exists and is writable"
+    return "stop the process that listens there, or name another address"
 
 
-def _try_port(held: ExitStack, place: str) -> None:
-    """OSError where nobody may listen; else it is held."""
-    host, _, port = place.rpartition(":")
+def _try_port(sockets: ExitStack, host_port: str) -> None:
+    """Bind the port until `sockets` is closed. OSError if the system refuses."""
+    host, _, port = host_port.rpartition(":")
     if not port.isdecimal() or not 0 < int(port) <= PORT_MAX:
         return
     plain = "" if host == "*" else "127.0.0.1" if host == "localhost" else host.strip("[]")
     if plain and not _is_number(plain):
         return
     family = socket.AF_INET6 if ":" in plain else socket.AF_INET
-    held.enter_context(socket.create_server((plain, int(port)), family=family))
+    sockets.enter_context(socket.create_server((plain, int(port)), family=family))
 
 
 def _try_path(path: str) -> None:
-    """OSError where no socket can be made; nothing of it is left."""
+    """Create a socket at `path`, and remove it. OSError if the system refuses."""
     if path.startswith("@") or os.path.lexists(path):
         return
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(path)
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.bind(path)
         Path(path).unlink()
 
 
@@ -160,15 +157,15 @@ def _named(address: str) -> str:
     return address
 
 
-def http_place(address: str, *, insecure: bool) -> tuple[str, int]:
-    """Host and port of the admin API. ConfigError when it is none, or off loopback without `insecure`."""
+def http_host_port(address: str, *, insecure: bool) -> tuple[str, int]:
+    """Host and port of the admin API. ConfigError if malformed, or off loopback without `insecure`."""
     host, port = split_host_port(address, "http")
     if not insecure and not is_loopback(host):
         raise ConfigError(f"http={address!r} is off loopback: bind 127.0.0.1, or pass --insecure", key="http")
     return host, port
 
 
-def http_told(host: str, port: int) -> str:
-    """The admin API's address for others: a wildcard becomes this host's name."""
+def http_advertised(host: str, port: int) -> str:
+    """The advertised address of the admin API: a wildcard becomes this host's name."""
     name = socket.gethostname() if host in {"0.0.0.0", "::"} else host  # noqa: S104 - compared, not bound
     return f"http://{f'[{name}]' if ':' in name else name}:{port}"

@@ -1,7 +1,7 @@
-"""Open files of the process: connections leave some for the log, whatever the system's limit is.
+"""Limit connections so that the log always has file descriptors, whatever the system's limit is.
 
-A connection costs a descriptor, and so does every segment that is begun. Without a bound of its own a flood
-of connections would take the last one, and the next rotation would fail a shard for good.
+Each connection and each new segment needs a descriptor. Without this limit, many connections could take the
+last descriptor, and the next segment rotation would fail a shard for good.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Final
 import structlog
 
 _LOG = structlog.get_logger("ringfence.node")
-RESERVED: Final = 384
-"""For everything else: files of up to 64 shards, 16 of the reader, sockets of the control plane; a third is
-for connections of the admin API, which serves 64 requests at a time and 32 streams of events."""
+# Descriptors reserved for files of up to 64 shards, 16 of the reader, and sockets of the control plane. A
+# third of them is for the admin API, which serves 64 requests and 32 event streams at a time.
+RESERVED_MAX: Final = 384
 
 
 def room_for(connections_max: int) -> int:
-    """Connections that the process may hold, at most `connections_max`. Raises its soft limit if it must."""
+    """Connections that the process may have, at most `connections_max`. Raises the soft limit if needed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections_max + RESERVED
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    needed = connections_max + RESERVED_MAX
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
         soft = raised
     room = connections_max if soft == resource.RLIM_INFINITY else share(soft, connections_max)
@@ -38,16 +38,16 @@ def room_for(connections_max: int) -> int:
 
 
 def http_room() -> int:
-    """Connections of the admin API that may be open at once."""
+    """Connections that the admin API may have at a time."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, (RESERVED if soft == resource.RLIM_INFINITY else _kept(soft)) // 3)
+    return max(1, (RESERVED_MAX if soft == resource.RLIM_INFINITY else _reserved(soft)) // 3)
 
 
 def share(open_files: int, connections_max: int) -> int:
-    """Connections out of a limit of open files."""
-    return max(1, min(connections_max, open_files - _kept(open_files)))
+    """Connections within a limit of `open_files`."""
+    return max(1, min(connections_max, open_files - _reserved(open_files)))
 
 
-def _kept(open_files: int) -> int:
-    """Of a limit, for everything else; half of a very low one."""
-    return min(RESERVED, open_files // 2)
+def _reserved(open_files: int) -> int:
+    """Reserved descriptors of a limit of `open_files`; half of a very low limit."""
+    return min(RESERVED_MAX, open_files // 2)

@@ -1,4 +1,4 @@
-"""Errors of the runtime that a client is answered with."""
+"""Refusals of the runtime in answers to clients."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from ringfence.native.wire import Code
 
 
-class RequestRefused(Exception):  # noqa: N818 - it is an answer, not a fault
-    """A control request is refused; nothing was changed, unless `index` names the entry that did it."""
+class RequestRefused(Exception):  # noqa: N818 - an answer, not a fault
+    """A control request is refused. Nothing was changed, unless `index` names the entry of a change."""
 
     def __init__(
         self, code: Code, message: str, *, retry_after_ms: int = 0, index: int = 0, **details: Any
@@ -19,4 +19,4 @@ class RequestRefused(Exception):  # noqa: N818 - it is an answer, not a fault
 
 
 class NoMajorityError(RequestRefused):
-    """No majority of the voters answered in time; another node, or a moment later, may do."""
+    """No majority of the voters answered in time. Ask another node, or try again later."""

@@ -1,6 +1,6 @@
-"""Why the node is not all well.
+"""Track the reasons for which the node is degraded.
 
-One sentence a reason; operators read them in STATUS, /health/ready and the log.
+Each reason is one sentence; operators read the reasons in STATUS, /health/ready and the log.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import structlog
 
 _LOG = structlog.get_logger("ringfence.health")
+# Reasons in memory: a damaged disk may quarantine ten thousand partitions, and STATUS must fit its body.
 REASONS_MAX = 1_000
-"""Reasons kept: a damaged disk may quarantine ten thousand partitions, and STATUS must still fit its body."""
 REASONS_SHOWN = 50
 
 
 class Health:
-    """The phase of the process and the reasons that hold now. Keyed, so that a reason can end."""
+    """The phase of the process, and the current reasons by key; a key lets its owner clear the reason."""
 
     def __init__(self) -> None:
         self.phase = "starting"  # starting | serving | stopping
@@ -27,13 +27,13 @@ class Health:
 
     @property
     def reasons(self) -> list[str]:
-        """The first REASONS_SHOWN, oldest first, and how many more there are."""
+        """The first REASONS_SHOWN reasons, oldest first, and a line with the number of the others."""
         shown = list(self._reasons.values())[:REASONS_SHOWN]
         more = len(self._reasons) - len(shown)
         return [*shown, f"and {more} more; see the log"] if more > 0 else shown
 
     def set_reason(self, key: str, reason: str) -> None:
-        """A reason holds from now on; the same one again is told once."""
+        """Set the reason of `key`; an unchanged reason is not logged again."""
         if self._reasons.get(key) == reason:
             return
         _LOG.error("degraded", reason=reason)
@@ -41,7 +41,7 @@ class Health:
             self._reasons[key] = reason
 
     def clear_reason(self, key: str) -> None:
-        """The reason holds no longer."""
-        ended = self._reasons.pop(key, None)
-        if ended is not None:
-            _LOG.info("mended", reason=ended)
+        """Clear the reason of `key`, if there is one."""
+        reason = self._reasons.pop(key, None)
+        if reason is not None:
+            _LOG.info("reason cleared", reason=reason)

@@ -1,4 +1,4 @@
-"""Lines on stderr: for people on a terminal, JSON for machines."""
+"""Configure structured logging on stderr: readable lines on a terminal, JSON elsewhere."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Settings of a node: defaults, then a TOML file, then RINGFENCE_* variables, then flags; later ones win.
+"""Load the settings of a node: defaults, a TOML file, RINGFENCE_* variables, flags. Later sources win.
 
-Unknown keys are errors wherever they stand: a misspelt limit that is silently ignored is a limit that is not
-there.
+Unknown keys are errors in every source: a misspelt limit that is ignored would be no limit.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from ringfence.native.errors import ConfigError
 from ringfence.native.wire import DEADLINE_MS_MAX, MESSAGE_BYTES_MAX
 
 PREFIX: Final = "RINGFENCE_"
+# Variables of the client, the tests and the command line; not settings of a node.
 OTHER_VARIABLES: Final = frozenset(
     {
         "RINGFENCE_ADDRESS",
@@ -31,14 +31,13 @@ OTHER_VARIABLES: Final = frozenset(
         "RINGFENCE_DEBUG",
     }
 )
-"""Of the client, of the tests and of the command line; not settings of a node."""
 LISTEN_DEFAULT: Final = "tcp://127.0.0.1:7411"
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(B|[KMGT]i?B?)?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 def parse_size(value: object) -> object:
-    """Bytes of `512MiB`, `1.5 GB` or a number; anything else is returned for the validator to refuse."""
+    """Bytes of `512MiB`, `1.5 GB` or a number. Other values are returned: the validator refuses them."""
     if not isinstance(value, str):
         return value
     match = _SIZE.fullmatch(value.strip())
@@ -62,14 +61,14 @@ def _setting(default: Any, text: str, **bounds: Any) -> Any:
     return Field(default, description=text, **bounds)
 
 
+# Overhead of a segment file with one body: file header, record header, directory, padding; at most 13 KiB.
 SEGMENT_OVERHEAD_BYTES: Final = 65_536
-"""Of a segment file with one body: file header, record header, directory, padding; 13 KiB at the most."""
+# A hundred years, which means never; added to any clock it stays far below 64 bits.
 PRODUCER_EXPIRY_MS_MAX: Final = 100 * 366 * 86_400_000
-"""A hundred years, which is for ever; added to any clock it stays far below 64 bits."""
 
 
 class Settings(BaseSettings):
-    """Each description says what the setting is, its unit, and the reason of the default."""
+    """Each description names the setting's meaning, its unit, and the reason for the default."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, extra="forbid", frozen=True, enable_decoding=False, validate_default=True
@@ -77,40 +76,40 @@ class Settings(BaseSettings):
 
     data_dir: Path = _setting(
         ...,
-        "directory of the store; an empty or absent one becomes a new store. No default: rows deserve a "
-        "choice",
+        "directory of the store; an empty or absent one becomes a new store. No default: choose the disk "
+        "for the rows",
     )
     listen: Addresses = _setting(
         (LISTEN_DEFAULT,), "addresses to bind, tcp:// or ipc://; loopback, because rows travel unencrypted"
     )
     advertise: Addresses = _setting(
-        (), "addresses that clients are told, if others than those bound (behind a NAT, or bound to 0.0.0.0)"
+        (), "addresses for clients, if they differ from the bound ones (behind a NAT, or bound to 0.0.0.0)"
     )
     insecure: bool = _setting(
-        default=False, text="allow addresses off loopback, without encryption; off, so that it is a decision"
+        default=False, text="allow addresses off loopback, without encryption; off: this needs a decision"
     )
     control: str | None = _setting(
         None,
-        "address for other nodes, tcp://HOST:PORT; none: a single node that no node can join; with --join "
-        "the one it had, or a free port of loopback",
+        "address for other nodes, tcp://HOST:PORT; none: a single node that no other node can join; with "
+        "--join: the last one, or a free port of loopback",
     )
     join: Addresses = _setting(
-        (), "control addresses of nodes of a cluster; an empty data directory becomes a node of it"
+        (), "control addresses of nodes of a cluster; a node with an empty data directory joins that cluster"
     )
     zone: str = _setting(
         "", "failure domain of this node, such as a rack; replicas and partitions are spread over zones"
     )
     weight: int | None = _setting(
         None,
-        "how many partitions this node gets beside others: 200 are twice as many as 100, which a new "
-        "node has; none: as before. A start tells the cluster a change; the next rebalance moves by it",
+        "share of partitions relative to other nodes: 200 gets twice as many as 100, the weight of a new "
+        "node; none: unchanged. A start reports a change to the cluster; the next rebalance uses it",
         ge=1,
         le=WEIGHT_MAX,
     )
     nodes_min: int = _setting(
         1,
-        "members that a new cluster waits for before its first topic; 1: its first node serves alone. "
-        "Only the first start of a first node reads it; then the metadata has it",
+        "members that a new cluster needs before its first topic; 1: its first node serves alone. Only the "
+        "first start of the first node reads it; after that the metadata has the value",
         ge=1,
         le=1_000,
     )
@@ -131,29 +130,29 @@ class Settings(BaseSettings):
     )
     budget_bytes: Size = _setting(
         512 << 20,
-        "bytes of memory for bodies under way; 512 MiB holds 8 of the largest batches",
+        "bytes of memory for bodies in progress; 512 MiB fits 8 of the largest batches",
         ge=16 << 20,
         le=1 << 40,
     )
     segment_bytes: Size = _setting(
         256 << 20,
-        "bytes of one segment file; 256 MiB is preallocated in a moment and recycled often",
+        "bytes of one segment file; 256 MiB is preallocated quickly and recycled often",
         ge=1 << 20,
         le=64 << 30,
     )
     message_bytes: Size = _setting(
         MESSAGE_BYTES_MAX,
-        "bytes of the largest body that is taken, at most 7/16 of the budget and what a segment holds; "
-        "equal on all nodes, as these two are",
+        "bytes of the largest accepted body, at most 7/16 of the budget and what fits a segment; must be "
+        "equal on all nodes, as the budget and the segment size",
         ge=4096,
         le=MESSAGE_BYTES_MAX,
     )
     connections_max: int = _setting(
-        4096, "connections at once; each costs a descriptor and a few KiB", ge=1, le=1 << 20
+        4096, "concurrent connections; each costs a descriptor and a few KiB", ge=1, le=1 << 20
     )
     transport: Literal["native", "libzmq"] = _setting(
         "native",
-        "who receives: our ZMTP over epoll, straight into aligned blocks, or libzmq as the reference",
+        "implementation of ZMTP: native (epoll, receives into aligned blocks), or libzmq as the reference",
     )
     direct: bool = _setting(
         default=True,
@@ -161,40 +160,40 @@ class Settings(BaseSettings):
     )
     reserve_bytes: Size = _setting(
         64 << 20,
-        "bytes of disk kept for control records when rows find no space; 64 MiB are 100,000 of them",
+        "bytes of disk reserved for control records when the disk is full; 64 MiB are 100,000 records",
         ge=0,
         le=1 << 40,
     )
     producers_max: int = _setting(
         65_536,
-        "producers that a partition remembers for exactly-once; about 2 KiB each when active, and their "
-        "notes. New ones are refused (`overloaded`) above it",
+        "producers in a partition's table for exactly-once; about 2 KiB each when active, and their notes. "
+        "Further producers are refused (`overloaded`)",
         ge=1,
         le=1 << 20,
     )
     producer_expiry_ms: int = _setting(
         604_800_000,
-        "ms without a batch after which a producer without a name is forgotten; a week: longer than a "
-        "weekend's outage",
+        "ms without a batch after which a producer without a name is removed; a week: longer than an outage "
+        "over a weekend",
         ge=60_000,
         le=PRODUCER_EXPIRY_MS_MAX,
     )
     scrub_bytes_s: Size = _setting(
         4 << 20,
-        "bytes of stored records read back a second, to find damage before a reader does: 100 GiB in "
-        "7 hours, below a hundredth of a disk; 0 = never",
+        "bytes of stored records that the scrub reads per second, to find damage before a reader does: "
+        "100 GiB in 7 hours, below a hundredth of a disk's rate; 0 = never",
         ge=0,
         le=1 << 40,
     )
     request_ms: int = _setting(
         30_000,
-        "ms that a control request without a deadline may take; half of what people wait for",
+        "ms that a control request without a deadline may take; half of a usual client timeout",
         ge=100,
         le=DEADLINE_MS_MAX,
     )
     stop_s: float = _setting(
         20.0,
-        "s that a stop waits for batches under way; below the 30 s after which service managers kill",
+        "s that a stop waits for batches in progress; below the 30 s after which service managers kill",
         gt=0,
         le=600,
     )
@@ -202,22 +201,22 @@ class Settings(BaseSettings):
         "auto", "lines on stderr: console on a terminal, JSON elsewhere"
     )
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
-        "info", "the least severe line that is written"
+        "info", "lowest severity of log lines on stderr"
     )
     faults: str | None = _setting(None, "a fault plan of the storage twin, for tests; none in production")
 
     @property
     def body_bytes_max(self) -> int:
-        """Bytes of the largest body that this node takes.
+        """Bytes of the largest body that this node accepts from clients.
 
-        The pool is seven eighths of the budget; a body must find room in it beside another one, and with its
-        headers and its group's directory (a few KiB) in one segment file.
+        The pool is seven eighths of the budget. Two bodies must fit the pool, and one body with its headers
+        and its group's directory (a few KiB) must fit one segment file.
         """
         return min(self.message_bytes, self.stored_bytes_max)
 
     @property
     def stored_bytes_max(self) -> int:
-        """Bytes of the largest body that this node has room for as a replica, whatever clients may send."""
+        """Bytes of the largest body that this node has room for as a replica."""
         pool_bytes = self.budget_bytes - self.budget_bytes // 8
         return min(MESSAGE_BYTES_MAX, pool_bytes // 2, self.segment_bytes - SEGMENT_OVERHEAD_BYTES)
 
@@ -241,20 +240,20 @@ class Settings(BaseSettings):
 
 
 def load(flags: dict[str, Any], config: Path | None = None) -> Settings:
-    """Settings out of all sources. ConfigError names the key, the value, the range and the source.
+    """Load the settings from all sources. ConfigError names the key, the value, the range and the source.
 
     Args:
-        flags: what the command line gave; absent ones are left out.
+        flags: the flags of the command line; absent ones are left out.
         config: a TOML file whose keys are the settings' names.
     """
     _check_environment()
-    written = _read_file(config) if config is not None else {}
+    file_values = _read_file(config) if config is not None else {}
     environment = {key for key in Settings.model_fields if os.environ.get(PREFIX + key.upper()) is not None}
-    values = {key: value for key, value in written.items() if key not in environment} | flags
+    values = {key: value for key, value in file_values.items() if key not in environment} | flags
     try:
         return Settings(**values)
     except ValidationError as error:
-        raise _config_error(error, flags, written, config) from None
+        raise _config_error(error, flags, file_values, config) from None
 
 
 def _check_environment() -> None:
@@ -262,26 +261,28 @@ def _check_environment() -> None:
     for name in sorted(os.environ):
         if name.startswith(PREFIX) and name not in known:
             raise ConfigError(
-                f"the variable {name} is no setting; there are {', '.join(sorted(known))}", key=name
+                f"the variable {name} is no setting; the settings are {', '.join(sorted(known))}", key=name
             )
 
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        written = tomllib.loads(path.read_text(encoding="utf-8"))
+        file_values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"settings file {path}: {error.strerror}", key="config") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"settings file {path} is no TOML: {error}", key="config") from error
-    for key in written:
+    for key in file_values:
         if key not in Settings.model_fields:
             known = ", ".join(sorted(Settings.model_fields))
-            raise ConfigError(f"settings file {path}: {key!r} is no setting; there are {known}", key=key)
-    return written
+            raise ConfigError(
+                f"settings file {path}: {key!r} is no setting; the settings are {known}", key=key
+            )
+    return file_values
 
 
 def _config_error(
-    error: ValidationError, flags: dict[str, Any], written: dict[str, Any], config: Path | None
+    error: ValidationError, flags: dict[str, Any], file_values: dict[str, Any], config: Path | None
 ) -> ConfigError:
     first = error.errors()[0]
     key = str(first["loc"][0]) if first["loc"] else "?"
@@ -290,11 +291,11 @@ def _config_error(
             f"{key} is not set: pass --{flag_name(key)}, or set {PREFIX}{key.upper()}", key=key
         )
     source = f"--{flag_name(key)}" if key in flags else f"{PREFIX}{key.upper()}"
-    if key in written and key not in flags and os.environ.get(PREFIX + key.upper()) is None:
+    if key in file_values and key not in flags and os.environ.get(PREFIX + key.upper()) is None:
         source = f"settings file {config}"
     return ConfigError(f"{key}={first['input']!r} of {source}: {first['msg']}", key=key)
 
 
 def flag_name(key: str) -> str:
-    """The flag of a setting; the one that everybody types is short."""
+    """The flag of a setting; `--data` is short because every start needs it."""
     return {"data_dir": "data"}.get(key, key.replace("_", "-"))

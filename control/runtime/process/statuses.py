@@ -1,4 +1,4 @@
-"""Refusals as HTTP numbers them: for its answers, and for audit lines whatever carried the request."""
+"""Map refusals to HTTP statuses, for HTTP answers and for audit lines of all interfaces."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Final
 from ringfence.control.runtime.process.errors import NoMajorityError, RequestRefused
 from ringfence.native.wire import Code
 
+# Refusals of the runtime; a code that is missing here is a defect. 409: the cluster's state forbids the
+# change. 412: the change was meant for another version. 422: no cluster accepts the request. INTERNAL: a
+# reason outside of the request, for example that another node does not answer.
 STATUS_OF: Final[dict[Code, int]] = {
     Code.TOO_LARGE: 413,
     Code.BAD_BODY: 422,
@@ -33,11 +36,8 @@ STATUS_OF: Final[dict[Code, int]] = {
     Code.UNKNOWN_OUTCOME: 504,
     Code.INTERNAL: 503,
 }
-"""Refusals of the runtime; one that is not here is a defect. 409 is for what the cluster's state forbids, 412
-for a change that was meant for another version, 422 for what no cluster takes. INTERNAL is what a node could
-not do for a reason outside of the request: another node does not answer, say."""
 
 
 def status_of(refusal: RequestRefused) -> int:
-    """500 for a defect; 503 where no majority answers."""
+    """The HTTP status of `refusal`: 500 for a defect, 503 if no majority answers."""
     return 503 if isinstance(refusal, NoMajorityError) else STATUS_OF.get(refusal.code, 500)

@@ -1,8 +1,8 @@
-"""Consensus at work in one process.
+"""Run consensus in one process: disk, network, clock, proposals.
 
-replica              the Raft core with its disk, network and clock
-proposer             propose a command from any node; applied once
-proposer_interface   what the rest of the control plane may use of consensus
+replica              drive the Raft core: carry out its effects, feed it events and ticks
+proposer             propose a command from any node, so that it is applied once
+proposer_interface   the interface of consensus for the rest of the control plane
 level_gate           refuse commands that nodes of an older program do not know
-recordings           recordings of consensus for `ringfence debug replay`
+recordings           write recordings of consensus for `ringfence debug replay`
 """

@@ -1,7 +1,8 @@
-"""What programs below level 1 do not know or would judge otherwise: not proposed while the cluster has one.
+"""Refuse commands that nodes of an older program do not know or would apply differently (level 0).
 
-They judge a name by `str.isprintable` of their own Python; this program does by a table that is fixed. A name
-that this Python does not print might be refused by them when the entry is applied: their states would differ.
+Programs below level 1 check names with `str.isprintable` of their own Python; this program uses a fixed
+table. They might refuse a name that this Python does not print when they apply the entry. Then their states
+would differ from the states of newer programs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ringfence.control.model.scopes import BeginScope
 from ringfence.control.model.state import MetadataState
 from ringfence.native.wire import Code
 
+# Tags of the commands of level 0, and of `raise_level`, which ends level 0. This set never grows.
 COMMANDS: Final = frozenset(
     {
         "abort_change",
@@ -65,22 +67,21 @@ COMMANDS: Final = frozenset(
         "raise_level",
     }
 )
-"""Tags of the commands of level 0, and the one that ends it. Never added to."""
 NEWER_MESSAGE: Final = "finalize the upgrade first (`ringfence cluster finalize`)"
 
 
 def older_fault(state: MetadataState, command: Command) -> Refused | None:
-    """Why `command` waits for level 1; None where it need not."""
+    """The refusal of a `command` that needs level 1; None if the cluster's nodes can apply it."""
     if state.level > 0:
         return None
     tag = type(command).__struct_config__.tag
     if tag not in COMMANDS:
-        message = f"`{tag}`: nodes of an older program do not know it; {NEWER_MESSAGE}"
+        message = f"command `{tag}` is unknown to nodes of an older program; {NEWER_MESSAGE}"
         return Refused(code=Code.NOT_SUPPORTED, message=message)
-    strange = next((name for name in _names(command) if not name.isprintable()), None)
-    if strange is None:
+    unprintable = next((name for name in _names(command) if not name.isprintable()), None)
+    if unprintable is None:
         return None
-    message = f"name {strange[:80]!r}: nodes of an older program may not take it; {NEWER_MESSAGE}"
+    message = f"name {unprintable[:80]!r} may be refused by nodes of an older program; {NEWER_MESSAGE}"
     return Refused(code=Code.INVALID_ARGUMENT, message=message)
 
 

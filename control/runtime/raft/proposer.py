@@ -1,7 +1,7 @@
-"""propose(command) -> index and result, through consensus: from any node, applied once.
+"""Propose commands through consensus from any node, so that each is applied once.
 
-A proposal has a place in its proposer's session. It is sent to the leader, again when the leader changes or
-nothing comes back, and answered when this node has applied it: whoever applied it first gave the result.
+A proposal has a sequence in its proposer's session. The proposer sends it to the leader, and sends it again
+when the leader changes or no answer comes. It answers the caller when this node has applied the entry.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.process.errors import NoMajorityError, RequestRefused
 from ringfence.control.runtime.raft.level_gate import older_fault
 from ringfence.control.runtime.raft.proposer_interface import NO_SESSION, WAITING_MAX, Applied
-from ringfence.control.runtime.raft.replica import Listener, Replica
+from ringfence.control.runtime.raft.replica import Replica, ReplicaListener
 from ringfence.control.state_machines.metadata.config import SESSION_WINDOW
 from ringfence.control.state_machines.metadata.etags import condition_fault
 from ringfence.control.state_machines.metadata.state_machine import validate
-from ringfence.control.store.journal import Position
+from ringfence.control.store.journal import LogPosition
 from ringfence.native.wire import Code
 
 _LOG = structlog.get_logger("ringfence.metadata")
-RETRY_S: Final = 1.0
-"""A proposal without an answer is sent again: well above a commit, below what people notice."""
-LOOK_S: Final = 0.05
-"""How often waiting proposals are looked at."""
-READ_S: Final = 5.0
-"""How long a linearizable read waits for a majority: an election, and once more."""
-CLOSE_S: Final = 5.0
-"""How long a close waits for what is under way; a majority that takes longer is not there."""
+# A proposal without an answer is sent again after this time, in seconds: well above a commit's.
+RESEND_S: Final = 1.0
+# Interval of the check for lost proposals, and of attempts to read, in seconds.
+CHECK_S: Final = 0.05
+# Timeout of a linearizable read, in seconds: two elections.
+READ_TIMEOUT_S: Final = 5.0
+# How long `close` waits for pending proposals, in seconds; a majority that takes longer is unavailable.
+CLOSE_TIMEOUT_S: Final = 5.0
 
 Applier = Callable[[MetadataState, MetadataState, Index], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A command as it was asked for; it gets its place in the session when it is sent."""
+class _QueuedCommand:
+    """A command of a caller. It gets its sequence in the session when it is sent."""
 
     command: Command
     request: RequestKey | None = None
@@ -66,7 +66,7 @@ class _Pending:
     answer: asyncio.Future[Applied]
     sent_s: float = -1e9
     sent_to: tuple[int, int] = (0, 0)
-    tries: int = 0
+    attempts: int = 0
 
 
 @dataclass(slots=True)
@@ -75,8 +75,8 @@ class _Read:
     index: int | None = field(default=None)
 
 
-class RaftProposer(Listener):
-    """The metadata of a node as all of the cluster sees it. `attach` joins it to its replica."""
+class RaftProposer(ReplicaListener):
+    """Proposes commands and serves linearizable reads. Call `attach` with the replica before `start`."""
 
     def __init__(
         self,
@@ -86,27 +86,30 @@ class RaftProposer(Listener):
         on_other_start: Callable[[RestartNode, Index], None] = lambda *_: None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """`on_applied` hears of each entry that changed the state.
+        """Set the callbacks.
 
-        `on_own_start` hears that a start of a node is applied which this process proposed: of one that does
-        not say behind which it comes more than once when a retry comes late, for it belongs to no session
-        yet. `on_other_start` hears of all others, of this node included.
+        Args:
+            on_applied: called for each entry that changed the state.
+            on_own_start: called when a start that this process proposed is applied. A start has no session
+                yet; without a condition (`after`), a late retry of it is applied, and reported, again.
+            on_other_start: called for every other start, also for starts of this node by other processes.
+            now_ms: the wall clock.
         """
         self._on_applied, self._now_ms = on_applied, now_ms
         self._on_own_start, self._on_other_start = on_own_start, on_other_start
         self._without_session: deque[int] = deque(maxlen=SESSION_WINDOW)
         self._replica: Replica | None = None
         self._session, self._sequence = NO_SESSION, 0
-        self._waiting: deque[tuple[_Wanted, asyncio.Future[Applied]]] = deque()
-        self._some_wanted = asyncio.Event()  # set while anything waits or is pending
+        self._waiting: deque[tuple[_QueuedCommand, asyncio.Future[Applied]]] = deque()
+        self._has_work = asyncio.Event()  # set while a command is queued or pending
         self._pending: dict[tuple[int, int], _Pending] = {}
         self._reads: dict[bytes, _Read] = {}
         self._read_numbers = itertools.count(1)
         self._read_prefix = secrets.token_bytes(8)
-        self._reaching: list[tuple[int, asyncio.Future[None]]] = []
-        self._looker: asyncio.Task[None] | None = None
+        self._index_waits: list[tuple[int, asyncio.Future[None]]] = []
+        self._resender: asyncio.Task[None] | None = None
         self._flushing = False
-        self._opening: asyncio.Task[None] | None = None
+        self._session_opening: asyncio.Task[None] | None = None
 
     def attach(self, replica: Replica) -> None:
         self._replica = replica
@@ -121,34 +124,34 @@ class RaftProposer(Listener):
         return self.replica.state
 
     @property
-    def applied(self) -> Position:
+    def applied(self) -> LogPosition:
         return self.replica.applied
 
     def start(self) -> None:
         self.replica.start()
-        self._looker = asyncio.get_running_loop().create_task(self._look(), name="proposals")
-        self.replica.needs(self._looker)
+        self._resender = asyncio.get_running_loop().create_task(self._resend_lost(), name="proposals")
+        self.replica.supervise(self._resender)
 
     def use_session(self, session: SessionId) -> None:
-        """From now on proposals belong to this session, which an applied entry has opened."""
+        """Use `session`, which an applied entry has opened, for all further proposals."""
         self._session, self._sequence = session, 0
 
     async def propose(
         self, command: Command, *, request: RequestKey | None = None, expects: Condition | None = None
     ) -> Applied:
-        """Wait until the command is committed, and applied here.
+        """Wait until the command is committed and applied here.
 
         Args:
-            command: what to do.
-            request: under a key that was used for the same content the first result is given again.
-            expects: the command is refused (TOO_OLD) if that resource has another version by then.
+            command: the change.
+            request: idempotency key; a key already used for the same content returns the first result.
+            expects: the expected version of a resource; with another version the command is TOO_OLD.
 
         Raises:
-            RequestRefused: the state does not allow it; nothing was changed. Or it is UNKNOWN_OUTCOME.
+            RequestRefused: the state does not allow the command, and nothing was changed; or UNKNOWN_OUTCOME.
         """
-        wanted = _Wanted(command, request, expects)
-        await self._check(wanted)
-        applied = await self._submit(wanted)
+        queued = _QueuedCommand(command, request, expects)
+        await self._check(queued)
+        applied = await self._submit(queued)
         if isinstance(applied.result, Refused):
             if applied.result.code == Code.FORGOTTEN and self._session != NO_SESSION:
                 await self._renew_session()
@@ -157,64 +160,64 @@ class RaftProposer(Listener):
         return applied
 
     async def read_barrier(self) -> None:
-        """Wait until this node's state holds everything that was committed when this was called.
+        """Wait until this node has applied everything that was committed before the call.
 
         Raises:
-            RequestRefused: no majority confirmed it in time.
+            RequestRefused: no majority answered in time.
         """
         replica = self.replica
         if replica.is_alone and replica.leads and replica.applied.term == replica.term:
             return None
-        end = time.monotonic() + READ_S
+        end = time.monotonic() + READ_TIMEOUT_S
         while time.monotonic() < end:
             context = self._read_prefix + next(self._read_numbers).to_bytes(8, "big")
             read = self._reads[context] = _Read(asyncio.get_running_loop().create_future())
             try:
                 with contextlib.suppress(ConsensusError, TimeoutError):
                     self.replica.step(events.Read(context))
-                    async with asyncio.timeout(RETRY_S):
+                    async with asyncio.timeout(RESEND_S):
                         return await read.answer
             finally:
                 del self._reads[context]
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
         raise NoMajorityError(
             Code.TOO_FEW_REPLICAS,
-            f"no majority of the voters answered within {READ_S:g} s",
+            f"no majority of the voters answered within {READ_TIMEOUT_S:g} s",
             retry_after_ms=1_000,
         )
 
-    async def reached(self, index: int) -> None:
+    async def until_applied(self, index: int) -> None:
         """Wait until this node has applied the entry at `index`."""
         if self.applied.index < index:
             reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._reaching.append((index, reached))
+            self._index_waits.append((index, reached))
             await reached
 
     async def close(self) -> None:
-        """Finish what is under way, then stop."""
-        looker, self._looker = self._looker, None
-        if looker is not None:
+        """Wait for pending proposals, then stop."""
+        resender, self._resender = self._resender, None
+        if resender is not None:
             unanswered = {pending.answer for pending in self._pending.values()}
             if unanswered and (self.replica.leader or self.replica.is_alone):
-                await asyncio.wait(unanswered, timeout=CLOSE_S)
-            looker.cancel()
-            await asyncio.wait({looker})  # if it failed, that was told
-        if self._opening is not None:
-            self._opening.cancel()
+                await asyncio.wait(unanswered, timeout=CLOSE_TIMEOUT_S)
+            resender.cancel()
+            await asyncio.wait({resender})  # the replica reports a failure of the task
+        if self._session_opening is not None:
+            self._session_opening.cancel()
         for pending in self._pending.values():
             if not pending.answer.done():
                 pending.answer.set_exception(_unknown("the node is going down"))
-                pending.answer.exception()  # who asked may be gone
+                pending.answer.exception()  # the caller may have been cancelled
         if self._replica is not None:
             await self._replica.close()
 
-    # ---- what the replica says ----------------------------------------------------------------------
+    # ---- callbacks of the replica -------------------------------------------------------------------
 
-    def changed(self, before: MetadataState, after: MetadataState, index: Index) -> None:
+    def state_changed(self, before: MetadataState, after: MetadataState, index: Index) -> None:
         self._on_applied(before, after, index)
         asyncio.get_running_loop().call_soon(self._serve_reads)
 
-    def answered(self, entry: Entry, result: Result) -> None:
+    def entry_applied(self, entry: Entry, result: Result) -> None:
         proposal = entry.proposal
         _LOG.debug(
             "applied",
@@ -229,72 +232,76 @@ class RaftProposer(Listener):
                 self._on_other_start(proposal.command, entry.index)
         pending = self._pending.pop((proposal.session, proposal.sequence), None)
         if pending is not None and not pending.answer.done():
-            if isinstance(result, Refused) and pending.tries > 1 and result.code != Code.FORGOTTEN:
-                # A copy of it may still be on its way, and refused ones are judged anew.
-                pending.answer.set_exception(_unknown(f"tried {pending.tries} times, then: {result.message}"))
+            if isinstance(result, Refused) and pending.attempts > 1 and result.code != Code.FORGOTTEN:
+                # A copy may still arrive, and the state machine checks a refused command again.
+                pending.answer.set_exception(
+                    _unknown(f"sent {pending.attempts} times, then refused: {result.message}")
+                )
             else:
                 pending.answer.set_result(Applied(entry.index, result))
         self._flush_soon()
         self._serve_reads()
 
-    def readable(self, read: ReadState) -> None:
-        known = self._reads.get(read.context)
-        if known is not None:
-            known.index = read.index
-            # Not at once: what the same Ready commits is being applied.
+    def read_ready(self, read: ReadState) -> None:
+        pending_read = self._reads.get(read.context)
+        if pending_read is not None:
+            pending_read.index = read.index
+            # Not immediately: entries that the same Ready commits are being applied now.
             asyncio.get_running_loop().call_soon(self._serve_reads)
 
     def _serve_reads(self) -> None:
-        for index, reached in self._reaching:
+        for index, reached in self._index_waits:
             if index <= self.applied.index and not reached.done():
                 reached.set_result(None)
-        self._reaching = [waiting for waiting in self._reaching if not waiting[1].done()]
+        self._index_waits = [waiting for waiting in self._index_waits if not waiting[1].done()]
         for read in self._reads.values():
             if read.index is not None and read.index <= self.applied.index and not read.answer.done():
                 read.answer.set_result(None)
 
     # ---- sending ------------------------------------------------------------------------------------
 
-    async def _check(self, wanted: _Wanted) -> None:
-        """Refuse early what the state does not allow: on the newest state, for a follower's may lag."""
-        refusal = self._fault(wanted)
-        if refusal is not None and not isinstance(wanted.command, InitCluster):
+    async def _check(self, queued: _QueuedCommand) -> None:
+        """Refuse early a command that the newest state does not allow; the state here may lag."""
+        refusal = self._fault(queued)
+        if refusal is not None and not isinstance(queued.command, InitCluster):
             with contextlib.suppress(RequestRefused):
                 await self.read_barrier()
-            refusal = self._fault(wanted)
+            refusal = self._fault(queued)
         if refusal is not None:
             raise RequestRefused(refusal.code, refusal.message)
         if self.replica.disk_full:
             raise RequestRefused(Code.DISK_FULL, "the metadata journal finds no space", retry_after_ms=1_000)
-        if self._looker is None or self._looker.done():
+        if self._resender is None or self._resender.done():
             raise RequestRefused(Code.STOPPING, "the metadata log is closed", retry_after_ms=1_000)
 
-    def _fault(self, wanted: _Wanted) -> Refused | None:
-        if wanted.request is not None and wanted.request.key in self.state.requests:
-            return None  # it was applied before: the log gives its first answer
-        refusal = condition_fault(self.state, wanted.expects) or validate(self.state, wanted.command)
-        return refusal or older_fault(self.state, wanted.command)
+    def _fault(self, queued: _QueuedCommand) -> Refused | None:
+        if queued.request is not None and queued.request.key in self.state.requests:
+            return None  # already applied: the log returns the first answer
+        refusal = condition_fault(self.state, queued.expects) or validate(self.state, queued.command)
+        return refusal or older_fault(self.state, queued.command)
 
-    async def _submit(self, wanted: _Wanted) -> Applied:
+    async def _submit(self, queued: _QueuedCommand) -> Applied:
         if len(self._waiting) >= WAITING_MAX:
             raise RequestRefused(
-                Code.OVERLOADED, f"{WAITING_MAX} metadata commands wait already", retry_after_ms=100
+                Code.OVERLOADED,
+                f"too many metadata commands are queued (limit {WAITING_MAX}); retry in 100 ms",
+                retry_after_ms=100,
             )
         answer: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
-        self._waiting.append((wanted, answer))
-        self._some_wanted.set()
+        self._waiting.append((queued, answer))
+        self._has_work.set()
         self._flush_soon()
         return await answer
 
     async def _renew_session(self) -> None:
-        """One renewal for all whose session gave way at once."""
-        if self._opening is None or self._opening.done():
-            self._opening = asyncio.get_running_loop().create_task(self._open_session())
-        await asyncio.shield(self._opening)
+        """Open one new session for all callers whose session expired."""
+        if self._session_opening is None or self._session_opening.done():
+            self._session_opening = asyncio.get_running_loop().create_task(self._open_session())
+        await asyncio.shield(self._session_opening)
 
     async def _open_session(self) -> None:
         self._session = NO_SESSION
-        opened = (await self._submit(_Wanted(OpenSession()))).result
+        opened = (await self._submit(_QueuedCommand(OpenSession()))).result
         assert isinstance(opened, SessionOpened), opened
         self.use_session(opened.session)
 
@@ -304,68 +311,70 @@ class RaftProposer(Listener):
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Give waiting commands their places and send them together: one write, one message a follower."""
+        """Give queued commands their sequences, and send them as one batch: one write, one message a node."""
         self._flushing = False
-        fresh: list[_Pending] = []
+        batch: list[_Pending] = []
         while self._waiting and self._has_room():
-            wanted, answer = self._waiting.popleft()
+            queued, answer = self._waiting.popleft()
             if answer.done():
-                continue  # who asked is gone, and nothing was sent
+                continue  # the caller was cancelled, and nothing was sent
             if self._session == NO_SESSION:
-                sequence = secrets.randbits(62)  # only this node looks at it, to know its own again
+                sequence = secrets.randbits(62)  # only this node uses it, to recognize its own proposal
                 self._without_session.append(sequence)
             else:
                 self._sequence = sequence = self._sequence + 1
             proposal = Proposal(
-                self._session, sequence, self._now_ms(), wanted.command, wanted.request, wanted.expects
+                self._session, sequence, self._now_ms(), queued.command, queued.request, queued.expects
             )
             pending = _Pending(proposal, encode_proposal(proposal), answer)
             self._pending[proposal.session, proposal.sequence] = pending
-            fresh.append(pending)
-        if fresh:
-            self._send(fresh)
+            batch.append(pending)
+        if batch:
+            self._send(batch)
 
     def _has_room(self) -> bool:
-        """Sequences under way fit the session's window, so that a retry is never too old."""
+        """Whether the pending sequences fit the session's window, so that a retry is never too old."""
         if len(self._pending) >= SESSION_WINDOW:
             return False
         oldest = next((key[1] for key in self._pending if key[0] == self._session), None)
         return self._session == NO_SESSION or oldest is None or self._sequence - oldest < SESSION_WINDOW - 1
 
-    def _send(self, sent: list[_Pending]) -> None:
+    def _send(self, batch: list[_Pending]) -> None:
         replica, now = self.replica, time.monotonic()
         try:
-            replica.step(events.Propose(tuple(pending.data for pending in sent)))
+            replica.step(events.Propose(tuple(pending.data for pending in batch)))
         except ConsensusError:
-            return  # nobody leads: the look tries again
-        for pending in sent:
+            return  # there is no leader: `_resend_lost` tries again
+        for pending in batch:
             pending.sent_s, pending.sent_to = now, (replica.term, replica.leader)
-            pending.tries += 1
+            pending.attempts += 1
 
-    async def _look(self) -> None:
-        """Send again what was lost with a message or a leader."""
+    async def _resend_lost(self) -> None:
+        """Send proposals again that were lost with a message or a leader."""
         while True:
-            await self._some_wanted.wait()
-            await asyncio.sleep(LOOK_S)
+            await self._has_work.wait()
+            await asyncio.sleep(CHECK_S)
             if not self._waiting and not self._pending:
-                self._some_wanted.clear()
+                self._has_work.clear()
                 continue
             replica, now = self.replica, time.monotonic()
             for key in [key for key, pending in self._pending.items() if pending.answer.cancelled()]:
-                if self._pending[key].tries == 0:
+                if self._pending[key].attempts == 0:
                     del self._pending[key]
             if not replica.leader or replica.disk_full:
                 continue
             target = (replica.term, replica.leader)
-            due = [
+            lost = [
                 pending
                 for pending in self._pending.values()
-                if pending.sent_to != target or now - pending.sent_s > RETRY_S
+                if pending.sent_to != target or now - pending.sent_s > RESEND_S
             ]
-            if due:
-                self._send(due)
+            if lost:
+                self._send(lost)
             self._flush_soon()
 
 
 def _unknown(why: str) -> RequestRefused:
-    return RequestRefused(Code.UNKNOWN_OUTCOME, f"not known whether it was done: {why}", retry_after_ms=1_000)
+    return RequestRefused(
+        Code.UNKNOWN_OUTCOME, f"it is unknown whether the command was executed: {why}", retry_after_ms=1_000
+    )

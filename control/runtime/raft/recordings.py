@@ -1,4 +1,4 @@
-"""Recordings of consensus as files of the data directory, a few of them, for `ringfence debug replay`."""
+"""Write recordings of consensus into the data directory, for `ringfence debug replay`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ringfence.control.consensus.recording import Recording, encode
 
 _LOG = structlog.get_logger("ringfence.debug")
 FOLDER: Final = "debug"
+# Recordings on disk; the oldest is deleted. Each has at most two segments: 100 KB to some MB.
 FILES_MAX: Final = 8
-"""Files that are kept; the oldest goes. Each has at most two segments: some MB, mostly some hundred KB."""
 
 
 class Recordings:
-    """Writes recordings. A disk that fails here must not hide why something was to be written."""
+    """Writes recordings. A disk error is logged, not raised: it must not hide the reason of the recording."""
 
     def __init__(self, root: Path) -> None:
         self._folder = root / FOLDER
 
-    def keep(self, recording: Recording) -> Path:
-        """Write one; the path, which holds nothing if the disk refused (the log says so)."""
+    def save(self, recording: Recording) -> Path:
+        """Write `recording`; return its path. After a disk error the file is missing or partial."""
         path = self._folder / f"consensus-{time.time_ns() // 1_000_000}.events"
         try:
             self._folder.mkdir(0o700, exist_ok=True)
-            # Commands of administrators are in it: for the owner's eyes.
+            # A recording has commands of administrators: only the file's owner may read it.
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(encode(recording))

@@ -1,4 +1,4 @@
-"""Questions to other nodes: what a request needs of the owners of partitions that are not here."""
+"""Send requests to other nodes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ from ringfence.control.transport.hub import ForeignClusterError, Hub, NoAnswerEr
 from ringfence.native.wire import Code
 
 _LOG = structlog.get_logger("ringfence.peer_client")
-SETTLE_S: Final = 3.0
-"""How long a request waits for another node's orders: a few group commits, or a restart's first second."""
-SETTLES_MAX: Final = 3
-"""So often it waits for a node that gets on: within the shortest deadlines, 10 s."""
-FIGURES_S: Final = 1.0
-"""How long a description waits for figures of others."""
+# Timeout of one wait for another node's orders, in seconds: a few group commits, or the start of a restart.
+EXECUTION_TIMEOUT_S: Final = 3.0
+# Waits per node, as long as the node makes progress: within the shortest deadlines, 10 s.
+EXECUTION_ATTEMPTS_MAX: Final = 3
+# Timeout of a request for counters, in seconds.
+COUNTERS_TIMEOUT_S: Final = 1.0
 
 
 class PeerClient:
-    """Asks. A node that does not answer is a refusal, or a missing figure: the caller says which."""
+    """Client for requests to other nodes.
+
+    A timeout raises RequestRefused unless the method says that the value is left out.
+    """
 
     def __init__(
         self,
@@ -38,15 +41,15 @@ class PeerClient:
         here: NodeId,
         silent: Callable[[], frozenset[NodeId]] = frozenset,
     ) -> None:
-        """`silent` gives nodes that should have been heard and were not."""
+        """`silent` returns the nodes whose heartbeats are overdue."""
         self._hub, self._peers, self._proposer, self.here = hub, peers, proposer, here
         self.silent = silent
 
     async def ask(self, node: NodeId, call: messages.Call, timeout_s: float) -> messages.Reply:
-        """One question.
+        """Send one request, and return the reply.
 
         Raises:
-            RequestRefused: no answer, or the other node refused.
+            RequestRefused: the node did not answer, or refused.
         """
         try:
             body = await self._hub.ask(self._peers.address(node), messages.encode(call), timeout_s, to=node)
@@ -58,11 +61,13 @@ class PeerClient:
             raise RequestRefused(Code(reply.code), reply.message, retry_after_ms=reply.retry_after_ms)
         return reply
 
-    async def settle(self, nodes: Iterable[NodeId], index: int, *, late_is_fault: bool = False) -> list[str]:
-        """Wait until these nodes have carried out the entry at `index`; what of it failed.
+    async def await_execution(
+        self, nodes: Iterable[NodeId], index: int, *, late_is_fault: bool = False
+    ) -> list[str]:
+        """Wait until these nodes have executed the orders of the entry at `index`; return the faults.
 
-        One that does not answer is no fault: what is committed it carries out when it is back. Nor is one
-        that is late, unless `late_is_fault`: it answers, but is not there and does not get on.
+        A node that does not answer is no fault: it executes committed entries when it is back. A node that
+        answers but makes no progress is a fault only with `late_is_fault`.
         """
         state = self._proposer.state
         others = sorted(
@@ -71,40 +76,41 @@ class PeerClient:
             if node in state.nodes and state.nodes[node].life is Life.LIVE
         )
         replies = await asyncio.gather(
-            *(self._settle(node, index, late_is_fault=late_is_fault) for node in others)
+            *(self._await_execution(node, index, late_is_fault=late_is_fault) for node in others)
         )
         return [fault for faults in replies for fault in faults]
 
-    async def _settle(self, node: NodeId, index: int, *, late_is_fault: bool) -> list[str]:
-        before, why = -1, ""
-        for _ in range(SETTLES_MAX):
+    async def _await_execution(self, node: NodeId, index: int, *, late_is_fault: bool) -> list[str]:
+        previous, why = -1, ""
+        for _ in range(EXECUTION_ATTEMPTS_MAX):
             try:
-                reply = await self.ask(node, messages.AwaitExecution(index=index), SETTLE_S)
+                reply = await self.ask(node, messages.AwaitExecution(index=index), EXECUTION_TIMEOUT_S)
             except RequestRefused as refusal:
                 why = refusal.message
             else:
                 return list(reply.faults) if isinstance(reply, messages.Done) else []
-            at = await self._carried(node) if late_is_fault else None
-            if at is None:
+            executed = await self._executed_index(node) if late_is_fault else None
+            if executed is None:
                 _LOG.warning("not waited for", node=node, index=index, why=why)
                 return []
-            if at <= before:
+            if executed <= previous:
                 break
-            before = at
-        return [f"node {node} has not carried out entry {index} yet, it is at {before}: {why}"]
+            previous = executed
+        return [f"node {node} has not executed entry {index} yet, it is at {previous}: {why}"]
 
-    async def _carried(self, node: NodeId) -> int | None:
-        """How far this node is: 0 for one that carries out nothing yet, None for one that is silent."""
+    async def _executed_index(self, node: NodeId) -> int | None:
+        """The node's executed index; 0 if it executes no orders yet, None if it does not answer."""
         try:
-            told = await self.ask(node, messages.ShowExecutedIndex(), FIGURES_S)
+            reply = await self.ask(node, messages.ShowExecutedIndex(), COUNTERS_TIMEOUT_S)
         except RequestRefused as refusal:
             return None if isinstance(refusal.__cause__, NoAnswerError) else 0
-        return told.index if isinstance(told, messages.ExecutedIndex) else 0
+        return reply.index if isinstance(reply, messages.ExecutedIndex) else 0
 
     async def hosted(self, topic: int = 0) -> list[dict[str, Any]]:
-        """Figures of the partitions of a topic, or of all, that live nodes other than this one have.
+        """Counters of the partitions of `topic` on other live nodes; 0: of all topics.
 
-        Each with its `node`: replicas and old copies are told, too.
+        Each entry names its `node`; replicas and old copies are included. Nodes without an answer are left
+        out.
         """
         nodes = [
             number
@@ -112,25 +118,25 @@ class PeerClient:
             if number != self.here and node.life is Life.LIVE
         ]
         replies = await asyncio.gather(
-            *(self.ask(node, messages.ListHosted(topic=topic), FIGURES_S) for node in nodes),
+            *(self.ask(node, messages.ListHosted(topic=topic), COUNTERS_TIMEOUT_S) for node in nodes),
             return_exceptions=True,
         )
         return [
-            {**figures, "node": node}
+            {**counters, "node": node}
             for node, reply in zip(nodes, replies, strict=True)
             if isinstance(reply, messages.Counters)
-            for figures in reply.values
+            for counters in reply.values
         ]
 
     async def executed_indexes(self) -> dict[NodeId, int]:
-        """Up to which index live nodes have carried out their orders; who does not answer is missing."""
+        """The executed indexes of other live nodes. Nodes without an answer are left out."""
         nodes = [
             number
             for number, node in sorted(self._proposer.state.nodes.items())
             if number != self.here and node.life is Life.LIVE
         ]
         replies = await asyncio.gather(
-            *(self.ask(node, messages.ShowExecutedIndex(), FIGURES_S) for node in nodes),
+            *(self.ask(node, messages.ShowExecutedIndex(), COUNTERS_TIMEOUT_S) for node in nodes),
             return_exceptions=True,
         )
         return {
@@ -140,6 +146,6 @@ class PeerClient:
         }
 
     async def open_producer(self, node: NodeId, call: messages.OpenProducer) -> dict[str, Any]:
-        """A named producer's epoch at the owner; what the owner knows of its last batch. RequestRefused."""
-        reply = await self.ask(node, call, SETTLE_S)
+        """Raise a named producer's epoch at the owner; return its last batch's record. RequestRefused."""
+        reply = await self.ask(node, call, EXECUTION_TIMEOUT_S)
         return reply.values[0] if isinstance(reply, messages.Counters) and reply.values else {}

@@ -1,4 +1,4 @@
-"""Control requests of clients: decoded, bounded, answered within their deadlines."""
+"""Decode control requests of clients, route them, and answer within their deadlines."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from ringfence.native.wire import (
 )
 
 _LOG = structlog.get_logger("ringfence.requests")
+# Concurrent control requests; bodies are below 1 MiB: 1 GiB in the worst case, a few MB in practice.
 REQUESTS_MAX: Final = 1_024
-"""Control requests under way; bodies are below 1 MiB: 1 GiB in the worst case, a few MB in practice."""
-TOLD_AT: ContextVar[float | None] = ContextVar("TOLD_AT", default=None)
-"""For a handler: who asked is answered by then, on the loop's clock. What only waits may end with it."""
-ASKED_BY: ContextVar[str] = ContextVar("ASKED_BY", default="")
-"""For a handler: the name of the token that the connection presented; empty without one."""
-ASKED_WITHIN: ContextVar[str] = ContextVar("ASKED_WITHIN", default="")
-"""For a handler: the prefix of topics that this token is for; empty for all topics."""
-TOLD_SHARE: Final = 0.95
-"""Of a deadline: a handler that ends then says itself how far it came."""
+# For handlers: the time by which the client gets an answer, on the loop's clock. Waits may end then.
+ANSWER_DUE_S: ContextVar[float | None] = ContextVar("ANSWER_DUE_S", default=None)
+# For handlers: the name of the token that the connection presented; empty without one.
+CALLER_TOKEN: ContextVar[str] = ContextVar("CALLER_TOKEN", default="")
+# For handlers: the topic prefix that the token is restricted to; empty for all topics.
+CALLER_PREFIX: ContextVar[str] = ContextVar("CALLER_PREFIX", default="")
+# Share of a deadline after which waits end, so that the handler itself can answer with its progress.
+ANSWER_DUE_SHARE: Final = 0.95
 
 Narrow = Callable[[str, Message], Message]
 Handler = Callable[[Any], Awaitable[Message]]
@@ -47,14 +47,14 @@ Handler = Callable[[Any], Awaitable[Message]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How an opcode is served: the type of its body (None = no body) and the handler."""
+    """The route of an opcode: the type of its body (None = no body), and the handler."""
 
     body: type[Message] | None
     handle: Handler
 
 
 class RequestDispatch:
-    """Answers the requests that the engine passes up."""
+    """Answers the control requests that the engine passes to Python."""
 
     def __init__(
         self,
@@ -66,47 +66,53 @@ class RequestDispatch:
         pulse: Callable[[], None] = lambda: None,
         narrow: Narrow = lambda _, message: message,
     ) -> None:
-        """`generation` gives the applied index; `request_ms` is the deadline of requests that name none.
+        """Set the routes and callbacks.
 
-        `narrow` holds what comes with a prefix of topics to it: `prefixes.narrowed`.
-
-        `pulse` is called before and after each request: however many are ready, consensus ticks in time.
+        Args:
+            node: sends the answers.
+            routes: by opcode.
+            generation: returns the applied metadata index.
+            request_ms: deadline of requests without a deadline of their own.
+            pulse: called before and after each request, so that consensus ticks in time under load.
+            narrow: restricts a request to the topic prefix of the caller's token.
         """
         self._pulse, self._narrow = pulse, narrow
         self._node, self._routes, self._generation, self._request_ms = node, routes, generation, request_ms
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()
         self.stopping = False
 
     def take(self, connection: int, header: bytes, body: bytes, prefix: str = "", who: str = "") -> None:
-        """Begin to serve one request; returns at once.
+        """Start to serve one request, without waiting.
 
-        It is good for topics whose full names begin with `prefix`. `who` is its token's name.
+        The request may use topics whose full names begin with `prefix`. `who` is the name of its token.
         """
         request = RequestHeader(*REQUEST_STRUCT.unpack(header))
-        if len(self._under_way) >= REQUESTS_MAX:
+        if len(self._running) >= REQUESTS_MAX:
             refusal = RequestRefused(
-                Code.OVERLOADED, f"{REQUESTS_MAX} control requests wait", retry_after_ms=100
+                Code.OVERLOADED,
+                f"too many control requests are running (limit {REQUESTS_MAX}); retry in 100 ms",
+                retry_after_ms=100,
             )
             self._refuse(connection, request, refusal)
             return
         task = asyncio.get_running_loop().create_task(self._serve(connection, request, body, prefix, who))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait for the requests under way; new ones are refused from now on."""
+        """Wait for running requests; refuse new ones from now on."""
         self.stopping = True
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=timeout_s)
+        if self._running:
+            await asyncio.wait(self._running, timeout=timeout_s)
 
     async def _serve(
         self, connection: int, request: RequestHeader, body: bytes, prefix: str, who: str
     ) -> None:
         self._pulse()
-        ASKED_BY.set(who)  # of this task, and of those that it makes
-        ASKED_WITHIN.set(prefix)
+        CALLER_TOKEN.set(who)  # in this task, and in tasks that it creates
+        CALLER_PREFIX.set(prefix)
         try:
-            route, message = self._decoded(request, body)
+            route, message = self._decode(request, body)
             if prefix and message is not None:
                 message = self._narrow(prefix, message)
             answer = await self._within_deadline(route.handle(message), request)
@@ -115,10 +121,12 @@ class RequestDispatch:
         except RingfenceError as error:
             code = error.code if error.code is not None else Code.INTERNAL
             self._refuse(connection, request, RequestRefused(code, str(error)))
-        except Exception:  # noqa: BLE001 - a defect must cost one request, not the node
+        except Exception:  # noqa: BLE001 - a defect must fail one request, not the node
             _LOG.exception("request failed", opcode=request.opcode, connection=connection)
             self._refuse(
-                connection, request, RequestRefused(Code.INTERNAL, "a defect of the node; its log says more")
+                connection,
+                request,
+                RequestRefused(Code.INTERNAL, "internal error; the node's log has the details"),
             )
         else:
             decided = isinstance(answer, AlreadyCommitted)
@@ -127,12 +135,12 @@ class RequestDispatch:
         finally:
             self._pulse()
 
-    def _decoded(self, request: RequestHeader, body: bytes) -> tuple[Route, Message | None]:
+    def _decode(self, request: RequestHeader, body: bytes) -> tuple[Route, Message | None]:
         route = self._routes.get(request.opcode)
         if route is None:
-            known = request.opcode in set(Opcode)
-            code = Code.NOT_SUPPORTED if known else Code.UNKNOWN_OPCODE
-            name = Opcode(request.opcode).name if known else str(request.opcode)
+            is_known = request.opcode in set(Opcode)
+            code = Code.NOT_SUPPORTED if is_known else Code.UNKNOWN_OPCODE
+            name = Opcode(request.opcode).name if is_known else str(request.opcode)
             raise RequestRefused(code, f"opcode {name} is not served by this node")
         if self.stopping:
             raise RequestRefused(Code.STOPPING, "the node is going down", retry_after_ms=1_000)
@@ -140,7 +148,8 @@ class RequestDispatch:
             return route, None
         if len(body) > CONTROL_BYTES_MAX:
             raise RequestRefused(
-                Code.TOO_LARGE, f"a control body of {len(body)} bytes: at most {CONTROL_BYTES_MAX}"
+                Code.TOO_LARGE,
+                f"the control body of {len(body)} bytes exceeds the limit of {CONTROL_BYTES_MAX}",
             )
         try:
             return route, messages.decode(route.body, body)
@@ -149,17 +158,17 @@ class RequestDispatch:
 
     async def _within_deadline(self, work: Awaitable[Message], request: RequestHeader) -> Message:
         deadline_ms = request.deadline_ms or self._request_ms
-        # This runs in a task of its own, so no other request sees it.
-        TOLD_AT.set(asyncio.get_running_loop().time() + deadline_ms / 1000 * TOLD_SHARE)
+        # Each request runs in a task of its own, so no other request sees the value.
+        ANSWER_DUE_S.set(asyncio.get_running_loop().time() + deadline_ms / 1000 * ANSWER_DUE_SHARE)
         task = asyncio.ensure_future(work)
-        # Shielded: what was begun goes on, for a command that is in the journal cannot be taken back.
+        # The work is not cancelled: a command that is in the journal cannot be withdrawn.
         done, _ = await asyncio.wait({task}, timeout=deadline_ms / 1000)
         if done:
             return task.result()
-        task.add_done_callback(_told_nobody)
+        task.add_done_callback(_log_late_failure)
         raise RequestRefused(
             Code.UNKNOWN_OUTCOME,
-            f"not done within {deadline_ms} ms, and going on; ask again",
+            f"not done within {deadline_ms} ms, and still running; ask again",
             deadline_ms=deadline_ms,
         )
 
@@ -177,7 +186,7 @@ class RequestDispatch:
     ) -> None:
         if len(body) > CONTROL_BYTES_MAX:
             message = (
-                f"the answer has {len(body)} bytes, a control body at most {CONTROL_BYTES_MAX}; ask for less"
+                f"the answer of {len(body)} bytes exceeds the limit of {CONTROL_BYTES_MAX}; ask for less"
             )
             self._refuse(connection, request, RequestRefused(Code.TOO_LARGE, message))
             return
@@ -199,7 +208,7 @@ class RequestDispatch:
         self._node.answer(connection, bytes(packed), body)
 
 
-def _told_nobody(task: asyncio.Future[Message]) -> None:
-    """Read a late failure, so that it stands in the log and not in a warning at exit."""
+def _log_late_failure(task: asyncio.Future[Message]) -> None:
+    """Log a failure after the deadline; without this, asyncio would only warn at exit."""
     if not task.cancelled() and task.exception() is not None:
         _LOG.warning("a request failed after its deadline", error=str(task.exception()))

@@ -3,11 +3,11 @@
 A *stage* holds rows that are on disk and not readable. A *scope* is the name under which one writer stages
 and commits. A *transaction* is one epoch of a scope, from BEGIN to COMMIT or EXPIRE.
 
-    requests            BEGIN, COMMIT, EXPIRE; publishing of committed epochs in the order of epochs
+    requests            serve BEGIN, COMMIT, EXPIRE; publish committed epochs in the order of epochs
     begin_queue         propose at most one BEGIN per scope at a time
     commit_queue        decide commits of one driver in the order in which they arrived
     staged_row_counts   count staged rows at their owners before a COMMIT is decided
     publish_watch       wait until a committed epoch is published; find what its owners lack
-    unpublished         committed epochs that are not published yet, as reasons of health
+    unpublished         report committed epochs that stay unpublished as health reasons
     lost_partitions     give up staged rows that no replica has any more
 """

@@ -1,9 +1,9 @@
-"""Of the BEGINs of one scope at this node one at a time is proposed; the others come behind it.
+"""Propose at most one BEGIN per scope at a time; queue the others.
 
-All of a crowd name the same driver that they fence, so one of them at most is what the log takes: each other
-one that is proposed beside it is an entry for nothing, and the whole crowd comes again. Judged once the first
-is decided, they are refused without an entry. A crowd costs an entry each, at most one more for each other
-node that is asked for the scope at once.
+Concurrent BEGINs of a scope name the same driver to fence, so the log accepts at most one of them. Proposed
+together, every other one would be a useless entry, and all of them would be repeated. Queued, they are
+checked after the first is decided, and refused without an entry. So one entry decides all of them, with at
+most one more for each other node that serves BEGINs of the scope at the same time.
 """
 
 from __future__ import annotations
@@ -16,62 +16,63 @@ from typing import Final
 
 from ringfence.control.model.scopes import BeginScope
 from ringfence.control.runtime.process.errors import RequestRefused
-from ringfence.control.runtime.rpc.dispatch import TOLD_AT
+from ringfence.control.runtime.rpc.dispatch import ANSWER_DUE_S
 from ringfence.native.wire import Code
 
+# Advice after a timeout, in ms: the metadata has no majority, and usually finds one within seconds.
 RETRY_MS: Final = 1_000
-"""For who waited in vain: the metadata have no majority, and find one within seconds if at all."""
 
 
 @dataclass(eq=False, slots=True)
-class _First:
+class _Running:
     command: BeginScope
     decided: asyncio.Event = field(default_factory=asyncio.Event)
 
     def is_rival(self, command: BeginScope) -> bool:
-        """Processes of one job are one driver: they begin side by side."""
+        """Whether `command` is of another job. Processes of one job are one driver and begin concurrently."""
         return not command.instance or command.instance != self.command.instance
 
 
 class BeginQueue:
-    """`is_outdated`: the applied state has another driver than the command knows of."""
+    """One queue per scope. `is_outdated`: the applied state has another driver than the command names."""
 
     def __init__(self, is_outdated: Callable[[BeginScope], bool]) -> None:
         self._is_outdated = is_outdated
-        self._first: dict[str, _First] = {}
+        self._running: dict[str, _Running] = {}
 
     def __len__(self) -> int:
-        return len(self._first)
+        return len(self._running)
 
     @asynccontextmanager
     async def turn(self, command: BeginScope) -> AsyncIterator[None]:
-        """From here the command may be proposed, or is sure to be refused. They wait as requests do.
+        """Wait for the command's turn: inside, the command may be proposed, or is certain to be refused.
 
-        One that is compared with nothing (an older client's) fences whoever it finds: it waits for nobody.
+        A command without a condition (of an older client) fences the current driver in any case, and does not
+        wait.
 
         Raises:
-            RequestRefused: DEADLINE, its time was over before its turn; nothing was begun.
+            RequestRefused: DEADLINE, the request's time ended before its turn; nothing was begun.
         """
         if command.after is not None:
             await self._wait(command)
-        first = _First(command)
-        is_first = command.after is not None and self._first.setdefault(command.name, first) is first
+        own = _Running(command)
+        is_running = command.after is not None and self._running.setdefault(command.name, own) is own
         try:
             yield
         finally:
-            if is_first:
-                del self._first[command.name]
-                first.decided.set()
+            if is_running:
+                del self._running[command.name]
+                own.decided.set()
 
     async def _wait(self, command: BeginScope) -> None:
         try:
-            async with asyncio.timeout_at(TOLD_AT.get()):
-                while (first := self._first.get(command.name)) is not None and first.is_rival(command):
+            async with asyncio.timeout_at(ANSWER_DUE_S.get()):
+                while (other := self._running.get(command.name)) is not None and other.is_rival(command):
                     if self._is_outdated(command):
                         return
-                    await first.decided.wait()
+                    await other.decided.wait()
         except TimeoutError:
             message = (
-                f"nothing was begun: another BEGIN of scope {command.name!r} is not decided here; ask again"
+                f"nothing was begun: another BEGIN of scope {command.name!r} is not decided yet; ask again"
             )
             raise RequestRefused(Code.DEADLINE, message, retry_after_ms=RETRY_MS) from None

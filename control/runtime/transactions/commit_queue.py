@@ -1,7 +1,7 @@
-"""Commits of one driver of a scope are decided in the order in which they came to this node, one at a time.
+"""Decide commits of one driver one at a time, in the order in which they arrived at this node.
 
-A commit decides every epoch up to its own. One that waits for its owners, and is overtaken by its successor,
-would hear "already committed" while its rows are given up.
+A commit decides every epoch up to its own. If the next commit overtook one that still waits for its owners,
+the earlier one would be answered "already committed", although its rows are discarded.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.state_machines.metadata.scopes import PENDING_MAX
 from ringfence.native.wire import Code
 
+# Commits in one queue: as many as may be decided and not published.
 WAITING_MAX: Final = PENDING_MAX
-"""In one line: as many as may be decided and wait to be published."""
+# Advice for commits after a refused one, in ms; that one is repeated sooner (`staged_row_counts`).
 RETRY_MS: Final = 1_000
-"""For who came behind a commit that was refused: that one is asked for again sooner (`stage_checks`)."""
 
 
 @dataclass(eq=False, slots=True)
-class _Place:
-    """One commit in its line; `behind`: an earlier epoch, ahead of it in the line, that was not decided."""
+class _QueuedCommit:
+    """A queued commit. `failed_epoch`: an earlier epoch that was queued before it and failed; 0: none."""
 
     epoch: int
-    behind: int = 0
+    failed_epoch: int = 0
 
     def check(self, scope: ScopeId) -> None:
-        if self.behind:
+        if self.failed_epoch:
             raise RequestRefused(
                 Code.DEADLINE,
-                f"nothing was committed: the commit of epoch {self.behind}, which came before, failed; "
+                f"nothing was committed: the commit of epoch {self.failed_epoch}, which came before, failed; "
                 f"repeat it first, then this one of epoch {self.epoch}",
                 retry_after_ms=RETRY_MS,
                 scope=scope,
@@ -44,47 +44,48 @@ class _Place:
 
 
 @dataclass(eq=False, slots=True)
-class _Line:
+class _DriverQueue:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    places: list[_Place] = field(default_factory=list)
+    commits: list[_QueuedCommit] = field(default_factory=list)
 
 
 class CommitQueue:
-    """The lines of this node. A line is there while somebody stands in it."""
+    """The queues of this node, one per driver; an empty queue is removed."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[ScopeId, Index], _Line] = {}
+        self._queues: dict[tuple[ScopeId, Index], _DriverQueue] = {}
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._queues)
 
     @asynccontextmanager
     async def turn(self, command: CommitScope) -> AsyncIterator[None]:
-        """Held from here until the commit is decided; who came before has ended when it begins.
+        """Wait for the command's turn: inside, all earlier commits have ended, and the later ones wait.
 
         Raises:
-            RequestRefused: OVERLOADED, the line is too long. DEADLINE, a commit of an earlier epoch came
-                before this one and failed: decided now, this one would give that one's rows up.
+            RequestRefused: OVERLOADED, the queue is full. DEADLINE, a commit of an earlier epoch was queued
+                before this one and failed: deciding this one would discard the other's rows.
         """
         key = (command.scope, command.driver)
-        line = self._lines.setdefault(key, _Line())
-        if len(line.places) >= WAITING_MAX:
+        queue = self._queues.setdefault(key, _DriverQueue())
+        if len(queue.commits) >= WAITING_MAX:
             message = (
-                f"nothing was committed: {WAITING_MAX} commits of scope {command.scope} wait here already"
+                f"nothing was committed: too many commits of scope {command.scope} are queued "
+                f"(limit {WAITING_MAX})"
             )
             raise RequestRefused(Code.OVERLOADED, message, retry_after_ms=RETRY_MS)
-        place = _Place(command.epoch)
-        line.places.append(place)
+        own = _QueuedCommit(command.epoch)
+        queue.commits.append(own)
         try:
-            async with line.turn:
-                place.check(command.scope)
+            async with queue.turn:
+                own.check(command.scope)
                 yield
         except BaseException:
-            for other in line.places[line.places.index(place) + 1 :]:
-                if other.epoch > place.epoch:
-                    other.behind = other.behind or place.behind or place.epoch
+            for other in queue.commits[queue.commits.index(own) + 1 :]:
+                if other.epoch > own.epoch:
+                    other.failed_epoch = other.failed_epoch or own.failed_epoch or own.epoch
             raise
         finally:
-            line.places.remove(place)
-            if not line.places:
-                del self._lines[key]
+            queue.commits.remove(own)
+            if not queue.commits:
+                del self._queues[key]

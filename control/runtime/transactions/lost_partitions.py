@@ -1,7 +1,7 @@
-"""Parts of decided epochs that can never be published: what was staged is lost, and an operator gives it up.
+"""Give up parts of committed epochs whose staged rows are lost, for example after a forced owner.
 
-After an owner by force, say. Until then the epoch's commit ends as unknown, later epochs of the scope wait in
-that partition, and the scope is never forgotten.
+Until an operator gives up such a part, the outcome of the epoch's commit is unknown, later epochs of the
+scope wait in that partition, and the scope is never forgotten.
 """
 
 from __future__ import annotations
@@ -18,49 +18,51 @@ from ringfence.native.wire import Code
 
 
 def unpublished(state: MetadataState, partition: PartitionId) -> list[dict[str, Any]]:
-    """Decided epochs with rows in a partition that are not known to be published there, in their order."""
+    """Committed epochs with rows in `partition` that are not confirmed as published there, in order."""
     return [
         {"scope": scope.scope, "name": scope.name, "epoch": commit.epoch, "rows": part.rows}
-        for scope, commit, part in _waiting(state, partition)
+        for scope, commit, part in _pending_parts(state, partition)
     ]
 
 
 class LostPartitions:
-    """Handlers; they raise RequestRefused."""
+    """Handlers for parts of committed epochs with lost rows."""
 
-    def __init__(self, proposer: RaftProposer, stages: StagedRowCounts) -> None:
-        self._proposer, self._stages = proposer, stages
+    def __init__(self, proposer: RaftProposer, staged_row_counts: StagedRowCounts) -> None:
+        self._proposer, self._staged_row_counts = proposer, staged_row_counts
 
     async def give_up(self, partition: PartitionId, scope: int, epoch: int) -> ConfirmPublished:
-        """The entry after which nothing of the epoch is waited for there; its owner drops what is left of it.
+        """Build the command that gives up the epoch in the partition; the owner drops its remaining rows.
 
         Raises:
-            RequestRefused: INVALID_ARGUMENT, it does not wait there. ALREADY_EXISTS, its owner has all of
-                it, or cannot be heard: what may still be published is not given up.
+            RequestRefused: INVALID_ARGUMENT, the epoch is not pending there. ALREADY_EXISTS, the owner has
+                all rows, or does not answer: rows that may still be published are not given up.
         """
         await self._proposer.read_barrier()
-        waiting = _waiting(self._proposer.state, partition)
-        found = next((one for one in waiting if (one[0].scope, one[1].epoch) == (scope, epoch)), None)
-        if found is None:
+        pending = _pending_parts(self._proposer.state, partition)
+        match = next((one for one in pending if (one[0].scope, one[1].epoch) == (scope, epoch)), None)
+        if match is None:
             listed = (
-                ", ".join(f"{commit.epoch} of {known.scope}" for known, commit, _ in waiting[:8]) or "none"
+                ", ".join(f"{commit.epoch} of {other.scope}" for other, commit, _ in pending[:8]) or "none"
             )
             raise RequestRefused(
                 Code.INVALID_ARGUMENT,
-                f"epoch {epoch} of scope {scope} does not wait in partition {partition}; "
-                f"there wait: {listed}",
+                f"epoch {epoch} of scope {scope} is not pending in partition {partition}; "
+                f"pending there: {listed}",
             )
-        known, commit, part = found
-        why = await self._stages.why_kept(known.scope, commit, part)
+        pending_scope, commit, part = match
+        why = await self._staged_row_counts.why_kept(pending_scope.scope, commit, part)
         if why:
             raise RequestRefused(
                 Code.ALREADY_EXISTS,
                 f"epoch {epoch} of scope {scope} is not given up in partition {partition}: {why}",
             )
-        return ConfirmPublished(scope=known.scope, epoch=epoch, parts=((part.topic, part.partition),))
+        return ConfirmPublished(scope=pending_scope.scope, epoch=epoch, parts=((part.topic, part.partition),))
 
 
-def _waiting(state: MetadataState, partition: PartitionId) -> list[tuple[Scope, PendingCommit, StagedPart]]:
+def _pending_parts(
+    state: MetadataState, partition: PartitionId
+) -> list[tuple[Scope, PendingCommit, StagedPart]]:
     return [
         (scope, commit, part)
         for _, scope in sorted(state.scopes.items())

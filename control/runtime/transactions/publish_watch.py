@@ -1,7 +1,7 @@
-"""Who waits until a decided epoch is published; of one that is late its owners are asked what they lack.
+"""Wait for a committed epoch to be published; if it is late, ask the owners which rows are missing.
 
-One task asks for all that wait for an epoch, and it ends with the last of them: a commit that is repeated for
-days, because a store that had a part of it is lost, asks no more than one that is sent once.
+One task per epoch asks for all waiting requests, and ends with the last of them. So a commit that is repeated
+for days, because a store with a part of it is lost, causes no more questions than one that is sent once.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Final
 from ringfence.control.model.ids import ScopeId
 from ringfence.control.model.scopes import PendingCommit
 from ringfence.control.runtime.process.errors import RequestRefused
-from ringfence.control.runtime.rpc.dispatch import TOLD_AT
+from ringfence.control.runtime.rpc.dispatch import ANSWER_DUE_S
 from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
 from ringfence.native.wire import Code
 
-LOOK_S: Final = 2.0
-"""A publish takes a group commit; after this its owners are asked what they lack, later less often."""
-LOOK_S_MAX: Final = 60.0
+# Pause before the owners are asked, in seconds, doubled up to the maximum. A publish takes a group commit.
+CHECK_S: Final = 2.0
+CHECK_S_MAX: Final = 60.0
 
 
 @dataclass(eq=False, slots=True)
@@ -31,39 +31,37 @@ class _Watch:
 
 
 class PublishWatch:
-    """`pending` gives what is not published of an epoch; `changed` is notified when it may have changed."""
+    """`pending` returns an epoch's unpublished commit; `changed` is notified when this may have changed."""
 
     def __init__(
         self,
         pending: Callable[[ScopeId, int], PendingCommit | None],
         changed: asyncio.Condition,
-        stages: StagedRowCounts,
+        staged_row_counts: StagedRowCounts,
     ) -> None:
-        self._pending, self._changed, self._stages = pending, changed, stages
+        self._pending, self._changed, self._staged_row_counts = pending, changed, staged_row_counts
         self._watches: dict[tuple[ScopeId, int], _Watch] = {}
 
     def __len__(self) -> int:
         return len(self._watches)
 
-    async def published(self, scope: ScopeId, epoch: int) -> None:
-        """Wait for it, as long as somebody waits for the answer.
+    async def until_published(self, scope: ScopeId, epoch: int) -> None:
+        """Wait until the epoch is published, or the request's time ends.
 
         Raises:
-            RequestRefused: UNKNOWN_OUTCOME: an owner lacks rows that are decided, and it would be waited for
-                in vain; or the time of who asked is over.
+            RequestRefused: UNKNOWN_OUTCOME: an owner lacks committed rows, so that the wait would be endless;
+                or the request's time ended.
         """
         if self._pending(scope, epoch) is None:
             return
         key = (scope, epoch)
         watch = self._watches.get(key)
         if watch is None:
-            task = asyncio.get_running_loop().create_task(
-                self._watch(scope, epoch), name="watch of a publish"
-            )
+            task = asyncio.get_running_loop().create_task(self._watch(scope, epoch), name="publish watch")
             watch = self._watches[key] = _Watch(task)
         watch.waiting += 1
         try:
-            async with asyncio.timeout_at(TOLD_AT.get()):
+            async with asyncio.timeout_at(ANSWER_DUE_S.get()):
                 await asyncio.shield(watch.task)
         except TimeoutError:
             raise RequestRefused(
@@ -79,21 +77,21 @@ class PublishWatch:
                 watch.task.cancel()
 
     async def _watch(self, scope: ScopeId, epoch: int) -> None:
-        look_s = LOOK_S
+        pause_s = CHECK_S
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(look_s), self._changed:
+                async with asyncio.timeout(pause_s), self._changed:
                     await self._changed.wait_for(lambda: self._pending(scope, epoch) is None)
                 return
-            look_s = min(LOOK_S_MAX, look_s * 2)
+            pause_s = min(CHECK_S_MAX, pause_s * 2)
             pending = self._pending(scope, epoch)
-            lacking = "" if pending is None else await self._stages.lacking(scope, pending)
+            lacking = "" if pending is None else await self._staged_row_counts.lacking(scope, pending)
             if lacking and self._pending(scope, epoch) == pending:
                 raise RequestRefused(
                     Code.UNKNOWN_OUTCOME,
                     f"the commit is decided and cannot be published in all of its partitions: {lacking}; the "
-                    "rest was lost there: bring the store that had it back, or give it up (`ringfence "
-                    "partition give-up`)",
+                    "other rows are lost there: bring back the store that had them, or give them up "
+                    "(`ringfence partition give-up`)",
                     scope=scope,
                     epoch=epoch,
                 )

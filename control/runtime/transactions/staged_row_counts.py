@@ -1,10 +1,10 @@
-"""Before a COMMIT is decided its rows are counted where they are staged, and what it means there is fixed.
+"""Count staged rows at their owners before a COMMIT is decided, and fix the records that the commit covers.
 
     COMMIT -> each owner: rows under these tokens, durable, all below record `upto` -> the same rows? -> entry
 
-An entry that names other rows than an owner has could never be published there, while other partitions show
-their part of it. Records keep their numbers whoever owns them, so the owner that publishes has the same rows
-below `upto`, also when its predecessor counted them, and whatever came under the tokens since.
+An entry with other rows than an owner has could never be published there, while other partitions show their
+part of it. Records keep their numbers when the owner changes. So the owner that publishes has the same rows
+below `upto`, even if its predecessor counted them and more rows were staged since.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderEr
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.runtime.rpc.client import SETTLE_S, PeerClient
+from ringfence.control.runtime.rpc.client import EXECUTION_TIMEOUT_S, PeerClient
 from ringfence.control.state_machines.metadata.scopes import validate
 from ringfence.native.wire import Code
 
+# How long owners are asked, in seconds: a move or a quick failover. After it the client must ask again.
 CHECK_S: Final = 5.0
-"""How long owners that are away are asked: a move, a quick failover. Then the client is told to come back."""
-AGAIN_S, AGAIN_S_MAX = 0.05, 0.5
-PARTS_A_CALL: Final = 256
-"""Of one question: an answer is below 100 KiB."""
+RETRY_S, RETRY_S_MAX = 0.05, 0.5
+# Parts per request: an answer is below 100 KiB.
+PARTS_PER_REQUEST: Final = 256
+# Concurrent orders of all requests; half of the native node's order slots stay free.
 ORDERS_MAX: Final = 256
-"""Under way at once, of all questions: half of the driver's places stay free."""
+# Rows of one publish record.
 ROWS_MAX: Final = (1 << 32) - 1
-"""Rows of one publish record."""
-TOLD_MAX: Final = 3
-"""Partitions that a refusal names."""
+# Partitions that a refusal names.
+SHOWN_MAX: Final = 3
 
 
 class _Count(NamedTuple):
-    """What node `node` says; `why`: it could not count."""
+    """The count of node `node`; `why` is not empty if the node could not count."""
 
     node: NodeId
     rows: int = 0
@@ -54,21 +54,21 @@ class _Count(NamedTuple):
 
 
 class StagedRowCounts:
-    """Asks owners, and answers for the partitions that are owned here."""
+    """Asks owners for counts, and answers for the partitions that this node owns."""
 
-    def __init__(self, proposer: RaftProposer, driver: NativeNode, peer_client: PeerClient) -> None:
-        self._proposer, self._native_node, self._peer_client = proposer, driver, peer_client
-        self._places = asyncio.Semaphore(ORDERS_MAX)
+    def __init__(self, proposer: RaftProposer, native_node: NativeNode, peer_client: PeerClient) -> None:
+        self._proposer, self._native_node, self._peer_client = proposer, native_node, peer_client
+        self._order_slots = asyncio.Semaphore(ORDERS_MAX)
 
     async def checked(self, command: CommitScope) -> CommitScope:
-        """The command as it may be proposed: it agrees with what is staged, or is decided already.
+        """Return the command with `upto` set: its rows are exactly the staged ones, or it is decided already.
 
         Raises:
-            RequestRefused: INVALID_ARGUMENT, it names other rows than are staged; DEADLINE, an owner did not
-                tell in time, and nothing is decided. Others as `propose`.
+            RequestRefused: INVALID_ARGUMENT, the command names other rows than are staged; DEADLINE, an owner
+                did not answer in time, and nothing is decided. Other codes as `propose`.
         """
-        end, pause_s = time.monotonic() + CHECK_S, AGAIN_S
-        upto: dict[StagedPart, int] = {}  # of parts that agreed: whoever owns them since has the same records
+        end, pause_s = time.monotonic() + CHECK_S, RETRY_S
+        upto: dict[StagedPart, int] = {}  # of parts that agree: a later owner has the same records
         while True:
             if await self._is_decided(command):
                 return command
@@ -80,7 +80,7 @@ class StagedRowCounts:
             if len(upto) == len(command.parts):
                 parts = tuple(replace(part, upto=upto[part]) for part in command.parts)
                 return replace(command, parts=parts)
-            # An owner that was replaced, and does not know it, would miss what was staged at the new one.
+            # A replaced owner that does not know its successor would lack rows staged at the successor.
             await self._proposer.read_barrier()
             if await self._is_decided(command):
                 return command
@@ -93,28 +93,30 @@ class StagedRowCounts:
                 )
             if time.monotonic() + pause_s > end:
                 why = next((count.why for count in counts.values() if count.why), "its owner changes")
-                message = f"nothing was committed: not known whether all of it is staged: {why}; ask again"
+                message = (
+                    f"nothing was committed: it is unknown whether all rows are staged: {why}; ask again"
+                )
                 raise RequestRefused(Code.DEADLINE, message, retry_after_ms=200)
             await asyncio.sleep(pause_s)
-            pause_s = min(AGAIN_S_MAX, pause_s * 2)
+            pause_s = min(RETRY_S_MAX, pause_s * 2)
 
     async def lacking(self, scope: ScopeId, pending: PendingCommit) -> str:
-        """Which rows of a decided epoch their owners do not have, and so can never publish; "": of none."""
+        """The rows of a committed epoch that their owners lack and so cannot publish; "": none."""
         counts = await self._counts(scope, pending.epoch, pending.tokens, pending.parts)
-        # What came under the tokens since it was decided is no part of it.
+        # Rows staged under the tokens after the decision do not belong to the epoch.
         short = {
             part: count for part, count in counts.items() if not count.is_published and count.rows < part.rows
         }
         return self._wrong(scope, pending.epoch, short)
 
     async def why_kept(self, scope: ScopeId, pending: PendingCommit, part: StagedPart) -> str:
-        """What speaks against giving a decided part up; "": its owner has too little to publish it, ever."""
+        """The reason not to give up a committed part; "": its owner lacks rows and can never publish it."""
         counts = await self._counts(scope, pending.epoch, pending.tokens, (part,))
         count, assignment = counts.get(part), self._assignment(part)
         if count is None or assignment is None:
-            return "its topic is deleted, and it goes with it"
+            return "its topic is deleted, and the part with it"
         if count.why:
-            return f"its owner does not tell what it has ({count.why}): make it serve, or force another owner"
+            return f"its owner cannot count its rows ({count.why}): make it serve, or force another owner"
         if count.is_published:
             return "it is published there"
         if count.rows >= part.rows:
@@ -124,13 +126,13 @@ class StagedRowCounts:
         return ""
 
     async def here(self, call: messages.CountStaged) -> messages.StagedCounts:
-        """The answer to another node."""
+        """Answer the request of another node."""
         tokens = b"".join(call.tokens)
         counted = (self._count(call, topic, partition, tokens) for topic, partition in call.parts)
         return messages.StagedCounts(counts=tuple(await asyncio.gather(*counted)))
 
     async def _is_decided(self, command: CommitScope) -> bool:
-        """True if no owner need be asked. RequestRefused: what the newest state does not allow."""
+        """Whether no owner need be asked. RequestRefused if the newest state does not allow the command."""
         refusal = validate(self._proposer.state, command)
         if refusal is not None:
             await self._proposer.read_barrier()
@@ -139,49 +141,56 @@ class StagedRowCounts:
             raise RequestRefused(refusal.code, refusal.message)
         if command.epoch <= self._proposer.state.scopes[command.scope].committed:
             return True
-        large = next((part for part in command.parts if part.rows > ROWS_MAX), None)
-        if large is not None:
-            message = f"{large.rows} rows in partition {large.partition}: at most {ROWS_MAX} in one epoch"
+        too_large = next((part for part in command.parts if part.rows > ROWS_MAX), None)
+        if too_large is not None:
+            message = (
+                f"{too_large.rows} rows in partition {too_large.partition} exceed the limit of {ROWS_MAX} "
+                "per epoch; commit fewer rows"
+            )
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
         return not command.parts
 
     async def _counts(
         self, scope: ScopeId, epoch: int, tokens: tuple[bytes, ...], parts: Iterable[StagedPart]
     ) -> dict[StagedPart, _Count]:
-        """Of each part, from its owner; a part of a topic that is gone lacks nothing and has no entry."""
+        """The count of each part, from its owner; parts of deleted topics are left out."""
         by_node: dict[NodeId, list[StagedPart]] = {}
         for part in parts:
             assignment = self._assignment(part)
             if assignment is not None:
                 by_node.setdefault(assignment.owner.node, []).append(part)
-        asked = [
-            (node, some[first : first + PARTS_A_CALL])
-            for node, some in by_node.items()
-            for first in range(0, len(some), PARTS_A_CALL)
+        requests = [
+            (node, group[first : first + PARTS_PER_REQUEST])
+            for node, group in by_node.items()
+            for first in range(0, len(group), PARTS_PER_REQUEST)
         ]
-        found: dict[StagedPart, _Count] = {}
-        answers = await asyncio.gather(*(self._ask(node, scope, epoch, tokens, some) for node, some in asked))
-        for (_, some), counts in zip(asked, answers, strict=True):
-            found.update(zip(some, counts, strict=True))
-        return found
+        counts: dict[StagedPart, _Count] = {}
+        answers = await asyncio.gather(
+            *(self._ask(node, scope, epoch, tokens, group) for node, group in requests)
+        )
+        for (_, group), answer in zip(requests, answers, strict=True):
+            counts.update(zip(group, answer, strict=True))
+        return counts
 
     async def _ask(
-        self, node: NodeId, scope: ScopeId, epoch: int, tokens: tuple[bytes, ...], some: list[StagedPart]
+        self, node: NodeId, scope: ScopeId, epoch: int, tokens: tuple[bytes, ...], group: list[StagedPart]
     ) -> list[_Count]:
-        pairs = tuple((part.topic, part.partition) for part in some)
+        pairs = tuple((part.topic, part.partition) for part in group)
         call = messages.CountStaged(scope=scope, epoch=epoch, tokens=tokens, parts=pairs)
         try:
             if node == self._peer_client.here:
-                async with asyncio.timeout(SETTLE_S):
+                async with asyncio.timeout(EXECUTION_TIMEOUT_S):
                     reply: messages.Reply = await self.here(call)
             else:
-                reply = await self._peer_client.ask(node, call, SETTLE_S)
+                reply = await self._peer_client.ask(node, call, EXECUTION_TIMEOUT_S)
         except TimeoutError:
-            return [_Count(node, why=f"node {node} (this one) did not tell in {SETTLE_S:g} s")] * len(some)
+            return [
+                _Count(node, why=f"node {node} (this one) did not answer in {EXECUTION_TIMEOUT_S:g} s")
+            ] * len(group)
         except RequestRefused as refusal:
-            return [_Count(node, why=refusal.message)] * len(some)
-        if not isinstance(reply, messages.StagedCounts) or len(reply.counts) != len(some):
-            return [_Count(node, why=f"node {node} answered something else")] * len(some)
+            return [_Count(node, why=refusal.message)] * len(group)
+        if not isinstance(reply, messages.StagedCounts) or len(reply.counts) != len(group):
+            return [_Count(node, why=f"node {node} answered with another message")] * len(group)
         return [_Count(node, *msgspec.structs.astuple(one)) for one in reply.counts]
 
     async def _count(
@@ -189,30 +198,30 @@ class StagedRowCounts:
     ) -> messages.StagedCount:
         give = partial(self._native_node.node.count_staged, topic, partition, call.scope, call.epoch, tokens)
         try:
-            async with self._places:
-                found = await self._native_node.order(give)
+            async with self._order_slots:
+                count = await self._native_node.order(give)
         except OrderError as error:
             return messages.StagedCount(why=f"node {self._peer_client.here}: {error}"[:256])
-        return messages.StagedCount(**found)
+        return messages.StagedCount(**count)
 
     def _wrong(self, scope: ScopeId, epoch: int, counts: dict[StagedPart, _Count]) -> str:
-        """Parts whose owner, which it still is, has other rows of the epoch; "": none."""
-        state, told = self._proposer.state, []
+        """Name the parts whose current owner has other rows of the epoch; "": none."""
+        state, mismatches = self._proposer.state, []
         for part, count in counts.items():
             assignment = self._assignment(part)
             if count.why or count.rows == part.rows or assignment is None:
                 continue
             if (assignment.owner.node, assignment.epoch) == (count.node, count.epoch):
-                told.append(
+                mismatches.append(
                     f"{part.rows} rows are committed in partition {part.partition} of topic "
                     f"{state.topics[part.topic].name!r}, {count.rows} are staged there (node {count.node})"
                 )
-        if not told:
+        if not mismatches:
             return ""
-        known = state.scopes.get(scope)
-        name = "" if known is None else f" {known.name!r}"
-        more = f", and {len(told) - TOLD_MAX} partitions more" if len(told) > TOLD_MAX else ""
-        return f"scope{name} ({scope}), epoch {epoch}: {', '.join(told[:TOLD_MAX])}{more}"
+        current = state.scopes.get(scope)
+        name = "" if current is None else f" {current.name!r}"
+        more = f", and {len(mismatches) - SHOWN_MAX} partitions more" if len(mismatches) > SHOWN_MAX else ""
+        return f"scope{name} ({scope}), epoch {epoch}: {', '.join(mismatches[:SHOWN_MAX])}{more}"
 
     def _assignment(self, part: StagedPart) -> Assignment | None:
         topic = self._proposer.state.topics.get(part.topic)

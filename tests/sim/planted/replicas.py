@@ -46,7 +46,7 @@ def _the_hold_fences_nobody(patch: Patch) -> None:
     original = Participant._fence
 
     async def fence(self: Any, order: Any) -> Any:
-        known = self._figures(order)
+        known = self._counters(order)
         if awaits_owner(self._proposer.state, order.partition) or known is None:
             return await original(self, order)
         return Ended(end=participant._end(known))
@@ -113,18 +113,18 @@ def _ends_are_counted_in_rows(patch: Patch) -> None:
 
 def _what_is_not_durable_proves(patch: Patch) -> None:
     """A target tells the end that it has appended, whether it is on its disk or not."""
-    original = Participant._figures
+    original = Participant._counters
 
-    def figures(self: Any, order: Any) -> dict[str, Any] | None:
+    def counters(self: Any, order: Any) -> dict[str, Any] | None:
         known = original(self, order)
         return None if known is None else {**known, "durable": True}
 
-    patch.setattr(Participant, "_figures", figures)
+    patch.setattr(Participant, "_counters", counters)
 
 
 def _a_forgotten_copy_stays(patch: Patch) -> None:
     """What a target had received before it was restarted outlives its change."""
-    patch.setattr(OrderExecutor, "_is_forgotten", lambda *_: False)
+    patch.setattr(OrderExecutor, "_is_unknown_copy", lambda *_: False)
 
 
 def _an_older_log_counts(patch: Patch) -> None:

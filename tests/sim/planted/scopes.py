@@ -28,8 +28,8 @@ def _newest_first(patch: Patch) -> None:
     """What is due of a partition is published at once, the newest epoch first."""
 
     async def publish(self: Any, state: MetadataState) -> bool:
-        due = list(requests.due_of(state, self._here))[::-1]
-        self._unpublished.keep(one.place for one in due)
+        due = list(requests.pending_parts(state, self._here))[::-1]
+        self._unpublished.keep_only(one.key for one in due)
         results = await asyncio.gather(*(self._publish_part(one) for one in due))
         done: dict[tuple[ScopeId, int], list[tuple[TopicId, PartitionId]]] = {}
         for one, published in zip(due, results, strict=True):
