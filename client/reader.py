@@ -391,9 +391,8 @@ class Reader(ProcessLocal):
     def _truncated(self, cursor: Cursor, error: TruncatedError) -> None:
         start = int(error.details.get("start_offset", 0))
         self._to_fetch.append(cursor)
-        if (
-            cursor.first and start > cursor.fetched
-        ):  # retention moved the log start before the first row was read
+        if cursor.first and start > cursor.fetched:
+            # Retention moved the log start before the first row was read.
             cursor.offset = cursor.fetched = start
             return
         lost = max(0, start - cursor.fetched)

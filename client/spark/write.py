@@ -104,15 +104,12 @@ def write(
         partitions: number of partitions of a topic that is created.
         timeout_s: seconds within which each batch must be stored, retries included; then the task fails.
         token_file: a file with the token, on driver and workers; default: RINGFENCE_TOKEN of each process.
-        scope: name of a job for this topic (in `foreachBatch`: for the query); an `epoch` that is committed
-            already writes nothing.
+        scope: a job of this topic (in `foreachBatch`: of the query); a committed `epoch` writes nothing.
         epoch: from 1, ascending within the scope.
-        repartition: shuffle the rows first, so that each task writes one partition: fewer, larger batches,
-            at the cost of the shuffle.
+        repartition: shuffle first, so that each task writes one partition, in fewer and larger batches.
 
     Raises:
-        NotFoundError: no such topic, and `create` is False.
-        SchemaError: columns do not fit the topic.
+        NotFoundError: no such topic, and `create` is False. SchemaError: columns do not fit the topic.
         InvalidArgumentError: only one of scope and epoch, an epoch below 1, or a timeout above a day.
         pyspark.errors.PythonException: all of Spark's attempts of a task failed; nothing was written.
         UnknownOutcomeError: all rows are stored, or none; with scope and epoch run the write again.
@@ -142,9 +139,8 @@ def write(
 
     try:
         reports = df.mapInArrow(task, REPORT_DDL).collect()
-    except (
-        BaseException
-    ):  # Ctrl-C, too: PySpark cancels the job, and no other run uses a scope without a name
+    except BaseException:
+        # Ctrl-C, too: PySpark cancels the job, and no other run uses a scope without a name.
         if scope is None:
             target.expire(begun, number)
         raise
