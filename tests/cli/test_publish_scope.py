@@ -62,7 +62,7 @@ def test_all_files_or_none_and_a_number_once(node: NodeProcess, tmp_path: Path) 
     # Epoch 8 never came, and must not be taken for one that did.
     behind = desk.publish(late, *numbered, "8")
     assert behind.returncode == Exit.REFUSED
-    assert "committed epoch 9 since" in behind.stderr
+    assert "has committed epoch 9: it is unknown" in behind.stderr
     assert desk.ids() == list(range(1_600))
 
 
