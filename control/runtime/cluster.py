@@ -50,7 +50,7 @@ CONTROL_DEFAULT: Final = "tcp://127.0.0.1:0"
 JOIN_TIMEOUT_S: Final = 2.0
 # Timeout of one reassignment order to another node, in seconds; the leader repeats it.
 ORDER_TIMEOUT_S: Final = 3.0
-# How long a stop waits for another leader, in seconds; after it the other voters elect one.
+# Time that a stop waits for another leader, in seconds; after it the other voters elect one.
 HAND_OVER_S: Final = 1.0
 # Attempts to commit a start. An attempt fails only if another start was committed in between, which is rare.
 START_ATTEMPTS_MAX: Final = 8
@@ -84,7 +84,7 @@ class Cluster:
         self._settings, self._health = settings, health
         self._on_loads = on_loads
         self._on_applied, self._on_failed = on_applied, on_failed
-        self.hub = Hub(on_message=self._take, on_question=self._ask, on_fenced=self._fenced)
+        self.hub = Hub(on_message=self._receive, on_question=self._ask, on_fenced=self._fenced)
         self.proposer = RaftProposer(
             on_applied=self._applied, on_own_start=self._own_start, on_other_start=self._other_start
         )
@@ -438,9 +438,9 @@ class Cluster:
             )
         )
 
-    def _take(self, envelope: Envelope) -> None:
+    def _receive(self, envelope: Envelope) -> None:
         if self._peers is not None:
-            self._peers.take(envelope)
+            self._peers.receive(envelope)
 
     async def _ask(self, envelope: Envelope) -> bytes:
         if self._control_server is None:

@@ -65,7 +65,7 @@ from ringfence.native.errors import StorageError
 from ringfence.native.wire import DEDUPE_WINDOW, LEVEL_NEWEST, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Opcode
 
 _LOG = structlog.get_logger("ringfence.node")
-# Heartbeat interval that clients are asked to use, in ms; a failed peer is detected after two.
+# Heartbeat interval for clients, in ms; a failed peer is detected after two.
 HEARTBEAT_MS: Final = 10_000
 PROGRAM: Final = f"ringfence {version('ringfence')}"
 
@@ -142,7 +142,7 @@ class Node:
             )
         recovery.check_log(directory.log, store.recovered.index)
         for name, why in recovery.unreadable_segments(directory.log).items():
-            self.health.set_reason(f"unread {name}", f"{directory.log / name} {why}")
+            self.health.set_reason(f"unreadable {name}", f"{directory.log / name} {why}")
         identity = directory.identity
         self._here = Replica(node=NodeId(identity.node), store=identity.store)
         self.audit = Audit(self.settings.data_dir, self.here, self.health)
@@ -190,6 +190,7 @@ class Node:
             pulse=self.proposer.replica.pulse,
             narrow=partial(restrict_to_prefix, lambda: self.proposer.state),
         )
+        # These tasks must run before the start is committed: `_draw_epochs` waits for them.
         self._native_node.start()
         self._executor.start()
         self.transactions.start()
@@ -207,6 +208,7 @@ class Node:
             participant, self.rebalances, self.partitions, self.inspections, self.audit
         )
         recovery.report_partitions(report["partitions"], self.proposer.state, self.health)
+        # Clients can connect only now: every partition of this node is open under its new epoch.
         await self._listen()
         self._topic_purge.resume()
         self._log_witnesses.start()
@@ -438,8 +440,8 @@ class Node:
             self.cluster_events.applied(before, after, index)
             self.transactions.apply(after)
 
-    def _request(self, connection: int, header: bytes, body: bytes, prefix: str, who: str) -> None:
-        self._requests.take(connection, header, body, prefix, who)
+    def _request(self, connection: int, header: bytes, body: bytes, prefix: str, token: str) -> None:
+        self._requests.serve(connection, header, body, prefix, token)
 
     def _fail(self, error: Exception) -> None:
         if not self.failed.done():

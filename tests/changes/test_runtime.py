@@ -292,7 +292,7 @@ def test_an_order_that_is_ahead_of_the_log_is_obeyed_by_the_entry_that_it_waits_
         looks.append(evaluate_order(*arguments))
         return looks[-1]
 
-    monkeypatch.setattr(participant, "standing", looked)
+    monkeypatch.setattr(participant, "evaluate_order", looked)
 
     async def run() -> None:
         async with Small(3) as small:

@@ -192,7 +192,7 @@ def test_repeats_of_a_commit_that_cannot_be_published_share_one_watcher_and_leav
             *wire.RequestHeader(opcode=wire.Opcode.COMMIT, body_bytes=len(body))
         )
         for _ in range(20):
-            requests.take(3, header, body)
+            requests.serve(3, header, body)
         await asyncio.sleep(0.1)
         assert len(node.requests._watches) == 1
         for _ in range(20):

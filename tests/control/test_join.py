@@ -46,7 +46,7 @@ def test_limits_that_differ_and_fit_each_other_are_no_fault(
 def test_who_has_no_room_for_what_the_other_takes_is_refused_whichever_joins(small: dict[str, int]) -> None:
     little = settings(**small)
     fault = limits_fault(joining(little), settings(), 7)
-    assert f"node 7 takes bodies of up to {64 * MIB} bytes" in fault
+    assert f"node 7 accepts bodies of up to {64 * MIB} bytes" in fault
     assert f"room for {little.stored_bytes_max}" in fault
     assert f"budget_bytes={512 * MIB}" in fault, "the way out"
     fault = limits_fault(joining(settings()), little, 7)

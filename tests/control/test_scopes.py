@@ -95,7 +95,7 @@ def test_an_epoch_is_committed_once_and_waits_for_its_publish() -> None:
     assert log.state is before
     scope = log.state.scopes[begun.scope]
     assert scope_rule(scope) == (begun.scope, begun.driver, 3, 0, [3])
-    assert [(due.commit, due.gone) for due in pending_parts(log.state, HERE)] == [
+    assert [(due.commit, due.is_deleted) for due in pending_parts(log.state, HERE)] == [
         (PendingCommit(3, (TOKEN,), (StagedPart(TOPIC, log.partition, 5),)), False)
     ]
     assert list(pending_parts(log.state, Replica(node=NodeId(9), store=STORE))) == [], "another node owns it"
@@ -253,10 +253,10 @@ def test_an_epoch_is_published_behind_those_that_have_rows_in_its_partition() ->
     log.do(log.commit(begun, 1))
     log.do(replace(log.commit(begun, 2), parts=elsewhere))
     log.do(log.commit(begun, 3))
-    here = [due for due in pending_parts(log.state, HERE) if not due.gone]
+    here = [due for due in pending_parts(log.state, HERE) if not due.is_deleted]
     assert [(due.commit.epoch, due.after) for due in here] == [(1, 0), (3, 1)]
     log.do(log.confirm(begun, 1))
-    here = [due for due in pending_parts(log.state, HERE) if not due.gone]
+    here = [due for due in pending_parts(log.state, HERE) if not due.is_deleted]
     assert [(due.commit.epoch, due.after) for due in here] == [(3, 0)]
 
 
@@ -265,7 +265,7 @@ def test_a_commit_outlives_its_topic() -> None:
     begun = log.begun()
     log.do(log.commit(begun, 1))
     gone: MetadataState = replace(log.state, topics={})
-    assert [due.gone for due in pending_parts(gone, HERE)] == [True]
+    assert [due.is_deleted for due in pending_parts(gone, HERE)] == [True]
 
 
 def test_below_level_1_scopes_longest_unused_are_forgotten_and_never_one_that_waits() -> None:
@@ -421,7 +421,7 @@ def test_rows_for_a_partition_that_is_not_there_are_refused_not_given_up() -> No
 
 def dues(scopes: int, epochs: int, partitions: int) -> list[PendingPart]:
     return [
-        PendingPart(ScopeId(scope), PendingCommit(epoch, (), parts), part, gone=False)
+        PendingPart(ScopeId(scope), PendingCommit(epoch, (), parts), part, is_deleted=False)
         for scope in range(scopes)
         for epoch in range(1, epochs + 1)
         for parts in [tuple(StagedPart(TOPIC, PartitionId(each), 1) for each in range(partitions))]

@@ -102,8 +102,8 @@ class NativeNode:
 
     def _take(self, outcome: tuple[Any, ...]) -> None:
         match outcome:
-            case ("request", int(connection), header, body, prefix, who):
-                self._on_request(connection, header, body, prefix, who)
+            case ("request", int(connection), header, body, prefix, token):
+                self._on_request(connection, header, body, prefix, token)
             case ("order", int(number), error, result):
                 outcome_of = self._orders.pop(number, None)
                 if outcome_of is None or outcome_of.done():

@@ -257,11 +257,11 @@ def load(flags: dict[str, Any], config: Path | None = None) -> Settings:
 
 
 def _check_environment() -> None:
-    known = {PREFIX + key.upper() for key in Settings.model_fields} | OTHER_VARIABLES
+    names = {PREFIX + key.upper() for key in Settings.model_fields} | OTHER_VARIABLES
     for name in sorted(os.environ):
-        if name.startswith(PREFIX) and name not in known:
+        if name.startswith(PREFIX) and name not in names:
             raise ConfigError(
-                f"the variable {name} is no setting; the settings are {', '.join(sorted(known))}", key=name
+                f"the variable {name} is no setting; the settings are {', '.join(sorted(names))}", key=name
             )
 
 
@@ -274,9 +274,9 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"settings file {path} is no TOML: {error}", key="config") from error
     for key in file_values:
         if key not in Settings.model_fields:
-            known = ", ".join(sorted(Settings.model_fields))
+            names = ", ".join(sorted(Settings.model_fields))
             raise ConfigError(
-                f"settings file {path}: {key!r} is no setting; the settings are {known}", key=key
+                f"settings file {path}: {key!r} is no setting; the settings are {names}", key=key
             )
     return file_values
 

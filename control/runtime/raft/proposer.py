@@ -44,7 +44,7 @@ RESEND_S: Final = 1.0
 CHECK_S: Final = 0.05
 # Timeout of a linearizable read, in seconds: two elections.
 READ_TIMEOUT_S: Final = 5.0
-# How long `close` waits for pending proposals, in seconds; a majority that takes longer is unavailable.
+# Time that `close` waits for pending proposals, in seconds; a slower majority counts as unavailable.
 CLOSE_TIMEOUT_S: Final = 5.0
 
 Applier = Callable[[MetadataState, MetadataState, Index], None]

@@ -43,10 +43,10 @@ from ringfence.control.state_machines.reassignment.messages import (
 from ringfence.native.wire import Code
 
 _LOG = structlog.get_logger("ringfence.changes")
-# How long an order waits for this node's metadata, or for the log's end, in seconds. After it the leader
+# Time that an order waits for this node's metadata, or for the log's end, in seconds. After it the leader
 # repeats the order.
 WAIT_S: Final = 1.0
-# How long the first answer of a request waits for the others, in seconds: with orders that write to the disk,
+# Time that the first answer of a request waits for the others, in seconds: with orders that write to disk,
 # and with orders that only poll.
 GATHER_S: Final = 0.1
 OPEN_GATHER_S: Final = 0.02
@@ -107,15 +107,17 @@ class Participant:
             RequestRefused: the term is older than the newest term that this node has seen.
         """
         self._check_term(term)
-        looks = [order for order in orders if isinstance(order, LookOpen) and order.to == self._here]
+        polls = [order for order in orders if isinstance(order, LookOpen) and order.to == self._here]
         others = [order for order in orders if not isinstance(order, LookOpen)]
         tasks = [asyncio.create_task(self._try_execute(term, order)) for order in others]
-        if looks:
-            tasks.append(asyncio.create_task(self._opened(looks)))
+        if polls:
+            tasks.append(asyncio.create_task(self._opened(polls)))
         try:
-            _, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED) if tasks else ((), ())
-            if left:
-                await asyncio.wait(left, timeout=GATHER_S)
+            _, unfinished = (
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED) if tasks else ((), ())
+            )
+            if unfinished:
+                await asyncio.wait(unfinished, timeout=GATHER_S)
         finally:
             for task in tasks:
                 task.cancel()

@@ -81,10 +81,10 @@ class RequestDispatch:
         self._running: set[asyncio.Task[None]] = set()
         self.stopping = False
 
-    def take(self, connection: int, header: bytes, body: bytes, prefix: str = "", who: str = "") -> None:
-        """Start to serve one request, without waiting.
+    def serve(self, connection: int, header: bytes, body: bytes, prefix: str = "", token: str = "") -> None:
+        """Start to serve one request; return immediately.
 
-        The request may use topics whose full names begin with `prefix`. `who` is the name of its token.
+        The request may use topics whose full names begin with `prefix`; `token` names the caller's token.
         """
         request = RequestHeader(*REQUEST_STRUCT.unpack(header))
         if len(self._running) >= REQUESTS_MAX:
@@ -95,7 +95,7 @@ class RequestDispatch:
             )
             self._refuse(connection, request, refusal)
             return
-        task = asyncio.get_running_loop().create_task(self._serve(connection, request, body, prefix, who))
+        task = asyncio.get_running_loop().create_task(self._serve(connection, request, body, prefix, token))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -106,10 +106,10 @@ class RequestDispatch:
             await asyncio.wait(self._running, timeout=timeout_s)
 
     async def _serve(
-        self, connection: int, request: RequestHeader, body: bytes, prefix: str, who: str
+        self, connection: int, request: RequestHeader, body: bytes, prefix: str, token: str
     ) -> None:
         self._pulse()
-        CALLER_TOKEN.set(who)  # in this task, and in tasks that it creates
+        CALLER_TOKEN.set(token)  # in this task, and in tasks that it creates
         CALLER_PREFIX.set(prefix)
         try:
             route, message = self._decode(request, body)

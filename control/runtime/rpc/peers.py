@@ -73,7 +73,7 @@ class Peers:
         elif not self.send(message.to, Kind.RAFT, codec.encode(message)):
             self._unreachable(message)
 
-    def take(self, envelope: Envelope) -> None:
+    def receive(self, envelope: Envelope) -> None:
         """Process an envelope of this cluster that is for this node; the hub has checked both."""
         if envelope.address and envelope.sender:
             self._note_address(envelope)

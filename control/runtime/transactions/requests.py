@@ -72,7 +72,7 @@ class PendingPart(NamedTuple):
     scope: ScopeId
     commit: PendingCommit
     part: StagedPart
-    gone: bool
+    is_deleted: bool  # the topic is deleted
     # The epoch to publish before this one in the same partition; 0: none.
     after: int = 0
 
@@ -319,7 +319,7 @@ class TransactionRequests:
         return not stuck and all(confirmed)
 
     async def _publish_part(self, pending: PendingPart) -> bool:
-        if pending.gone:
+        if pending.is_deleted:
             return True
         part, tokens = pending.part, b"".join(pending.commit.tokens)
         give = partial(
@@ -409,7 +409,7 @@ def pending_parts(state: MetadataState, here: Replica) -> Iterator[PendingPart]:
                 topic = state.topics.get(part.topic)
                 assignment = None if topic is None else topic.assignments.get(part.partition)
                 if assignment is None:
-                    yield PendingPart(number, commit, part, gone=True)
+                    yield PendingPart(number, commit, part, is_deleted=True)
                 elif assignment.owner == here:
-                    yield PendingPart(number, commit, part, gone=False, after=before.get(partition, 0))
+                    yield PendingPart(number, commit, part, is_deleted=False, after=before.get(partition, 0))
                 before[partition] = commit.epoch

@@ -29,7 +29,7 @@ from ringfence.control.runtime.rpc.client import EXECUTION_TIMEOUT_S, PeerClient
 from ringfence.control.state_machines.metadata.scopes import validate
 from ringfence.native.wire import Code
 
-# How long owners are asked, in seconds: a move or a quick failover. After it the client must ask again.
+# Time in which owners are asked again, in seconds: a move or a quick failover. Then the client must repeat.
 CHECK_S: Final = 5.0
 RETRY_S, RETRY_S_MAX = 0.05, 0.5
 # Parts per request: an answer is below 100 KiB.
