@@ -29,9 +29,9 @@ def check(state: MetadataState, index: int) -> None:
         assert change.kind is not ChangeKind.FAILOVER or change.phase is not ChangePhase.HELD, (
             "a failover is not held: its fences are the HOLD"
         )
-    for partition, known in state.leftovers.items():
-        assert known, f"partition {partition} has an empty list of leftovers"
-        for left in known:
+    for partition, leftovers in state.leftovers.items():
+        assert leftovers, f"partition {partition} has an empty list of leftovers"
+        for left in leftovers:
             assert left.change < index, f"a leftover of partition {partition} is newer than entry {index}"
             _check_leftover(state, partition, left.place.store, left.kind)
     _check_kept(state, index)
@@ -46,8 +46,8 @@ def _check_kept(state: MetadataState, index: int) -> None:
         change = state.changes.get(partition)
         used = {*topic.assignments[partition].replicas, *(() if change is None else change.adds)}
         assert used.isdisjoint(kept.stores), f"I16: an old copy of partition {partition} counts as a replica"
-        told = {left.place for left in state.leftovers.get(partition, ())}
-        assert told.isdisjoint(kept.stores), (
+        executing = {left.place for left in state.leftovers.get(partition, ())}
+        assert executing.isdisjoint(kept.stores), (
             f"I16: an old copy of partition {partition} is both kept and released"
         )
         assert {*kept.stores} <= {*kept.before}, (
@@ -78,11 +78,11 @@ def check_step(before: MetadataState, after: MetadataState, index: int) -> None:
         if old is None or old is topic:
             continue
         for partition, assignment in topic.assignments.items():
-            known = old.assignments.get(partition)
-            if known is None or known == assignment:
+            earlier = old.assignments.get(partition)
+            if earlier is None or earlier == assignment:
                 continue
             assert assignment.epoch == index, "I4: an owner or its replicas changed without a new epoch"
-            if (known.owner, {*known.replicas}) != (assignment.owner, {*assignment.replicas}):
+            if (earlier.owner, {*earlier.replicas}) != (assignment.owner, {*assignment.replicas}):
                 change = after.changes.get(partition)
                 assert change is not None, "I4: an owner changed without a change"
                 assert change.phase is ChangePhase.COMMITTED, "I4: an owner changed without a COMMIT"

@@ -19,17 +19,17 @@ def check(state: MetadataState, index: int) -> None:
     )
     assert not set(state.topics) & set(state.tombstones), "a topic also has a tombstone"
     assert set(state.producers) <= set(state.topics), "producers of a topic that does not exist"
-    seen: set[int] = set()
+    used_ids: set[int] = set()
     for number, topic in state.topics.items():
         assert number == topic.topic, f"topic {topic.topic} is stored under {number}"
         assert number <= index, f"topic {number} is newer than entry {index}"
         _check_topic(state, topic, index)
         ids = {partition.partition for partition in topic.layout.partitions}
-        assert not ids & seen, "I2: two topics share a partition id"
-        seen |= ids
+        assert not ids & used_ids, "I2: two topics share a partition id"
+        used_ids |= ids
     for tombstone in state.tombstones.values():
-        assert not set(tombstone.partitions) & seen, "I2: a deleted topic's partition id is in use"
-        seen |= set(tombstone.partitions)
+        assert not set(tombstone.partitions) & used_ids, "I2: a deleted topic's partition id is in use"
+        used_ids |= set(tombstone.partitions)
     _check_nodes(state, index)
     changes.check(state, index)
     _check_producers(state, index)
@@ -148,14 +148,14 @@ def _check_topic_step(before: Topic, after: Topic) -> None:
 
 
 def _check_producers(state: MetadataState, index: int) -> None:
-    ids = [known.producer for names in state.producers.values() for known in names.values()]
+    ids = [producer.producer for names in state.producers.values() for producer in names.values()]
     assert len(set(ids)) == len(ids), "two names share a producer id"
     for topic, waiting in state.unopened.items():
         assert waiting, "a topic has an empty list of unopened names"
         assert set(waiting) <= set(state.producers.get(topic, {})), "an unopened name does not exist"
     for names in state.producers.values():
-        for known in names.values():
-            assert drawn_at(known.producer) <= known.epoch <= index, (
+        for producer in names.values():
+            assert drawn_at(producer.producer) <= producer.epoch <= index, (
                 "a producer epoch below its id or in the future"
             )
 
@@ -165,6 +165,6 @@ def _check_sessions(state: MetadataState, index: int) -> None:
     for number, session in state.sessions.items():
         assert number <= session.used <= index, "a session newer than the entry"
         assert len(session.results) <= SESSION_WINDOW, "a session has too many results"
-        assert all(session.last - SESSION_WINDOW < known <= session.last for known in session.results), (
-            "a session has results outside of its window"
-        )
+        assert all(
+            session.last - SESSION_WINDOW < sequence <= session.last for sequence in session.results
+        ), "a session has results outside of its window"

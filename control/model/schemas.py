@@ -42,11 +42,11 @@ def extension_fault(old: tuple[Column, ...], new: tuple[Column, ...]) -> str | N
     return name_fault(new)
 
 
-def difference(known: tuple[Column, ...], asked: tuple[Column, ...]) -> str | None:
-    """The first column in which the schema `asked` differs from `known`; None if both are the same."""
-    fault = _altered(known, asked)
-    if fault is None and len(asked) > len(known):
-        fault = f"column {len(known)}, {_shown(asked[len(known)])}, is not there"
+def difference(current: tuple[Column, ...], requested: tuple[Column, ...]) -> str | None:
+    """The first column in which the schema `requested` differs from `current`; None if both are the same."""
+    fault = _altered(current, requested)
+    if fault is None and len(requested) > len(current):
+        fault = f"column {len(current)}, {_shown(requested[len(current)])}, is not there"
     return fault
 
 

@@ -51,8 +51,8 @@ class Topic(msgspec.Struct, frozen=True):
         """The epoch of a log start. 0: the start was ordered before epochs were kept, and applies to rows of
         every epoch.
         """
-        known = self.start_epochs
-        return Epoch(0) if known is msgspec.UNSET else known.get(partition, Epoch(0))
+        epochs = self.start_epochs
+        return Epoch(0) if epochs is msgspec.UNSET else epochs.get(partition, Epoch(0))
 
     def forced_epoch(self, partition: PartitionId) -> Epoch:
         """The newest forced epoch; 0: none is known. Choices below level 1 are not recorded."""

@@ -84,23 +84,23 @@ class Inspection:
 
     def round(self, state: MetadataState, readings: Mapping[NodeId, NodeReading]) -> Report:
         """Add a round. The report has the findings that every round so far has shown."""
-        found: dict[tuple[str, int, int], Finding] = {}
+        by_key: dict[tuple[str, int, int], Finding] = {}
         unproven: list[Finding] = []
         for finding in _check_metadata(readings.values()):
-            found[finding.key] = finding
+            by_key[finding.key] = finding
         silent = tuple(sorted(number for number in state.nodes if number not in readings))
         parts = 0
         for topic in state.topics.values():
             for partition in topic.layout.active():
                 parts += 1
                 for finding in self._check_partition(state, topic, partition.partition, readings, unproven):
-                    found[finding.key] = finding
+                    by_key[finding.key] = finding
         for finding in _check_strays(state, readings.values()):
-            found[finding.key] = finding
+            by_key[finding.key] = finding
         findings = (
-            found
+            by_key
             if self._suspected is None
-            else {key: finding for key, finding in found.items() if key in self._suspected}
+            else {key: finding for key, finding in by_key.items() if key in self._suspected}
         )
         self._suspected = findings
         return Report(
@@ -308,10 +308,10 @@ def _check_strays(state: MetadataState, readings: Iterable[NodeReading]) -> Iter
     for reading in readings:
         for place in sorted(reading.parts):
             topic, partition = TopicId(place[0]), PartitionId(place[1])
-            known, buried = state.topics.get(topic), state.tombstones.get(topic)
+            owner_topic, buried = state.topics.get(topic), state.tombstones.get(topic)
             if buried is not None and reading.store in buried.holders:
                 continue
-            if known is not None and _may_hold(state, known, partition, reading.store):
+            if owner_topic is not None and _may_hold(state, owner_topic, partition, reading.store):
                 continue
             what = "has rows of a partition that the metadata does not give it; they are kept"
             yield Finding("I16", int(reading.node), *place, what)

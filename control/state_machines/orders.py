@@ -261,14 +261,14 @@ def _partners_to_locate(
             yield LocateNode(node=node, addresses=after.nodes[node].addresses)
 
 
-def _partners(topic: Topic, here: Replica, known: Mapping[PartitionId, Assignment]) -> Iterator[NodeId]:
+def _partners(topic: Topic, here: Replica, unchanged: Mapping[PartitionId, Assignment]) -> Iterator[NodeId]:
     """Nodes that share a partition of the topic with the one at `here`, apart from the assignments in
-    `known`.
+    `unchanged`.
     """
     if topic.replication == 1:
         return
     for partition, assignment in topic.assignments.items():
-        if known.get(partition) is not assignment and here in (assignment.owner, *assignment.replicas):
+        if unchanged.get(partition) is not assignment and here in (assignment.owner, *assignment.replicas):
             yield from (
                 replica.node for replica in (assignment.owner, *assignment.replicas) if replica != here
             )
@@ -276,7 +276,7 @@ def _partners(topic: Topic, here: Replica, known: Mapping[PartitionId, Assignmen
 
 def _is_partner(state: MetadataState, here: Replica, node: NodeId) -> bool:
     """Whether the node shares any partition with the one at `here`."""
-    return any(node == one for topic in state.topics.values() for one in _partners(topic, here, {}))
+    return any(node == partner for topic in state.topics.values() for partner in _partners(topic, here, {}))
 
 
 def _nodes_with_new_addresses(before: MetadataState, after: MetadataState) -> frozenset[NodeId]:

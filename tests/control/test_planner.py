@@ -46,7 +46,8 @@ def topics(nodes: Sequence[Member], counts: Sequence[int], replication: int = 1)
     held: Counter[NodeId] = Counter()
     placed = []
     for topic, count in enumerate(counts, start=1):
-        for ordinal, replicas in enumerate(place(nodes, count, replication, owned=owned, held=held)):
+        sets = place(nodes, count, replication, owned_counts=owned, replica_counts=held)
+        for ordinal, replicas in enumerate(sets):
             placed.append(PartitionPlacement(TopicId(topic), PartitionId(topic << 16 | ordinal), replicas))
         for part in placed[-count:]:
             owned[part.nodes[0]] += 1
@@ -355,7 +356,7 @@ def owners_fit(placed: Sequence[PartitionPlacement], most: int) -> bool:
 
 def test_six_partitions_on_three_nodes_are_two_each_in_turn() -> None:
     """F18, J3."""
-    assert place(members(3), 6, 1, owned={}, held={}) == ((1,), (2,), (3,), (1,), (2,), (3,))
+    assert place(members(3), 6, 1, owned_counts={}, replica_counts={}) == ((1,), (2,), (3,), (1,), (2,), (3,))
 
 
 @settings(max_examples=150, deadline=None)
@@ -418,9 +419,9 @@ def test_topics_after_each_other_even_each_other_out() -> None:
 
 def test_drained_failed_and_outer_nodes_get_nothing_and_too_few_are_refused() -> None:
     nodes = [Member(ONE), Member(TWO, role=PlacementRole.LEAVES), Member(THREE, role=PlacementRole.FAILED)]
-    assert place(nodes, 3, 1, owned={}, held={}) == ((1,), (1,), (1,))
+    assert place(nodes, 3, 1, owned_counts={}, replica_counts={}) == ((1,), (1,), (1,))
     with pytest.raises(TooFewNodesError, match="replication 3 needs so many nodes, 1 of 3"):
-        place(nodes, 3, 3, owned={}, held={})
+        place(nodes, 3, 3, owned_counts={}, replica_counts={})
 
 
 # ---- the small parts --------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages as calls
 from ringfence.control.runtime.rpc.client import PeerClient
-from ringfence.control.state_machines.metadata.producers import check_known, has_lost_entries
+from ringfence.control.state_machines.metadata.producers import check_current, has_lost_entries
 from ringfence.native import messages
 from ringfence.native.wire import Code
 
@@ -80,7 +80,7 @@ class ProducerRequests:
         holder = self._proposer.state.producers.get(topic.topic, {}).get(name)
         epoch = Epoch(0) if holder is None else holder.epoch
         command = ForgetNamedProducer(topic=topic.topic, name=name, epoch=epoch)
-        refusal = check_known(self._proposer.state, command)
+        refusal = check_current(self._proposer.state, command)
         if refusal is not None:
             raise RequestRefused(refusal.code, refusal.message)
         opened = await self._draw_identity(topic, name)

@@ -45,8 +45,8 @@ class Agreement:
         while len(self._own) > KEPT_MAX:
             self._own.popitem(last=False)
         due = [node for node, (at, _) in sorted(self._ahead.items()) if at <= index]
-        found = [self._compare(node, *self._ahead.pop(node)) for node in due]
-        return tuple(divergence for divergence in found if divergence is not None)
+        results = [self._compare(node, *self._ahead.pop(node)) for node in due]
+        return tuple(divergence for divergence in results if divergence is not None)
 
     def add_other(self, node: NodeId, index: Index, digest: bytes) -> Divergence | None:
         """Add another node's hash. A hash ahead of this node is compared once this node reaches its index."""

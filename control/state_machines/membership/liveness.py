@@ -102,8 +102,8 @@ class Liveness:
 
     def beat(self, state: MetadataState, heartbeat: Heartbeat, now_ms: int) -> Stranger | None:
         """Note a heartbeat; return the stranger if it does not count."""
-        known = state.nodes.get(heartbeat.node)
-        if known is None or known.store != heartbeat.store or 0 < heartbeat.started < known.started:
+        member = state.nodes.get(heartbeat.node)
+        if member is None or member.store != heartbeat.store or 0 < heartbeat.started < member.started:
             return Stranger(heartbeat.node, heartbeat.store)
         if self.leads:
             self._last_beats[heartbeat.node] = _LastBeat(now_ms, heartbeat.index)
@@ -113,8 +113,8 @@ class Liveness:
         """Time since this leader received a node's last heartbeat; None if this node does not lead."""
         if self._since_ms is None:
             return None
-        heard = self._last_beats.get(node)
-        return now_ms - (self._since_ms if heard is None else max(heard.at_ms, self._since_ms))
+        beat = self._last_beats.get(node)
+        return now_ms - (self._since_ms if beat is None else max(beat.at_ms, self._since_ms))
 
     def tick(self, state: MetadataState, now_ms: int) -> tuple[NodeCommand | RingCommand, ...]:
         """The commands to propose now. Call it about every `heartbeat_ms`.
@@ -131,7 +131,7 @@ class Liveness:
             # interval.
             self._since_ms = now_ms
         self._ticked_ms = now_ms
-        self._last_beats = {node: heard for node, heard in self._last_beats.items() if node in state.nodes}
+        self._last_beats = {node: beat for node, beat in self._last_beats.items() if node in state.nodes}
         self._note_starts(state, now_ms)
         decisions: list[NodeCommand | RingCommand] = []
         for number in sorted(state.nodes):
@@ -153,10 +153,10 @@ class Liveness:
         if node.life is Life.LIVE and node.node != self.here and silence_ms >= failure_ms:
             return FailNode(node=node.node, changed=node.changed)
         if node.life is Life.FAILED:
-            heard = self._last_beats.get(node.node)
-            beats = heard is not None and now_ms - heard.at_ms < failure_ms // 2
-            knows = heard is not None and heard.index >= node.changed
-            if node.node == self.here or (beats and knows):
+            beat = self._last_beats.get(node.node)
+            is_beating = beat is not None and now_ms - beat.at_ms < failure_ms // 2
+            has_applied = beat is not None and beat.index >= node.changed
+            if node.node == self.here or (is_beating and has_applied):
                 return RecoverNode(node=node.node, changed=node.changed)
         return None
 
@@ -164,30 +164,30 @@ class Liveness:
         """Note the time at which this leader saw each member start last. Its first look finds old starts."""
         assert self._since_ms is not None, "only a leader judges"
         seen_ms = now_ms if self._starts else self._since_ms
-        known = self._starts
+        earlier = self._starts
         self._starts = {
-            number: known[number]
-            if number in known and known[number][0] == node.started
+            number: earlier[number]
+            if number in earlier and earlier[number][0] == node.started
             else (node.started, seen_ms)
             for number, node in state.nodes.items()
         }
 
     def _is_due(self, node: NodeId, changed: Index, now_ms: int, failure_ms: int) -> bool:
         """Whether to propose a decision: not while the same one may be in the log's queue."""
-        known = self._proposed.get(node)
-        if known is not None and known[0] == changed and now_ms - known[1] < failure_ms:
+        proposed = self._proposed.get(node)
+        if proposed is not None and proposed[0] == changed and now_ms - proposed[1] < failure_ms:
             return False
         self._proposed[node] = (changed, now_ms)
         return True
 
     def _is_ring_due(self, version: int, now_ms: int, failure_ms: int) -> bool:
-        known = self._ring_proposed
-        if known is not None and known[0] == version and now_ms - known[1] < failure_ms:
+        proposed = self._ring_proposed
+        if proposed is not None and proposed[0] == version and now_ms - proposed[1] < failure_ms:
             return False
         self._ring_proposed = (version, now_ms)
         return True
 
     def _responsive(self, now_ms: int, failure_ms: int) -> set[NodeId]:
         """Nodes whose heartbeats this leader has received recently."""
-        heard = {node for node, heard in self._last_beats.items() if now_ms - heard.at_ms < failure_ms // 2}
-        return heard | {self.here}
+        beat = {node for node, beat in self._last_beats.items() if now_ms - beat.at_ms < failure_ms // 2}
+        return beat | {self.here}

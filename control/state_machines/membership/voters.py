@@ -63,8 +63,8 @@ def _transfer_from_drained(
 
     Not during a run: the next leader would have to ask for the progress of each move again.
     """
-    known = state.nodes.get(leader)
-    if known is None or not known.draining or state.rebalance.is_active:
+    record = state.nodes.get(leader)
+    if record is None or not record.draining or state.rebalance.is_active:
         return None
     successors = [node for node in order if _is_live(state, node) and not state.nodes[node].draining]
     return TransferLeadership(successors[0]) if successors else None

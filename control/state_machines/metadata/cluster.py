@@ -125,16 +125,16 @@ def restart(state: MetadataState, command: RestartNode, index: Index) -> tuple[M
             state = end_open_change(state, partition, index)
     state = with_failovers(state, place, index)
     topics = {number: _with_epoch(topic, place, Epoch(index)) for number, topic in state.topics.items()}
-    known = state.nodes[command.node]
+    record = state.nodes[command.node]
     node = replace(
-        known,
+        record,
         addresses=command.addresses,
         program=command.program,
         started=index,
-        control=known.control if command.control is None else command.control,
-        http=known.http if command.http is None else command.http,
-        zone=known.zone if command.zone is None else command.zone,
-        labels=known.labels if command.labels is None else dict(command.labels),
+        control=record.control if command.control is None else command.control,
+        http=record.http if command.http is None else command.http,
+        zone=record.zone if command.zone is None else command.zone,
+        labels=record.labels if command.labels is None else dict(command.labels),
         life=Life.LIVE,
         changed=index,
     )
@@ -150,12 +150,12 @@ def restart(state: MetadataState, command: RestartNode, index: Index) -> tuple[M
 
 
 def set_addresses(state: MetadataState, command: SetAddresses) -> tuple[MetadataState, Result]:
-    known = state.nodes[command.node]
+    record = state.nodes[command.node]
     node = replace(
-        known,
+        record,
         addresses=command.addresses,
-        control=known.control if command.control is None else command.control,
-        http=known.http if command.http is None else command.http,
+        control=record.control if command.control is None else command.control,
+        http=record.http if command.http is None else command.http,
     )
     return replace(state, nodes={**state.nodes, command.node: node}), Done()
 
@@ -164,16 +164,16 @@ def open_session(state: MetadataState, index: Index) -> tuple[MetadataState, Res
     session = SessionId(index)
     sessions = {**state.sessions, session: Session(last=0, used=index, results={})}
     while len(sessions) > SESSIONS_MAX:
-        del sessions[min(sessions, key=lambda known: (sessions[known].used, known))]
+        del sessions[min(sessions, key=lambda number: (sessions[number].used, number))]
     return replace(state, sessions=sessions), SessionOpened(session=session)
 
 
 def check_raise(state: MetadataState, command: RaiseLevel) -> Refused | None:
     if command.level <= state.level or set(command.nodes) == set(state.nodes):
         return None
-    asked, members = ", ".join(map(str, sorted(command.nodes))), ", ".join(map(str, sorted(state.nodes)))
+    asking, members = ", ".join(map(str, sorted(command.nodes))), ", ".join(map(str, sorted(state.nodes)))
     return stale(
-        f"nodes {asked} agreed to level {command.level}, the members are {members}: ask all members again"
+        f"nodes {asking} agreed to level {command.level}, the members are {members}: ask all members again"
     )
 
 
@@ -184,11 +184,11 @@ def raise_level(state: MetadataState, command: RaiseLevel) -> MetadataState:
 
 def check_config(state: MetadataState, command: SetConfig) -> Refused | None:
     for name, value in sorted(command.values.items()):
-        known = LIMITS.get(name)
-        if known is None:
+        bounds = LIMITS.get(name)
+        if bounds is None:
             return invalid(f"no limit is named {name[:80]!r}; the limits are {', '.join(sorted(LIMITS))}")
-        if not known.low <= value <= known.high:
-            return invalid(f"{name}={value} is outside of {known.low} to {known.high} ({known.reason})")
+        if not bounds.low <= value <= bounds.high:
+            return invalid(f"{name}={value} is outside of {bounds.low} to {bounds.high} ({bounds.reason})")
     if command.values.get("voters_max", 1) % 2 == 0:
         return invalid(
             f"voters_max={command.values['voters_max']}: use 1, 3 or 5; even numbers survive no more failures"

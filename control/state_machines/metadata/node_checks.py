@@ -21,9 +21,9 @@ def member_fault(state: MetadataState, node: int) -> Refused | None:
     """The refusal of a command about a node that is no member; None if it is one."""
     if node in state.nodes:
         return None
-    gone = state.removed.get(NodeId(node))
-    if gone is not None:
-        return invalid(f"node {node} was removed by entry {gone.removed}")
+    removed = state.removed.get(NodeId(node))
+    if removed is not None:
+        return invalid(f"node {node} was removed by entry {removed.removed}")
     return invalid(f"node {node} is not a member; members are [{listed(sorted(state.nodes), 20)}]")
 
 

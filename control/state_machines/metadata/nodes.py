@@ -76,10 +76,10 @@ def check_register(state: MetadataState, command: RegisterNode) -> Refused | Non
             "join that cluster, or use an empty data directory"
         )
         return Refused(code=Code.UNAUTHORIZED, message=message)
-    gone = next((old for old in state.removed.values() if old.store == command.store), None)
-    if gone is not None:
+    removed = next((old for old in state.removed.values() if old.store == command.store), None)
+    if removed is not None:
         return invalid(
-            f"store {command.store.hex()} was removed from the cluster by entry {gone.removed}; "
+            f"store {command.store.hex()} was removed from the cluster by entry {removed.removed}; "
             "join with an empty data directory"
         )
     if node_of(state, command.store) is None and len(state.nodes) >= limit(state, "nodes_max"):
@@ -94,9 +94,9 @@ def check_register(state: MetadataState, command: RegisterNode) -> Refused | Non
 
 def register(state: MetadataState, command: RegisterNode, index: Index) -> tuple[MetadataState, Result]:
     """Add a member. A repeated registration, sent when its answer was lost, returns the first one's id."""
-    known = node_of(state, command.store)
-    if known is not None:
-        return state, NodeRegistered(node=known.node)
+    member = node_of(state, command.store)
+    if member is not None:
+        return state, NodeRegistered(node=member.node)
     node = NodeRecord(
         node=NodeId(index),
         store=command.store,
@@ -169,9 +169,9 @@ def check_remove(state: MetadataState, command: RemoveNode) -> Refused | None:
         return invalid(
             f"node {command.node} is in the ring; move its partitions, then remove it from the ring"
         )
-    held = replicas_of(state, command.node)
-    if held:
-        return invalid(f"node {command.node} holds {counted(held, 'replica')}; move them first")
+    replicas = replicas_of(state, command.node)
+    if replicas:
+        return invalid(f"node {command.node} holds {counted(replicas, 'replica')}; move them first")
     changing = changes_of(state, command.node)
     if changing:
         return conflict(f"node {command.node} takes part in {changing} open changes; wait for their end")
@@ -189,7 +189,7 @@ def remove(state: MetadataState, command: RemoveNode, index: Index) -> MetadataS
     store = state.nodes[command.node].store
     state = without_store(state, store)
     nodes = {number: node for number, node in state.nodes.items() if number != command.node}
-    witnesses = {number: known for number, known in state.witnesses.items() if number != command.node}
+    witnesses = {number: witness for number, witness in state.witnesses.items() if number != command.node}
     removed = {**state.removed, command.node: RemovedNode(store=store, removed=index)}
     while len(removed) > REMOVED_MAX:
         del removed[min(removed, key=lambda number: removed[number].removed)]

@@ -39,7 +39,7 @@ def validate(state: MetadataState, command: ProducerCommand) -> Refused | None:
         case OpenNamedProducer():
             return check_open_named(state, command)
         case _:
-            return check_known(state, command)
+            return check_current(state, command)
 
 
 def execute(state: MetadataState, command: ProducerCommand, index: Index) -> tuple[MetadataState, Result]:
@@ -79,10 +79,10 @@ def check_open_named(state: MetadataState, command: OpenNamedProducer) -> Refuse
         names.check_label(command.name, "producer name")
     except ValueError as error:
         return invalid(str(error))
-    known = state.producers.get(command.topic, {})
-    if command.name not in known and len(known) >= limit(state, "topic_producers_max"):
+    named = state.producers.get(command.topic, {})
+    if command.name not in named and len(named) >= limit(state, "topic_producers_max"):
         return invalid(
-            f"the topic has {len(known)} named producers, its limit `topic_producers_max`; forget names "
+            f"the topic has {len(named)} named producers, its limit `topic_producers_max`; forget names "
             "that are not used any more: ringfence producer forget TOPIC NAME"
         )
     return None
@@ -91,11 +91,11 @@ def check_open_named(state: MetadataState, command: OpenNamedProducer) -> Refuse
 def open_named(
     state: MetadataState, command: OpenNamedProducer, index: Index
 ) -> tuple[MetadataState, Result]:
-    known = state.producers.get(command.topic, {})
-    before = known.get(command.name)
+    named = state.producers.get(command.topic, {})
+    before = named.get(command.name)
     producer = ProducerId(drawn(index, 0)) if before is None else before.producer
     opened = NamedProducer(producer=producer, epoch=Epoch(index))
-    state = replace(state, producers={**state.producers, command.topic: {**known, command.name: opened}})
+    state = replace(state, producers={**state.producers, command.topic: {**named, command.name: opened}})
     if before is None and state.level >= LEVEL_OF_NAMES:
         unopened = (*state.unopened.get(command.topic, ()), command.name)
         state = replace(state, unopened={**state.unopened, command.topic: unopened})
@@ -104,7 +104,9 @@ def open_named(
     return state, result
 
 
-def check_known(state: MetadataState, command: ConfirmNamedProducer | ForgetNamedProducer) -> Refused | None:
+def check_current(
+    state: MetadataState, command: ConfirmNamedProducer | ForgetNamedProducer
+) -> Refused | None:
     """Refuse a name that does not exist, or was opened again since."""
     if state.level < LEVEL_OF_NAMES:
         message = (
@@ -114,22 +116,22 @@ def check_known(state: MetadataState, command: ConfirmNamedProducer | ForgetName
         return Refused(code=Code.UNSUPPORTED_VERSION, message=message)
     if command.topic not in state.topics:
         return unknown_topic(command.topic)
-    known = state.producers.get(command.topic, {}).get(command.name)
-    if known is None:
+    producer = state.producers.get(command.topic, {}).get(command.name)
+    if producer is None:
         return invalid(f"the topic has no producer named {command.name[:300]!r}")
-    if known.epoch != command.epoch:
+    if producer.epoch != command.epoch:
         message = (
-            f"producer {command.name!r} was opened again: its epoch is {known.epoch}, not {command.epoch}"
+            f"producer {command.name!r} was opened again: its epoch is {producer.epoch}, not {command.epoch}"
         )
         return Refused(code=Code.FENCED_PRODUCER, message=message)
     return None
 
 
 def forget(state: MetadataState, command: ForgetNamedProducer) -> MetadataState:
-    known = {name: each for name, each in state.producers[command.topic].items() if name != command.name}
+    remaining = {name: each for name, each in state.producers[command.topic].items() if name != command.name}
     producers = {number: each for number, each in state.producers.items() if number != command.topic}
-    if known:
-        producers[command.topic] = known
+    if remaining:
+        producers[command.topic] = remaining
     return without_unopened(replace(state, producers=producers), command.topic, command.name)
 
 

@@ -248,21 +248,21 @@ def without_topic_changes(state: MetadataState, topic: Topic) -> tuple[MetadataS
         if old is not None:
             stores |= {place.store for place in old.stores}
             state = _with_kept(state, partition, None)
-        known = state.leftovers.get(partition, ())
-        kept = tuple(left for left in known if left.kind is LeftoverKind.DISCARD)
-        if kept != known:
-            stores |= {left.place.store for left in known if left not in kept}
-            state = _with_leftovers_of(state, partition, kept)
+        listed = state.leftovers.get(partition, ())
+        remaining = tuple(left for left in listed if left.kind is LeftoverKind.DISCARD)
+        if remaining != listed:
+            stores |= {left.place.store for left in listed if left not in remaining}
+            state = _with_leftovers_of(state, partition, remaining)
     return state, frozenset(stores)
 
 
 def without_leftover(
     state: MetadataState, partition: PartitionId, change: ChangeId, store: bytes
 ) -> MetadataState:
-    kept = tuple(
+    remaining = tuple(
         left for left in state.leftovers[partition] if (left.change, left.place.store) != (change, store)
     )
-    return _with_leftovers_of(state, partition, kept)
+    return _with_leftovers_of(state, partition, remaining)
 
 
 def without_store(state: MetadataState, store: bytes) -> MetadataState:

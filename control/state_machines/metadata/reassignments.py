@@ -104,8 +104,8 @@ def execute(state: MetadataState, command: ChangeCommand, index: Index) -> tuple
         case FailOver():
             return fail_over(state, command, index)
         case HoldChange(partition=partition):
-            held = replace(state.changes[partition], phase=ChangePhase.HELD)
-            return with_step(with_change(state, held), held, MoveState.VERIFYING), Done()
+            changed = replace(state.changes[partition], phase=ChangePhase.HELD)
+            return with_step(with_change(state, changed), changed, MoveState.VERIFYING), Done()
         case CommitChange(partition=partition):
             change = state.changes[partition]
             change = replace(change, stopped_us=command.stopped_us)
@@ -215,8 +215,8 @@ def _with_forced(state: MetadataState, change: Change, index: Index) -> Metadata
     if not state.level:
         return state
     topic = state.topics[change.topic]
-    known = {} if topic.forced is UNSET else topic.forced
-    topic = replace(topic, forced={**known, change.partition: Epoch(index)})
+    forced = {} if topic.forced is UNSET else topic.forced
+    topic = replace(topic, forced={**forced, change.partition: Epoch(index)})
     return replace(state, topics={**state.topics, topic.topic: topic})
 
 
@@ -299,7 +299,7 @@ def take_failover_steps(state: MetadataState, steps: list[ChangeStep], index: In
 def check_release(state: MetadataState, command: ReleaseKept) -> Refused | None:
     if len(command.kept) > RELEASES_MAX:
         return invalid(f"{len(command.kept)} releases, {RELEASES_MAX} at most in one entry")
-    if any(_is_kept(state, *one) for one in command.kept):
+    if any(_is_kept(state, *pair) for pair in command.kept):
         return None
     return stale(f"none of these {len(command.kept)} changes can be reversed any more")
 
@@ -313,13 +313,13 @@ def release(state: MetadataState, kept: tuple[tuple[PartitionId, ChangeId], ...]
 
 
 def _is_kept(state: MetadataState, partition: PartitionId, change: ChangeId) -> bool:
-    known = state.kept.get(partition)
-    return known is not None and known.change == change
+    current = state.kept.get(partition)
+    return current is not None and current.change == change
 
 
 def check_leftover(state: MetadataState, command: ConfirmLeft) -> Refused | None:
-    known = state.leftovers.get(command.partition, ())
-    if any(left.change == command.change and left.place.store == command.store for left in known):
+    listed = state.leftovers.get(command.partition, ())
+    if any(left.change == command.change and left.place.store == command.store for left in listed):
         return None
     return invalid(
         f"change {command.change} of partition {command.partition} has no step left for store "

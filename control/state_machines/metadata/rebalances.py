@@ -232,8 +232,8 @@ def check_amend(state: MetadataState, command: AmendMoves) -> Refused | None:
         return fault
     run, partitions = state.rebalance, [*(move.partition for move in command.moves), *command.done]
     if not partitions or len(set(partitions)) != len(partitions):
-        found = f"{len(partitions)} amendments of {len(set(partitions))} partitions"
-        return invalid(f"{found}: amend each once, and at least one")
+        counts = f"{len(partitions)} amendments of {len(set(partitions))} partitions"
+        return invalid(f"{counts}: amend each once, and at least one")
     for partition in command.done:
         move = state.moves.get(partition)
         if move is None or not move.may_start or not is_done(state, move):

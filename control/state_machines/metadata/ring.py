@@ -85,9 +85,9 @@ def check_remove(state: MetadataState, command: RemoveFromRing) -> Refused | Non
         return fault
     if command.node not in state.ring.members:
         return invalid(f"node {command.node} is not in the ring, whose version is {state.ring.version}")
-    held = replicas_of(state, command.node)
-    if held:
-        return invalid(f"node {command.node} holds {held} replicas; a ring changes after the moves")
+    replicas = replicas_of(state, command.node)
+    if replicas:
+        return invalid(f"node {command.node} holds {replicas} replicas; a ring changes after the moves")
     changing = changes_of(state, command.node)
     if changing:
         return conflict(f"node {command.node} takes part in {changing} changes; a ring changes after them")

@@ -34,8 +34,8 @@ def access_fault(state: MetadataState, name: str, prefix: str) -> str | None:
         return None
     topic = topic_of(name)
     if topic is not None:
-        known = state.topics.get(topic)
-        if known is not None and known.name.startswith(prefix):
+        record = state.topics.get(topic)
+        if record is not None and record.name.startswith(prefix):
             return None
         return (
             f"scope {name[:300]!r} belongs to topic {topic}, which is not under the token's prefix {prefix!r}"

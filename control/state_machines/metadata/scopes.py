@@ -98,10 +98,10 @@ def check_begin(state: MetadataState, command: BeginScope) -> Refused | None:
     fault = scope_owners.access_fault(state, command.name, command.prefix) if knows_owners else None
     if fault is not None:
         return Refused(code=Code.UNAUTHORIZED, message=fault)
-    known = state.scope_names.get(command.name)
-    if known is None:
+    number = state.scope_names.get(command.name)
+    if number is None:
         return check_room(state, command)
-    scope = state.scopes[known]
+    scope = state.scopes[number]
     if command.instance and command.instance in scope.fenced:
         message = f"scope {command.name!r} was begun again by another driver: this driver is fenced; end it"
         return Refused(code=Code.FENCED_PRODUCER, message=message)
@@ -135,21 +135,21 @@ def is_same_driver(scope: Scope, command: BeginScope) -> bool:
 
 
 def begin(state: MetadataState, command: BeginScope, index: Index) -> tuple[MetadataState, Result]:
-    known = state.scope_names.get(command.name)
-    if known is None:
+    number = state.scope_names.get(command.name)
+    if number is None:
         state = _with_room(state, command.prefix)
-        known = ScopeId(drawn(index, 0))
+        number = ScopeId(drawn(index, 0))
         scope = Scope(
-            scope=known,
+            scope=number,
             name=command.name,
             driver=index,
             used=index,
             instance=command.instance,
             one_off=command.one_off,
         )
-        state = replace(state, scope_names={**state.scope_names, command.name: known})
+        state = replace(state, scope_names={**state.scope_names, command.name: number})
     else:
-        scope = state.scopes[known]
+        scope = state.scopes[number]
         if not is_same_driver(scope, command):
             fenced = (*scope.fenced, scope.instance)[-FENCED_MAX:] if scope.instance else scope.fenced
             scope = replace(
@@ -166,7 +166,7 @@ def begin(state: MetadataState, command: BeginScope, index: Index) -> tuple[Meta
         if command.idle_s != scope.idle_s or scope.used == index:
             scope = _with_use(state, replace(scope, idle_s=command.idle_s, used_ms=UNSET), scope.used)
     decided = max(scope.committed, scope.expired)
-    result = ScopeBegun(scope=known, driver=scope.driver, committed=scope.committed, decided=decided)
+    result = ScopeBegun(scope=number, driver=scope.driver, committed=scope.committed, decided=decided)
     return _with_scope(state, scope), result
 
 
@@ -179,8 +179,8 @@ def check_commit(state: MetadataState, scope: Scope, command: CommitScope) -> Re
     if command.epoch <= scope.expired:
         return invalid(f"scope {scope.name!r}: epoch {command.epoch} expired; continue with a later one")
     if len(command.tokens) > TOKENS_MAX or len(command.parts) > PARTS_MAX:
-        found = f"{len(command.tokens)} tokens and {len(command.parts)} partitions"
-        return invalid(f"a commit of {found}: at most {TOKENS_MAX} and {PARTS_MAX}; use fewer tasks")
+        counts = f"{len(command.tokens)} tokens and {len(command.parts)} partitions"
+        return invalid(f"a commit of {counts}: at most {TOKENS_MAX} and {PARTS_MAX}; use fewer tasks")
     if any(len(token) != TOKEN_BYTES for token in command.tokens):
         return invalid(f"a token has {TOKEN_BYTES} bytes")
     if len(set(command.tokens)) != len(command.tokens):
@@ -326,8 +326,8 @@ def _with_scope(state: MetadataState, scope: Scope) -> MetadataState:
 
 def _with_room(state: MetadataState, prefix: str) -> MetadataState:
     """The state without the scopes that are forgotten for a new one of this prefix."""
-    gone = _scopes_to_forget(state, prefix)
-    return without_scopes(state, gone) if gone else state
+    to_forget = _scopes_to_forget(state, prefix)
+    return without_scopes(state, to_forget) if to_forget else state
 
 
 def without_scopes(state: MetadataState, gone: frozenset[ScopeId]) -> MetadataState:
@@ -355,5 +355,5 @@ def _scopes_to_forget(state: MetadataState, prefix: str) -> frozenset[ScopeId] |
     idle = sorted((scope.used, number) for number, scope in state.scopes.items() if not scope.pending)
     eighth = max(1, most // 8)
     one_off = [number for _, number in idle if state.scopes[number].one_off]
-    gone = one_off[: min(eighth, (len(one_off) + 1) // 2)] or [number for _, number in idle[:eighth]]
-    return frozenset(gone)
+    to_forget = one_off[: min(eighth, (len(one_off) + 1) // 2)] or [number for _, number in idle[:eighth]]
+    return frozenset(to_forget)

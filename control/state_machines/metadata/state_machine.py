@@ -175,7 +175,7 @@ def _with_result(state: MetadataState, proposal: Proposal, index: Index, result:
         return state
     session = state.sessions[proposal.session]
     last = max(session.last, proposal.sequence)
-    kept = {known: old for known, old in session.results.items() if known > last - SESSION_WINDOW}
+    kept = {sequence: old for sequence, old in session.results.items() if sequence > last - SESSION_WINDOW}
     kept[proposal.sequence] = result
     renewed = Session(last=last, used=index, results=kept)
     return replace(state, sessions={**state.sessions, proposal.session: renewed})

@@ -39,10 +39,10 @@ def schema_fault(state: MetadataState, command: CreateTopic) -> Refused | None:
     fault = columns_fault(command.columns)
     if fault is not None:
         return fault
-    known = {column.name for column in command.columns}
-    missing = [column for column in command.key if column not in known]
+    names = {column.name for column in command.columns}
+    missing = [column for column in command.key if column not in names]
     if missing:
-        columns = listed(sorted(known), 20)
+        columns = listed(sorted(names), 20)
         return invalid(f"key column {missing[0][:80]!r} is not in the schema, whose columns are {columns}")
     if len(set(command.key)) != len(command.key):
         return invalid(f"a key column is named twice: {list(command.key)}")
@@ -65,10 +65,10 @@ def layout_fault(state: MetadataState, command: CreateTopic) -> Refused | None:
     count, top = len(command.ranges), limit(state, "topic_partitions_max")
     if not 1 <= count <= top:
         return invalid(f"{count} partitions: 1 to {top} (`topic_partitions_max`)")
-    held = sum(len(topic.layout.partitions) for topic in state.topics.values())
-    if held + count > limit(state, "partitions_max"):
+    present = sum(len(topic.layout.partitions) for topic in state.topics.values())
+    if present + count > limit(state, "partitions_max"):
         return invalid(
-            f"{count} new partitions and the cluster's {held} exceed {limit(state, 'partitions_max')} "
+            f"{count} new partitions and the cluster's {present} exceed {limit(state, 'partitions_max')} "
             "(`partitions_max`)"
         )
     gap = ranges.gap(command.ranges)

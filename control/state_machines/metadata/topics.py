@@ -124,7 +124,7 @@ def check_schema(state: MetadataState, command: AddSchema) -> Refused | None:
         return invalid(
             f"topic {topic.name!r} has {len(topic.schemas)} schemas, the limit `topic_schemas_max`"
         )
-    size = len(command.schema) + sum(len(known.message) for known in topic.schemas)
+    size = len(command.schema) + sum(len(version.message) for version in topic.schemas)
     if size > limit(state, "topic_schemas_bytes_max"):
         return invalid(
             f"the schemas of topic {topic.name!r} would take {size} bytes, above `topic_schemas_bytes_max`"
@@ -184,8 +184,8 @@ def truncate(state: MetadataState, command: TruncateTopic) -> tuple[MetadataStat
 
 
 def with_start_epochs(topic: Topic, epochs: dict[PartitionId, Epoch]) -> Topic:
-    known = {} if topic.start_epochs is UNSET else topic.start_epochs
-    return replace(topic, start_epochs={**known, **epochs})
+    earlier = {} if topic.start_epochs is UNSET else topic.start_epochs
+    return replace(topic, start_epochs={**earlier, **epochs})
 
 
 def _epoch_of(state: MetadataState, topic: Topic, command: TruncateTopic, partition: PartitionId) -> Epoch:
@@ -215,10 +215,10 @@ def delete(state: MetadataState, command: DeleteTopic, index: Index) -> tuple[Me
     )
     deleted = replace(
         state,
-        topics={number: known for number, known in state.topics.items() if number != topic.topic},
+        topics={number: value for number, value in state.topics.items() if number != topic.topic},
         names={name: number for name, number in state.names.items() if number != topic.topic},
-        producers={number: known for number, known in state.producers.items() if number != topic.topic},
-        unopened={number: known for number, known in state.unopened.items() if number != topic.topic},
+        producers={number: value for number, value in state.producers.items() if number != topic.topic},
+        unopened={number: value for number, value in state.unopened.items() if number != topic.topic},
         tombstones={**state.tombstones, topic.topic: tombstone},
     )
     return deleted, Done()
@@ -248,7 +248,7 @@ def confirm_dropped(state: MetadataState, command: ConfirmDropped) -> tuple[Meta
 
 
 def purge(state: MetadataState, command: PurgeTopic) -> tuple[MetadataState, Result]:
-    left = {number: known for number, known in state.tombstones.items() if number != command.topic}
+    left = {number: tombstone for number, tombstone in state.tombstones.items() if number != command.topic}
     return replace(state, tombstones=left), Done()
 
 

@@ -47,10 +47,10 @@ class DraftPlacement:
         self._sizes = zone_sizes(members)
         self._by_replication = Counter(len(nodes) for nodes in self._nodes)
         self._is_zoned = len(self._sizes) > 1 and max(self._by_replication, default=1) > 1
-        held = Counter[NodeId]()
+        counts = Counter[NodeId]()
         for nodes in self._nodes:
-            held.update(nodes)
-        self.load = {node: held[node] for node in self._weight}
+            counts.update(nodes)
+        self.load = {node: counts[node] for node in self._weight}
         self._owned = Counter(nodes[0] for nodes in self._nodes)
         self._indexes_by_node: dict[NodeId, list[int]] | None = None
         self._unassigned: set[tuple[int, NodeId]] = set()
@@ -139,9 +139,11 @@ class DraftPlacement:
             return False
         if len(self._sizes) == 1:
             return True
-        held = Counter(self._zone[other] for other in nodes if other in self._zone and other != item.source)
+        counts = Counter(self._zone[other] for other in nodes if other in self._zone and other != item.source)
         return all(
-            held[self._zone[node]] <= held[zone] for zone, size in self._sizes.items() if held[zone] < size
+            counts[self._zone[node]] <= counts[zone]
+            for zone, size in self._sizes.items()
+            if counts[zone] < size
         )
 
     def _unassign(self, item: UnassignedReplica) -> None:
@@ -171,13 +173,13 @@ class DraftPlacement:
                 [node if other == item.source else other for other in nodes]
             )
             return
-        self._set_owner(item.partition_index, (*nodes[1:], node), fresh=node)
+        self._set_owner(item.partition_index, (*nodes[1:], node), newcomer=node)
 
-    def _set_owner(self, index: int, nodes: tuple[NodeId, ...], fresh: NodeId | None = None) -> None:
+    def _set_owner(self, index: int, nodes: tuple[NodeId, ...], newcomer: NodeId | None = None) -> None:
         """Set the partition's nodes. The owner is the node with rows that owns the least for its weight;
-        `fresh` has no rows.
+        `newcomer` has no rows.
         """
-        able = [node for node in nodes if node in self._weight and node != fresh]
+        able = [node for node in nodes if node in self._weight and node != newcomer]
         owner = min(able, key=lambda node: (self._owned[node] / self._weight[node], node), default=nodes[-1])
         self._owned[self._nodes[index][0]] -= 1
         self._owned[owner] += 1

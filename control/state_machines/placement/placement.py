@@ -38,7 +38,7 @@ class TooFewNodesError(Exception):
 
 
 def place(
-    members: Sequence[Member], count: int, replication: int, *, owned: Loads, held: Loads
+    members: Sequence[Member], count: int, replication: int, *, owned_counts: Loads, replica_counts: Loads
 ) -> tuple[tuple[NodeId, ...], ...]:
     """Nodes for each of `count` partitions, the owner first. Deterministic.
 
@@ -46,8 +46,8 @@ def place(
         members: all nodes; only those that take partitions are used.
         count: partitions, at least 1.
         replication: replicas of each.
-        owned: partitions that nodes own now, over all topics; a missing node owns none.
-        held: replicas that nodes hold now, owned ones included.
+        owned_counts: partitions that nodes own now, over all topics; a missing node owns none.
+        replica_counts: replicas that nodes hold now, owned ones included.
 
     Raises:
         TooFewNodesError: fewer nodes take partitions than a partition has replicas.
@@ -59,12 +59,12 @@ def place(
             "partitions: let more nodes join, or undrain one"
         )
     if replication == 1:
-        return tuple((node,) for node in _round_robin_owners(eligible, count, owned))
-    sets = _replica_sets(eligible, count, replication, held)
+        return tuple((node,) for node in _round_robin_owners(eligible, count, owned_counts))
+    sets = _replica_sets(eligible, count, replication, replica_counts)
     placements = [
         PartitionPlacement(TopicId(0), PartitionId(number), nodes) for number, nodes in enumerate(sets)
     ]
-    return tuple(part.nodes for part in balance_owners(eligible, placements, owned))
+    return tuple(part.nodes for part in balance_owners(eligible, placements, owned_counts))
 
 
 def place_in(
@@ -79,16 +79,20 @@ def place_in(
         ready = sum(node.takes_partitions for node in state.nodes.values())
         raise TooFewNodesError(too_few_nodes(state, ready).message)
     members = [member for member in members_of(state) if member.node not in but]
-    return place(members, count, replication, owned=owned_by_node(state), held=replicas_by_node(state))
+    return place(
+        members, count, replication, owned_counts=owned_by_node(state), replica_counts=replicas_by_node(state)
+    )
 
 
-def _round_robin_owners(eligible: Sequence[Member], count: int, owned: Loads) -> list[NodeId]:
+def _round_robin_owners(eligible: Sequence[Member], count: int, owned_counts: Loads) -> list[NodeId]:
     """Owners of `count` partitions, round-robin over zones and nodes."""
     by_node = {member.node: member for member in eligible}
     order = {
         node: place
         for place, node in enumerate(
-            _interleaved(eligible, lambda member: (owned.get(member.node, 0) / member.weight, member.node))
+            _interleaved(
+                eligible, lambda member: (owned_counts.get(member.node, 0) / member.weight, member.node)
+            )
         )
     }
     weights = {node: by_node[node].weight for node in order}
@@ -123,17 +127,17 @@ class _Zone:
 
     def take(self, count: int) -> list[NodeId]:
         """`count` different nodes."""
-        taken = [heappop(self._heap) for _ in range(count)]
-        for left, node in taken:
+        entries = [heappop(self._heap) for _ in range(count)]
+        for left, node in entries:
             heappush(self._heap, (left + 1, node))
-        return [node for _, node in taken]
+        return [node for _, node in entries]
 
 
 def _replica_sets(
-    eligible: Sequence[Member], count: int, replication: int, held: Loads
+    eligible: Sequence[Member], count: int, replication: int, replica_counts: Loads
 ) -> list[tuple[NodeId, ...]]:
     base, more = replicas_by_zone(zone_sizes(eligible), replication)
-    zones = _zones(eligible, count, base, more, held)
+    zones = _zones(eligible, count, base, more, replica_counts)
     always = [(name, number) for name, number in base.items() if number]
     # Zones that have a node beyond their base, the one with the most quota left first.
     heap = [(count * base[name] - zone.quota, name) for name, zone in zones.items() if base[name] < zone.size]
@@ -143,21 +147,24 @@ def _replica_sets(
         extra = [heappop(heap) for _ in range(more)]
         for left, name in extra:
             heappush(heap, (left + 1, name))
-        wanted = Counter(name for _, name in extra)
-        wanted.update(dict(always))
-        sets.append(tuple(node for name, number in wanted.items() for node in zones[name].take(number)))
+        counts = Counter(name for _, name in extra)
+        counts.update(dict(always))
+        sets.append(tuple(node for name, number in counts.items() for node in zones[name].take(number)))
     return sets
 
 
 def _zones(
-    eligible: Sequence[Member], count: int, base: Mapping[str, int], more: int, held: Loads
+    eligible: Sequence[Member], count: int, base: Mapping[str, int], more: int, replica_counts: Loads
 ) -> dict[str, _Zone]:
     """Quotas of zones, and of nodes within them, by weight."""
     members: dict[str, dict[NodeId, int]] = {}
     for member in eligible:
         members.setdefault(member.zone, {})[member.node] = member.weight
     weight = {name: sum(zone.values()) for name, zone in members.items()}
-    load = {name: sum(held.get(node, 0) for node in zone) / weight[name] for name, zone in members.items()}
+    load = {
+        name: sum(replica_counts.get(node, 0) for node in zone) / weight[name]
+        for name, zone in members.items()
+    }
     room = {name: count if more and base[name] < len(zone) else 0 for name, zone in members.items()}
     quotas = portions(
         count * (sum(base.values()) + more),
@@ -166,14 +173,18 @@ def _zones(
         least={name: count * base[name] for name in members},
         most={name: count * base[name] + room[name] for name in members},
     )
-    return {name: _Zone(_node_quotas(quotas[name], zone, count, held)) for name, zone in members.items()}
+    return {
+        name: _Zone(_node_quotas(quotas[name], zone, count, replica_counts)) for name, zone in members.items()
+    }
 
 
-def _node_quotas(quota: int, zone: Mapping[NodeId, int], count: int, held: Loads) -> dict[NodeId, int]:
+def _node_quotas(
+    quota: int, zone: Mapping[NodeId, int], count: int, replica_counts: Loads
+) -> dict[NodeId, int]:
     """Quotas of a zone's nodes. A node gets at most one replica of each partition, so at most `count`."""
     return portions(
         quota,
         zone,
-        prefer=lambda node, _: (held.get(node, 0) / zone[node], node),
+        prefer=lambda node, _: (replica_counts.get(node, 0) / zone[node], node),
         most=dict.fromkeys(zone, count),
     )

@@ -34,9 +34,9 @@ def portions(
         return bound
     whole = sum(free.values())
     portion = {key: left * weight // whole for key, weight in free.items()}
-    over = left - sum(portion.values())
+    remainder = left - sum(portion.values())
     broken = [key for key, weight in free.items() if left * weight % whole]
-    for key in sorted(broken, key=lambda key: prefer(key, portion[key]))[:over]:
+    for key in sorted(broken, key=lambda key: prefer(key, portion[key]))[:remainder]:
         portion[key] += 1
     return {**bound, **portion}
 

@@ -72,10 +72,10 @@ class Round(DraftPlacement):
     def fill(self, node: NodeId) -> list[PartitionPlacement]:
         targets = self.targets()
         left = targets[node] - self.load[node]
-        over = {other: self.load[other] - targets[other] for other in self._weight if other != node}
+        surplus = {other: self.load[other] - targets[other] for other in self._weight if other != node}
         # Take from the nodes that are most above their targets, so that the old nodes end as even as
         # possible.
-        givers = [(-count, other) for other, count in over.items() if count > 0]
+        givers = [(-count, other) for other, count in surplus.items() if count > 0]
         heapify(givers)
         wanted_counts: Counter[NodeId] = Counter()
         while givers and wanted_counts.total() < left:
@@ -96,13 +96,13 @@ class Round(DraftPlacement):
         """Replicas on nodes that leave, and replicated ones on failed nodes."""
         if all(part is PlacementRole.TAKES for part in self._role.values()):
             return []
-        found = []
+        replicas = []
         for index, nodes in enumerate(self._nodes):
             for node in nodes:
                 part = self._role.get(node, PlacementRole.FAILED)
                 if part is PlacementRole.LEAVES or (part is PlacementRole.FAILED and len(nodes) > 1):
-                    found.append(UnassignedReplica(index, node, must=True))
-        return found
+                    replicas.append(UnassignedReplica(index, node, must=True))
+        return replicas
 
     def crowding_replicas(self) -> list[UnassignedReplica]:
         """At most one replica of each partition; in a zone with too many the one on the fullest node, owners
@@ -110,7 +110,7 @@ class Round(DraftPlacement):
         """
         if not self._is_zoned:
             return []
-        found = []
+        replicas = []
         for index, nodes in enumerate(self._nodes):
             able = [node for node in nodes if node in self._zone]
             if len(able) < 2:
@@ -125,8 +125,8 @@ class Round(DraftPlacement):
                     candidates,
                     key=lambda node: (node != nodes[0], self.load[node] / self._weight[node], node),
                 )
-                found.append(UnassignedReplica(index, source, must=True))
-        return found
+                replicas.append(UnassignedReplica(index, source, must=True))
+        return replicas
 
     def _unassign_surplus(self, node: NodeId, count: int) -> list[UnassignedReplica]:
         """Take `count` replicas from a node; each from the topic that the node then holds most of."""

@@ -96,9 +96,9 @@ class Coordinator:
 
     def observe_answer(self, order: ReassignmentOrder, answer: ReassignmentAnswer) -> None:
         """Note a node's answer to an order."""
-        known = self._observed.get(order.partition)
-        if known is not None:
-            self._observed[order.partition] = observe(known, order, answer)
+        observed = self._observed.get(order.partition)
+        if observed is not None:
+            self._observed[order.partition] = observe(observed, order, answer)
 
     def progress(self, partition: PartitionId) -> Observed | None:
         """The observations of the partition's change, for operators; None without a change."""
@@ -116,10 +116,10 @@ class Coordinator:
         load = self._derived.owned.copy()
         observations: dict[PartitionId, Observed] = {}
         for change in self._derived.active:
-            known = observations[change.partition] = begin_phase(
+            observed = observations[change.partition] = begin_phase(
                 change, now_ms, self._observed.get(change.partition)
             )
-            more, entry = advance(state, change, known, now_ms, load)
+            more, entry = advance(state, change, observed, now_ms, load)
             orders += more
             if entry is not None:
                 entries.append(entry)
@@ -149,21 +149,21 @@ class Coordinator:
         if now_ms < self._release_ms or not (state.kept or self._kept_since_ms):
             return ()
         self._release_ms = now_ms + RELEASE_LOOK_MS
-        known = self._kept_since_ms
+        earlier = self._kept_since_ms
         self._kept_since_ms = {
-            (number, kept.change): known.get((number, kept.change), now_ms)
+            (number, kept.change): earlier.get((number, kept.change), now_ms)
             for number, kept in state.kept.items()
         }
         hold_ms, run = limit(state, "reverse_hold_s") * 1_000, state.rebalance
         # A run that reverses moves needs the old copies, however late the turn of a move comes.
         is_way_back = run.is_active and run.action is Action.REVERSE
         needed = {number for number, move in state.moves.items() if is_way_back and not move.is_over}
-        over = sorted(
-            one
-            for one, since_ms in self._kept_since_ms.items()
-            if now_ms - since_ms >= hold_ms and one[0] not in needed
+        expired = sorted(
+            copy
+            for copy, since_ms in self._kept_since_ms.items()
+            if now_ms - since_ms >= hold_ms and copy[0] not in needed
         )
-        return (ReleaseKept(kept=tuple(over[:RELEASES_DUE_MAX])),) if over else ()
+        return (ReleaseKept(kept=tuple(expired[:RELEASES_DUE_MAX])),) if expired else ()
 
     def _policy(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
         if self._memory is None:
@@ -180,10 +180,10 @@ def combine_steps(entries: Sequence[Command]) -> tuple[Command, ...]:
 
     The order of the steps is free: one round has at most one step for each partition.
     """
-    steps = [one for one in entries if isinstance(one, CommitChange | ConfirmOpened | CleanChange)]
+    steps = [entry for entry in entries if isinstance(entry, CommitChange | ConfirmOpened | CleanChange)]
     if len(steps) < 2:
         return tuple(entries)
-    others = [one for one in entries if not isinstance(one, CommitChange | ConfirmOpened | CleanChange)]
+    others = [entry for entry in entries if not isinstance(entry, CommitChange | ConfirmOpened | CleanChange)]
     parts = (tuple(steps[at : at + STEPS_MAX]) for at in range(0, len(steps), STEPS_MAX))
     return (*others, *(part[0] if len(part) == 1 else ChangeSteps(steps=part) for part in parts))
 
@@ -201,7 +201,7 @@ def _active_changes(state: MetadataState) -> list[Change]:
 
 def _due_failovers(state: MetadataState) -> list[FailOver]:
     """A FailOver for each failed node that owns replicated partitions without an open failover."""
-    found = []
+    failovers = []
     for number, node in state.nodes.items():
         if node.life is Life.FAILED:
             place = Replica(node=number, store=node.store)
@@ -211,5 +211,5 @@ def _due_failovers(state: MetadataState) -> list[FailOver]:
                 if topic.replication > 1
                 for partition, assignment in topic.assignments.items()
             ):
-                found.append(FailOver(node=number, changed=node.changed))
-    return found
+                failovers.append(FailOver(node=number, changed=node.changed))
+    return failovers

@@ -95,9 +95,9 @@ def preview(
             return Preview(empty, conflict(why_not))
     else:
         plan = _plan(state, action, node)
-        found = [PlannedMove(*move) for move in plan.moves]
+        planned = [PlannedMove(*move) for move in plan.moves]
         # A run has at most MOVES_MAX moves; the next run plans the rest.
-        moves = tuple(found[:MOVES_MAX])
+        moves = tuple(planned[:MOVES_MAX])
         if action in LEAVING:
             stranded, waits = (
                 plan.stranded,
@@ -149,10 +149,10 @@ def _plan(state: MetadataState, action: Action, node: NodeId) -> Plan:
     if action in LEAVING:
         # Plan only this node's partitions: replicas of failed nodes belong to another rebalance.
         leaving = [_as(member, node, PlacementRole.LEAVES) for member in members]
-        held = [part for part in placements if node in part.nodes]
+        own = [part for part in placements if node in part.nodes]
         others = [part for part in placements if node not in part.nodes]
-        plan = clear(leaving, [*held, *others])
-        settled = {part.partition for part in held} - {
+        plan = clear(leaving, [*own, *others])
+        settled = {part.partition for part in own} - {
             change.partition for change in _changes_of_plan(state, node)
         }
         return Plan(

@@ -146,16 +146,16 @@ def _moves(
     Each partition moves once. A move is taken only if the fuller of the two nodes is then emptier than the
     fullest was. So each move narrows the loads, and a hot partition alone on its node stays there.
     """
-    totals, held = dict(totals), {node: list(parts) for node, parts in by_owner.items()}
+    totals, parts_of = dict(totals), {node: list(parts) for node, parts in by_owner.items()}
     moved: set[PartitionId] = set()
     moves: list[PlannedMove] = []
     while len(moves) < MOVES_MAX and ratio_of(totals) > top:
         source = max(totals, key=lambda node: (totals[node], -node))
         target = min(totals, key=lambda node: (totals[node], node))
         best = None
-        for topic, partition, load in held[source]:
+        for topic, partition, load in parts_of[source]:
             after = max(totals[source] - load, totals[target] + load)
-            fits = load > 0 and len(held[source]) > 1 and after < totals[source]
+            fits = load > 0 and len(parts_of[source]) > 1 and after < totals[source]
             if fits and partition not in moved and (best is None or (after, partition) < best[:2]):
                 best = (after, partition, topic, load)
         if best is None:
@@ -163,8 +163,8 @@ def _moves(
         _, partition, topic, load = best
         moves.append(_planned(state, topic, partition, target))
         moved.add(partition)
-        held[source].remove((topic, partition, load))
-        held[target].append((topic, partition, load))
+        parts_of[source].remove((topic, partition, load))
+        parts_of[target].append((topic, partition, load))
         totals[source] -= load
         totals[target] += load
     return moves

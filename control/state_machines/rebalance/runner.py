@@ -97,7 +97,7 @@ class Rebalancer:
             if not change.is_committed:
                 active += 1
                 busy.update(_nodes(state.moves[change.partition]))
-        found: list[Command] = []
+        commands: list[Command] = []
         for partition, move in sorted(state.moves.items(), key=lambda item: (item[1].attempts, item[0])):
             if active >= limit(state, "moves_concurrent"):
                 break
@@ -108,10 +108,10 @@ class Rebalancer:
                 continue
             command = self._try(state, move, now_ms)
             if command is not None:
-                found.append(command)
+                commands.append(command)
                 active += 1
                 busy.update(nodes)
-        return tuple(found)
+        return tuple(commands)
 
     def _try(self, state: MetadataState, move: MoveRecord, now_ms: int) -> Command | None:
         """The next try, or why there can be none: that counts as one, at once or after a while."""
@@ -175,8 +175,8 @@ def _epoch(state: MetadataState, move: MoveRecord) -> Epoch:
 
 def _reason_left(state: MetadataState, left: LeftOut) -> str:
     """The reason that the node is not empty at the end of the run; empty if it is."""
-    held = replicas_of(state, state.rebalance.node)
-    if not held and not left.changes:
+    replicas = replicas_of(state, state.rebalance.node)
+    if not replicas and not left.changes:
         return ""
     reasons = [listed([describe_change(change) for change in left.changes], LEFT_SHOWN, "; ")]
     if left.stranded:
@@ -186,7 +186,7 @@ def _reason_left(state: MetadataState, left: LeftOut) -> str:
     lives = [f"node {node} is {state.nodes[node].life}" for node in left.nodes]
     reasons.append(listed(lives, LEFT_SHOWN, "; "))
     text = "; ".join(filter(None, reasons)) or "one run has no more moves; start another one"
-    return f"node {state.rebalance.node} has {counted(held, 'replica')} left: {text}"
+    return f"node {state.rebalance.node} has {counted(replicas, 'replica')} left: {text}"
 
 
 def describe_change(change: Change) -> str:
