@@ -62,8 +62,8 @@ class ForceOwner(CommandBase, frozen=True, kw_only=True, tag="force_owner"):
     """An operator's choice of an owner without a majority; `accepts` states the possible losses.
 
     `replicas` are the nodes from then on, the owner among them: others replace those that are lost, since
-    the owner serves only with a majority. Empty: the same as before. Stores that are no replicas any more
-    keep their rows without an order to drop them, since these may be the last copies of lost rows.
+    the owner serves only with a majority. Empty: the same as before. Former replicas keep their rows and
+    get no order to drop them: these may be the last copies of lost rows.
     """
 
     partition: PartitionId

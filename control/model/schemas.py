@@ -1,8 +1,8 @@
 """A topic's schemas in the log: the Arrow message for programs, the columns for comparison.
 
 The metadata machine does not read the message. The proposer of a schema reads its columns
-(`runtime.handlers.schemas`), and the machine only compares columns, so that a replay of the log does not
-depend on the version of an Arrow library.
+(`runtime.handlers.schemas`), and the machine only compares columns. So a replay of the log does not depend
+on the version of an Arrow library.
 """
 
 from __future__ import annotations

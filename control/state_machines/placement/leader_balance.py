@@ -2,9 +2,9 @@
 
 A node that owns too many partitions transfers one along the shortest chain of replicas to a node that owns
 too few: A to B a partition that both hold, B to C another. That is the augmenting path of a flow (Ford and
-Fulkerson, 1956): without such a path no transfers improve the balance. First each node is brought to the
-ceiling of its share by weight at most, then to the floor at least, as far as the replicas allow it. A
-second call changes nothing.
+Fulkerson, 1956): without such a path no transfers improve the balance. Transfers first bring each node
+down to the ceiling of its share by weight, then up to the floor, as far as the replicas allow it. A second
+call changes nothing.
 """
 
 from __future__ import annotations

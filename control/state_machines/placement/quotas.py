@@ -46,9 +46,9 @@ def _bounded(
 ) -> dict[K, int]:
     """Keys whose share is outside of their bounds, with the bound that applies.
 
-    As in the layout of flexible boxes (CSS Flexbox, 9.7): of the keys below and those above their bounds,
-    only the kind with the greater sum of differences is fixed in one turn, since fixing one kind moves the
-    shares of the other towards its bounds. Each turn fixes a key, so the loop ends.
+    As in the layout of flexible boxes (CSS Flexbox, 9.7), each turn compares the keys below their bounds
+    with the keys above. It fixes only the kind with the greater sum of differences: fixing one kind moves
+    the shares of the other towards its bounds. Each turn fixes a key, so the loop ends.
     """
     fixed: dict[K, int] = {}
     free = dict(weights)

@@ -1,8 +1,9 @@
 """Coordinate all open changes of one leader: orders that nodes should have now, and entries to propose.
 
-    hear(order, answer)     note a node's answer
-    step(state, now_ms)     the orders, each repeated until it is answered or no longer needed; the entries
-    begin()                 start a leadership without any observations
+    observe_answer(order, answer)   note a node's answer
+    step(state, now_ms)             the orders, each repeated until it is answered or no longer needed; the
+                                    entries
+    begin()                         start a leadership without any observations
 
 All state here is soft and is discarded with the leadership: the next leader needs only the log.
 """

@@ -1,8 +1,8 @@
 """Measure loads of partitions: rates from counters at owners, and all nodes' rates at the leader. Pure.
 
-    Meter       at an owner: counters in, a bounded report out, which a heartbeat carries
-    Board       the reports of all nodes, complete only at the leader
-    advertised  loads of a topic's partitions for producers of topics without a key
+    Meter             at an owner: counters in, a bounded report out, which a heartbeat carries
+    LoadBoard         the reports of all nodes, complete only at the leader
+    advertised_loads  loads of a topic's partitions for producers of topics without a key
 
 Loads are soft state: they inform the policy and operators, and losing them breaks nothing (F25). Bytes are
 those of stored records, requests are appended batches; reads are not counted by partition.

@@ -3,8 +3,8 @@
     decide(state, loads, now_ms, memory) -> (Decision, memory)
 
 Loads are soft state from heartbeats: one number for each partition, in any one unit (bytes per second
-appended). The decision is about owners' loads. It only plans moves that make the greatest and the smallest
-load of a node more even, never empties a healthy node, and gives its reason in each case.
+appended). The decision is about owners' loads. Its moves make the greatest and the smallest load of a node
+more even, and never empty a healthy node. Each decision has a reason.
 
 The ratio is max / min over nodes that take partitions, and must be *above* the limit. A minimum of 0
 counts as infinite if the maximum is above 0, and as 1 without any load.

@@ -1,9 +1,9 @@
 """Choose the leader's next entry of a rebalance. The log has all state that must survive a leader.
 
 RUNNING starts tries while the limits on concurrency allow it, and ends the run once every move is over. A
-run that empties a node first adds moves for partitions that its plan left out, and waits a while for
-changes and nodes that are in the way. A move whose new node takes no partitions waits for that node, or
-gets another one if the run empties a node.
+run that empties a node first adds moves for partitions that its plan left out. It waits a while for
+changes and nodes that block these. A move whose new node takes no partitions waits for that node, or gets
+another one if the run empties a node.
 
 CANCELLING aborts changes that can be aborted. PAUSED starts nothing. A new leader begins with the records:
 it skips COMMITTED moves and starts PENDING and FAILED ones that have tries left.
@@ -33,7 +33,7 @@ from ringfence.native.wire import Code
 
 # A failed move is tried again after this time, multiplied by its tries: the cause of the failure may pass.
 RETRY_MS: Final = 1_000
-# Time that a move may be blocked by another operation before a try is counted, and that a run waits for
+# Time that another operation may block a move before a try is counted. Also the time that a run waits for
 # changes that keep replicas on a node that is being emptied. Failovers and restarts of nodes take seconds.
 WAIT_MS: Final = 60_000
 
@@ -114,7 +114,9 @@ class Rebalancer:
         return tuple(commands)
 
     def _try(self, state: MetadataState, move: MoveRecord, now_ms: int) -> Command | None:
-        """The next try, or why there can be none: that counts as one, at once or after a while."""
+        """The move's next entry, or None to wait. A move that cannot begin counts as a failed try,
+        immediately or after WAIT_MS.
+        """
         run = state.rebalance.run
         if is_done(state, move):
             return AmendMoves(run=run, done=(move.partition,))
