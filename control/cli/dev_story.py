@@ -18,7 +18,7 @@ from ringfence.control.cli.connection import open_client
 from ringfence.control.cli.local_cluster import LocalCluster, NodeProcess
 from ringfence.control.cli.tables import Source
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.transport.question import ask_node
+from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
 from ringfence.native.slots import slots
 
@@ -179,7 +179,7 @@ class LineitemStory:
         return np.repeat([owners[number] for number in sorted(owners)], np.diff(bounds))
 
     def _nodes_at(self, node: NodeProcess) -> messages.Nodes:
-        reply = messages.decode_reply(ask_node(node.control, messages.encode(messages.ListNodes()), ASK_S))
+        reply = messages.decode_reply(ask_address(node.control, messages.encode(messages.ListNodes()), ASK_S))
         if not isinstance(reply, messages.Nodes):
             raise StoryError(f"{node.name} sent an unexpected answer: {reply}")
         return reply

@@ -13,7 +13,7 @@ from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.connection import single_endpoint
 from ringfence.control.cli.retry_until import wait_notice
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.transport.question import ask_node
+from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import refusal
 
 # (partition, nodes of its replicas after the move, the owner first).
@@ -156,7 +156,7 @@ def ask_values(control: str, call: messages.Call, timeout_s: float) -> dict[str,
 def ask_node(control: str, call: messages.Call, timeout_s: float) -> messages.Reply:
     """Ask a node at its control address and return the reply. Raises a refusal's error."""
     with wait_notice(control, timeout_s, str):
-        reply = messages.decode_reply(ask_node(control, messages.encode(call), timeout_s))
+        reply = messages.decode_reply(ask_address(control, messages.encode(call), timeout_s))
     if isinstance(reply, messages.Refusal):
         raise refusal(reply.code, reply.message, retry_after_s=reply.retry_after_ms / 1_000)
     return reply

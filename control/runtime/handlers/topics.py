@@ -70,7 +70,9 @@ class TopicRequests:
             # Entries are applied in batches: the same batch may hold the deletion.
             message = f"topic {request.name!r} was created, and another request has deleted it since"
             raise RequestRefused(Code.UNKNOWN_TOPIC, message)
-        await self._carried_out(applied.index, f"topic {request.name!r} is created, but not served", topic)
+        await self._until_carried_out(
+            applied.index, f"topic {request.name!r} is created, but not served", topic
+        )
         return await self.info(topic, created=True)
 
     async def propose_placed(
