@@ -20,7 +20,7 @@ from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.state_machines.reassignment.messages import Fence, Order, Receive, Sync
+from ringfence.control.state_machines.reassignment.messages import Fence, ReassignmentOrder, Receive, Sync
 from ringfence.control.transport.question import ask_address
 from ringfence.native.wire import Code
 from tests.system.cluster import Three
@@ -252,7 +252,7 @@ def test_orders_of_changes_that_are_over_and_of_older_terms_do_nothing(desk: Des
         "partition": PartitionId(partition),
         "change": ChangeId(told["epoch"]),
     }
-    orders: list[Order] = [
+    orders: list[ReassignmentOrder] = [
         Fence(to=places[target], **over),
         Fence(to=places[source], **over),
         Receive(to=places[source], owner=places[target], **over),
