@@ -40,7 +40,7 @@ def test_each_replica_says_what_is_lost_for_certain_and_what_perhaps() -> None:
 
     nothing = told()
     assert set(nothing) == {1, 2, 5}
-    assert all("nobody knows" in text for _, text in nothing.values())
+    assert all("is unknown" in text for _, text in nothing.values())
     lost, text = told(Proof(lab.place(2), END))[2]
     assert lost == 0
     assert "only on nodes 1, 5 are lost" in text
@@ -136,12 +136,12 @@ def test_the_command_line_tells_what_may_be_lost_before_it_forces(
 
         number = str(partition)
         code, said = await cli("show", number)
-        assert (code, "candidates for owner" in said, "nobody knows" in said) == (0, True, True)
+        assert (code, "candidates for owner" in said, "is unknown" in said) == (0, True, True)
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
         assert (await cli("force-owner", number, "--owner", "1"))[0] == Exit.INTERRUPTED
         monkeypatch.setattr("sys.stdin", io.StringIO(""))
         code, said = await cli("force-owner", number, "--owner", "1")
-        assert (code, "pass --yes" in said, "nobody knows" in said) == (Exit.USAGE, True, True)
+        assert (code, "pass --yes" in said, "is unknown" in said) == (Exit.USAGE, True, True)
         code, said = await cli("force-owner", number, "--owner", "99", "--yes")
         assert (code, "needs an open failover" in said) == (Exit.REFUSED, True)
         code, said = await cli("force-owner", number, "--owner", "1", "--yes", "--json")

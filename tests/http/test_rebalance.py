@@ -250,7 +250,7 @@ def test_loads_are_told_of_members_alone(tmp_path: Path, monkeypatch: Patch) -> 
     async def work(api: Api) -> None:
         board, now_ms = api.bench.node.rebalances._board, time.monotonic_ns() // 1_000_000
         for number in (1, 7):  # 7 was a member until a moment ago
-            board.hear(NodeId(number), LoadReport(others_bytes_s=5), now_ms)
+            board.record(NodeId(number), LoadReport(others_bytes_s=5), now_ms)
         assert [load["node"] for load in (await api.get("/admin/rebalance"))["loads"]] == [1]
 
     served(tmp_path, monkeypatch, work)
