@@ -153,6 +153,33 @@ class Node:
         )
         recovery.check_age(report["partitions"], store.recovered.index)
         await self._cluster.open(directory, store)
+        staged_row_counts = self._build_data_plane(directory, report)
+        # These tasks must run before the start is committed: `_draw_epochs` waits for them.
+        self._native_node.start()
+        self._executor.start()
+        self.transactions.start()
+        self._cluster.start()
+        await self._draw_epochs()
+        self._cluster.control_server.attach_data_plane(self._executor, self._native_node, staged_row_counts)
+        lookups = (self.proposer, self._cluster.peer_client, self._cluster.reassignments.coordinator)
+        self.rebalances = Rebalances(*lookups, self._cluster.members.board)
+        self.partitions = Partitions(*lookups, LostPartitions(self.proposer, staged_row_counts))
+        participant = Participant(self.proposer, self._executor, self._native_node, self._here)
+        self.inspections = Inspections(
+            self.proposer, self._cluster.peer_client, self._cluster.members, self._native_node
+        )
+        self._cluster.control_server.attach_reassignment(
+            participant, self.rebalances, self.partitions, self.inspections, self.audit
+        )
+        recovery.report_partitions(report["partitions"], self.proposer.state, self.health)
+        # Clients can connect only now: every partition of this node is open under its new epoch.
+        await self._listen()
+        self._topic_purge.resume()
+        self._log_witnesses.start()
+        self.health.phase = "serving"
+
+    def _build_data_plane(self, directory: DataDirectory, report: Mapping[str, Any]) -> StagedRowCounts:
+        """Build what turns metadata into orders, and requests into commands; `report` is recovery's."""
         self._events = NativeEvents(
             self.proposer, self._here, self.health, self.cluster_events, self.audit, self._fail
         )
@@ -190,29 +217,7 @@ class Node:
             pulse=self.proposer.replica.pulse,
             narrow=partial(restrict_to_prefix, lambda: self.proposer.state),
         )
-        # These tasks must run before the start is committed: `_draw_epochs` waits for them.
-        self._native_node.start()
-        self._executor.start()
-        self.transactions.start()
-        self._cluster.start()
-        await self._draw_epochs()
-        self._cluster.control_server.attach_data_plane(self._executor, self._native_node, staged_row_counts)
-        lookups = (self.proposer, self._cluster.peer_client, self._cluster.reassignments.coordinator)
-        self.rebalances = Rebalances(*lookups, self._cluster.members.board)
-        self.partitions = Partitions(*lookups, LostPartitions(self.proposer, staged_row_counts))
-        participant = Participant(self.proposer, self._executor, self._native_node, self._here)
-        self.inspections = Inspections(
-            self.proposer, self._cluster.peer_client, self._cluster.members, self._native_node
-        )
-        self._cluster.control_server.attach_reassignment(
-            participant, self.rebalances, self.partitions, self.inspections, self.audit
-        )
-        recovery.report_partitions(report["partitions"], self.proposer.state, self.health)
-        # Clients can connect only now: every partition of this node is open under its new epoch.
-        await self._listen()
-        self._topic_purge.resume()
-        self._log_witnesses.start()
-        self.health.phase = "serving"
+        return staged_row_counts
 
     @property
     def proposer(self) -> RaftProposer:

@@ -364,16 +364,14 @@ def test_a_node_whose_disk_failed_ends_when_others_have_what_it_has(
     run(tmp_path, monkeypatch, work)
 
 
+def recovered(topic: int, owner_epoch: int) -> dict[str, Any]:
+    """A partition in the native node's recovery report."""
+    counters = {"start_offset": 0, "end_offset": 12, "owner_epoch": owner_epoch, "fence": 0}
+    return {"topic": topic, "partition": 7, **counters, "quarantined": None}
+
+
 def test_rows_without_metadata_are_reported_and_kept(tmp_path: Path, monkeypatch: Patch) -> None:
-    found = {
-        "topic": 99,
-        "partition": 7,
-        "start_offset": 0,
-        "end_offset": 12,
-        "owner_epoch": 1,
-        "fence": 0,
-        "quarantined": None,
-    }
+    found = recovered(topic=99, owner_epoch=1)
 
     async def nothing(_: Bench) -> None:
         """A first start, so that index 1 exists."""
@@ -390,15 +388,7 @@ def test_rows_without_metadata_are_reported_and_kept(tmp_path: Path, monkeypatch
 
 
 def test_metadata_older_than_the_rows_ends_the_start(tmp_path: Path, monkeypatch: Patch) -> None:
-    found = {
-        "topic": 2,
-        "partition": 7,
-        "start_offset": 0,
-        "end_offset": 12,
-        "owner_epoch": 500,
-        "fence": 0,
-        "quarantined": None,
-    }
+    found = recovered(topic=2, owner_epoch=500)
 
     async def never(_: Bench) -> None:
         raise AssertionError("the node started")
@@ -455,7 +445,7 @@ def test_a_journal_that_fails_while_the_node_starts_ends_the_start(
             await asyncio.Event().wait()
 
         monkeypatch.setattr("ringfence.control.runtime.cluster.Cluster.catch_up", catch_up)
-        with pytest.raises(StorageError, match="while starting: the journal is gone"):
+        with pytest.raises(StorageError, match="while it started: the journal is gone"):
             await asyncio.wait_for(node.start(), 60)
 
     asyncio.run(work())

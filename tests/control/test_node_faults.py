@@ -179,7 +179,7 @@ def test_a_drop_that_failed_is_tried_again_until_the_topic_is_gone(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """A disk that was full for a moment: nobody has to start the node again."""
-    monkeypatch.setattr(retries, "FIRST_S", 0.01)
+    monkeypatch.setattr(retries, "DELAY_S", 0.01)
 
     async def work(bench: Bench) -> None:
         await fails_to_drop(bench, "no space")
@@ -195,7 +195,7 @@ def test_a_drop_under_way_when_the_disk_failed_is_not_confirmed_in_this_life(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """The engine forgets it before it is on disk: found by a simulated cluster, which kept it for ever."""
-    monkeypatch.setattr(retries, "FIRST_S", 0.01)
+    monkeypatch.setattr(retries, "DELAY_S", 0.01)
 
     async def first(bench: Bench) -> None:
         monkeypatch.setattr(bench.native, "partitions", list)  # it forgets them before that is on disk

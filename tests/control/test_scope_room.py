@@ -13,7 +13,7 @@ from ringfence.control.model.ids import Index, ScopeId
 from ringfence.control.model.results import Done, Refused, ScopeBegun
 from ringfence.control.model.scopes import BeginScope, ForgetScope
 from ringfence.control.runtime.raft.level_gate import older_fault
-from ringfence.control.runtime.transactions.requests import tell_forgotten
+from ringfence.control.runtime.transactions.requests import log_forgotten
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.wire import Code
 from tests.control.commands import create, entry
@@ -159,6 +159,6 @@ def test_scopes_that_go_are_told_as_what_they_are() -> None:
     before = log.state
     log.do(ForgetScope(scope=begun.scope, driver=Index(begun.driver)))
     with structlog.testing.capture_logs() as lines:
-        tell_forgotten(before, log.state)
+        log_forgotten(before, log.state)
     assert [(line["log_level"], line["names"]) for line in lines] == [("info", ["nightly"])]
     assert "scopes_max" not in lines[0]["why"]

@@ -426,7 +426,7 @@ def run(
         surroundings(is_last=is_last),
         patch.object(runtime_replica, "TRAIL_ENTRIES", plan.trail),
         patch.object(runtime_replica, "Options", options),
-        patch.object(order_batches, "MANY", plan.together),
+        patch.object(order_batches, "BATCH_ORDERS_MIN", plan.together),
     ):
         return _played(make(plan, native), is_told=is_told)
 
