@@ -60,7 +60,7 @@ async def seeking(api: Api, monkeypatch: Patch) -> tuple[int, int]:
     async def silent(self: Any, term: int, order: Any) -> Any:
         await asyncio.sleep(3_600)
 
-    monkeypatch.setattr(coordinator.ReassignmentLeader, "_asked", silent)
+    monkeypatch.setattr(coordinator.ReassignmentLeader, "_send_until_cancelled", silent)
     proposer = api.bench.node.proposer
     others = [await joined(api, number) for number in (7, 8)]
     for node in others:
