@@ -30,9 +30,9 @@ Patch = pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "place",
     [
-        "members.Members._round",
-        "changes_leader.ChangeLeader._round",
-        "raft_proposer.RaftProposer._flush_soon",
+        "membership.members.Members._round",
+        "reassignment.coordinator.ReassignmentLeader._round",
+        "raft.proposer.RaftProposer._flush_soon",
     ],
 )
 def test_a_task_that_dies_of_a_broken_assertion_ends_the_node_with_that_reason(

@@ -89,11 +89,11 @@ class Admin:
         self, topic: Topic, request: messages.TopicTruncate, context: RequestContext = NO_CONTEXT
     ) -> Outcome:
         # A truncation frees space. An owner that is late has freed none, so lateness is a fault here.
-        truncation = await self._topics.truncation(topic, request)
-        outcome = await self._propose(truncation, context, topic, late_is_fault=True)
+        command = await self._topics.truncate_command(topic, request)
+        outcome = await self._propose(command, context, topic, late_is_fault=True)
         if outcome.repeated or outcome.faults:
             return outcome
-        return replace(outcome, faults=tuple(await self._topics.until_truncated(truncation)))
+        return replace(outcome, faults=tuple(await self._topics.until_truncated(command)))
 
     async def delete_topic(self, topic: Topic, context: RequestContext = NO_CONTEXT) -> Outcome:
         return await self._propose(DeleteTopic(topic=topic.topic), context, topic)
