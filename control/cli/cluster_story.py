@@ -34,7 +34,7 @@ STEADY_S: Final = 5.0
 # Copy rate while the leader is killed during a move: slow, so that the move is still running.
 SLOW_COPY_BYTES_PER_S: Final = 4_000_000
 WAIT_S: Final = 60.0
-LOOK_S: Final = 0.02
+POLL_S: Final = 0.02
 
 
 class ClusterStory:
@@ -311,4 +311,4 @@ class ClusterStory:
                 self._check_failures()
             if time.monotonic() > end:
                 raise StoryError(f"after {WAIT_S:g} s the demo still waits for: {description}")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)

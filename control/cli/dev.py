@@ -20,7 +20,7 @@ from ringfence.control.cli.demo import missing_for_spark
 from ringfence.control.cli.demo_steps import generate
 from ringfence.control.cli.dev_story import LineitemStory, Scene, StoryError
 from ringfence.control.cli.exit_codes import Exit, storage_errors
-from ringfence.control.cli.local_cluster import LOOK_S, ClusterDirectory, LocalCluster, temporary
+from ringfence.control.cli.local_cluster import POLL_S, ClusterDirectory, LocalCluster, temporary
 from ringfence.control.cli.output import emit, format_bytes, json_option, show_table
 from ringfence.control.model.text import counted
 
@@ -146,8 +146,8 @@ def _interrupt_on_signal(stop: threading.Event) -> None:
 def _check_pipeline(file: Path | None) -> None:
     if file is not None:
         raise click.UsageError("--demo-pipeline generates three tables that belong together: omit --input")
-    if lacking := missing_for_spark():
-        raise click.UsageError(f"--demo-pipeline: {lacking}")
+    if missing := missing_for_spark():
+        raise click.UsageError(f"--demo-pipeline: {missing}")
     if find_spec("duckdb") is None:
         raise click.UsageError("--demo-pipeline: duckdb is not installed: pip install duckdb")
 
@@ -216,7 +216,7 @@ def _show(cluster: LocalCluster, *, is_kept: bool, as_json: bool) -> None:
 def _watch(cluster: LocalCluster, stop: threading.Event, *, as_json: bool) -> None:
     """Report each process that ends. Return at a stop request, or when no process is left."""
     reported: set[str] = set()
-    while not stop.wait(LOOK_S) and len(reported) < len(cluster.nodes):
+    while not stop.wait(POLL_S) and len(reported) < len(cluster.nodes):
         for name, code in cluster.ended().items():
             if name not in reported:
                 reported.add(name)

@@ -30,7 +30,7 @@ FIRST: Final = "node-1"
 # A first start takes a second; a busy machine may need longer.
 START_S: Final = 60.0
 STOP_S: Final = 30.0
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 # Draws of a node's three ports. A free port is taken by another process before the node listens about once in
 # 20,000 draws. Five failures in a row have another cause, and more draws would fail, too.
 DRAWS_MAX: Final = 5
@@ -222,7 +222,7 @@ class LocalCluster:
     def _has_port_conflict(self, name: str) -> bool:
         """Return whether a node ended because another process has one of its ports, by its last log line."""
         try:
-            code = self._running[name].wait(LOOK_S)
+            code = self._running[name].wait(POLL_S)
         except subprocess.TimeoutExpired:
             return False
         return code == Exit.USAGE and os.strerror(errno.EADDRINUSE) in self._last_line(name)
@@ -232,7 +232,7 @@ class LocalCluster:
         assert process.stdout is not None
         began = time.monotonic()
         while not self._stop.is_set():
-            readable, _, _ = select.select([process.stdout], [], [], LOOK_S)
+            readable, _, _ = select.select([process.stdout], [], [], POLL_S)
             if readable and (line := process.stdout.readline()):
                 ready = msgspec.json.decode(line, type=_ServingLine)
                 self.nodes[name] = replace(self.nodes[name], node=ready.node)

@@ -48,7 +48,7 @@ SLOW: Final = "Python worker failed to connect back"
 TRIES_MAX: Final = 5
 # Maximum number of lines, which fit into a pipe without a reader.
 LINES_MAX: Final = 2000
-LOOK_S: Final = 0.02
+POLL_S: Final = 0.02
 # Maximum seconds that a task waits; the demo removes the file within seconds.
 HOLD_S_MAX: Final = 300.0
 EXECUTORS: Final = "local-cluster[2,1,1024]"
@@ -83,7 +83,7 @@ def _hold_rows(path: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Re
         for batch in batches:
             end = time.monotonic() + HOLD_S_MAX
             while Path(path).exists() and time.monotonic() < end:
-                time.sleep(LOOK_S)
+                time.sleep(POLL_S)
             yield batch
 
     return hold
@@ -111,7 +111,7 @@ def _watch(spark: SparkSession, queries: list[StreamingQuery]) -> None:
         if tasks != printed and lines < LINES_MAX:
             emit({"tasks": tasks})
             printed, lines = tasks, lines + 1
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def answers(spark: SparkSession, address: str, folder: Path) -> None:

@@ -39,7 +39,7 @@ SHARES: Final = {"node": 0.2, "driver": 0.4}
 TASK_LOST: Final = "ExecutorLostFailure"
 # Timeout of each step. On a machine with ten times its load, the start of Spark alone takes five minutes.
 WAIT_S: Final = 900.0
-LOOK_S: Final = 0.05
+POLL_S: Final = 0.05
 
 
 class PipelineStory:
@@ -235,7 +235,7 @@ class PipelineStory:
                 raise StoryError(f"the streams ended too early: {self._job.last_lines()}")
             if time.monotonic() > end:
                 raise StoryError(f"after {WAIT_S:g} s the demo still waits for: {description}")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
 
 def _holds(condition: Callable[[], bool]) -> bool:

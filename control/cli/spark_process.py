@@ -26,7 +26,7 @@ HOME_PARTS: Final = ("bin", "data", "jars", "python", "sbin")
 LINES_MAX: Final = 30
 # Seconds for executors to end after their driver; then they are killed.
 ORPHANS_S: Final = 30.0
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 
 
 def spark_home(folder: Path) -> Path:
@@ -150,7 +150,7 @@ class SparkProcess:
             self.kill_driver()
         end = time.monotonic() + ORPHANS_S
         while (left := self._members()) and time.monotonic() < end:
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
