@@ -62,7 +62,7 @@ class LogLostError(ConsensusError):
     def __init__(self, commit: int, last: int) -> None:
         super().__init__(
             f"the leader commits up to {commit}, but this log ends at {last}: acknowledged entries are gone; "
-            "remove this node and let it join anew"
+            "remove this node and let it join again"
         )
         self.commit, self.last = commit, last
 

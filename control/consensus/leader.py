@@ -22,7 +22,7 @@ def on_tick(core: Core) -> None:
         if options.check_quorum:
             check_quorum(core)
         if core.storage_full and core.transferee != NOBODY and core.role is Role.LEADER:
-            core.say(Level.WARN, "stepped down to follower since its storage is full and nobody took over")
+            core.say(Level.WARN, "stepped down to follower since its storage is full and no voter took over")
             roles.become_follower(core, core.term, NOBODY)
         # The transfer target has not taken over; accept proposals again.
         core.transferee = NOBODY
@@ -96,8 +96,8 @@ def _on_append_answer(core: Core, message: Message, progress: Progress) -> None:
         replication.send_append(core, message.sender)
     if not other:
         return
-    # Its window has room again, or it was found: send what it lacks. Each round sends a message that takes
-    # room in the window, so this ends.
+    # The follower's window has room again, or a probe has found its log's end: send the missing entries. Each
+    # round sends a message that takes room in the window, so the loop ends.
     while replication.send_append(core, message.sender, also_if_empty=False):
         pass
     transfer.on_match(core, message.sender, progress)

@@ -70,7 +70,7 @@ class Node:
 
     @property
     def shown(self) -> tuple[SoftState, HardState]:
-        """What the last Ready told of these; only changes are told again."""
+        """The states in the last Ready; the next one has them only if they change."""
         return self._shown_soft, self._shown_hard
 
     @shown.setter

@@ -105,7 +105,7 @@ class Progress:
                 self.window.add(self.next - 1, message_bytes)
             self.pause = self.window.full()
         elif entry_count:
-            assert self.state is ProgressState.PROBE, "nothing is appended while a snapshot is under way"
+            assert self.state is ProgressState.PROBE, "an append while a snapshot is being sent"
             self.pause = True
 
     def may_tell_commit(self, commit: int) -> bool:

@@ -46,8 +46,8 @@ def ask(core: Core, message: Message) -> None:
     if replication.committed_in_term(core):
         _confirm(core, requester, context)
     else:
-        # It may not know yet how far the log was committed before its term; nor does a lone voter that has
-        # just started: what it knew of commits need not have been synced.
+        # The leader may not know the commit index of earlier terms yet. Nor does a lone voter that has just
+        # started, because its stored commit index need not have been synced.
         core.reads.wait(requester, context)
 
 

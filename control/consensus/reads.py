@@ -1,9 +1,9 @@
 """Queue linearizable reads at the leader until a quorum has confirmed them.
 
-For each read the leader notes its commit index and sends a heartbeat with a token that only grows. Once a
-quorum has answered that token or a later one, no other leader can have committed an entry before the read
-arrived, so a read at the noted index is linearizable (Raft thesis, 6.4). Confirmation uses the arithmetic of
-commits: the greatest token that a majority has answered.
+For each read the leader notes its commit index and sends a heartbeat with a token that only grows. A quorum
+of answers to that token, or a later one, proves that no other leader had committed an entry when the read
+arrived. A read at the noted index is then linearizable (Raft thesis, 6.4). Confirmation uses the arithmetic
+of commits: the greatest token that a majority has answered.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def _give_up(core: Core) -> None:
     }
     votes = {voter: voter in heard for voter in configuration.voters}
     if quorum.joint_vote(configuration.incoming, configuration.outgoing, votes) is not VoteResult.WON:
-        core.say(Level.WARN, "its storage is full, and it leads on: the others heard are no majority")
+        core.say(Level.WARN, "its storage is full, and it leads on: the active others are no majority")
         return
     heirs = [member for member in sorted(heard) if member in configuration.incoming]
     best = max(heirs, key=lambda member: heard[member].match)

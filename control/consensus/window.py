@@ -37,7 +37,9 @@ class Window:
 
     def add(self, last_index: int, message_bytes: int = 0) -> None:
         """Add a sent message. The window must not be full."""
-        assert not self.full(), f"{len(self)} messages of {self.size_bytes} bytes are under way, that is all"
+        assert not self.full(), (
+            f"{len(self)} messages of {self.size_bytes} bytes are unacknowledged: the window is full"
+        )
         self._messages.append((last_index, message_bytes))
         self.size_bytes += message_bytes
 

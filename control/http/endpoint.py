@@ -92,7 +92,7 @@ def _config(app: object) -> uvicorn.Config:
 
 
 async def _publish_address(node: Node, address: str) -> None:
-    """Write the address into the metadata, and retry until it is there: any node can name all addresses.
+    """Write the address into the metadata, with retries: any node can then name all addresses.
 
     The node's start has written the address already, unless the system chose the port.
     """

@@ -124,7 +124,7 @@ def _changes(mutations: Mutations) -> APIRouter:
 
     @changes.post("/admin/partitions/{partition}/give-up", operation_id="give_up", response_model=Receipt)
     async def give_up(request: Request, partition: Number, given: Annotated[GivenUp, Body()]) -> Response:
-        """Publish a committed epoch without this partition, whose owner has lost rows of it for good."""
+        """Publish a committed epoch without this partition, whose owner has lost rows of it."""
         action = f"partition {partition} give-up scope {given.scope} epoch {given.epoch}: {given.accepts}"
         return await mutations.change(
             request,

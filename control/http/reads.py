@@ -310,8 +310,8 @@ def of_tables(node: Node, access: Access) -> APIRouter:
                     epoch=part.epoch,
                     state=str(part.state),
                     replicas=[
-                        openapi_bodies.Place(node=place.node, store=place.store.hex())
-                        for place in entry.assignments[part.partition].replicas
+                        openapi_bodies.Place(node=replica.node, store=replica.store.hex())
+                        for replica in entry.assignments[part.partition].replicas
                     ],
                 )
                 for part in table.partitions
@@ -325,7 +325,7 @@ def of_tables(node: Node, access: Access) -> APIRouter:
 def _nodes(assignment: Assignment) -> list[int]:
     """The nodes of the replicas, the owner first."""
     owner = int(assignment.owner.node)
-    return [owner, *sorted(int(place.node) for place in assignment.replicas if place.node != owner)]
+    return [owner, *sorted(int(replica.node) for replica in assignment.replicas if replica.node != owner)]
 
 
 def _summary(topic: Topic) -> openapi_bodies.TopicSummary:

@@ -109,7 +109,7 @@ def _changes(mutations: Mutations) -> APIRouter:
     node = mutations.node
 
     async def propose_forget(name: str, prefix: str, context: RequestContext) -> Outcome:
-        command = await node.transactions.forgetting(name, prefix)
+        command = await node.transactions.forget_command(name, prefix)
         if command is None:
             if prefix:  # The answer is the same for a scope of another owner and for none.
                 detail = (

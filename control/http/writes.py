@@ -81,12 +81,12 @@ def of_topics(mutations: Mutations) -> APIRouter:
     @router.delete(TOPIC, operation_id="delete_topic", response_model=openapi_bodies.Receipt)
     async def delete(request: Request, tenant: NamePart, namespace: NamePart, name: NamePart) -> Response:
         """Delete a topic and its rows. The name is free immediately."""
-        place = (tenant, namespace, name)
+        parts = (tenant, namespace, name)
         return await mutations.change(
             request,
             "topic delete",
-            lambda context: _then(at(*place), lambda topic: admin.delete_topic(topic, context)),
-            resource=resource(*place),
+            lambda context: _then(at(*parts), lambda topic: admin.delete_topic(topic, context)),
+            resource=resource(*parts),
         )
 
     @router.post(f"{TOPIC}/truncate", operation_id="truncate_topic", response_model=openapi_bodies.Receipt)
@@ -98,16 +98,16 @@ def of_topics(mutations: Mutations) -> APIRouter:
         given: Annotated[openapi_bodies.TruncateGiven | None, Body()] = None,
     ) -> Response:
         """Remove rows from the front."""
-        place = (tenant, namespace, name)
+        parts = (tenant, namespace, name)
         given = given or openapi_bodies.TruncateGiven()
         order = messages.TopicTruncate(
-            name="/".join(place), partition=given.partition, before_offset=given.before_offset
+            name="/".join(parts), partition=given.partition, before_offset=given.before_offset
         )
         return await mutations.change(
             request,
             "topic truncate",
-            lambda context: _then(at(*place), lambda topic: admin.truncate_topic(topic, order, context)),
-            resource=resource(*place),
+            lambda context: _then(at(*parts), lambda topic: admin.truncate_topic(topic, order, context)),
+            resource=resource(*parts),
             content=_bytes(given),
         )
 
@@ -120,12 +120,12 @@ def of_topics(mutations: Mutations) -> APIRouter:
         given: Annotated[openapi_bodies.SchemaGiven, Body()],
     ) -> Response:
         """Add a schema: the last schema, with further nullable columns at the end."""
-        place, schema = (tenant, namespace, name), _schema(given)
+        parts, schema = (tenant, namespace, name), _schema(given)
         return await mutations.change(
             request,
             "schema add",
-            lambda context: _then(at(*place), lambda topic: admin.add_schema(topic, schema, context)),
-            resource=resource(*place),
+            lambda context: _then(at(*parts), lambda topic: admin.add_schema(topic, schema, context)),
+            resource=resource(*parts),
             content=_bytes(given),
         )
 

@@ -67,7 +67,7 @@ class Inbox:
     def take(self, sender: int, chunk: Chunk) -> tuple[ChunkAnswer, bytes | None]:
         """Add a chunk; return the answer, and the body once it is complete.
 
-        A chunk that does not continue the transfer is dropped; its answer tells the sender where to continue.
+        A chunk that does not continue the transfer is dropped; its answer has the position to continue from.
         """
         transfer, total, data = self._transfers.get(sender, (-1, 0, bytearray()))
         if chunk.start == 0 and chunk.transfer != transfer:

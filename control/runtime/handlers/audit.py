@@ -149,7 +149,7 @@ def _append(descriptor: int, data: bytes) -> None:
     """Append all of `data` durably, or nothing."""
     before = os.fstat(descriptor).st_size
     if before and os.pread(descriptor, 1, before - 1) != b"\n":
-        data = b"\n" + data  # A crash tore the last line. Start a new one, so that both can be told apart.
+        data = b"\n" + data  # A crash tore the last line. Without a newline, this one would be torn as well.
     written = 0
     try:
         written = os.write(descriptor, data)

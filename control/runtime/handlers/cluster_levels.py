@@ -149,11 +149,11 @@ class ClusterLevels:
         return missing
 
 
-def check_level(level: int, what: str) -> None:
-    """Raise NewerFormatError if `what` has a level that this program does not know."""
+def check_level(level: int, subject: str) -> None:
+    """Raise NewerFormatError if `subject` has a level that this program does not know."""
     if level > LEVEL_NEWEST:
         raise NewerFormatError(
-            f"{what} has level {level}, this program knows up to level {LEVEL_NEWEST}; use a newer program"
+            f"{subject} has level {level}, this program knows up to level {LEVEL_NEWEST}; use a newer program"
         )
 
 

@@ -101,7 +101,7 @@ class Inspections:
         except NoMajorityError as error:
             error.message = (
                 f"{error.message}, so the newest metadata is unknown: start the nodes that are down "
-                "(`ringfence node list`), or stop the others, too, and check the directories together "
+                "(`ringfence node list`). Or stop the others, too, and check the directories together "
                 "(`ringfence fsck --cluster --data DIR --data DIR ...`)"
             )
             raise

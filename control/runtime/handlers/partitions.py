@@ -66,8 +66,8 @@ class Partitions:
             "owner": assignment.owner.node,
             "epoch": assignment.epoch,
             "replicas": [
-                {"node": place.node, "store": place.store.hex(), "life": _life(state, place.node)}
-                for place in assignment.replicas
+                {"node": replica.node, "store": replica.store.hex(), "life": _life(state, replica.node)}
+                for replica in assignment.replicas
             ],
             "change": None if change is None else self._shown_change(state, change),
             "unpublished": unpublished(state, partition),
@@ -92,7 +92,7 @@ class Partitions:
             "kind": str(change.kind),
             "phase": str(change.phase),
             "owner": change.owner.node,
-            "replicas": [place.node for place in change.replicas],
+            "replicas": [replica.node for replica in change.replicas],
             "run": change.run,
             "attempt": change.attempt,
             "candidates": [],

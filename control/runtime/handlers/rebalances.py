@@ -89,7 +89,9 @@ class Rebalances:
             "held": replicas_of(state, state.rebalance.node) if _leaves(state) else 0,
             "moves": [self._shown_move(move) for _, move in sorted(state.moves.items())[:MOVES_SHOWN]],
             "reverse_hold_s": limit(state, "reverse_hold_s"),
-            "reversible": [_shown_kept(state, kept) for _, kept in sorted(state.kept.items())[:MOVES_SHOWN]],
+            "reversible": [
+                _shown_kept(state, record) for _, record in sorted(state.kept.items())[:MOVES_SHOWN]
+            ],
             "loads": self._shown_loads(),
             "policy": None if decision is None else decision.why,
         }
@@ -301,17 +303,17 @@ def _shown_waits(state: MetadataState) -> list[str]:
     return [*map(describe_change, left.changes), *nodes][:MOVES_SHOWN]
 
 
-def _shown_kept(state: MetadataState, kept: Kept) -> dict[str, Any]:
+def _shown_kept(state: MetadataState, record: Kept) -> dict[str, Any]:
     """A change that may be reversed, with the partition's nodes now and after the reversal."""
-    assignment = state.topics[kept.topic].assignments[kept.partition]
-    others = [place.node for place in assignment.replicas if place != assignment.owner]
+    assignment = state.topics[record.topic].assignments[record.partition]
+    others = [replica.node for replica in assignment.replicas if replica != assignment.owner]
     return {
-        "partition": kept.partition,
-        "topic": kept.topic,
-        "run": kept.run,
-        "since_ms": kept.since_ms,
+        "partition": record.partition,
+        "topic": record.topic,
+        "run": record.run,
+        "since_ms": record.since_ms,
         "from": [assignment.owner.node, *others],
-        "to": [place.node for place in kept.before],
+        "to": [replica.node for replica in record.before],
     }
 
 
