@@ -317,6 +317,7 @@ class ControlServer:
     async def _force_owner(
         self, partitions: Partitions, call: messages.ForcePartition
     ) -> tuple[messages.Document, int]:
+        # The command must name the open failover: an older state could name a finished one.
         await self._proposer.read_barrier()
         number = PartitionId(call.partition)
         command = partitions.force(number, call.change, call.owner, call.accepts, call.replicas)

@@ -201,13 +201,9 @@ class Node:
             on_level=directory.note_cluster_level,
         )
         staged_row_counts = StagedRowCounts(self.proposer, self._native_node, self._cluster.peer_client)
+        unpublished = UnpublishedEpochs(self.health, self._here.node)
         self.transactions = TransactionRequests(
-            self.proposer,
-            self._native_node,
-            self._here,
-            staged_row_counts,
-            UnpublishedEpochs(self.health, self._here.node),
-            self._fail,
+            self.proposer, self._native_node, self._here, staged_row_counts, unpublished, self._fail
         )
         self._requests = RequestDispatch(
             self.native,
@@ -259,6 +255,7 @@ class Node:
         await self._requests.finish(self.settings.stop_s / 2)
         await self._cluster.hand_over()
         await asyncio.get_running_loop().run_in_executor(None, self.native.stop, self.settings.stop_s)
+        # After the native node has stopped, the log bounds do not change any more.
         await self._log_witnesses.save_bounds()
         await self._close()
 
@@ -339,6 +336,7 @@ class Node:
                 level=identity.level,
             )
             await self._cluster.commit(init)
+        # The engine must doubt replicas of an older log before any partition is opened.
         await self._log_witnesses.check()
         restarted = await self._cluster.commit_start(
             RestartNode(

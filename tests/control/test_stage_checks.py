@@ -88,7 +88,7 @@ class World:
         return messages.StagedCounts(counts=(answer,))
 
     def checked(self, command: CommitScope) -> CommitScope:
-        return asyncio.run(self.checks.checked(command))
+        return asyncio.run(self.checks.verify(command))
 
     def refused(self, command: CommitScope) -> RequestRefused:
         with pytest.raises(RequestRefused) as caught:
@@ -215,7 +215,7 @@ def test_a_count_of_this_node_that_does_not_end_is_not_waited_for(monkeypatch: p
 
     async def refused() -> RequestRefused:
         with pytest.raises(RequestRefused) as caught:
-            await asyncio.wait_for(world.checks.checked(world.commit()), 5)
+            await asyncio.wait_for(world.checks.verify(world.commit()), 5)
         return caught.value
 
     refusal = asyncio.run(refused())

@@ -24,13 +24,13 @@ Key = tuple[TopicId, PartitionId]
 
 
 class LogBounds:
-    """The bounds of one node. Call `lacking` before `save`."""
+    """The bounds of one node. Call `short_logs` before `save`."""
 
     def __init__(self, native: Any, root: Path, store: bytes) -> None:
         self._native, self._file = native, LogEnds(root, store)
         self._written = b""
 
-    def lacking(self, replicas: Iterable[Key]) -> list[Key]:
+    def short_logs(self, replicas: Iterable[Key]) -> list[Key]:
         """Return those of `replicas` whose log ends before its bound; the native node gets the bounds.
 
         Bounds of other partitions are ignored: they were dropped, or have no replica on this store.

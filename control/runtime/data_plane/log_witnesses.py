@@ -87,8 +87,8 @@ class LogWitnesses:
         is_old = expected != 0 and expected not in self._numbers
         assigned = partitions_on(state, self._here)
         replicas = sorted({*self._on_disk, *assigned})
-        lacking = self._bounds.lacking(replicas)
-        keys = replicas if is_old or self._is_torn else lacking
+        short = self._bounds.short_logs(replicas)
+        keys = replicas if is_old or self._is_torn else short
         if keys:
             await self._doubt(keys)
         self._doubted = self._native_doubted()
@@ -96,11 +96,9 @@ class LogWitnesses:
             _LOG.error(
                 "older log", why="the log directory lacks the node's last witness number", replicas=len(keys)
             )
-        elif lacking:
-            _LOG.error("older log", why="logs end before their saved bounds", replicas=len(lacking))
-        self._report_unreplicated(
-            sum(not _is_shared(state, key) for key in (assigned if is_old else lacking))
-        )
+        elif short:
+            _LOG.error("older log", why="logs end before their saved bounds", replicas=len(short))
+        self._report_unreplicated(sum(not _is_shared(state, key) for key in (assigned if is_old else short)))
         self._report_doubted(state)
 
     async def draw(self) -> int | None:

@@ -48,7 +48,7 @@ def check_log(log: Path, last_index: int) -> None:
     """Check that the log is there if the metadata beside it has entries.
 
     The log's files are created before the first entry. A node with an empty log would answer a fence as if it
-    had never stored a row, and its acknowledgements would no longer count (I5).
+    had never stored a row. Its acknowledgements would no longer count (I5).
 
     Raises:
         StorageError: the log is lost, or its disk is not mounted.

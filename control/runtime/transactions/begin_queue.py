@@ -2,8 +2,8 @@
 
 Concurrent BEGINs of a scope name the same driver to fence, so the log accepts at most one of them. Proposed
 together, every other one would be a useless entry, and all of them would be repeated. Queued, they are
-checked after the first is decided, and refused without an entry. So one entry decides all of them, with at
-most one more for each other node that serves BEGINs of the scope at the same time.
+checked after the first is decided, and refused without an entry. So one entry decides all of them, plus at
+most one for each other node that serves BEGINs of the scope then.
 """
 
 from __future__ import annotations

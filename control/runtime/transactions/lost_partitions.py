@@ -1,6 +1,6 @@
 """Give up parts of committed epochs whose staged rows are lost, for example after a forced owner.
 
-Until an operator gives up such a part, the outcome of the epoch's commit is unknown, later epochs of the
+Until an operator gives up such a part, the outcome of the epoch's commit is unknown. Later epochs of the
 scope wait in that partition, and the scope is never forgotten.
 """
 
@@ -51,7 +51,7 @@ class LostPartitions:
                 f"pending there: {listed}",
             )
         pending_scope, commit, part = match
-        why = await self._staged_row_counts.why_kept(pending_scope.scope, commit, part)
+        why = await self._staged_row_counts.refusal_to_give_up(pending_scope.scope, commit, part)
         if why:
             raise RequestRefused(
                 Code.ALREADY_EXISTS,

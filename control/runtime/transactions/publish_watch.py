@@ -1,7 +1,7 @@
 """Wait for a committed epoch to be published; if it is late, ask the owners which rows are missing.
 
 One task per epoch asks for all waiting requests, and ends with the last of them. So a commit that is repeated
-for days, because a store with a part of it is lost, causes no more questions than one that is sent once.
+for days causes no more requests to owners than one that is sent once.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ class PublishWatch:
                 return
             pause_s = min(CHECK_S_MAX, pause_s * 2)
             pending = self._pending(scope, epoch)
-            lacking = "" if pending is None else await self._staged_row_counts.lacking(scope, pending)
-            if lacking and self._pending(scope, epoch) == pending:
+            missing = "" if pending is None else await self._staged_row_counts.missing_rows(scope, pending)
+            if missing and self._pending(scope, epoch) == pending:
                 raise RequestRefused(
                     Code.UNKNOWN_OUTCOME,
-                    f"the commit is decided and cannot be published in all of its partitions: {lacking}; the "
+                    f"the commit is decided and cannot be published in all of its partitions: {missing}; the "
                     "other rows are lost there: bring back the store that had them, or give them up "
                     "(`ringfence partition give-up`)",
                     scope=scope,

@@ -180,7 +180,7 @@ class TransactionRequests:
             applied = await self._proposer.propose(command)  # a repeat needs no turn
         else:
             async with self._commit_queue.turn(command):
-                applied = await self._proposer.propose(await self._staged_row_counts.checked(command))
+                applied = await self._proposer.propose(await self._staged_row_counts.verify(command))
         decided = applied.result
         assert isinstance(decided, ScopeDecided), decided
         return decided
@@ -208,7 +208,7 @@ class TransactionRequests:
         if fault is not None:
             raise RequestRefused(Code.UNAUTHORIZED, fault)
 
-    async def forgetting(self, name: str, prefix: str) -> ForgetScope | None:
+    async def forget_command(self, name: str, prefix: str) -> ForgetScope | None:
         """Build the command that forgets a scope; None if no scope has this name.
 
         Raises:

@@ -60,7 +60,7 @@ class StagedRowCounts:
         self._proposer, self._native_node, self._peer_client = proposer, native_node, peer_client
         self._order_slots = asyncio.Semaphore(ORDERS_MAX)
 
-    async def checked(self, command: CommitScope) -> CommitScope:
+    async def verify(self, command: CommitScope) -> CommitScope:
         """Return the command with `upto` set: its rows are exactly the staged ones, or it is decided already.
 
         Raises:
@@ -100,7 +100,7 @@ class StagedRowCounts:
             await asyncio.sleep(pause_s)
             pause_s = min(RETRY_S_MAX, pause_s * 2)
 
-    async def lacking(self, scope: ScopeId, pending: PendingCommit) -> str:
+    async def missing_rows(self, scope: ScopeId, pending: PendingCommit) -> str:
         """The rows of a committed epoch that their owners lack and so cannot publish; "": none."""
         counts = await self._counts(scope, pending.epoch, pending.tokens, pending.parts)
         # Rows staged under the tokens after the decision do not belong to the epoch.
@@ -109,7 +109,7 @@ class StagedRowCounts:
         }
         return self._wrong(scope, pending.epoch, short)
 
-    async def why_kept(self, scope: ScopeId, pending: PendingCommit, part: StagedPart) -> str:
+    async def refusal_to_give_up(self, scope: ScopeId, pending: PendingCommit, part: StagedPart) -> str:
         """The reason not to give up a committed part; "": its owner lacks rows and can never publish it."""
         counts = await self._counts(scope, pending.epoch, pending.tokens, (part,))
         count, assignment = counts.get(part), self._assignment(part)
