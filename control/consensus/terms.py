@@ -92,8 +92,8 @@ def _has_lease(core: Core) -> bool:
 def _on_older(core: Core, message: Message) -> None:
     options, kind = core.options, message.type
     if (options.check_quorum or options.pre_vote) and kind in {MessageType.HEARTBEAT, MessageType.APPEND}:
-        # No vote deposes a leader whose followers ignore candidates, or whose candidates ask first. It
-        # must learn of the newer term from this answer; otherwise this node could never follow it again.
+        # No vote deposes a leader whose followers ignore candidates, or whose candidates ask first. Such a
+        # leader must learn of the newer term from this answer; otherwise this node could never follow it.
         core.send(Message(type=MessageType.APPEND_ANSWER, to=message.sender, sender=core.id, term=core.term))
     elif kind is MessageType.PRE_VOTE:
         election.reject(core, message)

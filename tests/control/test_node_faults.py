@@ -55,7 +55,7 @@ def test_a_task_that_dies_of_a_broken_assertion_ends_the_node_with_that_reason(
 def test_a_start_behind_which_a_late_one_came_is_tried_behind_that_one(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    """The late one is of a process that is gone; another one that runs is met by `transport.lives`."""
+    """The late one is of a process that is gone; another one that runs is met by `transport.incarnations`."""
     commit, late = Cluster.commit, list[Applied]()
 
     async def overtaken(cluster: Cluster, command: Command) -> Applied:
