@@ -44,7 +44,9 @@ FAULTS_MAX: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _EntryOrders:
+    """The orders of one metadata entry; the orders of a phase run together, phases one after the other."""
+
     index: int
     state: MetadataState
     phases: orders.Phases
@@ -82,11 +84,14 @@ class OrderExecutor:
         self.load_hints = LoadHints(native_node)
         self._on_dropped, self._on_cleaned_up, self._on_failed = on_dropped, on_cleaned_up, on_failed
         self._on_level = on_level
-        self._steps: deque[_Step] = deque()
-        self._changed = asyncio.Condition()
-        self._wake = asyncio.Event()
+        # Entries with orders that are not executed yet, the oldest first. The first one is being executed.
+        self._entries: deque[_EntryOrders] = deque()
+        self._entry_executed = asyncio.Condition()
+        self._wake = asyncio.Event()  # set while `_entries` may have entries
+        # Faults by index of an entry; at most FAULTS_MAX.
         self._faults: OrderedDict[int, list[str]] = OrderedDict()
-        self._newest: _Step | None = None
+        # The newest entry of `enqueue`; None before the first one. Retries use its state.
+        self._newest: _EntryOrders | None = None
         self._retries = OrderRetries(
             here,
             state=self._newest_state,
@@ -95,7 +100,8 @@ class OrderExecutor:
             on_failed=on_failed,
         )
         self._task: asyncio.Task[None] | None = None
-        self._opening: set[asyncio.Task[None]] = set()
+        # Orders to open replicated partitions; their entries do not wait for them.
+        self._opening_tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="orders")
@@ -104,25 +110,27 @@ class OrderExecutor:
     def enqueue(self, before: MetadataState, after: MetadataState, index: int) -> None:
         """Queue the orders of the entry at `index`, from `before` to `after`. Indexes must ascend."""
         phases = orders.between(before, after, self._here)
-        self._newest = _Step(index, after, phases)
+        self._newest = _EntryOrders(index, after, phases)
         if phases:
-            self._steps.append(_Step(index, after, phases))
+            self._entries.append(_EntryOrders(index, after, phases))
             self._wake.set()
 
     async def until_executed(self, index: int) -> list[str]:
         """Wait until every order up to the entry at `index` has ended; return the faults of that entry."""
-        if self._steps and self._steps[0].index <= index:
-            async with self._changed:
-                await self._changed.wait_for(lambda: not self._steps or self._steps[0].index > index)
+        if self._entries and self._entries[0].index <= index:
+            async with self._entry_executed:
+                await self._entry_executed.wait_for(
+                    lambda: not self._entries or self._entries[0].index > index
+                )
         return self._faults.get(index, [])
 
     def executed_index(self, applied: int) -> int:
         """The index up to which all orders are executed; `applied` is the last applied index."""
-        return self._steps[0].index - 1 if self._steps else applied
+        return self._entries[0].index - 1 if self._entries else applied
 
     async def close(self) -> None:
         await self.load_hints.close()
-        for opening in self._opening:
+        for opening in self._opening_tasks:
             opening.cancel()
         await self._retries.close()
         if self._task is not None:
@@ -138,36 +146,36 @@ class OrderExecutor:
     async def _run(self) -> None:
         while True:
             await self._wake.wait()
-            while self._steps:
-                step = self._steps[0]
-                faults = await self._execute_entry(step)
+            while self._entries:
+                entry = self._entries[0]
+                faults = await self._execute_entry(entry)
                 if faults:
-                    self._faults[step.index] = faults
+                    self._faults[entry.index] = faults
                     while len(self._faults) > FAULTS_MAX:
                         self._faults.popitem(last=False)
-                async with self._changed:
-                    self._steps.popleft()
-                    self._changed.notify_all()
+                async with self._entry_executed:
+                    self._entries.popleft()
+                    self._entry_executed.notify_all()
             self._wake.clear()
 
-    async def _execute_entry(self, step: _Step) -> list[str]:
+    async def _execute_entry(self, entry: _EntryOrders) -> list[str]:
         faults: list[str] = []
-        for phase in step.phases:
-            outcomes = await asyncio.gather(*(self._execute(order, step) for order in phase))
+        for phase in entry.phases:
+            outcomes = await asyncio.gather(*(self._execute(order, entry) for order in phase))
             faults += [fault for fault in outcomes if fault is not None]
         if not faults:
-            for topic in sorted(orders.dropped_topics(step.phases)):
+            for topic in sorted(orders.dropped_topics(entry.phases)):
                 self._on_dropped(topic)
         return faults
 
-    async def _execute(self, order: NodeOrder, step: _Step) -> str | None:
-        key, give = self._call(order, step)
+    async def _execute(self, order: NodeOrder, entry: _EntryOrders) -> str | None:
+        key, give = self._call(order, entry)
         if isinstance(order, OpenPartition) and order.replicas:
             # The order ends only when a majority has the partition, and other nodes may need later entries
             # for that. So the entry does not wait for it.
             opening = asyncio.get_running_loop().create_task(self._open(order, key, give), name=key)
-            self._opening.add(opening)
-            opening.add_done_callback(self._opening.discard)
+            self._opening_tasks.add(opening)
+            opening.add_done_callback(self._opening_tasks.discard)
             return None
         try:
             await self._give(order, give)
@@ -262,7 +270,7 @@ class OrderExecutor:
     def _has_any_of(self, topic: TopicId) -> bool:
         return any(counters["topic"] == topic for counters in self._native_node.node.partitions())
 
-    def _call(self, order: NodeOrder, step: _Step) -> tuple[str, Callable[[], int]]:
+    def _call(self, order: NodeOrder, entry: _EntryOrders) -> tuple[str, Callable[[], int]]:
         """The name of an order in fault texts, and the call that gives the order to the native node."""
         node = self._native_node.node
         match order:
@@ -291,7 +299,7 @@ class OrderExecutor:
             case StopSync() | Adopt() | Discard() | Release():
                 return self._cleanup_call(order)
             case InstallTable(topic):
-                return f"installing the table of topic {topic.name}", self._table_call(order, step)
+                return f"installing the table of topic {topic.name}", self._table_call(order, entry)
             case RemoveTopic(topic):
                 self.load_hints.remove_table(topic)
                 return f"removing topic {topic}", partial(node.remove_topic, topic)
@@ -335,15 +343,15 @@ class OrderExecutor:
             case Release():
                 return f"releasing the replica {what}", lambda: node.drop(order.topic, order.partition)
 
-    def _table_call(self, order: InstallTable, step: _Step) -> Callable[[], int]:
-        topic, state = order.topic, step.state
+    def _table_call(self, order: InstallTable, entry: _EntryOrders) -> Callable[[], int]:
+        topic, state = order.topic, entry.state
         active: list[tuple[int, int, int, int, int]] = []
         for part in topic.layout.active():
             assignment: Any = topic.assignments[part.partition]
             active.append(
                 (part.partition, part.slots.lo, part.slots.hi, assignment.owner.node, assignment.epoch)
             )
-        table = table_bodies.table(state, topic, step.index)
+        table = table_bodies.table(state, topic, entry.index)
         own = messages.encode(table_bodies.redirect(state, self._here.node))
         owners = [
             (node.node, messages.encode(table_bodies.redirect(state, node.node))) for node in table.nodes
@@ -351,7 +359,7 @@ class OrderExecutor:
 
         def install(body: bytes) -> int:
             number: int = self._native_node.node.install_table(
-                topic.topic, step.index, topic.layout.version, body, active, own, owners
+                topic.topic, entry.index, topic.layout.version, body, active, own, owners
             )
             return number
 

@@ -60,18 +60,21 @@ class _QueuedCommand:
 
 
 @dataclass(slots=True)
-class _Pending:
+class _PendingProposal:
+    """A proposal with a sequence that was not answered yet."""
+
     proposal: Proposal
     data: bytes
     answer: asyncio.Future[Applied]
-    sent_s: float = -1e9
-    sent_to: tuple[int, int] = (0, 0)
+    sent_s: float = -1e9  # monotonic time of the last attempt
+    sent_to: tuple[int, int] = (0, 0)  # term and leader of the last attempt
     attempts: int = 0
 
 
 @dataclass(slots=True)
-class _Read:
+class _PendingRead:
     answer: asyncio.Future[None]
+    # The index that must be applied before the answer; None until a majority has confirmed the leader.
     index: int | None = field(default=None)
 
 
@@ -97,15 +100,20 @@ class RaftProposer(ReplicaListener):
         """
         self._on_applied, self._now_ms = on_applied, now_ms
         self._on_own_start, self._on_other_start = on_own_start, on_other_start
+        # Sequences of this process's proposals without a session: they identify its own start.
         self._without_session: deque[int] = deque(maxlen=SESSION_WINDOW)
         self._replica: Replica | None = None
         self._session, self._sequence = NO_SESSION, 0
+        # Commands without a sequence, the oldest first; at most WAITING_MAX.
         self._waiting: deque[tuple[_QueuedCommand, asyncio.Future[Applied]]] = deque()
         self._has_work = asyncio.Event()  # set while a command is queued or pending
-        self._pending: dict[tuple[int, int], _Pending] = {}
-        self._reads: dict[bytes, _Read] = {}
+        # By session and sequence, in the order of sequences; at most SESSION_WINDOW.
+        self._pending: dict[tuple[int, int], _PendingProposal] = {}
+        # By context, which is unique in the cluster: `_read_prefix` and a number.
+        self._reads: dict[bytes, _PendingRead] = {}
         self._read_numbers = itertools.count(1)
         self._read_prefix = secrets.token_bytes(8)
+        # Callers of `until_applied`: the index that each waits for.
         self._index_waits: list[tuple[int, asyncio.Future[None]]] = []
         self._resender: asyncio.Task[None] | None = None
         self._flushing = False
@@ -171,7 +179,7 @@ class RaftProposer(ReplicaListener):
         end = time.monotonic() + READ_TIMEOUT_S
         while time.monotonic() < end:
             context = self._read_prefix + next(self._read_numbers).to_bytes(8, "big")
-            read = self._reads[context] = _Read(asyncio.get_running_loop().create_future())
+            read = self._reads[context] = _PendingRead(asyncio.get_running_loop().create_future())
             try:
                 with contextlib.suppress(ConsensusError, TimeoutError):
                     self.replica.step(events.Read(context))
@@ -313,7 +321,7 @@ class RaftProposer(ReplicaListener):
     def _flush(self) -> None:
         """Give queued commands their sequences, and send them as one batch: one write, one message a node."""
         self._flushing = False
-        batch: list[_Pending] = []
+        batch: list[_PendingProposal] = []
         while self._waiting and self._has_room():
             queued, answer = self._waiting.popleft()
             if answer.done():
@@ -326,7 +334,7 @@ class RaftProposer(ReplicaListener):
             proposal = Proposal(
                 self._session, sequence, self._now_ms(), queued.command, queued.request, queued.expects
             )
-            pending = _Pending(proposal, encode_proposal(proposal), answer)
+            pending = _PendingProposal(proposal, encode_proposal(proposal), answer)
             self._pending[proposal.session, proposal.sequence] = pending
             batch.append(pending)
         if batch:
@@ -339,7 +347,7 @@ class RaftProposer(ReplicaListener):
         oldest = next((key[1] for key in self._pending if key[0] == self._session), None)
         return self._session == NO_SESSION or oldest is None or self._sequence - oldest < SESSION_WINDOW - 1
 
-    def _send(self, batch: list[_Pending]) -> None:
+    def _send(self, batch: list[_PendingProposal]) -> None:
         replica, now = self.replica, time.monotonic()
         try:
             replica.step(events.Propose(tuple(pending.data for pending in batch)))

@@ -109,6 +109,7 @@ class Replica:
         self._recorder = Recorder(random.SystemRandom().randrange)
         self.node = Node(options, store, draw=self._recorder.draw, applied=store.base.index)
         self.disk_full = False
+        # Work for the writer thread in log order. It is removed once it is durable.
         self._work: deque[StorageMessage] = deque()
         self._recorder.attach(self.node, lambda: [work for work in self._work if work.to == APPEND_THREAD])
         self._has_work = asyncio.Event()

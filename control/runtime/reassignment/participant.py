@@ -70,7 +70,9 @@ class Participant:
     ) -> None:
         self._proposer, self._executor, self._native_node, self._here = proposer, executor, native_node, here
         self._native: Any = native_node.node
+        # The newest term of an order; orders of older terms are refused.
         self._term = 0
+        # Copies that this node receives: (change, attempt).
         self._receiving: set[tuple[int, int]] = set()
         # Copy rates in bytes/s by (change, target): this node may copy a partition to several targets.
         self._syncing: dict[tuple[int, NodeId], int] = {}
