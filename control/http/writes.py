@@ -41,16 +41,12 @@ def _router(tag: str, mutations: Mutations, role: Role) -> APIRouter:
 def of_topics(mutations: Mutations) -> APIRouter:
     """Changes of topics, for operators."""
     router = _router("topics", mutations, Role.OPERATOR)
-    admin = mutations.node.admin
+    _add_creation(router, mutations)
+    _add_topic_changes(router, mutations)
+    return router
 
-    async def at(tenant: str, namespace: str, name: str) -> Topic:
-        """The topic of a path, even if another node has just created it."""
-        return await mutations.node.topics.topic_named(f"{tenant}/{namespace}/{name}")
 
-    def resource(tenant: str, namespace: str, name: str) -> str:
-        topic = mutations.node.proposer.state.topic_named(f"{tenant}/{namespace}/{name}")
-        return f"topic/{0 if topic is None else topic.topic}"
-
+def _add_creation(router: APIRouter, mutations: Mutations) -> None:
     @router.post(
         "/admin/topics", operation_id="create_topic", status_code=201, response_model=openapi_bodies.Receipt
     )
@@ -71,22 +67,26 @@ def of_topics(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             "topic create",
-            lambda context: admin.create_topic(order, context),
+            lambda context: mutations.node.admin.create_topic(order, context),
             content=_bytes(given),
             status=201,
             path=path,
             topic=full,
         )
 
+
+def _add_topic_changes(router: APIRouter, mutations: Mutations) -> None:
+    admin = mutations.node.admin
+
     @router.delete(TOPIC, operation_id="delete_topic", response_model=openapi_bodies.Receipt)
     async def delete(request: Request, tenant: NamePart, namespace: NamePart, name: NamePart) -> Response:
         """Delete a topic and its rows. The name is free immediately."""
-        parts = (tenant, namespace, name)
+        full = f"{tenant}/{namespace}/{name}"
         return await mutations.change(
             request,
             "topic delete",
-            lambda context: _then(at(*parts), lambda topic: admin.delete_topic(topic, context)),
-            resource=resource(*parts),
+            lambda context: _then(_topic(mutations, full), lambda topic: admin.delete_topic(topic, context)),
+            resource=_resource(mutations, full),
         )
 
     @router.post(f"{TOPIC}/truncate", operation_id="truncate_topic", response_model=openapi_bodies.Receipt)
@@ -98,16 +98,18 @@ def of_topics(mutations: Mutations) -> APIRouter:
         given: Annotated[openapi_bodies.TruncateGiven | None, Body()] = None,
     ) -> Response:
         """Remove rows from the front."""
-        parts = (tenant, namespace, name)
+        full = f"{tenant}/{namespace}/{name}"
         given = given or openapi_bodies.TruncateGiven()
         order = messages.TopicTruncate(
-            name="/".join(parts), partition=given.partition, before_offset=given.before_offset
+            name=full, partition=given.partition, before_offset=given.before_offset
         )
         return await mutations.change(
             request,
             "topic truncate",
-            lambda context: _then(at(*parts), lambda topic: admin.truncate_topic(topic, order, context)),
-            resource=resource(*parts),
+            lambda context: _then(
+                _topic(mutations, full), lambda topic: admin.truncate_topic(topic, order, context)
+            ),
+            resource=_resource(mutations, full),
             content=_bytes(given),
         )
 
@@ -120,16 +122,26 @@ def of_topics(mutations: Mutations) -> APIRouter:
         given: Annotated[openapi_bodies.SchemaGiven, Body()],
     ) -> Response:
         """Add a schema: the last schema, with further nullable columns at the end."""
-        parts, schema = (tenant, namespace, name), _schema(given)
+        full, schema = f"{tenant}/{namespace}/{name}", _schema(given)
         return await mutations.change(
             request,
             "schema add",
-            lambda context: _then(at(*parts), lambda topic: admin.add_schema(topic, schema, context)),
-            resource=resource(*parts),
+            lambda context: _then(
+                _topic(mutations, full), lambda topic: admin.add_schema(topic, schema, context)
+            ),
+            resource=_resource(mutations, full),
             content=_bytes(given),
         )
 
-    return router
+
+async def _topic(mutations: Mutations, full: str) -> Topic:
+    """The topic with this full name, even if another node has just created it."""
+    return await mutations.node.topics.topic_named(full)
+
+
+def _resource(mutations: Mutations, full: str) -> str:
+    topic = mutations.node.proposer.state.topic_named(full)
+    return f"topic/{0 if topic is None else topic.topic}"
 
 
 def of_nodes(mutations: Mutations) -> APIRouter:
