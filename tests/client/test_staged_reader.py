@@ -39,7 +39,7 @@ class Owner:
     def __init__(self, *records: bytes) -> None:
         self._body = b"".join(records)
 
-    def ask_owner(self, *_: object) -> Future[Answer]:
+    def request_owner(self, *_: object) -> Future[Answer]:
         answered: Future[Answer] = Future()
         header: Any = None
         answered.set_result(Answer(header, memoryview(self._body)))

@@ -224,9 +224,7 @@ class Plan:
             strikes = [each for each in strikes if each[1] not in NOT_MOVED]
             strikes += [] if is_late else _changes(replicas, seconds)
             limits = _limits(replicas)
-        theme = ""
-        if replication > 1:
-            theme, strikes = _themed(seed, seconds, strikes)
+        theme, strikes = _themed(seed, seconds, strikes) if replication > 1 else ("", strikes)
         is_forced = theme == "forced"
         extra = max(0, 5 - machines) if is_forced else extra
         return cls(
