@@ -223,7 +223,10 @@ def test_a_voter_that_starts_on_a_full_disk_waits_for_space_and_then_serves(worl
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(third.start)
         # What a recovery gives back is taken too: by then it has ended, and nobody was heard.
-        until(lambda: "no answer from a join address" in third.log.read_text()[told:], what="it waits for a majority")
+        until(
+            lambda: "no answer from a join address" in third.log.read_text()[told:],
+            what="it waits for a majority",
+        )
         filler = world.disk.fill()
         try:
             for number in range(8):
