@@ -48,14 +48,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def _refuse_struct_encoded(column: str, kind: DataType) -> None:
     """Raises SchemaError for types that Spark encodes as structs: a read would give plain structs."""
-    from pyspark.sql.types import (  # noqa: PLC0415 - never with `import ringfence`
-        ArrayType,
-        GeographyType,
-        GeometryType,
-        MapType,
-        StructType,
-        VariantType,
-    )
+    from pyspark.sql.types import ArrayType, GeographyType, GeometryType, MapType, StructType, VariantType  # noqa: PLC0415 - never with `import ringfence`
 
     if isinstance(kind, VariantType | GeometryType | GeographyType):
         way_out = (
