@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, Field
 
-from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
+from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store, together
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.shapes import Receipt
 from ringfence.control.model.tokens import Role
@@ -33,7 +33,6 @@ class Versions(BaseModel):
 
 def router(desk: Desk) -> APIRouter:
     """All of it."""
-    both = APIRouter()
     reads = APIRouter(
         tags=["cluster"], dependencies=[*needs(desk.access, Role.VIEWER), Depends(no_store)],
         responses=PROBLEMS,
@@ -59,6 +58,4 @@ def router(desk: Desk) -> APIRouter:
             request, "cluster finalize", lambda asked: node.upgrades.finalize(node.admin, asked)
         )
 
-    both.include_router(reads)
-    both.include_router(changes)
-    return both
+    return together(reads, changes)

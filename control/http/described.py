@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, Header, Response
+from fastapi import APIRouter, Depends, Header, Response
 
 from ringfence.control.http.access import About, Access
 from ringfence.control.http.shapes import Problem
@@ -52,6 +52,14 @@ IfMatch = Annotated[
 def needs(access: Access, role: Role, about: About = About.CLUSTER) -> list[Any]:
     """Dependencies of a router whose operations need `role` and are about this."""
     return [Depends(access.needs(role, about))]
+
+
+def together(*routers: APIRouter) -> APIRouter:
+    """One router of reads and changes, which need different roles."""
+    whole = APIRouter()
+    for router in routers:
+        whole.include_router(router)
+    return whole
 
 
 def no_store(response: Response) -> None:

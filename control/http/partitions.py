@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from ringfence.control.http.access import About, principal
-from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
+from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store, together
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.problems import Problem
 from ringfence.control.http.shapes import Number, Receipt
@@ -45,14 +45,10 @@ class GivenUp(BaseModel):
 
 def router(desk: Desk) -> APIRouter:
     """All of it."""
-    both = APIRouter()
-    both.include_router(_reads(desk))
-    both.include_router(_changes(desk))
-    return both
+    return together(_reads(desk), _changes(desk))
 
 
 def _reads(desk: Desk) -> APIRouter:
-    reads = APIRouter()
     ones = APIRouter(
         tags=["partitions"], dependencies=[*needs(desk.access, Role.VIEWER, About.TOPICS), Depends(no_store)],
         responses=PROBLEMS,
@@ -78,9 +74,7 @@ def _reads(desk: Desk) -> APIRouter:
         """Whether the cluster keeps I1, I4, I5, I11 and I16: every node is asked, some seconds long."""
         return await desk.node.inspections.inspect()
 
-    reads.include_router(ones)
-    reads.include_router(whole)
-    return reads
+    return together(ones, whole)
 
 
 def _changes(desk: Desk) -> APIRouter:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Depends, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field
 
 from ringfence.control.http.access import About
-from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
+from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store, together
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.problems import Problem
 from ringfence.control.http.reads import Looked, Named, topic_at
-from ringfence.control.http.shapes import Receipt
+from ringfence.control.http.shapes import ForgetGiven, Receipt
 from ringfence.control.model.tokens import Role
 from ringfence.control.runtime.admin import Asked, Outcome
 
@@ -31,17 +31,9 @@ class Producers(BaseModel):
     producers: list[ProducerShown]
 
 
-class ForgetGiven(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    name: Annotated[str, StringConstraints(min_length=1, max_length=255)]
-
-
 def router(desk: Desk) -> APIRouter:
     """All of it."""
-    both = APIRouter()
-    both.include_router(_reads(desk))
-    both.include_router(_changes(desk))
-    return both
+    return together(_reads(desk), _changes(desk))
 
 
 def _reads(desk: Desk) -> APIRouter:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
+from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store, together
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.shapes import NUMBER_MAX, Number, Receipt
 from ringfence.control.machines.rebalance_plans import Chosen
@@ -45,10 +45,7 @@ class RebalanceGiven(_Model):
 
 def router(desk: Desk) -> APIRouter:
     """All of it."""
-    both = APIRouter()
-    both.include_router(_reads(desk))
-    both.include_router(_changes(desk))
-    return both
+    return together(_reads(desk), _changes(desk))
 
 
 def _reads(desk: Desk) -> APIRouter:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Depends, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field
 
 from ringfence.control.http.access import About, principal
-from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
+from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store, together
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.problems import Problem
 from ringfence.control.http.reads import LIST_MAX, Looked
-from ringfence.control.http.shapes import Receipt
+from ringfence.control.http.shapes import ForgetGiven, Receipt
 from ringfence.control.machines.scope_owners import fault, is_temporary, owner_of, topic_of
 from ringfence.control.model.ids import ScopeId
 from ringfence.control.model.state import MetadataState
@@ -44,17 +44,9 @@ class Scopes(BaseModel):
     more: bool
 
 
-class ForgetGiven(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    name: Annotated[str, StringConstraints(min_length=1, max_length=255)]
-
-
 def router(desk: Desk) -> APIRouter:
     """All of it."""
-    both = APIRouter()
-    both.include_router(_reads(desk))
-    both.include_router(_changes(desk))
-    return both
+    return together(_reads(desk), _changes(desk))
 
 
 def _reads(desk: Desk) -> APIRouter:
