@@ -149,7 +149,7 @@ class Node:
     def follow(
         self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int, forced: int = 0
     ) -> int:
-        """Take the records of this epoch's owner, which calls. Ends at once.
+        """Take the records of this epoch's owner, which calls. Ends immediately.
 
         `forced`: the partition's newest epoch whose owner was chosen without a majority, 0 = none is known.
         Marked records of older epochs that the owner does not have are given up.
