@@ -148,7 +148,7 @@ class Node:
     def follow(
         self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int, forced: int = 0
     ) -> int:
-        """Accept the records of this epoch's owner, which connects. Ends immediately.
+        """Accept the records of this epoch's owner, which connects. Returns immediately.
 
         `forced`: the partition's newest epoch whose owner was chosen without a majority; 0 = none is known.
         Records of older epochs below the mark that the owner does not have are removed.

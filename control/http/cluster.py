@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from ringfence.control.http.mutations import Mutations
 from ringfence.control.http.openapi_bodies import Receipt
-from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs, no_store
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
 from ringfence.control.model.tokens import Role
 
 
@@ -33,7 +33,6 @@ class Versions(BaseModel):
 
 def router(mutations: Mutations) -> APIRouter:
     """All operations of this module."""
-    combined = APIRouter()
     reads = APIRouter(
         tags=["cluster"],
         dependencies=[*needs(mutations.access, Role.VIEWER), Depends(no_store)],
@@ -61,6 +60,4 @@ def router(mutations: Mutations) -> APIRouter:
             request, "cluster finalize", lambda context: node.levels.finalize(node.admin, context)
         )
 
-    combined.include_router(reads)
-    combined.include_router(changes)
-    return combined
+    return combine_routers(reads, changes)

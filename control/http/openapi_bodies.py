@@ -72,6 +72,12 @@ class ConfigGiven(_Given):
     values: Annotated[dict[Name, Offset], Field(min_length=1, max_length=64)]
 
 
+class ForgetGiven(_Given):
+    """The name of a producer or of a scope."""
+
+    name: Name
+
+
 class TokenGiven(_Given):
     """A token. The client keeps the secret and sends its SHA-256 only."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, Header, Response
+from fastapi import APIRouter, Depends, Header, Response
 
 from ringfence.control.http.access import About, Access
 from ringfence.control.http.openapi_bodies import Problem
@@ -52,6 +52,14 @@ IfMatch = Annotated[
 def needs(access: Access, role: Role, about: About = About.CLUSTER) -> list[Any]:
     """Dependencies of a router whose operations need `role` and have the subject `about`."""
     return [Depends(access.needs(role, about))]
+
+
+def combine_routers(*routers: APIRouter) -> APIRouter:
+    """One router of several whose operations need different roles."""
+    combined = APIRouter()
+    for router in routers:
+        combined.include_router(router)
+    return combined
 
 
 def no_store(response: Response) -> None:

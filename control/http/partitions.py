@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from ringfence.control.http.access import About, principal
 from ringfence.control.http.mutations import Mutations
 from ringfence.control.http.openapi_bodies import Number, Receipt
-from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs, no_store
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
 from ringfence.control.http.problems import Problem
 from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.tokens import Role
@@ -45,14 +45,10 @@ class GivenUp(BaseModel):
 
 def router(mutations: Mutations) -> APIRouter:
     """All operations of this module."""
-    combined = APIRouter()
-    combined.include_router(_reads(mutations))
-    combined.include_router(_changes(mutations))
-    return combined
+    return combine_routers(_reads(mutations), _changes(mutations))
 
 
 def _reads(mutations: Mutations) -> APIRouter:
-    reads = APIRouter()
     of_partition = APIRouter(
         tags=["partitions"],
         dependencies=[*needs(mutations.access, Role.VIEWER, About.TOPICS), Depends(no_store)],
@@ -81,9 +77,7 @@ def _reads(mutations: Mutations) -> APIRouter:
         """Check the invariants I1, I4, I5, I11 and I16 on figures of all nodes. Takes some seconds."""
         return await mutations.node.inspections.inspect()
 
-    reads.include_router(of_partition)
-    reads.include_router(of_cluster)
-    return reads
+    return combine_routers(of_partition, of_cluster)
 
 
 def _changes(mutations: Mutations) -> APIRouter:

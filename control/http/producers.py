@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Depends, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field
 
 from ringfence.control.http.access import About
 from ringfence.control.http.mutations import Mutations
-from ringfence.control.http.openapi_bodies import Receipt
-from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs, no_store
+from ringfence.control.http.openapi_bodies import ForgetGiven, Receipt
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
 from ringfence.control.http.problems import Problem
 from ringfence.control.http.reads import LinearizableRead, NamePart, topic_at
 from ringfence.control.model.tokens import Role
@@ -31,17 +31,9 @@ class Producers(BaseModel):
     producers: list[ProducerShown]
 
 
-class ForgetGiven(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    name: Annotated[str, StringConstraints(min_length=1, max_length=255)]
-
-
 def router(mutations: Mutations) -> APIRouter:
     """All operations of this module."""
-    combined = APIRouter()
-    combined.include_router(_reads(mutations))
-    combined.include_router(_changes(mutations))
-    return combined
+    return combine_routers(_reads(mutations), _changes(mutations))
 
 
 def _reads(mutations: Mutations) -> APIRouter:

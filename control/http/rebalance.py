@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from ringfence.control.http.mutations import Mutations
 from ringfence.control.http.openapi_bodies import NUMBER_MAX, Number, Receipt
-from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs, no_store
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalances import Action
 from ringfence.control.model.tokens import Role
@@ -45,10 +45,7 @@ class RebalanceGiven(_Model):
 
 def router(mutations: Mutations) -> APIRouter:
     """All operations of this module."""
-    combined = APIRouter()
-    combined.include_router(_reads(mutations))
-    combined.include_router(_changes(mutations))
-    return combined
+    return combine_routers(_reads(mutations), _changes(mutations))
 
 
 def _reads(mutations: Mutations) -> APIRouter:

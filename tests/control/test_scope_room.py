@@ -87,7 +87,7 @@ def test_a_scope_that_is_given_back_makes_room_and_begins_from_nothing() -> None
     log.do(log.confirm(nightly, 7))
     again = log.begun("nightly")
     late = log.refused(forget)
-    assert late.code == Code.FENCED_PRODUCER, "it was begun since somebody looked at it"
+    assert late.code == Code.FENCED_PRODUCER, "it was begun after it was looked at"
     assert str(again.driver) in late.message
     assert log.do(replace(forget, driver=again.driver)) == Done()
     assert "nightly" not in log.state.scope_names

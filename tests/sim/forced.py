@@ -173,7 +173,7 @@ class Forcer:
         self._look(story)
 
     def _look(self, story: Story) -> None:
-        """Again and again until the choice is made, or nobody is silent any more."""
+        """Again and again until the choice is made, or no node is silent any more."""
         world = self._world
         if self._story is not story:
             return
@@ -218,7 +218,7 @@ class Forcer:
         assignment = after.topics[change.topic].assignments[change.partition]
         end = self._asked.get((partition, int(change.change), int(assignment.owner.node)))
         if end is None:
-            what = f"partition {partition} has the forced owner {assignment.owner.node}, asked for by nobody"
+            what = f"partition {partition} has owner {assignment.owner.node} by force, unasked for"
             world.violate(ViolationError("I4", what))
             return
         gone = set(before.topics[change.topic].assignments[change.partition].replicas) - {
