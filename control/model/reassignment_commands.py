@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ringfence.control.model.base import CommandBase
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
-from ringfence.control.model.reassignments import ChangeId, LogEnd, Proof
+from ringfence.control.model.log_end import LogEnd
+from ringfence.control.model.reassignments import ChangeId, Proof
 
 
 class PrepareChange(CommandBase, frozen=True, kw_only=True, tag="prepare_change"):

@@ -16,6 +16,7 @@ from typing import NewType
 import msgspec
 
 from ringfence.control.model.ids import Epoch, Index, PartitionId, TopicId
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.topics import Replica
 
 # The index of the PREPARE. One entry may prepare changes of many partitions: they share the number.
@@ -42,15 +43,6 @@ class ChangePhase(StrEnum):
     COMMITTED = "COMMITTED"
     # The owner takes appends. Stores that left still have their rows.
     OPENED = "OPENED"
-
-
-class LogEnd(msgspec.Struct, frozen=True, array_like=True):
-    """The end of a contiguous log: epoch of its last record, records, rows, and the chain there."""
-
-    epoch: Epoch
-    records: int
-    offset: int
-    chain: int
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True):

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from ringfence.control.invariants import metadata as invariants
 from ringfence.control.model.commands import Command, RestartNode
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.node_commands import FailNode
 from ringfence.control.model.reassignment_commands import (
     AbortChange,
@@ -19,7 +20,7 @@ from ringfence.control.model.reassignment_commands import (
     HoldChange,
     PrepareChange,
 )
-from ringfence.control.model.reassignments import Change, ChangeId, LogEnd, Proof
+from ringfence.control.model.reassignments import Change, ChangeId, Proof
 from ringfence.control.model.results import Refused, Result
 from ringfence.control.model.state import canonical_bytes
 from ringfence.control.model.topics import Assignment, Replica

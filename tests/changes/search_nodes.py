@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ringfence.control.model.ids import Epoch
-from ringfence.control.model.reassignments import LogEnd
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.metadata.reassignment_rules import quorum
 from ringfence.control.state_machines.orders import ClosePartition, FencePartition, OpenPartition

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ringfence.control.invariants import metadata as invariants
 from ringfence.control.model.commands import Command, DeleteTopic
 from ringfence.control.model.ids import Epoch, Index, NodeId
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.node_commands import RemoveFromRing, RemoveNode, SetNode
 from ringfence.control.model.reassignment_commands import ConfirmLeft, ForceOwner, ReleaseKept
 from ringfence.control.model.reassignments import (
@@ -18,7 +19,6 @@ from ringfence.control.model.reassignments import (
     ChangePhase,
     Leftover,
     LeftoverKind,
-    LogEnd,
     Proof,
 )
 from ringfence.control.model.results import ChangesPrepared, Refused

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from ringfence.control.model.ids import Epoch, NodeId
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.reassignment_commands import CommitChange, ForceOwner
-from ringfence.control.model.reassignments import LogEnd
 from ringfence.control.model.state import EMPTY, canonical_bytes, decode_state
 from ringfence.control.state_machines import orders
 from ringfence.control.state_machines.orders import FollowPartition

@@ -30,6 +30,7 @@ from ringfence.control.model.commands import (
 )
 from ringfence.control.model.entries import Entry, Proposal
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, ScopeId, SessionId, TopicId
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.node_commands import (
     AddToRing,
     FailNode,
@@ -55,7 +56,7 @@ from ringfence.control.model.reassignment_commands import (
     PrepareChange,
     ReleaseKept,
 )
-from ringfence.control.model.reassignments import ChangeId, LogEnd, Proof
+from ringfence.control.model.reassignments import ChangeId, Proof
 from ringfence.control.model.results import Refused
 from ringfence.control.model.schemas import Column
 from ringfence.control.model.scopes import (

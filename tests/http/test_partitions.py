@@ -13,8 +13,9 @@ import pytest
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
 from ringfence.control.model.ids import Epoch, NodeId
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.node_commands import FailNode
-from ringfence.control.model.reassignments import LogEnd, Proof
+from ringfence.control.model.reassignments import Proof
 from ringfence.control.runtime.reassignment import coordinator
 from ringfence.control.state_machines.metadata.rings import RingConsensus
 from ringfence.control.state_machines.reassignment.unclean_election import candidates

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ringfence.control.model.commands import RestartNode
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.node_commands import RegisterNode
 from ringfence.control.model.reassignment_commands import (
     CommitChange,
@@ -21,7 +22,7 @@ from ringfence.control.model.reassignment_commands import (
     HoldChange,
     PrepareChange,
 )
-from ringfence.control.model.reassignments import ChangeId, LogEnd, Proof
+from ringfence.control.model.reassignments import ChangeId, Proof
 from ringfence.control.model.rebalances import MOVE_TRIES, MoveRecord, MoveState, Run, RunState
 from ringfence.control.model.results import NodeRegistered
 from ringfence.control.model.state import EMPTY

@@ -14,8 +14,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringfence.control.model.ids import PartitionId
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.nodes import Life
-from ringfence.control.model.reassignments import Change, ChangeKind, ChangePhase, LogEnd
+from ringfence.control.model.reassignments import Change, ChangeKind, ChangePhase
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica
 from ringfence.control.runtime.rpc import messages

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from ringfence.control.model.ids import Epoch, NodeId
-from ringfence.control.model.reassignments import LogEnd
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError

@@ -11,6 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.reassignment_commands import (
     AbortChange,
     ChangeCommand,
@@ -25,14 +26,7 @@ from ringfence.control.model.reassignment_commands import (
     PrepareChange,
     ReleaseKept,
 )
-from ringfence.control.model.reassignments import (
-    Change,
-    ChangeId,
-    ChangeKind,
-    ChangePhase,
-    LeftoverKind,
-    LogEnd,
-)
+from ringfence.control.model.reassignments import Change, ChangeId, ChangeKind, ChangePhase, LeftoverKind
 from ringfence.control.model.rebalances import MoveState
 from ringfence.control.model.results import ChangesPrepared, Done, Refused, Result
 from ringfence.control.model.state import MetadataState

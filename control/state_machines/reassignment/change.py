@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ringfence.control.model.ids import Epoch, NodeId
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.reassignment_commands import (
     AbortChange,
@@ -32,7 +33,7 @@ from ringfence.control.model.reassignment_commands import (
     ConfirmOpened,
     HoldChange,
 )
-from ringfence.control.model.reassignments import Change, ChangeId, ChangeKind, ChangePhase, LogEnd, Proof
+from ringfence.control.model.reassignments import Change, ChangeId, ChangeKind, ChangePhase, Proof
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.metadata.config import limit

@@ -16,7 +16,8 @@ from enum import StrEnum
 import msgspec
 
 from ringfence.control.model.ids import Epoch, PartitionId, TopicId
-from ringfence.control.model.reassignments import Change, ChangeId, ChangeKind, ChangePhase, LogEnd
+from ringfence.control.model.log_end import LogEnd
+from ringfence.control.model.reassignments import Change, ChangeId, ChangeKind, ChangePhase
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
 

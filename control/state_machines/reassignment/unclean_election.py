@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ringfence.control.model.ids import NodeId
-from ringfence.control.model.reassignments import Change, ChangeKind, LogEnd, Proof
+from ringfence.control.model.log_end import LogEnd
+from ringfence.control.model.reassignments import Change, ChangeKind, Proof
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.metadata.reassignment_rules import quorum
