@@ -176,7 +176,9 @@ class ResumeUnknownError(RefusedError):
 
 
 class ConflictError(RefusedError):
-    """The sequence is stored with other content: two senders share an epoch, or a batch was changed."""
+    """The sequence is stored with other content: two senders share an epoch, or a batch was changed. Or rows
+    were staged in partitions that are sealed now, so their transaction cannot commit as it is.
+    """
 
 
 class TruncatedError(RefusedError):
@@ -318,6 +320,7 @@ CODE_ERRORS: dict[Code, type[RingfenceError]] = {
     Code.NOT_SUPPORTED: ProtocolError,
     Code.UNKNOWN_OUTCOME: UnknownOutcomeError,
     Code.RESUME_UNKNOWN: ResumeUnknownError,
+    Code.MOVED: ConflictError,
 }
 
 

@@ -126,6 +126,7 @@ class Code(IntEnum):
     NOT_SUPPORTED = 32  # the request is defined, and this node's version does not serve it yet
     UNKNOWN_OUTCOME = 33  # appended, but not known durable when the node had to answer; send the same sequence again
     RESUME_UNKNOWN = 34  # partitions evicted the state of this named producer: no resume point can be told; accept a fresh start, or forget the name
+    MOVED = 35  # rows were staged in partitions that are sealed now; nothing was committed: stage those rows again in their children
 
 
 class RedirectReason(IntEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.control.invariants import changes
+from ringfence.control.invariants import changes, layouts
 from ringfence.control.model.ids import drawn_at
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.ranges import gap
@@ -32,6 +32,7 @@ def check(state: MetadataState, index: int) -> None:
         used_ids |= set(tombstone.partitions)
     _check_nodes(state, index)
     changes.check(state, index)
+    layouts.check(state, index)
     _check_producers(state, index)
     _check_sessions(state, index)
 
@@ -53,6 +54,7 @@ def check_step(before: MetadataState, after: MetadataState, index: int) -> None:
         assert number in after.tombstones, f"I16: topic {number} vanished without a tombstone"
     _check_nodes_step(before, after, index)
     changes.check_step(before, after, index)
+    layouts.check_step(before, after, index)
     for number in set(before.tombstones) - set(after.tombstones):
         assert not before.tombstones[number].holders, (
             f"I16: tombstone {number} was removed although stores hold rows"
@@ -134,9 +136,11 @@ def _check_topic_step(before: Topic, after: Topic) -> None:
     assert after.layout.version >= before.layout.version, "I2: a version went back"
     assert after.schemas[: len(before.schemas)] == before.schemas, "a schema changed its id"
     for partition, start in before.starts.items():
+        if partition not in after.assignments:
+            continue  # pruned
         moved = after.start_epoch(partition), after.starts[partition]
         assert moved >= (before.start_epoch(partition), start), "I14: a log start went back"
-    for partition in before.assignments:
+    for partition in {*before.assignments} & {*after.assignments}:
         assert after.forced_epoch(partition) >= before.forced_epoch(partition), "a forced epoch went back"
     for partition, assignment in before.assignments.items():
         if partition in after.assignments:
@@ -145,6 +149,7 @@ def _check_topic_step(before: Topic, after: Topic) -> None:
         new = after.layout.find(old.partition)
         if new is not None and not old.is_active:
             assert new.sealed_version == old.sealed_version, "I3: a sealed partition changed"
+            assert new.children == old.children, "I3: a sealed partition has other children"
 
 
 def _check_producers(state: MetadataState, index: int) -> None:

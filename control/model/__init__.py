@@ -10,6 +10,8 @@ Field names, tags and the order of fields are part of files, hashes and messages
     ranges, layout, schemas, topics                 slot ranges, a topic's partitions and schemas, the topic
     nodes, node_commands                            members and the ring, and commands about them
     reassignments, reassignment_commands            one partition's change of owner or replicas
+    log_end                                         the end of a partition's log
+    layout_changes, layout_commands                 partitions split, merge, or are repartitioned
     rebalances, rebalance_commands                  runs of moves
     scopes, tokens, requests                        writers of transactions; access; keys of requests
     base                                            the base of all commands: a tagged MessagePack map

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType, field
 
 from ringfence.control.model.base import CommandBase
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.layout_commands import LayoutCommand
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.reassignment_commands import ChangeCommand
@@ -205,6 +206,7 @@ Command = (
     | ProducerCommand
     | TokenCommand
     | ChangeCommand
+    | LayoutCommand
     | RebalanceCommand
     | ScopeCommand
 )

@@ -90,6 +90,11 @@ def _to_8(data: bytes) -> bytes:
     return data
 
 
+def _to_9(data: bytes) -> bytes:
+    """Format 8 is that of level 1, which format 9 leaves out."""
+    return data
+
+
 # State format n -> the function that converts its bytes to format n + 1.
 CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {
     1: _to_2,
@@ -99,4 +104,5 @@ CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {
     5: _to_6,
     6: _to_7,
     7: _to_8,
+    8: _to_9,
 }

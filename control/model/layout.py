@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import msgspec
+from msgspec.structs import replace
 
 from ringfence.control.model.ids import PartitionId
-from ringfence.control.model.ranges import SlotRange
+from ringfence.control.model.ranges import SlotRange, gap
 
 
 class Partition(msgspec.Struct, frozen=True, array_like=True):
@@ -39,3 +42,70 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
 
     def find(self, partition: int) -> Partition | None:
         return next((p for p in self.partitions if p.partition == partition), None)
+
+    def by_id(self) -> dict[PartitionId, Partition]:
+        """The partitions by their ids, for callers that look for many."""
+        return {part.partition: part for part in self.partitions}
+
+    def replaced(
+        self, sources: Collection[PartitionId], children: Sequence[tuple[PartitionId, SlotRange]]
+    ) -> Layout:
+        """The next version: the sources are SEALED, the children ACTIVE (I2).
+
+        Parents of a child are the sources that have slots of it.
+        """
+        version = self.version + 1
+        sealed = sorted(
+            (part for part in self.partitions if part.partition in sources), key=lambda part: part.slots
+        )
+        assert len(sealed) == len(sources), f"I3: sources {sorted(sources)} are not all in the layout"
+        assert all(part.is_active for part in sealed), f"I3: one of {sorted(sources)} is already SEALED"
+        made = sorted(children, key=lambda child: child[1])
+        heirs = overlaps([part.slots for part in sealed], [slots for _, slots in made])
+        parents = overlaps([slots for _, slots in made], [part.slots for part in sealed])
+        changed = {
+            part.partition: replace(
+                part, sealed_version=version, children=tuple(made[place][0] for place in places)
+            )
+            for part, places in zip(sealed, heirs, strict=True)
+        }
+        for (number, slots), places in zip(made, parents, strict=True):
+            changed[number] = Partition(
+                partition=number,
+                slots=slots,
+                created_version=version,
+                parents=tuple(sealed[place].partition for place in places),
+            )
+        partitions = self.by_id() | changed
+        layout = Layout(version=version, partitions=tuple(partitions[key] for key in sorted(partitions)))
+        assert len(partitions) == len(self.partitions) + len(made), "I2: a child has an id that is in use"
+        fault = gap([part.slots for part in layout.active()])
+        assert fault is None, f"I1: {fault}"
+        return layout
+
+    def pruned(self, gone: Collection[PartitionId]) -> Layout:
+        """The same version without these SEALED partitions, whose own parents are gone (L8)."""
+        kept = []
+        for part in self.partitions:
+            if part.partition not in gone:
+                parents = tuple(parent for parent in part.parents if parent not in gone)
+                kept.append(part if parents == part.parents else replace(part, parents=parents))
+            else:
+                assert not part.is_active, f"I3: partition {part.partition} is ACTIVE, it cannot be pruned"
+                assert not part.parents, f"L8: parents of partition {part.partition} are not pruned"
+        return Layout(version=self.version, partitions=tuple(kept))
+
+
+def overlaps(ranges: Sequence[SlotRange], others: Sequence[SlotRange]) -> list[list[int]]:
+    """For each of the ranges the places of the others with a slot of it. Both ascend and are disjoint."""
+    found: list[list[int]] = []
+    first = 0
+    for lo, hi in ranges:
+        while first < len(others) and others[first].hi < lo:
+            first += 1
+        place, places = first, list[int]()
+        while place < len(others) and others[place].lo <= hi:
+            places.append(place)
+            place += 1
+        found.append(places)
+    return found

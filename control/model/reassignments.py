@@ -32,6 +32,8 @@ class ChangeKind(StrEnum):
     HAND_OVER = "HAND_OVER"
     # The owner failed or was restarted: its HOLD is a fence at a majority of the replicas.
     FAILOVER = "FAILOVER"
+    # A layout change seals the partition: only steps of its transition alter or end it.
+    SEAL = "SEAL"
 
 
 class ChangePhase(StrEnum):
@@ -60,7 +62,8 @@ class Proof(msgspec.Struct, frozen=True, array_like=True):
 class Change(msgspec.Struct, frozen=True):
     """One open change. `epoch` is the assignment's at the PREPARE: COMMIT and ABORT compare it.
 
-    `owner` and `replicas` are those after COMMIT; the COMMIT of a FAILOVER sets the owner. `before` are
+    `owner` and `replicas` are those after COMMIT; the COMMIT of a FAILOVER sets the owner. A SEAL has no
+    replicas. `before` are
     the replicas before a planned change, the owner first; `leaves` those of them that are no replicas
     after it. `run` is its rebalance, 0 for none; `attempt` is the number of the try within its move.
     `stopped_us` is set by COMMIT: the time of the former owner's last acknowledgement, Unix us by its

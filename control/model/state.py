@@ -13,8 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from ringfence.control.model.ids import Index, NodeId, PartitionId, ScopeId, SessionId, TopicId
+from ringfence.control.model.layout_changes import Transition
 from ringfence.control.model.nodes import NodeRecord, RemovedNode, Ring
-from ringfence.control.model.reassignments import Change, Kept, Leftover
+from ringfence.control.model.reassignments import Change, ChangeId, Kept, Leftover
 from ringfence.control.model.rebalances import MoveRecord, Run
 from ringfence.control.model.requests import Answered
 from ringfence.control.model.results import Result
@@ -30,15 +31,21 @@ from ringfence.control.model.topics import NamedProducer, Tombstone, Topic
 # - 5 added to 4: kept copies for reversals, and times without acknowledgements.
 # - 6 added to 5: scopes of atomic writers.
 # - 7 added to 6: identities of the last commits of a scope.
-# - 8 added to 7: the cluster's level, and the witnesses of its logs. It is written from level 1 on; at level
-#   0 a state has format 7.
-STATE_FORMAT: Final = 8
-FORMAT_OF_LEVEL_0: Final = 7
-# Fields of the state that programs of level 0 do not know.
+# - 8 added to 7: the cluster's level, and the witnesses of its logs.
+# - 9 added to 8: layout changes.
 #
-# At that level they have their defaults and are left out of bytes and hash. A field that is added to a value
-# within the state has the default `msgspec.UNSET`, which msgspec leaves out.
+# A state has the format of the cluster's level.
+STATE_FORMAT: Final = 9
+FORMAT_OF_LEVEL_0: Final = 7
+FORMATS_OF_LEVELS: Final = (FORMAT_OF_LEVEL_0, 8, STATE_FORMAT)
+# Fields of the state that programs of lower levels do not know.
+#
+# Below their level they have their defaults and are left out of bytes and hash. A field that is added to a
+# value within the state has the default `msgspec.UNSET`, which msgspec leaves out.
 ADDED_BY_LEVEL_1: Final = frozenset({"level", "unopened", "witnesses"})
+ADDED_BY_LEVEL_2: Final = frozenset({"transitions"})
+# What the states of level 0, of level 1 leave out.
+_LEFT_OUT: Final = (ADDED_BY_LEVEL_1 | ADDED_BY_LEVEL_2, ADDED_BY_LEVEL_2)
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -82,6 +89,8 @@ class MetadataState(msgspec.Struct, frozen=True):
     unopened: dict[TopicId, tuple[str, ...]] = {}
     # The number that each node's log directory must have.
     witnesses: dict[NodeId, int] = {}
+    # Open layout changes.
+    transitions: dict[ChangeId, Transition] = {}
 
     def topic_named(self, full_name: str) -> Topic | None:
         topic = self.names.get(full_name)
@@ -100,12 +109,14 @@ def canonical_bytes(state: MetadataState) -> bytes:
 def fields_of(state: MetadataState) -> tuple[str, ...]:
     """Names of the fields that the state has in the format of its level."""
     names = state.__struct_fields__
-    return names if state.level else tuple(name for name in names if name not in ADDED_BY_LEVEL_1)
+    if state.level >= len(_LEFT_OUT):
+        return names
+    return tuple(name for name in names if name not in _LEFT_OUT[state.level])
 
 
 def format_of(state: MetadataState) -> int:
     """The format of the state's canonical bytes."""
-    return STATE_FORMAT if state.level else FORMAT_OF_LEVEL_0
+    return FORMATS_OF_LEVELS[min(state.level, len(FORMATS_OF_LEVELS) - 1)]
 
 
 def canonical_parts(state: MetadataState) -> Iterator[bytes]:

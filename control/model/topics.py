@@ -6,6 +6,7 @@ import msgspec
 
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, ProducerId, TopicId
 from ringfence.control.model.layout import Layout
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.schemas import SchemaVersion
 
 
@@ -24,12 +25,32 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
     replicas: tuple[Replica, ...]
 
 
+class Seal(msgspec.Struct, frozen=True, array_like=True):
+    """The end of a SEALED partition: it has exactly these records, permanently (I3).
+
+    `sealed_ms` is the cluster's time at the COMMIT. `lowered` is the index of the newest entry by which an
+    operator accepted a smaller end; 0: there is none.
+    """
+
+    end: LogEnd
+    sealed_ms: int
+    lowered: Index = Index(0)
+
+
+class PrunedParent(msgspec.Struct, frozen=True, array_like=True):
+    """A parent that was pruned, and the offset at which it ended: a reader that had finished it knows so."""
+
+    partition: PartitionId
+    offset: int
+
+
 class Topic(msgspec.Struct, frozen=True):
     """One topic. `starts` are log starts that were ordered: offsets below them are gone for readers.
 
     `start_epochs` are the owner epochs that they were ordered under. After a choice without a majority,
     rows of later epochs may have the same offsets: a start does not apply to them. `forced` has the newest
-    owner epoch of each partition that was such a choice.
+    owner epoch of each partition that was such a choice. `seals` are those of the SEALED partitions, `gone`
+    the pruned parents of each partition; both come with the first layout change.
     """
 
     topic: TopicId
@@ -46,6 +67,8 @@ class Topic(msgspec.Struct, frozen=True):
     changed: Index
     start_epochs: dict[PartitionId, Epoch] | msgspec.UnsetType = msgspec.UNSET
     forced: dict[PartitionId, Epoch] | msgspec.UnsetType = msgspec.UNSET
+    seals: dict[PartitionId, Seal] | msgspec.UnsetType = msgspec.UNSET
+    gone: dict[PartitionId, tuple[PrunedParent, ...]] | msgspec.UnsetType = msgspec.UNSET
 
     def start_epoch(self, partition: PartitionId) -> Epoch:
         """The epoch of a log start. 0: the start was ordered before epochs were kept, and applies to rows of
@@ -57,6 +80,14 @@ class Topic(msgspec.Struct, frozen=True):
     def forced_epoch(self, partition: PartitionId) -> Epoch:
         """The newest forced epoch; 0: none is known. Choices below level 1 are not recorded."""
         return Epoch(0) if self.forced is msgspec.UNSET else self.forced.get(partition, Epoch(0))
+
+    def seal(self, partition: PartitionId) -> Seal | None:
+        """The seal of a SEALED partition; None of an ACTIVE one."""
+        return None if self.seals is msgspec.UNSET else self.seals.get(partition)
+
+    def pruned_parents(self, partition: PartitionId) -> tuple[PrunedParent, ...]:
+        """Parents of the partition that are not in the layout any more."""
+        return () if self.gone is msgspec.UNSET else self.gone.get(partition, ())
 
 
 class NamedProducer(msgspec.Struct, frozen=True, array_like=True):

@@ -12,9 +12,12 @@ from msgspec.structs import replace
 
 from ringfence.control.model.commands import Command, OpenNamedProducer, RaiseLevel
 from ringfence.control.model.ids import NodeId, TopicId
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
+from ringfence.control.model.layout_commands import LayoutCommand
 from ringfence.control.model.results import Done, Refused
 from ringfence.control.model.state import (
     ADDED_BY_LEVEL_1,
+    ADDED_BY_LEVEL_2,
     EMPTY,
     FORMAT_OF_LEVEL_0,
     STATE_FORMAT,
@@ -23,7 +26,7 @@ from ringfence.control.model.state import (
     decode_state,
 )
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime.raft.level_gate import COMMANDS, older_fault
+from ringfence.control.runtime.raft.level_gate import COMMANDS, COMMANDS_OF_LEVEL_2, older_fault
 from ringfence.control.state_machines.metadata.state_hash import StateDigests
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.state_machines.orders import SetLevel, between
@@ -57,15 +60,17 @@ def test_a_history_begins_at_the_level_of_the_program_that_began_it() -> None:
 
 def test_at_level_0_bytes_and_hashes_do_not_have_what_later_levels_added() -> None:
     fields = msgspec.msgpack.decode(canonical_bytes(begun(0)))
-    assert set(MetadataState.__struct_fields__) - set(fields) == ADDED_BY_LEVEL_1
-    assert set(msgspec.msgpack.decode(canonical_bytes(begun(1)))) == set(MetadataState.__struct_fields__)
+    whole = set(MetadataState.__struct_fields__)
+    assert whole - set(fields) == ADDED_BY_LEVEL_1 | ADDED_BY_LEVEL_2
+    assert whole - set(msgspec.msgpack.decode(canonical_bytes(begun(1)))) == ADDED_BY_LEVEL_2
+    assert set(msgspec.msgpack.decode(canonical_bytes(begun(2)))) == whole
     old, new = begun(0), begun(1)
     assert decode_state(canonical_bytes(old)) == old
     assert decode_state(canonical_bytes(new)) == new
     assert StateDigests().of(old) != StateDigests().of(new)
 
 
-@pytest.mark.parametrize(("level", "expected"), [(0, FORMAT_OF_LEVEL_0), (LEVEL_NEWEST, STATE_FORMAT)])
+@pytest.mark.parametrize(("level", "expected"), [(0, FORMAT_OF_LEVEL_0), (1, 8), (2, STATE_FORMAT)])
 def test_a_snapshot_has_the_format_of_its_level(level: int, expected: int, tmp_path: Path) -> None:
     state = begun(level)
     snapshot.write(tmp_path / "s", Snapshot(LogPosition(2, 1), state))
@@ -163,6 +168,19 @@ def test_a_command_that_older_programs_do_not_know_waits_for_the_level() -> None
         assert fault.code == Code.NOT_SUPPORTED
         assert "cluster finalize" in fault.message
     assert older_fault(cluster(1), RaiseLevel(level=1, nodes=())) is None
+
+
+def test_commands_of_layout_changes_wait_for_a_level_that_this_program_does_not_raise_yet() -> None:
+    kinds = [kind for kind in get_args(Command) if kind.__struct_config__.tag in COMMANDS_OF_LEVEL_2]
+    assert len(kinds) == len(COMMANDS_OF_LEVEL_2) == len(get_args(LayoutCommand))
+    for kind in kinds:
+        command = kind(**dict.fromkeys(kind.__struct_fields__))
+        for level in (0, 1):
+            fault = older_fault(replace(cluster(1), level=level), command)
+            assert fault is not None
+            assert fault.code == Code.NOT_SUPPORTED
+        assert older_fault(replace(cluster(1), level=LAYOUT_LEVEL), command) is None
+    assert LEVEL_NEWEST < LAYOUT_LEVEL, "the data plane, clients and readers of layouts come first"
 
 
 def test_a_name_that_older_programs_may_judge_otherwise_waits_for_the_level() -> None:

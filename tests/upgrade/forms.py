@@ -1,7 +1,7 @@
 """Fields of what level 0 writes and sends, by type: `python -m tests.upgrade.forms` prints them.
 
 tests/upgrade/data/forms.json is what e1e0e05 printed. A field that came later has the default UNSET, or
-stands in `ADDED_BY_LEVEL_1`: it is left out of the bytes then.
+stands in `ADDED_BY_LEVEL_1` or `ADDED_BY_LEVEL_2`: it is left out of the bytes then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from ringfence.control.model import state
 from ringfence.control.runtime.membership.members import Beat
 from ringfence.control.transport.envelope import Envelope
 
-ADDED: frozenset[str] = getattr(state, "ADDED_BY_LEVEL_1", frozenset())
+ADDED: frozenset[str] = getattr(state, "ADDED_BY_LEVEL_1", frozenset()) | getattr(
+    state, "ADDED_BY_LEVEL_2", frozenset()
+)
 
 
 def forms() -> dict[str, list[str]]:
@@ -36,7 +38,8 @@ def _walk(info: Any, found: dict[str, list[str]]) -> None:
         outside |= {name for name, text in info.cls.__annotations__.items() if "UnsetType" in str(text)}
         found[name] = [field.encode_name for field in info.fields if field.encode_name not in outside]
         for field in info.fields:
-            _walk(field.type, found)
+            if field.encode_name not in outside:
+                _walk(field.type, found)
         return
     for part in ("types", "item_types"):
         for inner in getattr(info, part, ()):

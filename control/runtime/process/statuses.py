@@ -24,6 +24,7 @@ STATUS_OF: Final[dict[Code, int]] = {
     Code.QUARANTINED: 409,
     Code.TOO_FEW_REPLICAS: 409,
     Code.HELD: 409,
+    Code.MOVED: 409,
     Code.FENCED_PRODUCER: 409,
     Code.UNAUTHORIZED: 403,
     Code.OVERLOADED: 429,

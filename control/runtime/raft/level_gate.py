@@ -1,4 +1,4 @@
-"""Refuse commands that nodes of an older program do not know or would apply differently (level 0).
+"""Refuse commands that nodes of an older program do not know or would apply differently.
 
 Programs below level 1 check names with `str.isprintable` of their own Python; this program uses a fixed
 table. They might refuse a name that this Python does not print when they apply the entry. Then their states
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ringfence.control.model.commands import Command, CreateToken, OpenNamedProducer, RestartNode
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.model.node_commands import RegisterNode, SetNode
 from ringfence.control.model.results import Refused
 from ringfence.control.model.scopes import BeginScope
@@ -67,17 +68,31 @@ COMMANDS: Final = frozenset(
         "raise_level",
     }
 )
+# Tags of the commands that came with level 2: nodes of a program that knows level 1 cannot read them.
+COMMANDS_OF_LEVEL_2: Final = frozenset(
+    {
+        "abort_layout",
+        "commit_layout",
+        "confirm_layout",
+        "finalize_layout",
+        "hold_layout",
+        "prepare_layout",
+        "prune_partitions",
+    }
+)
 NEWER_MESSAGE: Final = "finalize the upgrade first (`ringfence cluster finalize`)"
 
 
 def older_fault(state: MetadataState, command: Command) -> Refused | None:
-    """The refusal of a `command` that needs level 1; None if the cluster's nodes can apply it."""
-    if state.level > 0:
+    """The refusal of a `command` that needs a higher level; None if the cluster's nodes can apply it."""
+    if state.level >= LAYOUT_LEVEL:
         return None
     tag = type(command).__struct_config__.tag
-    if tag not in COMMANDS:
+    if tag in COMMANDS_OF_LEVEL_2 or (state.level == 0 and tag not in COMMANDS):
         message = f"command `{tag}` is unknown to nodes of an older program; {NEWER_MESSAGE}"
         return Refused(code=Code.NOT_SUPPORTED, message=message)
+    if state.level > 0:
+        return None
     unprintable = next((name for name in _names(command) if not name.isprintable()), None)
     if unprintable is None:
         return None

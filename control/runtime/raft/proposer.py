@@ -33,7 +33,7 @@ from ringfence.control.runtime.raft.proposer_interface import NO_SESSION, WAITIN
 from ringfence.control.runtime.raft.replica import Replica, ReplicaListener
 from ringfence.control.state_machines.metadata.config import SESSION_WINDOW
 from ringfence.control.state_machines.metadata.etags import condition_fault
-from ringfence.control.state_machines.metadata.state_machine import validate
+from ringfence.control.state_machines.metadata.state_machine import validate_at
 from ringfence.control.store.journal import LogPosition
 from ringfence.native.wire import Code
 
@@ -285,7 +285,9 @@ class RaftProposer(ReplicaListener):
     def _fault(self, queued: _QueuedCommand) -> Refused | None:
         if queued.request is not None and queued.request.key in self.state.requests:
             return None  # already applied: the log returns the first answer
-        refusal = condition_fault(self.state, queued.expects) or validate(self.state, queued.command)
+        refusal = condition_fault(self.state, queued.expects) or validate_at(
+            self.state, queued.command, self._now_ms()
+        )
         return refusal or older_fault(self.state, queued.command)
 
     async def _submit(self, queued: _QueuedCommand) -> Applied:

@@ -10,6 +10,10 @@ rebalances, move_records    commands about runs of moves, and their records
 reassignments               PREPARE, HOLD, COMMIT, OPEN, CLEAN, ABORT of one partition's move
 reassignment_rules          effects of these steps
 reassignment_checks         checks of these steps
+layouts                     PREPARE, HOLD, COMMIT, OPENED, FINALIZE, ABORT of layout changes, and the prune
+layout_rules                effects of these steps
+layout_checks, prune_checks checks of these steps
+drained                     registered readers that are through a sealed partition
 node_checks, topic_checks   checks of descriptions
 config                      limits of a cluster
 refusals                    results of refused commands

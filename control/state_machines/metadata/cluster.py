@@ -18,8 +18,14 @@ from ringfence.control.model.nodes import Life, NodeRecord, Ring
 from ringfence.control.model.results import Done, NodeRestarted, Refused, Result, SessionOpened
 from ringfence.control.model.state import MetadataState, Session
 from ringfence.control.model.topics import Assignment, Replica, Topic
-from ringfence.control.state_machines.metadata import node_checks
-from ringfence.control.state_machines.metadata.config import BEATS_MIN, LIMITS, SESSIONS_MAX, limit
+from ringfence.control.state_machines.metadata import layout_rules, node_checks
+from ringfence.control.state_machines.metadata.config import (
+    BEATS_MIN,
+    LEVELS_OF_LIMITS,
+    LIMITS,
+    SESSIONS_MAX,
+    limit,
+)
 from ringfence.control.state_machines.metadata.reassignment_rules import end_open_change, with_failovers
 from ringfence.control.state_machines.metadata.refusals import invalid, stale
 from ringfence.native.wire import Code
@@ -116,9 +122,11 @@ def restart(state: MetadataState, command: RestartNode, index: Index) -> tuple[M
 
     Replicated partitions fail over at this index, since this store may have lost the end of its log. A
     partition with a single replica opens under the index immediately. A change of such a partition is
-    aborted: its HOLD may have fenced the owner.
+    aborted: its HOLD may have fenced the owner. So is a layout change of which the store owns a source or a
+    child.
     """
     place = Replica(node=command.node, store=command.store)
+    state = layout_rules.overtaken(state, place, index)
     for partition, change in state.changes.items():
         topic = state.topics[change.topic]
         if topic.replication == 1 and topic.assignments[partition].owner == place and change.may_abort:
@@ -187,6 +195,12 @@ def check_config(state: MetadataState, command: SetConfig) -> Refused | None:
         bounds = LIMITS.get(name)
         if bounds is None:
             return invalid(f"no limit is named {name[:80]!r}; the limits are {', '.join(sorted(LIMITS))}")
+        level = LEVELS_OF_LIMITS.get(name, 0)
+        if state.level < level:
+            return invalid(
+                f"{name} can be set from level {level} on, the cluster has level {state.level}; finalize its "
+                "upgrade first"
+            )
         if not bounds.low <= value <= bounds.high:
             return invalid(f"{name}={value} is outside of {bounds.low} to {bounds.high} ({bounds.reason})")
     if command.values.get("voters_max", 1) % 2 == 0:

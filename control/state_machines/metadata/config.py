@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.model.state import MetadataState
 
 
@@ -80,8 +81,35 @@ LIMITS: Final[dict[str, Limit]] = {
     "data_tokens": Limit(
         1, 0, 1, "1: with tokens in the cluster the data socket needs one, too; 0: it needs none"
     ),
+    "layout_changes_enabled": Limit(
+        1, 0, 1, "0: no partition is split, merged or repartitioned; open layout changes go on"
+    ),
+    "layout_timeout_ms": Limit(
+        60_000, 1_000, 3_600_000, "from a layout change's PREPARE to its HOLD; sources cannot move meanwhile"
+    ),
+    "stage_wait_ms": Limit(
+        5_000, 0, 600_000, "a layout change waits so long for a moment without staged rows in its sources"
+    ),
+    "repartition_adoption_timeout_ms": Limit(
+        30_000, 0, 3_600_000, "from drained sources to the end of a layout change that clients do not adopt"
+    ),
+    "resolve_keep_s": Limit(
+        1_200, 60, 86_400, "twice the longest deadline: a SEALED partition answers repeats for that long"
+    ),
     "ring_joins": Limit(1, 0, 1, "1: a node that joins is added to the ring; 0: only by an operator"),
 }
+
+# The cluster's level from which on these limits can be set: programs of lower levels do not know them.
+LEVELS_OF_LIMITS: Final[dict[str, int]] = dict.fromkeys(
+    (
+        "layout_changes_enabled",
+        "layout_timeout_ms",
+        "stage_wait_ms",
+        "repartition_adoption_timeout_ms",
+        "resolve_keep_s",
+    ),
+    LAYOUT_LEVEL,
+)
 
 # Properties of one topic: labels for people, not a store.
 PROPERTIES_MAX: Final = 64

@@ -109,6 +109,15 @@ def without_topic_moves(state: MetadataState, topic: Topic) -> MetadataState:
     return state
 
 
+def without_partition_moves(state: MetadataState, partition: PartitionId) -> MetadataState:
+    """End the move of a pruned partition."""
+    move = state.moves.get(partition)
+    if move is None or move.state is MoveState.COMMITTED:
+        return state
+    # The text is part of the hashed state: every version of the program must write the same.
+    return with_move(state, partition, MoveState.COMMITTED, error="the partition was pruned")
+
+
 def with_move(state: MetadataState, partition: PartitionId, to: MoveState, **values: Any) -> MetadataState:
     if "error" in values:
         values["error"] = values["error"][:ERROR_MAX]

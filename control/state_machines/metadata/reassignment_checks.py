@@ -13,6 +13,7 @@ from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica
 from ringfence.control.state_machines.metadata.config import limit
+from ringfence.control.state_machines.metadata.layout_rules import open_count
 from ringfence.control.state_machines.metadata.reassignment_rules import assignment_of, forced_epoch, quorum
 from ringfence.control.state_machines.metadata.refusals import conflict, invalid, stale, unknown_topic
 from ringfence.control.state_machines.metadata.ring import eligible_fault
@@ -43,7 +44,7 @@ def prepare_fault(state: MetadataState, command: PrepareChange) -> Refused | Non
             f"partition {command.partition} has owner epoch {assignment.epoch}, the change was decided on "
             f"{command.epoch}"
         )
-    planned = sum(change.kind is not ChangeKind.FAILOVER for change in state.changes.values())
+    planned = open_count(state)
     if planned >= limit(state, "changes_max"):
         return conflict(f"{planned} changes are open, the limit `changes_max`; wait until one has ended")
     return placement_fault(state, command, assignment, topic.replication)
@@ -99,6 +100,11 @@ def open_fault(
     if change is None or change.change != number:
         now = "none is open" if change is None else f"{change.change} is open"
         return stale(f"change {number} of partition {partition} is over: {now}")
+    if change.kind is ChangeKind.SEAL:
+        return conflict(
+            f"change {number} of partition {partition} is part of a layout change, which ends it: abort that "
+            "one"
+        )
     if change.phase in phases:
         return None
     return conflict(f"change {number} of partition {partition} is {change.phase}; no {what} now")

@@ -31,7 +31,7 @@ from ringfence.control.model.rebalances import MoveState
 from ringfence.control.model.results import ChangesPrepared, Done, Refused, Result
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Topic
-from ringfence.control.state_machines.metadata import reassignment_checks
+from ringfence.control.state_machines.metadata import layout_rules, reassignment_checks
 from ringfence.control.state_machines.metadata.move_records import try_fault, with_step, with_try
 from ringfence.control.state_machines.metadata.reassignment_rules import (
     abort,
@@ -150,7 +150,7 @@ def prepare(state: MetadataState, command: PrepareChange, index: Index) -> tuple
 
 def fail_over(state: MetadataState, command: FailOver, index: Index) -> tuple[MetadataState, Result]:
     place = Replica(node=command.node, store=state.nodes[command.node].store)
-    after = with_failovers(state, place, index)
+    after = with_failovers(layout_rules.overtaken(state, place, index), place, index)
     number = ChangeId(index)
     begun = sum(
         change.change == number and change.kind is ChangeKind.FAILOVER for change in after.changes.values()

@@ -7,6 +7,7 @@ from collections import Counter
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
+from ringfence.control.state_machines.metadata.layout_rules import planned_children
 
 
 def replicas_of(state: MetadataState, node: int) -> int:
@@ -39,28 +40,46 @@ def shares_replicas(state: MetadataState, place: Replica) -> bool:
 
 
 def changes_of(state: MetadataState, node: int) -> int:
-    """Open changes that copy to a node, or by which the node leaves."""
-    return sum(
+    """Open changes that copy to a node, or by which the node leaves, or that make a partition on it."""
+    moves = sum(
         any(place.node == node for place in (*change.adds, *change.leaves))
         for change in state.changes.values()
+    )
+    return moves + sum(
+        any(place.node == node for child in transition.children for place in child.replicas)
+        for transition in state.transitions.values()
     )
 
 
 def owned_by_node(state: MetadataState) -> Counter[NodeId]:
-    """Partitions that each node owns; nodes without any may be missing."""
-    return Counter(
-        assignment.owner.node for topic in state.topics.values() for assignment in topic.assignments.values()
+    """ACTIVE partitions that each node owns; nodes without any may be missing.
+
+    SEALED ones take no rows: a node that owns many of them is not busy. Children of open layout changes
+    count, since they take rows soon.
+    """
+    counts = Counter(
+        assignment.owner.node
+        for topic in state.topics.values()
+        for number, assignment in topic.assignments.items()
+        if topic.seal(number) is None
     )
+    counts.update(child.replicas[0].node for child in planned_children(state))
+    return counts
 
 
 def replicas_by_node(state: MetadataState) -> Counter[NodeId]:
-    """Replicas on each node, owned ones included; nodes without any may be missing."""
-    return Counter(
+    """Replicas on each node, owned ones included; nodes without any may be missing.
+
+    Those of SEALED partitions count, for they take space.
+    """
+    counts = Counter(
         replica.node
         for topic in state.topics.values()
         for assignment in topic.assignments.values()
         for replica in assignment.replicas
     )
+    counts.update(place.node for child in planned_children(state) for place in child.replicas)
+    return counts
 
 
 def replication_max(state: MetadataState) -> int:

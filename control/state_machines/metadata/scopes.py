@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from ringfence.control.model import names
 from ringfence.control.model.ids import Index, ScopeId, drawn
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
+from ringfence.control.model.reassignments import ChangeKind, ChangePhase
 from ringfence.control.model.results import Done, Refused, Result, ScopeBegun, ScopeDecided
 from ringfence.control.model.scopes import (
     BeginScope,
@@ -24,6 +26,7 @@ from ringfence.control.model.scopes import (
     ScopeCommand,
 )
 from ringfence.control.model.state import MetadataState
+from ringfence.control.model.text import listed
 from ringfence.control.state_machines.metadata import scope_owners
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.refusals import invalid, unknown_topic
@@ -32,6 +35,9 @@ from ringfence.native.wire import SCOPE_EPOCH_MAX, Code
 TOKEN_BYTES: Final = 16
 # Tokens of one commit, one for each task: 256 KiB of an entry of at most 1 MiB.
 TOKENS_MAX: Final = 16_384
+# Further tokens of one commit: rows that were staged again after layout changes have tokens of their own, and
+# no token is left out. From level 2 on.
+RESTAGED_MAX: Final = 64
 # Partitions of one commit: four topics of the most partitions; 400 KiB of an entry.
 PARTS_MAX: Final = 16_384
 # Unpublished commits of one scope: a stream that is ahead of its partitions by so many must wait.
@@ -178,9 +184,10 @@ def check_commit(state: MetadataState, scope: Scope, command: CommitScope) -> Re
         return fenced
     if command.epoch <= scope.expired:
         return invalid(f"scope {scope.name!r}: epoch {command.epoch} expired; continue with a later one")
-    if len(command.tokens) > TOKENS_MAX or len(command.parts) > PARTS_MAX:
+    tokens_max = TOKENS_MAX + (RESTAGED_MAX if state.level >= LAYOUT_LEVEL else 0)
+    if len(command.tokens) > tokens_max or len(command.parts) > PARTS_MAX:
         counts = f"{len(command.tokens)} tokens and {len(command.parts)} partitions"
-        return invalid(f"a commit of {counts}: at most {TOKENS_MAX} and {PARTS_MAX}; use fewer tasks")
+        return invalid(f"a commit of {counts}: at most {tokens_max} and {PARTS_MAX}; use fewer tasks")
     if any(len(token) != TOKEN_BYTES for token in command.tokens):
         return invalid(f"a token has {TOKEN_BYTES} bytes")
     if len(set(command.tokens)) != len(command.tokens):
@@ -210,6 +217,28 @@ def check_parts(state: MetadataState, command: CommitScope) -> Refused | None:
         if part.partition not in topic.assignments:
             message = f"topic {topic.name!r} has no partition {part.partition}: its rows cannot be published"
             return Refused(code=Code.UNKNOWN_PARTITION, message=message)
+    return seal_fault(state, command)
+
+
+def seal_fault(state: MetadataState, command: CommitScope) -> Refused | None:
+    """Refuse rows that no publish could reach: a SEALED log takes no publish record.
+
+    While a layout change is HELD its sources will open again or be SEALED, so the commit is asked again.
+    """
+    sealed = [part.partition for part in command.parts if state.topics[part.topic].seal(part.partition)]
+    if sealed:
+        message = (
+            f"rows are staged in partitions {listed(sealed, 8)}, which are sealed now: stage them again in "
+            "the partitions that replaced these; nothing was committed"
+        )
+        return Refused(code=Code.MOVED, message=message)
+    for part in command.parts:
+        change = state.changes.get(part.partition)
+        if change is not None and (change.kind, change.phase) == (ChangeKind.SEAL, ChangePhase.HELD):
+            message = (
+                f"partition {part.partition} is held by layout change {change.change}; ask again in some ms"
+            )
+            return Refused(code=Code.HELD, message=message)
     return None
 
 

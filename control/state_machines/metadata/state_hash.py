@@ -36,6 +36,7 @@ _MAPS: Final = (
     "moves",
     "kept",
     "witnesses",
+    "transitions",
 )
 # Topics whose packed assignments are kept: some 300 bytes a partition, 10 MB for the largest topics.
 PACKED_TOPICS_MAX: Final = 8

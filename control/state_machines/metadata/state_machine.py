@@ -1,6 +1,6 @@
 """Apply metadata entries one after the other, with the same result on every node.
 
-    validate(state, command) -> Refused | None       before a proposal, and again in apply
+    validate_at(state, command, time_ms) -> Refused | None    before a proposal, and again in apply
     apply(state, entry) -> (state', result)
 
 A refused entry returns the same state object (I15). Sessions: an entry (session, sequence) that was
@@ -27,6 +27,7 @@ from ringfence.control.model.commands import (
 )
 from ringfence.control.model.entries import Entry, Proposal
 from ringfence.control.model.ids import INDEX_MAX, Index
+from ringfence.control.model.layout_commands import LayoutCommand
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.reassignment_commands import ChangeCommand
 from ringfence.control.model.rebalance_commands import RebalanceCommand
@@ -36,6 +37,7 @@ from ringfence.control.model.scopes import ScopeCommand
 from ringfence.control.model.state import MetadataState, Session
 from ringfence.control.state_machines.metadata import (
     cluster,
+    layouts,
     nodes,
     producers,
     reassignments,
@@ -67,7 +69,9 @@ def apply(state: MetadataState, entry: Entry) -> tuple[MetadataState, Result]:
         answer = request_answer(state, proposal.request)
     if answer is not None:
         return state, answer
-    refusal = condition_fault(state, proposal.expects) or validate(state, proposal.command)
+    refusal = condition_fault(state, proposal.expects) or validate_at(
+        state, proposal.command, proposal.time_ms
+    )
     if refusal is not None:
         return state, refusal
     # Set the time first: values that the command begins or ends have the time of its own entry.
@@ -91,11 +95,20 @@ def validate(state: MetadataState, command: Command) -> Refused | None:
         return ring.validate(state, command)
     if isinstance(command, ChangeCommand):
         return reassignments.validate(state, command)
+    if isinstance(command, LayoutCommand):
+        return layouts.validate(state, command)
     if isinstance(command, RebalanceCommand):
         return rebalances.validate(state, command)
     if isinstance(command, ScopeCommand):
         return scopes.validate(state, command)
     return topics.validate(state, command)
+
+
+def validate_at(state: MetadataState, command: Command, time_ms: int) -> Refused | None:
+    """`validate` for a proposal of this time. Layout changes depend on the age of a seal: an idle log has no
+    newer entry that would tell it.
+    """
+    return validate(_with_time(state, time_ms) if isinstance(command, LayoutCommand) else state, command)
 
 
 def session_answer(state: MetadataState, proposal: Proposal) -> Result | None:
@@ -143,6 +156,8 @@ def _execute(state: MetadataState, command: Command, index: Index) -> tuple[Meta
         return ring.execute(state, command, index)
     if isinstance(command, ChangeCommand):
         return reassignments.execute(state, command, index)
+    if isinstance(command, LayoutCommand):
+        return layouts.execute(state, command, index)
     if isinstance(command, RebalanceCommand):
         return rebalances.execute(state, command, index)
     if isinstance(command, ScopeCommand):

@@ -6,11 +6,14 @@ from typing import Final
 
 from ringfence.control.model import names, ranges, schemas
 from ringfence.control.model.commands import CreateTopic
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.model.results import Refused
 from ringfence.control.model.schemas import Column
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.text import listed
+from ringfence.control.state_machines.metadata import drained
 from ringfence.control.state_machines.metadata.config import PROPERTIES_BYTES_MAX, PROPERTIES_MAX, limit
+from ringfence.control.state_machines.metadata.layout_rules import planned_children
 from ringfence.control.state_machines.metadata.refusals import invalid
 from ringfence.control.state_machines.metadata.ring import eligible_fault
 from ringfence.native.wire import COLUMNS_MAX, Code
@@ -66,6 +69,7 @@ def layout_fault(state: MetadataState, command: CreateTopic) -> Refused | None:
     if not 1 <= count <= top:
         return invalid(f"{count} partitions: 1 to {top} (`topic_partitions_max`)")
     present = sum(len(topic.layout.partitions) for topic in state.topics.values())
+    present += sum(1 for _ in planned_children(state))
     if present + count > limit(state, "partitions_max"):
         return invalid(
             f"{count} new partitions and the cluster's {present} exceed {limit(state, 'partitions_max')} "
@@ -88,13 +92,14 @@ def placement_fault(state: MetadataState, command: CreateTopic) -> Refused | Non
         (
             fault
             for node in sorted({node for nodes in command.nodes for node in nodes})
-            if (fault := _place_fault(state, node)) is not None
+            if (fault := place_fault(state, node)) is not None
         ),
         None,
     )
 
 
-def _place_fault(state: MetadataState, node: int) -> Refused | None:
+def place_fault(state: MetadataState, node: int) -> Refused | None:
+    """The refusal of a node that may not take a new partition; None if it may."""
     fault = eligible_fault(state, node)
     if fault is None and node not in state.ring.members:
         return invalid(f"node {node} is not in the ring; version {state.ring.version} has {_some(state)}")
@@ -115,3 +120,11 @@ def options_fault(command: CreateTopic) -> Refused | None:
     if size > PROPERTIES_BYTES_MAX:
         return invalid(f"properties of {size} bytes: at most {PROPERTIES_BYTES_MAX}")
     return None
+
+
+def hold_time_fault(state: MetadataState, command: CreateTopic) -> Refused | None:
+    """Check the time that a SEALED partition is held. Lower levels take any value of a property."""
+    if state.level < LAYOUT_LEVEL or drained.HOLD_PROPERTY not in command.properties:
+        return None
+    fault = drained.hold_fault(command.properties[drained.HOLD_PROPERTY])
+    return None if fault is None else invalid(fault)

@@ -22,6 +22,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Tombstone, Topic
 from ringfence.control.state_machines.metadata import topic_checks
 from ringfence.control.state_machines.metadata.config import limit
+from ringfence.control.state_machines.metadata.layout_rules import without_topic_transitions
 from ringfence.control.state_machines.metadata.reassignment_rules import without_topic_changes
 from ringfence.control.state_machines.metadata.refusals import invalid, stale, unknown_topic
 from ringfence.control.state_machines.metadata.ring import too_few_nodes
@@ -77,6 +78,7 @@ def check_create(state: MetadataState, command: CreateTopic) -> Refused | None:
         or topic_checks.layout_fault(state, command)
         or topic_checks.placement_fault(state, command)
         or topic_checks.options_fault(command)
+        or topic_checks.hold_time_fault(state, command)
     )
 
 
@@ -205,12 +207,13 @@ def delete(state: MetadataState, command: DeleteTopic, index: Index) -> tuple[Me
     lack of metadata (I16).
     """
     topic = state.topics[command.topic]
+    state, children, places = without_topic_transitions(state, topic)
     state, holders = without_topic_changes(state, topic)
     tombstone = Tombstone(
         topic=topic.topic,
         name=topic.name,
-        partitions=tuple(partition.partition for partition in topic.layout.partitions),
-        holders=tuple(sorted(holders)),
+        partitions=(*(partition.partition for partition in topic.layout.partitions), *children),
+        holders=tuple(sorted(holders | places)),
         deleted=index,
     )
     deleted = replace(

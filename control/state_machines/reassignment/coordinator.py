@@ -195,7 +195,11 @@ def _active_changes(state: MetadataState) -> list[Change]:
         (change for change in state.changes.values() if change.kind is ChangeKind.FAILOVER),
         key=lambda change: (change.change, change.partition),
     )
-    planned = [change for change in state.changes.values() if change.kind is not ChangeKind.FAILOVER]
+    planned = [
+        change
+        for change in state.changes.values()
+        if change.kind not in {ChangeKind.FAILOVER, ChangeKind.SEAL}  # a SEAL goes on with its transition
+    ]
     most = FAILOVERS_MAX if state.level >= STEPS_LEVEL else FAILOVERS_MAX_OF_LEVEL_0
     return [*failovers[:most], *planned]
 

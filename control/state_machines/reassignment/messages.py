@@ -146,7 +146,7 @@ def evaluate_order(
     change = state.changes.get(order.partition)
     if change is None or change.change < order.change:
         return OrderVerdict.LATER if applied < order.change else OrderVerdict.NEVER
-    if change.change > order.change or change.is_committed:
+    if change.change > order.change or change.is_committed or change.kind is ChangeKind.SEAL:
         return OrderVerdict.NEVER
     if not _is_addressee(state, change, order):
         return OrderVerdict.NEVER

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.nodes import Life
-from ringfence.control.model.reassignments import Change
+from ringfence.control.model.reassignments import Change, ChangeKind
 from ringfence.control.model.rebalance_commands import StartRebalance
 from ringfence.control.model.rebalances import LEAVING, Action, PlannedMove, Run, RunState
 from ringfence.control.model.results import Refused
@@ -135,9 +135,17 @@ def left_out(state: MetadataState) -> LeftOut:
 
 
 def _changes_of_plan(state: MetadataState, node: NodeId) -> Iterator[Change]:
-    """Changes that may alter the plan for the node once they end, ordered by partition."""
+    """Changes that may alter the plan for the node once they end, ordered by partition.
+
+    A layout change alters it by its children, too: each of its SEALs stands for them.
+    """
+    children = {
+        transition.change: tuple(place for child in transition.children for place in child.replicas)
+        for transition in state.transitions.values()
+    }
     for _, change in sorted(state.changes.items()):
-        places = (*assignment_of(state, change).replicas, *change.adds)
+        made = children.get(change.change, ()) if change.kind is ChangeKind.SEAL else ()
+        places = (*assignment_of(state, change).replicas, *change.adds, *made)
         if not change.is_committed and any(place.node == node for place in places):
             yield change
 

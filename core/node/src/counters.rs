@@ -121,5 +121,6 @@ fn refused_name(code: Code) -> &'static str {
         NotSupported => "refused_not_supported",
         UnknownOutcome => "refused_unknown_outcome",
         ResumeUnknown => "refused_resume_unknown",
+        Moved => "refused_moved",
     }
 }

@@ -456,6 +456,8 @@ pub enum Code {
     UnknownOutcome = 33,
     /// Partitions evicted the state of this named producer: no resume point can be told; accept a fresh start, or forget the name.
     ResumeUnknown = 34,
+    /// Rows were staged in partitions that are sealed now; nothing was committed: stage those rows again in their children.
+    Moved = 35,
 }
 
 impl Code {
@@ -495,6 +497,7 @@ impl Code {
         Code::NotSupported,
         Code::UnknownOutcome,
         Code::ResumeUnknown,
+        Code::Moved,
     ];
 
     /// The member with this number, if there is one.
@@ -535,6 +538,7 @@ impl Code {
             32 => Some(Self::NotSupported),
             33 => Some(Self::UnknownOutcome),
             34 => Some(Self::ResumeUnknown),
+            35 => Some(Self::Moved),
             _ => None,
         }
     }
@@ -577,6 +581,7 @@ impl Code {
             Self::NotSupported => "not_supported",
             Self::UnknownOutcome => "unknown_outcome",
             Self::ResumeUnknown => "resume_unknown",
+            Self::Moved => "moved",
         }
     }
 

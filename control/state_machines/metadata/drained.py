@@ -1,0 +1,94 @@
+"""Judge whether registered readers are through a SEALED partition.
+
+A log is read by any client at any position. Readers that keep their positions themselves are unknown to the
+cluster, and retention protects them as before: no row goes because of a layout change. So this module speaks
+of registered readers only.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from ringfence.control.model.ids import Index, PartitionId, TopicId
+from ringfence.control.model.layout_changes import Transition
+from ringfence.control.model.state import MetadataState
+
+# The topic property for the time that readers and staged rows hold a SEALED partition, in seconds.
+HOLD_PROPERTY: Final = "sealed_hold_s"
+HOLD_S: Final = 86_400
+HOLD_S_MIN: Final = 3_600
+HOLD_S_MAX: Final = 30 * 86_400
+
+
+class RegisteredReader(Protocol):
+    """A group of readers whose progress is in the metadata."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def created(self) -> Index: ...
+
+    def has_read(self, topic: TopicId, partition: PartitionId) -> bool:
+        """Whether the reader is through the partition, or does not read it."""
+        ...
+
+
+def registered_readers(state: MetadataState, topic: TopicId) -> tuple[RegisteredReader, ...]:
+    """The registered readers of a topic. Level 2 has none."""
+    del state, topic
+    return ()
+
+
+def hold_s(state: MetadataState, topic: TopicId) -> int:
+    """Seconds after the seal during which readers and staged rows hold a partition of the topic."""
+    text = state.topics[topic].properties.get(HOLD_PROPERTY, "")
+    return int(text) if hold_fault(text) is None else HOLD_S
+
+
+def hold_fault(text: str) -> str | None:
+    """The fault of a value of the property; None if it is sound."""
+    if text.isascii() and text.isdigit() and len(text) < 10 and HOLD_S_MIN <= int(text) <= HOLD_S_MAX:
+        return None
+    return f"property {HOLD_PROPERTY}={text[:80]!r}: {HOLD_S_MIN} to {HOLD_S_MAX} seconds"
+
+
+def is_overdue(state: MetadataState, topic: TopicId, partition: PartitionId) -> bool:
+    """Whether readers and staged rows hold the SEALED partition no longer: one that never returns would keep
+    its whole lineage.
+    """
+    seal = state.topics[topic].seal(partition)
+    return seal is not None and state.time_ms - seal.sealed_ms >= hold_s(state, topic) * 1_000
+
+
+def holders(
+    state: MetadataState, topic: TopicId, partition: PartitionId, born_by: Index | None = None
+) -> tuple[str, ...]:
+    """Registered readers that are not through the partition, sorted; overdue or not.
+
+    With `born_by` only those that were created at or before that entry count.
+    """
+    return tuple(
+        sorted(
+            reader.name
+            for reader in registered_readers(state, topic)
+            if (born_by is None or reader.created <= born_by) and not reader.has_read(topic, partition)
+        )
+    )
+
+
+def is_drained(
+    state: MetadataState, topic: TopicId, partition: PartitionId, born_by: Index | None = None
+) -> bool:
+    """Whether each registered reader that counts is through the partition, or the partition is overdue."""
+    return not holders(state, topic, partition, born_by) or is_overdue(state, topic, partition)
+
+
+def is_transition_drained(state: MetadataState, transition: Transition) -> bool:
+    """Whether all sources are drained. Readers that came after the COMMIT do not hold the transition: they
+    might come without end.
+    """
+    return all(
+        is_drained(state, transition.topic, source, transition.adoption_generation)
+        for source in transition.sources
+    )
