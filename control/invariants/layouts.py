@@ -176,6 +176,8 @@ def check_step(before: MetadataState, after: MetadataState, index: int) -> None:
             assert _ORDER.index(later.phase) == _ORDER.index(transition.phase) + 1, (
                 f"I13: layout change {number} went from {transition.phase} to {later.phase}"
             )
+    if after.scopes is not before.scopes:
+        _check_decided(before, after)
     for number in {*after.transitions} - {*before.transitions}:
         assert number == index, f"I2: layout change {number} appeared at entry {index}"
 
@@ -209,6 +211,24 @@ def _check_topic_step(
             assert later.end.records < seal.end.records, f"L1: SEALED partition {number} became longer"
     for number in active - {*now}:
         raise AssertionError(f"I3: ACTIVE partition {number} vanished")
+
+
+def _check_decided(before: MetadataState, after: MetadataState) -> None:
+    """Rows are decided only where a publish can reach them: not in a SEALED or held partition."""
+    closed = {
+        number
+        for number, change in before.changes.items()
+        if (change.kind, change.phase) == (ChangeKind.SEAL, ChangePhase.HELD)
+    }
+    closed |= {
+        number for topic in before.topics.values() for number in ({} if not topic.seals else topic.seals)
+    }
+    for number, scope in after.scopes.items():
+        old = before.scopes.get(number)
+        earlier = set() if old is None else {pending.epoch for pending in old.pending}
+        for pending in scope.pending:
+            named = {part.partition for part in pending.parts} if pending.epoch not in earlier else set()
+            assert named.isdisjoint(closed), f"T3: scope {scope.name!r} decided rows that no publish reaches"
 
 
 def _check_commit(before: MetadataState, old: Topic, topic: Topic, transition: Transition) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.model.commands import Command, RestartNode
+from ringfence.control.model.commands import Command, RestartNode, SetConfig
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.layout import Partition
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL, Transition, TransitionKind
@@ -47,6 +47,7 @@ class LayoutLog:
             tuple(int(self.nodes[(place + more) % nodes]) for more in range(replication))
             for place in range(partitions)
         )
+        self.topic = TopicId(0)
         self.must(create(partitions=partitions, nodes=placed))
         self.topic = TopicId(self.at)
 
@@ -170,6 +171,9 @@ class LayoutLog:
 
     def finalize(self, number: ChangeId | None = None) -> FinalizeLayout:
         return FinalizeLayout(change=number or self.number())
+
+    def config(self, **values: int) -> SetConfig:
+        return SetConfig(values=values)
 
     def prune(self, *partitions: PartitionId) -> PrunePartitions:
         return PrunePartitions(topic=self.topic, partitions=partitions)
