@@ -1,6 +1,7 @@
 """Check I1, I4, I5, I11 and I16 of a cluster: metadata and every store's figures in, findings out. Pure.
 
     I1   the metadata of each node is sound, ranges tile; equal hashes at equal indexes
+    I3   a SEALED partition takes no appends, no replica has more than its end, the owner has all of it
     I4   only the owner takes appends, under the newest owner epoch of the metadata
     I5   the owner's records are on a majority of the replicas; none of them is damaged
     I11  replicas that end at the same record of the same owner epoch have the same chain there
@@ -18,7 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.state import MetadataState
-from ringfence.control.model.topics import Assignment, Topic
+from ringfence.control.model.topics import Assignment, Seal, Topic
+from ringfence.control.state_machines.metadata.layout_rules import planned_children
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner, quorum
 
 # Findings of one report: more of them mostly have one cause.
@@ -91,7 +93,7 @@ class Inspection:
         silent = tuple(sorted(number for number in state.nodes if number not in readings))
         parts = 0
         for topic in state.topics.values():
-            for partition in topic.layout.active():
+            for partition in topic.layout.partitions:
                 parts += 1
                 for finding in self._check_partition(state, topic, partition.partition, readings, unproven):
                     by_key[finding.key] = finding
@@ -143,7 +145,10 @@ class Inspection:
         )
         if is_settled and self.is_live:
             yield from _check_starts(topic, assignment, place, copies)
-        if is_settled:
+        seal = topic.seal(partition)
+        if seal is not None:
+            yield from _check_sealed(seal, assignment, place, copies)
+        elif is_settled:
             yield from self._check_majority(topic, assignment, place, copies, unproven)
 
     def _check_chains(
@@ -249,10 +254,36 @@ def _check_owners(
             and is_owner
             and not copy.get("open")
             and not copy.get("quarantined")
+            and state.topics[TopicId(place[0])].seal(PartitionId(place[1])) is None
             and not awaits_owner(state, PartitionId(place[1]))
         ):
             what = f"is the owner under epoch {assignment.epoch} and takes no appends"
             yield Finding("I4", int(node), *place, what)
+
+
+def _check_sealed(
+    seal: Seal,
+    assignment: Assignment,
+    place: tuple[int, int],
+    copies: Mapping[NodeId, Mapping[str, Any] | None],
+) -> Iterator[Finding]:
+    """A SEALED log is the same for good. The metadata has its end, so no majority is needed to judge it."""
+    end = seal.end
+    for node, copy in copies.items():
+        if copy is None or copy.get("quarantined"):
+            continue
+        records, is_owner = int(copy["records"]), node == assignment.owner.node
+        if copy.get("open"):
+            yield Finding("I3", int(node), *place, "takes appends, although it is SEALED")
+        elif records > end.records:
+            what = f"has {records} records, it was sealed at {end.records}"
+            yield Finding("I3", int(node), *place, what)
+        elif records == end.records and int(copy["chain"]) != end.chain:
+            what = f"has chain {int(copy['chain']):016x} at its end, it was sealed with {end.chain:016x}"
+            yield Finding("I11", int(node), *place, what)
+        elif records < end.records and is_owner:
+            what = f"incomplete: {records} of {end.records} records; hand it over to a replica that has all"
+            yield Finding("I5", int(node), *place, what)
 
 
 def _check_starts(
@@ -311,6 +342,8 @@ def _check_strays(state: MetadataState, readings: Iterable[NodeReading]) -> Iter
             owner_topic, buried = state.topics.get(topic), state.tombstones.get(topic)
             if buried is not None and reading.store in buried.holders:
                 continue
+            if any(left.place.store == reading.store for left in state.leftovers.get(partition, ())):
+                continue  # also of a deleted topic
             if owner_topic is not None and _may_hold(state, owner_topic, partition, reading.store):
                 continue
             what = "has rows of a partition that the metadata does not give it; they are kept"
@@ -318,12 +351,23 @@ def _check_strays(state: MetadataState, readings: Iterable[NodeReading]) -> Iter
 
 
 def _may_hold(state: MetadataState, topic: Topic, partition: PartitionId, store: bytes) -> bool:
-    """Whether the store may have the partition: as a replica, by a change or a leftover, or an old copy."""
+    """Whether the store may have the partition: as a replica, by a change or a leftover, or an old copy.
+
+    A partition without an assignment is a child before its COMMIT, or one that its stores shall release.
+    """
     assignment = topic.assignments.get(partition)
-    if assignment is None:
-        return False
     change, kept = state.changes.get(partition), state.kept.get(partition)
-    places = [*assignment.replicas, *(left.place for left in state.leftovers.get(partition, ()))]
+    places = [left.place for left in state.leftovers.get(partition, ())]
+    places += (
+        [
+            place
+            for child in planned_children(state, topic.topic)
+            if child.partition == partition
+            for place in child.replicas
+        ]
+        if assignment is None
+        else assignment.replicas
+    )
     places += [] if change is None else [*change.adds, *change.leaves]
     places += [] if kept is None else [*kept.stores]
     return any(place.store == store for place in places)

@@ -2,7 +2,7 @@
 
     SetLevel                                  before any record has the level's form
     InstallTopic, LocateNode, FencePartition, TruncatePartition -> OpenPartition, FollowPartition,
-        ClosePartition -> InstallTable                                      a topic that is new, or changed
+        OpenSealed, FollowSealed, ClosePartition -> InstallTable            a topic that is new, or changed
     RemoveTopic -> DropPartition -> (the runtime proposes ConfirmDropped)   a topic that was deleted
 
 Phases run one after the other; orders of one phase run concurrently. A table comes last, so its readers
@@ -15,6 +15,8 @@ tombstone that names this store gives a DropPartition (I16).
 - A node that neither owns nor holds a partition, before and after, gets the table alone.
 - `reassignment.cleanup` adds the steps of changes: adopt before anything is opened, drop at the end.
 - While a failover seeks an owner no node opens the partition: the assignment has the last owner's epoch.
+- A SEALED partition is opened and followed by orders of its own: it takes no record beyond its end, so its
+owner writes no epoch record, and needs no majority.
 """
 
 from __future__ import annotations
@@ -23,11 +25,14 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.layout import Partition
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.ranges import SlotRange
+from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Tombstone, Topic
+from ringfence.control.state_machines.metadata.layout_rules import sealed_by
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
 from ringfence.control.state_machines.reassignment import cleanup
 from ringfence.control.state_machines.reassignment.cleanup import CleanupStep
@@ -79,6 +84,38 @@ class FollowPartition(msgspec.Struct, frozen=True):
     epoch: Epoch
     owner: NodeId
     forced: Epoch = Epoch(0)
+
+
+class OpenSealed(msgspec.Struct, frozen=True):
+    """Own a SEALED partition: serve the log up to `end`, and take nothing.
+
+    A log that has this chain at this record is whole. `number` is the transition's, `version` the layout
+    version that sealed the partition. A longer log is truncated only if `lowered` is not 0.
+    """
+
+    topic: TopicId
+    partition: PartitionId
+    slots: SlotRange
+    epoch: Epoch
+    end: LogEnd
+    number: ChangeId
+    version: int
+    replicas: tuple[Replica, ...] = ()
+    lowered: Index = Index(0)
+
+
+class FollowSealed(msgspec.Struct, frozen=True):
+    """Take the records of a SEALED partition from its owner, up to `end`."""
+
+    topic: TopicId
+    partition: PartitionId
+    slots: SlotRange
+    epoch: Epoch
+    owner: NodeId
+    end: LogEnd
+    number: ChangeId
+    version: int
+    lowered: Index = Index(0)
 
 
 class LocateNode(msgspec.Struct, frozen=True):
@@ -138,6 +175,8 @@ NodeOrder = (
     | LocateNode
     | OpenPartition
     | FollowPartition
+    | OpenSealed
+    | FollowSealed
     | FencePartition
     | ClosePartition
     | TruncatePartition
@@ -187,37 +226,24 @@ def _topic_orders(
     for partition in _partitions_to_update(old, topic):
         assignment = topic.assignments[partition.partition]
         previous = None if old is None else old.assignments.get(partition.partition)
-        if assignment is previous or awaits_owner(after, partition.partition):
-            continue
         number = partition.partition
-        has_new_epoch = previous is None or (previous.owner, previous.epoch) != (
-            assignment.owner,
-            assignment.epoch,
+        is_sealed_now = old is not None and topic.seal(number) is not None and old.seal(number) is None
+        if (assignment is previous and not is_sealed_now) or awaits_owner(after, number):
+            continue
+        has_new_epoch = (
+            is_sealed_now
+            or previous is None
+            or (previous.owner, previous.epoch) != (assignment.owner, assignment.epoch)
         )
         if assignment.owner == here:
             if has_new_epoch:
-                order = OpenPartition(
-                    topic=topic.topic,
-                    partition=number,
-                    slots=partition.slots,
-                    epoch=assignment.epoch,
-                    replicas=tuple(replica for replica in assignment.replicas if replica != here),
-                )
-                phases[1].append(order)
+                phases[1].append(_open_order(topic, partition, assignment, here))
             continue
         if previous is not None and previous.owner == here:
             phases[0].append(FencePartition(topic=topic.topic, partition=number, epoch=assignment.epoch))
         if here in assignment.replicas:
             if has_new_epoch or (previous is not None and here not in previous.replicas):
-                follow = FollowPartition(
-                    topic=topic.topic,
-                    partition=number,
-                    slots=partition.slots,
-                    epoch=assignment.epoch,
-                    owner=assignment.owner.node,
-                    forced=topic.forced_epoch(number),
-                )
-                phases[1].append(follow)
+                phases[1].append(_follow_order(topic, partition, assignment))
         elif previous is not None and previous.owner == here:
             phases[1].append(ClosePartition(topic=topic.topic, partition=number))
     # Truncate before the role is set: no removed row may be shown if the store was down in between.
@@ -225,16 +251,70 @@ def _topic_orders(
     phases[2].append(InstallTable(topic=topic))
 
 
+def _open_order(
+    topic: Topic, part: Partition, assignment: Assignment, here: Replica
+) -> OpenPartition | OpenSealed:
+    others = tuple(replica for replica in assignment.replicas if replica != here)
+    seal = topic.seal(part.partition)
+    if seal is None:
+        return OpenPartition(
+            topic=topic.topic,
+            partition=part.partition,
+            slots=part.slots,
+            epoch=assignment.epoch,
+            replicas=others,
+        )
+    return OpenSealed(
+        topic=topic.topic,
+        partition=part.partition,
+        slots=part.slots,
+        epoch=assignment.epoch,
+        end=seal.end,
+        number=sealed_by(part),
+        version=part.sealed_version,
+        replicas=others,
+        lowered=seal.lowered,
+    )
+
+
+def _follow_order(topic: Topic, part: Partition, assignment: Assignment) -> FollowPartition | FollowSealed:
+    seal = topic.seal(part.partition)
+    if seal is None:
+        return FollowPartition(
+            topic=topic.topic,
+            partition=part.partition,
+            slots=part.slots,
+            epoch=assignment.epoch,
+            owner=assignment.owner.node,
+            forced=topic.forced_epoch(part.partition),
+        )
+    return FollowSealed(
+        topic=topic.topic,
+        partition=part.partition,
+        slots=part.slots,
+        epoch=assignment.epoch,
+        owner=assignment.owner.node,
+        end=seal.end,
+        number=sealed_by(part),
+        version=part.sealed_version,
+        lowered=seal.lowered,
+    )
+
+
 def _partitions_to_update(old: Topic | None, topic: Topic) -> tuple[Partition, ...]:
-    """The ACTIVE partitions in slot order; if the layout is the same, only those with a new assignment."""
-    if old is None or old.layout is not topic.layout:
-        return topic.layout.active()
-    before = old.assignments
-    numbers = {
-        number for number, assignment in topic.assignments.items() if before.get(number) is not assignment
-    }
-    partitions = [part for part in topic.layout.partitions if part.partition in numbers and part.is_active]
-    return tuple(sorted(partitions, key=lambda part: part.slots.lo))
+    """The partitions in slot order, SEALED ones too; if there is an earlier state, only those with a new
+    assignment, and those that were sealed since.
+    """
+    partitions = topic.layout.partitions
+    if old is not None:
+        before, was = old.assignments, old.seals or {}
+        numbers = {
+            number for number, assignment in topic.assignments.items() if before.get(number) is not assignment
+        }
+        if topic.seals is not old.seals:
+            numbers |= {*(topic.seals or {})} - {*was}
+        partitions = tuple(part for part in partitions if part.partition in numbers)
+    return tuple(sorted(partitions, key=lambda part: (part.slots.lo, part.partition)))
 
 
 def _partners_to_locate(

@@ -30,7 +30,7 @@ def balance_owners(
     also: Mapping[NodeId, int] | None = None,
 ) -> list[PartitionPlacement]:
     """`placements` with other owners, by as few transfers as possible. Partitions with one replica count, and
-    stay.
+    stay. SEALED ones stay and do not count: they take no rows.
 
     `also` are partitions that nodes own in addition: nodes that own more in all get the floor here, others
     the ceiling.
@@ -56,6 +56,8 @@ class _OwnershipBalancer:
         self._owned: dict[NodeId, dict[int, None]] = {node: {} for node in weights}
         self._replicas: dict[NodeId, list[int]] = {node: [] for node in weights}
         for index, nodes in enumerate(self.nodes):
+            if placements[index].is_sealed:
+                continue
             if nodes[0] in self._owned:
                 self._owned[nodes[0]][index] = None
             if len(nodes) > 1:

@@ -44,6 +44,8 @@ class PartitionPlacement(NamedTuple):
     topic: TopicId
     partition: PartitionId
     nodes: tuple[NodeId, ...]
+    # It takes no rows: it counts as a replica, and not as owned.
+    is_sealed: bool = False
 
 
 def members_of(state: MetadataState) -> tuple[Member, ...]:
@@ -58,7 +60,12 @@ def members_of(state: MetadataState) -> tuple[Member, ...]:
 def placements_of(state: MetadataState, topics: Iterable[TopicId] | None = None) -> list[PartitionPlacement]:
     """All partitions, SEALED ones too, or those of some topics; ordered by id."""
     return [
-        PartitionPlacement(topic, partition, _nodes(assignment.owner.node, assignment.replicas))
+        PartitionPlacement(
+            topic,
+            partition,
+            _nodes(assignment.owner.node, assignment.replicas),
+            state.topics[topic].seal(partition) is not None,
+        )
         for topic in sorted(state.topics if topics is None else topics)
         for partition, assignment in sorted(state.topics[topic].assignments.items())
     ]
