@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET, UnsetType
+
 from ringfence.control.model.base import CommandBase
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.log_end import LogEnd
@@ -65,6 +67,9 @@ class ForceOwner(CommandBase, frozen=True, kw_only=True, tag="force_owner"):
     `replicas` are the nodes from then on, the owner among them: others replace those that are lost, since
     the owner serves only with a majority. Empty: the same as before. Former replicas keep their rows and
     get no order to drop them: these may be the last copies of lost rows.
+
+    Of a SEALED partition, from level 2 on: `change` is 0, `replicas` are empty, and `end` is what the owner
+    has. The sealed end is lowered to it.
     """
 
     partition: PartitionId
@@ -72,6 +77,7 @@ class ForceOwner(CommandBase, frozen=True, kw_only=True, tag="force_owner"):
     owner: NodeId
     accepts: str
     replicas: tuple[NodeId, ...] = ()
+    end: LogEnd | UnsetType = UNSET
 
 
 class ConfirmOpened(CommandBase, frozen=True, kw_only=True, tag="confirm_opened"):

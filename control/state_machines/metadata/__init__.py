@@ -13,6 +13,7 @@ reassignment_checks         checks of these steps
 layouts                     PREPARE, HOLD, COMMIT, OPENED, FINALIZE, ABORT of layout changes, and the prune
 layout_rules                effects of these steps
 layout_checks, prune_checks checks of these steps
+sealed_partitions           owners of sealed partitions: failures, moves, an accepted loss
 drained                     registered readers that are through a sealed partition
 node_checks, topic_checks   checks of descriptions
 config                      limits of a cluster

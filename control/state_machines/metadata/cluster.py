@@ -18,7 +18,7 @@ from ringfence.control.model.nodes import Life, NodeRecord, Ring
 from ringfence.control.model.results import Done, NodeRestarted, Refused, Result, SessionOpened
 from ringfence.control.model.state import MetadataState, Session
 from ringfence.control.model.topics import Assignment, Replica, Topic
-from ringfence.control.state_machines.metadata import layout_rules, node_checks
+from ringfence.control.state_machines.metadata import layout_rules, node_checks, sealed_partitions
 from ringfence.control.state_machines.metadata.config import (
     BEATS_MIN,
     LEVELS_OF_LIMITS,
@@ -126,7 +126,7 @@ def restart(state: MetadataState, command: RestartNode, index: Index) -> tuple[M
     child.
     """
     place = Replica(node=command.node, store=command.store)
-    state = layout_rules.overtaken(state, place, index)
+    state = sealed_partitions.restarted(layout_rules.overtaken(state, place, index), place, index)
     for partition, change in state.changes.items():
         topic = state.topics[change.topic]
         if topic.replication == 1 and topic.assignments[partition].owner == place and change.may_abort:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import UNSET
+
 from ringfence.control.model.characters import BLANKS
 from ringfence.control.model.ids import Epoch, PartitionId
 from ringfence.control.model.nodes import Life
@@ -12,6 +14,7 @@ from ringfence.control.model.reassignments import Change, ChangeKind, ChangePhas
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica
+from ringfence.control.state_machines.metadata import sealed_partitions
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.layout_rules import open_count
 from ringfence.control.state_machines.metadata.reassignment_rules import assignment_of, forced_epoch, quorum
@@ -124,6 +127,9 @@ def commit_fault(state: MetadataState, command: CommitChange) -> Refused | None:
             f"partition {command.partition} has owner epoch {assignment.epoch}, change {change.change} began "
             f"under {change.epoch}, its COMMIT was decided on {command.epoch}"
         )
+    seal = state.topics[change.topic].seal(change.partition)
+    if seal is not None:
+        return _proof_fault(change, command.proofs) or sealed_partitions.commit_fault(change, command, seal)
     return _proof_fault(change, command.proofs) or (
         chosen_fault(change, command, forced_epoch(state, change))
         if is_failover
@@ -186,6 +192,11 @@ def chosen_fault(change: Change, command: CommitChange, forced: Epoch) -> Refuse
 
 
 def force_fault(state: MetadataState, command: ForceOwner) -> Refused | None:
+    topic = sealed_partitions.sealed_in(state, command.partition)
+    if topic is not None:
+        return sealed_partitions.force_fault(state, topic, command, ACCEPTS_MIN, WHY_MAX)
+    if command.end is not UNSET:
+        return invalid(f"partition {command.partition} is not SEALED; its end is what the owner has")
     fault = open_fault(
         state, command.partition, command.change, (ChangePhase.PREPARED,), "choice of an owner"
     )

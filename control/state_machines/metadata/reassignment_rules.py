@@ -196,7 +196,7 @@ def end_open_change(state: MetadataState, partition: PartitionId, index: Index |
 
 
 def with_failovers(state: MetadataState, place: Replica, index: Index) -> MetadataState:
-    """Start a failover of each replicated partition that a store owns; open failovers continue.
+    """Start a failover of each replicated ACTIVE partition that a store owns; open failovers continue.
 
     It builds one new map for all of them: a store may own tens of thousands of partitions.
     """
@@ -205,7 +205,7 @@ def with_failovers(state: MetadataState, place: Replica, index: Index) -> Metada
         for topic in state.topics.values()
         if topic.replication > 1
         for partition, assignment in topic.assignments.items()
-        if assignment.owner == place
+        if assignment.owner == place and topic.seal(partition) is None
     ]
     for _, partition in partitions:
         state = end_open_change(state, partition, None)

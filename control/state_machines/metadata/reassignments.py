@@ -31,7 +31,7 @@ from ringfence.control.model.rebalances import MoveState
 from ringfence.control.model.results import ChangesPrepared, Done, Refused, Result
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Topic
-from ringfence.control.state_machines.metadata import layout_rules, reassignment_checks
+from ringfence.control.state_machines.metadata import layout_rules, reassignment_checks, sealed_partitions
 from ringfence.control.state_machines.metadata.move_records import try_fault, with_step, with_try
 from ringfence.control.state_machines.metadata.reassignment_rules import (
     abort,
@@ -150,7 +150,8 @@ def prepare(state: MetadataState, command: PrepareChange, index: Index) -> tuple
 
 def fail_over(state: MetadataState, command: FailOver, index: Index) -> tuple[MetadataState, Result]:
     place = Replica(node=command.node, store=state.nodes[command.node].store)
-    after = with_failovers(layout_rules.overtaken(state, place, index), place, index)
+    state = sealed_partitions.failed_over(layout_rules.overtaken(state, place, index), place, index)
+    after = with_failovers(state, place, index)
     number = ChangeId(index)
     begun = sum(
         change.change == number and change.kind is ChangeKind.FAILOVER for change in after.changes.values()
@@ -185,6 +186,9 @@ def force(state: MetadataState, command: ForceOwner, index: Index) -> MetadataSt
     A log start of the history that ends here is not about rows of the new history at the same offsets.
     Replicas with more of the old history truncate it: the new epoch permits that.
     """
+    sealed = sealed_partitions.sealed_in(state, command.partition)
+    if sealed is not None:
+        return sealed_partitions.force(state, sealed, command, index)
     change = state.changes[command.partition]
     state = _with_forced(_with_start_of_past(state, change), change, index)
     if command.replicas:

@@ -35,7 +35,7 @@ from ringfence.control.model.reassignment_commands import (
 )
 from ringfence.control.model.reassignments import Change, ChangeId, ChangeKind, ChangePhase, Proof
 from ringfence.control.model.state import MetadataState
-from ringfence.control.model.topics import Replica
+from ringfence.control.model.topics import Assignment, Replica, Seal
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.reassignment_rules import assignment_of, forced_epoch, quorum
 from ringfence.control.state_machines.reassignment.messages import (
@@ -219,6 +219,9 @@ def _with_lag(
 
 def _decide_held(state: MetadataState, change: Change, observed: Observed) -> Decision:
     assignment = assignment_of(state, change)
+    seal = state.topics[change.topic].seal(change.partition)
+    if seal is not None:
+        return _decide_sealed(change, observed, assignment, seal)
     if observed.owner_end is None:
         return Decision((Fence(**_order_fields(change, assignment.owner)),))
     end = observed.owner_end
@@ -251,6 +254,35 @@ def _decide_held(state: MetadataState, change: Change, observed: Observed) -> De
             Prove(**_order_fields(change, place), records=end.records)
             for place in change.replicas
             if place not in at_end and place != assignment.owner
+        )
+    )
+
+
+def _decide_sealed(change: Change, observed: Observed, assignment: Assignment, seal: Seal) -> Decision:
+    """A SEALED log has an end already: its owner, which may lack records, is not asked for one."""
+    end = seal.end
+    equal = [
+        proof for proof in observed.proofs if (proof.end.records, proof.end.chain) == (end.records, end.chain)
+    ]
+    needed = 1 if change.kind is ChangeKind.HAND_OVER else quorum(len(change.replicas))
+    if len(equal) >= needed and change.owner in {proof.place for proof in equal}:
+        commit = CommitChange(
+            partition=change.partition,
+            change=change.change,
+            epoch=assignment.epoch,
+            owner=change.owner.node,
+            end=end,
+            proofs=tuple(equal),
+            rows=sum(sync.rows for _, sync in observed.syncs),
+            bytes=sum(sync.bytes for _, sync in observed.syncs),
+        )
+        return Decision((), commit)
+    proved = {proof.place for proof in equal}
+    return Decision(
+        tuple(
+            Prove(**_order_fields(change, place), records=end.records)
+            for place in change.replicas
+            if place not in proved
         )
     )
 

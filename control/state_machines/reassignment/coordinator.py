@@ -33,6 +33,7 @@ from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
 from ringfence.control.state_machines.metadata.reassignments import STEPS_LEVEL, STEPS_MAX
 from ringfence.control.state_machines.metadata.replica_counts import owned_by_node
+from ringfence.control.state_machines.metadata.sealed_partitions import live_replicas
 from ringfence.control.state_machines.reassignment.change import Observed, advance, begin_phase, observe
 from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
 from ringfence.control.state_machines.rebalance.policy import Decision, Memory, decide
@@ -211,7 +212,9 @@ def _due_failovers(state: MetadataState) -> list[FailOver]:
         if node.life is Life.FAILED:
             place = Replica(node=number, store=node.store)
             if any(
-                assignment.owner == place and not awaits_owner(state, partition)
+                assignment.owner == place
+                and not awaits_owner(state, partition)
+                and (topic.seal(partition) is None or live_replicas(state, assignment, place))
                 for topic in state.topics.values()
                 if topic.replication > 1
                 for partition, assignment in topic.assignments.items()
