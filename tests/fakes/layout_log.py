@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ringfence.control.invariants import metadata as invariants
 from ringfence.control.model.commands import Command, RestartNode, SetConfig
-from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, ScopeId, TopicId
 from ringfence.control.model.layout import Partition
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL, Transition, TransitionKind
 from ringfence.control.model.layout_commands import (
@@ -25,6 +25,7 @@ from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.reassignment_commands import FailOver
 from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.results import Refused, Result
+from ringfence.control.model.scopes import BeginScope, CommitScope, StagedPart
 from ringfence.control.model.state import canonical_bytes, decode_state
 from ringfence.control.model.topics import Replica, Topic
 from ringfence.control.state_machines.metadata.state_hash import StateDigests
@@ -198,3 +199,15 @@ class LayoutLog:
         number = NodeId(node)
         self.must(FailNode(node=number, changed=self.state.nodes[number].changed))
         return FailOver(node=number, changed=Index(self.at))
+
+
+def scoped(log: LayoutLog) -> tuple[ScopeId, Index]:
+    """Begin a scope: its id and driver."""
+    log.must(BeginScope(name="s"))
+    return ScopeId(log.at << 16), Index(log.at)
+
+
+def committed(log: LayoutLog, scope: tuple[ScopeId, Index], epoch: int, *partitions: int) -> CommitScope:
+    """The commit of rows in these partitions."""
+    parts = tuple(StagedPart(log.topic, PartitionId(partition), 3) for partition in partitions)
+    return CommitScope(scope=scope[0], driver=scope[1], epoch=epoch, tokens=(b"t" * 16,), parts=parts)
