@@ -66,7 +66,9 @@ def _check_before_commit(
     assert _bounds(ranges) == _bounds(made), f"I1: children of layout change {number} do not tile its sources"
     assert transition.version == transition.before == transition.after == transition.adoption_generation == 0
     for child in transition.children:
-        assert drawn_at(child.partition) == number, f"I2: child {child.partition} was drawn by another entry"
+        assert int(drawn_at(child.partition)) == number, (
+            f"I2: child {child.partition} was drawn by another entry"
+        )
         assert child.partition not in used, f"I2: the id of child {child.partition} is in use"
         places = child.replicas
         assert len({place.node for place in places}) == len(places) == topic.replication, (
@@ -168,18 +170,18 @@ def check_step(before: MetadataState, after: MetadataState, index: int) -> None:
         old = before.topics.get(number)
         if old is not None and old is not topic:
             _check_topic_step(before, after, old, topic, index)
-    for number, transition in before.transitions.items():
-        later = after.transitions.get(number)
+    for change, transition in before.transitions.items():
+        later = after.transitions.get(change)
         if later is None:
             _check_end(after, transition, index)
         elif later is not transition:
             assert _ORDER.index(later.phase) == _ORDER.index(transition.phase) + 1, (
-                f"I13: layout change {number} went from {transition.phase} to {later.phase}"
+                f"I13: layout change {change} went from {transition.phase} to {later.phase}"
             )
     if after.scopes is not before.scopes:
         _check_decided(before, after)
-    for number in {*after.transitions} - {*before.transitions}:
-        assert number == index, f"I2: layout change {number} appeared at entry {index}"
+    for change in {*after.transitions} - {*before.transitions}:
+        assert change == index, f"I2: layout change {change} appeared at entry {index}"
 
 
 def _check_topic_step(
@@ -239,7 +241,7 @@ def _check_commit(before: MetadataState, old: Topic, topic: Topic, transition: T
     assert transition.version == topic.layout.version, f"I2: COMMIT of {number} names another version"
     for child in earlier.children:
         assignment = topic.assignments[child.partition]
-        assert (assignment.epoch, assignment.replicas) == (number, child.replicas), (
+        assert (int(assignment.epoch), assignment.replicas) == (int(number), child.replicas), (
             f"L2: child {child.partition} has another owner epoch or other places than it was created with"
         )
     for source in transition.sources:

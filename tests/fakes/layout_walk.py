@@ -46,12 +46,12 @@ STEPS = {
 
 
 class Asked(NamedTuple):
-    """A PREPARE that was taken. `count`: the partitions that a repartition was asked for, 0 of another kind;
+    """A PREPARE that was taken. `wanted`: the partitions that a repartition was asked for, 0 of another kind;
     `more`: what changes that were prepared after it have added since.
     """
 
     command: PrepareLayout
-    count: int
+    wanted: int
     more: int
 
 
@@ -118,7 +118,9 @@ class LayoutWalk(LayoutLog):
             if taken:
                 self.asked[ChangeId(self.at)] = Asked(command, self.wanted, 0)  # type: ignore[arg-type]
         if isinstance(command, CommitLayout) and not isinstance(result, Refused):
-            assert all(end.epoch == command.change for _, end in command.created), "a child of another epoch"
+            assert all(int(end.epoch) == command.change for _, end in command.created), (
+                "a child of another epoch"
+            )
             self._committed(held[command.change])
         if isinstance(command, PrunePartitions) and not isinstance(result, Refused):
             assert not {*command.partitions} & {*self.ranges}, "I3: an ACTIVE partition was pruned"
@@ -135,12 +137,12 @@ class LayoutWalk(LayoutLog):
         for ordinal, child in enumerate(asked.command.children):
             self.ranges[PartitionId(transition.change << 16 | ordinal)] = SlotRange(child.lo, child.hi)
         more = len(asked.command.children) - len(asked.command.sources)
-        for number, earlier in self.asked.items():
-            if number < transition.change:
-                self.asked[number] = earlier._replace(more=earlier.more + more)
-        if asked.count:
-            assert len(self.ranges) == asked.count + asked.more, (
-                f"F9: {len(self.ranges)} partitions, {asked.count} were asked for, {asked.more} came on top"
+        for change, earlier in self.asked.items():
+            if change < transition.change:
+                self.asked[change] = earlier._replace(more=earlier.more + more)
+        if asked.wanted:
+            assert len(self.ranges) == asked.wanted + asked.more, (
+                f"F9: {len(self.ranges)} partitions, {asked.wanted} were asked for, {asked.more} came on top"
             )
 
     # ---- drawing --------------------------------------------------------------------------------------
@@ -261,9 +263,9 @@ class LayoutWalk(LayoutLog):
         seals = [change for change in self.state.changes.values() if change.kind is ChangeKind.SEAL]
         if seals and self.draw.random() < 0.1:
             seal = self.draw.choice(seals)
-            kind = self.draw.choice([HoldChange, AbortChange])
-            more = {"why": "test"} if kind is AbortChange else {}
-            return kind(partition=seal.partition, change=seal.change, **more)
+            if self.draw.random() < 0.5:
+                return HoldChange(partition=seal.partition, change=seal.change)
+            return AbortChange(partition=seal.partition, change=seal.change, why="test")
         number = self.draw.choice([*self.now.assignments])
         nodes = self.draw.sample(self.nodes, self.now.replication)
         return PrepareChange(
@@ -339,15 +341,14 @@ class LayoutWalk(LayoutLog):
     def _rare(self) -> Command:
         node = NodeId(self.draw.choice(self.nodes))
         starts = {self.draw.choice([*self.now.assignments]): self.draw.randint(0, 9)}
-        return self.draw.choice(
-            [
-                SetNode(node=node, draining=self.draw.choice([True, False, False])),
-                SetConfig(values={"resolve_keep_s": self.draw.choice([60, 1_200])}),
-                TruncateTopic(topic=self.topic, starts=starts),
-                RemoveNode(node=node),
-                *([DeleteTopic(topic=self.topic)] if self.draw.random() < 0.1 else []),
-            ]
-        )
+        commands: list[Command] = [
+            SetNode(node=node, draining=self.draw.choice([True, False, False])),
+            SetConfig(values={"resolve_keep_s": self.draw.choice([60, 1_200])}),
+            TruncateTopic(topic=self.topic, starts=starts),
+            RemoveNode(node=node),
+            *([DeleteTopic(topic=self.topic)] if self.draw.random() < 0.1 else []),
+        ]
+        return self.draw.choice(commands)
 
 
 def slots_of(ranges: list[SlotRange]) -> list[tuple[int, int]] | None:

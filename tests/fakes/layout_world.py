@@ -424,8 +424,8 @@ class LayoutWorld(LayoutLog):
         for number, seal in (self.now.seals or {}).items():
             assert seal.end.records == self.acknowledged[number], f"L1: the end of partition {number}"
             for place in self.now.assignments[number].replicas:
-                part = self.nodes_by_id[place.node].parts.get(number)
-                assert place.node == gone or (part is not None and part.sealed == seal.end), (
+                copy = self.nodes_by_id[place.node].parts.get(number)
+                assert place.node == gone or (copy is not None and copy.sealed == seal.end), (
                     f"L1: node {place.node} does not serve SEALED partition {number}"
                 )
 

@@ -17,9 +17,9 @@ from ringfence.control.model.state import MetadataState
 
 
 class NodeAdoption(NamedTuple):
-    """What one heartbeat told. `index`: the entries that the node had applied; `floors` by topic."""
+    """What one heartbeat told. `applied`: the last entry that the node had applied; `floors` by topic."""
 
-    index: Index
+    applied: Index
     floors: Mapping[TopicId, Index]
 
 
@@ -32,7 +32,7 @@ class AdoptionBoard:
     def record(self, node: NodeId, adoption: NodeAdoption) -> None:
         """Replace all that a node told before; an older heartbeat that arrives late changes nothing."""
         known = self._nodes.get(node)
-        if known is None or known.index <= adoption.index:
+        if known is None or known.applied <= adoption.applied:
             self._nodes[node] = adoption
 
     def is_adopted(self, state: MetadataState, transition: Transition) -> bool:
@@ -52,7 +52,7 @@ class AdoptionBoard:
         for node in _live(state):
             told = self._nodes.get(node)
             floor = None if told is None else told.floors.get(transition.topic)
-            if told is None or told.index < generation or (floor is not None and floor < generation):
+            if told is None or told.applied < generation or (floor is not None and floor < generation):
                 waiting.append(node)
         return tuple(waiting)
 

@@ -249,7 +249,7 @@ def _proof_fault(transition: Transition, command: CommitLayout) -> Refused | Non
             f"layout change {transition.change} has the children {listed(sorted(children), NAMED)}, its "
             f"COMMIT has {listed([*created], NAMED)}"
         )
-    odd = [number for number, end in created.items() if end.epoch != transition.change]
+    odd = [number for number, end in created.items() if int(end.epoch) != transition.change]
     if odd:
         return invalid(
             f"child {odd[0]} has epoch {created[odd[0]].epoch}; children of layout change "

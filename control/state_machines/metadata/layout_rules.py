@@ -17,7 +17,7 @@ from typing import TypeVar
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId, drawn_at
+from ringfence.control.model.ids import Epoch, Index, PartitionId, TopicId, drawn_at
 from ringfence.control.model.layout import Partition
 from ringfence.control.model.layout_changes import Child, Transition
 from ringfence.control.model.reassignments import (
@@ -151,15 +151,6 @@ def overtaken(state: MetadataState, place: Replica, index: Index) -> MetadataSta
     for transition in tuple(state.transitions.values()):
         if transition.may_abort and place in owners_of(state, transition):
             state = abort(state, transition, index, place)
-    return state
-
-
-def without_node(state: MetadataState, node: NodeId, index: Index) -> MetadataState:
-    """Abort the transitions that planned a child on a node that is removed."""
-    for transition in tuple(state.transitions.values()):
-        places = (place for child in transition.children for place in child.replicas)
-        if transition.may_abort and any(place.node == node for place in places):
-            state = abort(state, transition, index)
     return state
 
 

@@ -29,7 +29,6 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.text import counted
 from ringfence.control.state_machines.metadata import node_checks
 from ringfence.control.state_machines.metadata.config import REMOVED_MAX, limit
-from ringfence.control.state_machines.metadata.layout_rules import without_node
 from ringfence.control.state_machines.metadata.reassignment_rules import without_store
 from ringfence.control.state_machines.metadata.refusals import conflict, invalid, stale
 from ringfence.control.state_machines.metadata.replica_counts import changes_of, replicas_of, replication_max
@@ -186,9 +185,9 @@ def check_remove(state: MetadataState, command: RemoveNode) -> Refused | None:
 
 
 def remove(state: MetadataState, command: RemoveNode, index: Index) -> MetadataState:
-    """Remove a member. Deleted topics do not wait for its store, layout changes with a child on it end."""
+    """Remove a member. Deleted topics do not wait for its store any more."""
     store = state.nodes[command.node].store
-    state = without_store(without_node(state, command.node, index), store)
+    state = without_store(state, store)
     nodes = {number: node for number, node in state.nodes.items() if number != command.node}
     witnesses = {number: witness for number, witness in state.witnesses.items() if number != command.node}
     removed = {**state.removed, command.node: RemovedNode(store=store, removed=index)}

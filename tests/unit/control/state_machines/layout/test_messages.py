@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.model.ids import Epoch, Index, PartitionId
+from ringfence.control.model.ids import Epoch, Index, PartitionId, ScopeId
 from ringfence.control.model.reassignments import ChangeId
-from ringfence.control.model.scopes import PendingCommit, Scope, ScopeId, StagedPart
+from ringfence.control.model.scopes import PendingCommit, Scope, StagedPart
 from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.layout.messages import (
     CreateChild,

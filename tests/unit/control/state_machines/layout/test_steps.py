@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, ScopeId
 from ringfence.control.model.layout_commands import (
     AbortLayout,
     CommitLayout,
@@ -18,7 +18,7 @@ from ringfence.control.model.layout_commands import (
 from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.node_commands import FailNode
 from ringfence.control.model.reassignments import ChangePhase
-from ringfence.control.model.scopes import PendingCommit, Scope, ScopeId, StagedPart
+from ringfence.control.model.scopes import PendingCommit, Scope, StagedPart
 from ringfence.control.state_machines.layout import steps
 from ringfence.control.state_machines.layout.coordinator import REPROPOSE_MS, LayoutCoordinator
 from ringfence.control.state_machines.layout.messages import (

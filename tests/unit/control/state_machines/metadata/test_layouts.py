@@ -12,6 +12,7 @@ from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.ranges import tile
 from ringfence.control.model.reassignment_commands import AbortChange, CommitChange, HoldChange
 from ringfence.control.model.reassignments import ChangeId, ChangeKind, ChangePhase, Proof
+from ringfence.control.model.topics import Assignment
 from ringfence.native.wire import Code
 from tests.fakes.layout_log import END, LayoutLog
 
@@ -44,7 +45,7 @@ def test_a_split_makes_the_next_version_under_its_own_number_in_five_entries() -
     for child, replicas in zip(children, places, strict=True):
         assigned = log.now.assignments[child.partition]
         assert (child.parents, child.created_version) == ((source.partition,), 2)
-        assert (assigned.epoch, assigned.owner, assigned.replicas) == (number, replicas[0], replicas)
+        assert assigned == Assignment(owner=replicas[0], epoch=Epoch(number), replicas=replicas)
     assert log.now.changed == log.at
     log.must(log.opened())
     log.must(log.finalize())

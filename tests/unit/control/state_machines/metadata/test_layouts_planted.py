@@ -22,7 +22,6 @@ from ringfence.control.state_machines.metadata import (
     layout_checks,
     layout_rules,
     layouts,
-    nodes,
     prune_checks,
     reassignment_checks,
     reassignments,
@@ -146,12 +145,6 @@ def commit_without_hold(patch: Patch) -> None:
         return fault(state, number, (*phases, ChangePhase.PREPARED) if what == "COMMIT" else phases, what)
 
     patch.setattr(layout_checks, "phase_fault", planted)
-
-
-def removal_ignores_children(patch: Patch) -> None:
-    """A node may be removed on which a layout change makes a partition."""
-    patch.setattr(nodes, "changes_of", lambda *_: 0)
-    patch.setattr(nodes, "without_node", lambda state, *_: state)
 
 
 PLANTED: dict[str, Callable[[Patch], None]] = {

@@ -109,7 +109,7 @@ def moving(log: LayoutLog, source: PartitionId, *nodes: NodeId) -> dict[str, Any
             topic=log.topic, partition=source, epoch=log.epoch(source), owner=nodes[0], replicas=nodes
         )
     )
-    which = {"partition": source, "change": log.state.changes[source].change}
+    which: dict[str, Any] = {"partition": source, "change": log.state.changes[source].change}
     log.must(HoldChange(**which))
     return which
 
