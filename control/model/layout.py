@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
 
 from ringfence.control.model.ids import PartitionId
-from ringfence.control.model.ranges import SlotRange, gap
+from ringfence.control.model.ranges import SlotRange
 
 
 class Partition(msgspec.Struct, frozen=True, array_like=True):
@@ -54,34 +55,37 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
 
         Parents of a child are the sources that have slots of it.
         """
-        version = self.version + 1
+        version, named = self.version + 1, {*sources}
         sealed = sorted(
-            (part for part in self.partitions if part.partition in sources), key=lambda part: part.slots
+            (part for part in self.partitions if part.partition in named), key=lambda part: part.slots
         )
         assert len(sealed) == len(sources), f"I3: sources {sorted(sources)} are not all in the layout"
         assert all(part.is_active for part in sealed), f"I3: one of {sorted(sources)} is already SEALED"
         made = sorted(children, key=lambda child: child[1])
         heirs = overlaps([part.slots for part in sealed], [slots for _, slots in made])
         parents = overlaps([slots for _, slots in made], [part.slots for part in sealed])
+        assert joined([part.slots for part in sealed]) == joined([slots for _, slots in made]), (
+            f"I1: children do not tile the slots of {sorted(sources)}"
+        )
         changed = {
             part.partition: replace(
                 part, sealed_version=version, children=tuple(made[place][0] for place in places)
             )
             for part, places in zip(sealed, heirs, strict=True)
         }
-        for (number, slots), places in zip(made, parents, strict=True):
-            changed[number] = Partition(
+        added = [
+            Partition(
                 partition=number,
                 slots=slots,
                 created_version=version,
                 parents=tuple(sealed[place].partition for place in places),
             )
-        partitions = self.by_id() | changed
-        layout = Layout(version=version, partitions=tuple(partitions[key] for key in sorted(partitions)))
-        assert len(partitions) == len(self.partitions) + len(made), "I2: a child has an id that is in use"
-        fault = gap([part.slots for part in layout.active()])
-        assert fault is None, f"I1: {fault}"
-        return layout
+            for (number, slots), places in zip(made, parents, strict=True)
+        ]
+        kept = (changed.get(part.partition, part) for part in self.partitions)
+        # Changes are prepared in one order and may be committed in another.
+        partitions = sorted((*kept, *added), key=attrgetter("partition"))
+        return Layout(version=version, partitions=tuple(partitions))
 
     def pruned(self, gone: Collection[PartitionId]) -> Layout:
         """The same version without these SEALED partitions, whose own parents are gone (L8)."""
@@ -94,6 +98,17 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
                 assert not part.is_active, f"I3: partition {part.partition} is ACTIVE, it cannot be pruned"
                 assert not part.parents, f"L8: parents of partition {part.partition} are not pruned"
         return Layout(version=self.version, partitions=tuple(kept))
+
+
+def joined(ranges: Sequence[SlotRange]) -> list[SlotRange]:
+    """Ranges in their order, with each one that begins where the one before ends joined to it."""
+    found: list[SlotRange] = []
+    for lo, hi in ranges:
+        if found and found[-1].hi + 1 == lo:
+            found[-1] = SlotRange(found[-1].lo, hi)
+        else:
+            found.append(SlotRange(lo, hi))
+    return found
 
 
 def overlaps(ranges: Sequence[SlotRange], others: Sequence[SlotRange]) -> list[list[int]]:

@@ -102,8 +102,8 @@ def repartition(
         tiles = tile(count)
     except ValueError as error:
         return invalid(str(error))
-    present = {part.slots for part in active}
-    sources = [part for part in active if part.slots not in tiles]
+    present, wanted = {part.slots for part in active}, {*tiles}
+    sources = [part for part in active if part.slots not in wanted]
     ranges = [slots for slots in tiles if slots not in present]
     if not sources:
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.control.model.ids import PartitionId, TopicId
@@ -17,7 +18,7 @@ from ringfence.control.model.layout_commands import PrunePartitions
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.metadata.drained import is_overdue
-from ringfence.control.state_machines.metadata.prune_checks import PRUNES_MAX, prune_fault
+from ringfence.control.state_machines.metadata.prune_checks import PRUNES_MAX, open_sources, part_fault
 
 # Time between two rounds of a leader.
 PRUNE_INTERVAL_MS: Final = 10_000
@@ -42,11 +43,13 @@ class Candidate(NamedTuple):
 def candidates(state: MetadataState, time_ms: int) -> Iterator[Candidate]:
     """Sealed partitions whose owners are asked; `time_ms` is the time that a proposal would have now."""
     state = replace(state, time_ms=max(state.time_ms, time_ms))
+    busy = open_sources(state)
     for number, topic in state.topics.items():
+        if topic.seals is UNSET:
+            continue
         for part in topic.layout.partitions:
-            if part.is_active or part.parents:
-                continue
-            if prune_fault(state, PrunePartitions(topic=number, partitions=(part.partition,))) is None:
+            may_go = not part.is_active and not part.parents
+            if may_go and part_fault(state, topic, part, busy) is None:
                 yield Candidate(number, part.partition, topic.assignments[part.partition].owner)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import UNSET
 
 from ringfence.control.model.ids import NodeId, PartitionId
-from ringfence.control.model.layout import Partition
+from ringfence.control.model.layout import Partition, joined
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL, Transition, TransitionKind
 from ringfence.control.model.layout_commands import CommitLayout, LayoutCommand, PrepareLayout
 from ringfence.control.model.nodes import Life
@@ -313,17 +313,6 @@ def waiting_scope(state: MetadataState, sources: set[PartitionId]) -> str | None
         ),
         None,
     )
-
-
-def joined(ranges: list[SlotRange]) -> list[SlotRange]:
-    """Ranges in their order, with each one that begins where the one before ends joined to it."""
-    found: list[SlotRange] = []
-    for lo, hi in ranges:
-        if found and found[-1].hi + 1 == lo:
-            found[-1] = SlotRange(found[-1].lo, hi)
-        else:
-            found.append(SlotRange(lo, hi))
-    return found
 
 
 def _ranges_text(ranges: list[SlotRange]) -> str:

@@ -36,21 +36,25 @@ def prune_fault(state: MetadataState, command: PrunePartitions) -> Refused | Non
     if not 0 < count <= PRUNES_MAX or len({*command.partitions}) != count:
         return invalid(f"{count} partitions to prune: 1 to {PRUNES_MAX}, each once")
     parts = topic.layout.by_id()
-    busy = {source for transition in state.transitions.values() for source in transition.sources}
+    busy = open_sources(state)
     for number in command.partitions:
         part = parts.get(number)
         if part is None:
             message = f"topic {topic.name!r} has no partition {number}; it may have been pruned before"
             return Refused(code=Code.UNKNOWN_PARTITION, message=message)
-        fault = _part_fault(state, topic, part, busy)
+        fault = part_fault(state, topic, part, busy)
         if fault is not None:
             return fault
     return None
 
 
-def _part_fault(
-    state: MetadataState, topic: Topic, part: Partition, busy: set[PartitionId]
-) -> Refused | None:
+def open_sources(state: MetadataState) -> set[PartitionId]:
+    """Sources of all transitions that are not finalized."""
+    return {source for transition in state.transitions.values() for source in transition.sources}
+
+
+def part_fault(state: MetadataState, topic: Topic, part: Partition, busy: set[PartitionId]) -> Refused | None:
+    """The refusal to prune one partition; `busy` are the `open_sources`."""
     number, seal = part.partition, topic.seal(part.partition)
     if part.is_active or seal is None:
         return invalid(f"partition {number} is ACTIVE; only SEALED ones are pruned")

@@ -170,9 +170,9 @@ PLANTED: dict[str, Callable[[Patch], None]] = {
     "abort_owner_only": abort_owner_only,
     "restart_aborts_nothing": restart_aborts_nothing,
     "delete_forgets_children": delete_forgets_children,
-    "children_first": passing(prune_checks, "_part_fault", "are pruned before it"),
-    "prune_before_finalize": passing(prune_checks, "_part_fault", "is not finalized"),
-    "prune_of_active": passing(prune_checks, "_part_fault", "is ACTIVE"),
+    "children_first": passing(prune_checks, "part_fault", "are pruned before it"),
+    "prune_before_finalize": passing(prune_checks, "part_fault", "is not finalized"),
+    "prune_of_active": passing(prune_checks, "part_fault", "is ACTIVE"),
     "prune_owner_only": prune_owner_only,
     "finalize_before_opened": lambda patch: patch.setattr(
         layouts, "OPENED", (ChangePhase.OPENED, ChangePhase.COMMITTED)
