@@ -47,11 +47,11 @@ STATES_MAX: Final = 60_000
 
 
 class Wanted(NamedTuple):
-    """A split of first partition `places[0]`, a merge of two, or a repartition to `count`."""
+    """A split of first partition `places[0]`, a merge of two, or a repartition to `wanted`."""
 
     kind: TransitionKind
     places: tuple[int, ...] = ()
-    count: int = 0
+    wanted: int = 0
 
 
 class Ask(NamedTuple):
@@ -203,7 +203,7 @@ class LayoutSearch:
         wanted, topic = self.wanted[place], state.log.topics[self.topic]
         label = f"{wanted.kind} {place} looks"
         if wanted.kind is REPARTITION:
-            ranges = tile(wanted.count)
+            ranges = tile(wanted.wanted)
             present = {part.slots for part in topic.layout.active()}
             sources = [part for part in topic.layout.active() if part.slots not in ranges]
             made = [slots for slots in ranges if slots not in present]
@@ -261,7 +261,9 @@ class LayoutSearch:
         wanted, mine = self.wanted[place], asks[place]
         if wanted.kind is REPARTITION:
             count = len(after.log.topics[self.topic].layout.active())
-            assert count == wanted.count + mine.more, f"F9: {count} partitions, {wanted.count} were asked for"
+            assert count == wanted.wanted + mine.more, (
+                f"F9: {count} partitions, {wanted.wanted} were asked for"
+            )
         asks = (*asks[:place], mine._replace(outcome="done", more=0), *asks[place + 1 :])
         return after._replace(asks=asks, commits=state.commits + 1)
 

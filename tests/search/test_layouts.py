@@ -27,7 +27,7 @@ def merge(one: int, other: int) -> Wanted:
 
 
 def repartition(count: int) -> Wanted:
-    return Wanted(REPARTITION, count=count)
+    return Wanted(REPARTITION, wanted=count)
 
 
 HALF_AND_QUARTERS = (SlotRange(0, 32_767), SlotRange(32_768, 49_151), SlotRange(49_152, 65_535))
