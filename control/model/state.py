@@ -150,13 +150,6 @@ def map_head(size: int) -> bytes:
     return b"\xde" + size.to_bytes(2, "big") if size < 1 << 16 else b"\xdf" + size.to_bytes(4, "big")
 
 
-def array_head(size: int) -> bytes:
-    """The head of a MessagePack array: fixarray, array 16 or array 32."""
-    if size < 16:
-        return bytes([0x90 | size])
-    return b"\xdc" + size.to_bytes(2, "big") if size < 1 << 16 else b"\xdd" + size.to_bytes(4, "big")
-
-
 def decode_state(data: bytes | memoryview) -> MetadataState:
     """The state of canonical bytes. msgspec.ValidationError or DecodeError for other bytes."""
     return _DECODER.decode(data)

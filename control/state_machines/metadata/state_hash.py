@@ -5,8 +5,8 @@ the state are replaced, never changed, so an unchanged entry is the same object 
 command, only the replaced entries are hashed again. `model.state.digest` hashes all canonical bytes
 instead: it proves as much and costs more.
 
-A topic is one entry of up to 4,096 partitions, and each COMMIT replaces a few of its parts. The packed bytes
-of the other assignments, partitions and seals are kept, so only what is new is packed again.
+A topic is one entry of up to 4,096 partitions, and each COMMIT replaces one of its assignments. The packed
+bytes of the other assignments and of the layout are kept, so only the new assignment is packed again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from ringfence.control.model.ids import TopicId
-from ringfence.control.model.layout import Layout
-from ringfence.control.model.state import MetadataState, array_head, fields_of, map_head, packed
+from ringfence.control.model.state import MetadataState, fields_of, map_head, packed
 from ringfence.control.model.topics import Topic
 
 DIGEST_BYTES: Final = 16
@@ -39,8 +38,6 @@ _MAPS: Final = (
     "witnesses",
     "transitions",
 )
-# Maps of a topic with an entry a partition.
-_PARTITION_MAPS: Final = frozenset({"assignments", "seals"})
 # Topics whose packed assignments are kept: some 300 bytes a partition, 10 MB for the largest topics.
 PACKED_TOPICS_MAX: Final = 8
 # The head of a MessagePack array of two: an entry is hashed as its key and its value.
@@ -94,8 +91,8 @@ class _PackedTopic:
     """Packed bytes of a topic's parts, with the objects that they were packed from."""
 
     def __init__(self) -> None:
-        self._maps: dict[str, dict[Any, tuple[object, bytes]]] = {}
-        self._partitions: dict[Any, tuple[object, bytes]] = {}
+        self._layout: tuple[object, bytes] = (None, b"")
+        self._assignments: dict[Any, tuple[object, bytes]] = {}
 
     def of(self, topic: Topic) -> bytes:
         """The same bytes as `packed(topic)`."""
@@ -104,32 +101,26 @@ class _PackedTopic:
         parts = [map_head(len(present))]
         for name in present:
             parts.append(packed(name))
-            if name in _PARTITION_MAPS:
-                parts += self._of_map(name, values[name])
+            if name == "assignments":
+                parts += self._of_assignments(topic.assignments)
             elif name == "layout":
-                parts += self._of_layout(topic.layout)
+                if self._layout[0] is not topic.layout:
+                    self._layout = (topic.layout, packed(topic.layout))
+                parts.append(self._layout[1])
             else:
                 parts.append(packed(values[name]))
         return b"".join(parts)
 
-    def _of_map(self, name: str, values: dict[Any, Any]) -> list[bytes]:
-        before, after = self._maps.get(name, {}), dict[Any, tuple[object, bytes]]()
-        for key in sorted(values):
-            value, old = values[key], before.get(key)
-            is_known = old is not None and old[0] is value
-            after[key] = old if old is not None and is_known else (value, packed(key) + packed(value))
-        self._maps[name] = after
+    def _of_assignments(self, assignments: dict[Any, Any]) -> list[bytes]:
+        before, after = self._assignments, dict[Any, tuple[object, bytes]]()
+        for key in sorted(assignments):
+            assignment, old = assignments[key], before.get(key)
+            is_known = old is not None and old[0] is assignment
+            after[key] = (
+                old if old is not None and is_known else (assignment, packed(key) + packed(assignment))
+            )
+        self._assignments = after
         return [map_head(len(after)), *(piece for _, piece in after.values())]
-
-    def _of_layout(self, layout: Layout) -> list[bytes]:
-        before, after = self._partitions, dict[Any, tuple[object, bytes]]()
-        for part in layout.partitions:
-            old = before.get(part.partition)
-            is_known = old is not None and old[0] is part
-            after[part.partition] = old if old is not None and is_known else (part, packed(part))
-        self._partitions = after
-        pieces = (piece for _, piece in after.values())
-        return [_PAIR_HEAD, packed(layout.version), array_head(len(after)), *pieces]
 
 
 def _hash(value: object) -> bytes:
