@@ -69,6 +69,7 @@ from ringfence.control.model.scopes import (
 )
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.state_machines.metadata.state_machine import apply
+from tests.fakes.layout_commands import layout_commands
 
 CLUSTER, HISTORY, STORE = b"c" * 16, b"h" * 16, b"s" * 16
 NODE = NodeId(1)
@@ -197,6 +198,7 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
         change_commands(state),
         scope_commands(state),
         scope_commands(state),
+        layout_commands(state),
         st.builds(
             AddSchema, topic=topics, schema_id=st.integers(0, 3), schema=st.just(b"more"), columns=columns
         ),

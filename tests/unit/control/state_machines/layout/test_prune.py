@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from ringfence.control.model.ids import PartitionId
 from ringfence.control.state_machines.layout import prune
 from ringfence.control.state_machines.layout.prune import SealedFigures
@@ -41,3 +45,23 @@ def test_rows_hold_a_partition_for_good_and_stages_for_a_day() -> None:
     late = log.time_ms + OVERDUE_MS
     assert prune.due(log.state, {first: SealedFigures(70, 70, 1)}, late) == (entry,)
     assert prune.due(log.state, {first: SealedFigures(69, 70, 1)}, late) == ()
+
+
+# ---- planted bugs -------------------------------------------------------------------------------------
+
+
+def stage_holds_for_good(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(prune, "is_overdue", lambda *_: False)
+
+
+def stage_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(prune, "is_overdue", lambda *_: True)
+
+
+@pytest.mark.parametrize("plant", [stage_holds_for_good, stage_is_ignored])
+def test_planted_bugs_are_found(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, ValueError)):
+        test_rows_hold_a_partition_for_good_and_stages_for_a_day()
