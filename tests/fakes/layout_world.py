@@ -52,11 +52,17 @@ QUIET_ROUNDS = 120
 class LayoutWorld(LayoutLog):
     """One run. `states[i]` is the state after entry i."""
 
-    def __init__(self, seed: int, *, replication: int | None = None) -> None:
+    def __init__(
+        self, seed: int, *, replication: int | None = None, partitions: int | None = None, nodes: int = 4
+    ) -> None:
         self.draw = draw = random.Random(seed)
         self.states: dict[int, MetadataState] = {}
         self.prepared: dict[ChangeId, Transition] = {}
-        super().__init__(4, replication=replication or draw.choice([1, 3]), partitions=draw.choice([1, 2, 4]))
+        super().__init__(
+            nodes,
+            replication=replication or draw.choice([1, 3]),
+            partitions=partitions or draw.choice([1, 2, 4]),
+        )
         self.nodes_by_id = {number: Node(self.place(int(number))) for number in self.nodes}
         self.stores = Stores(self.nodes_by_id)
         self.leader, self.now_ms, self.seen = LayoutCoordinator(), 1_000, Counter[str]()

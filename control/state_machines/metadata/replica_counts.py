@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from msgspec import UNSET
+
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
@@ -58,10 +60,13 @@ def owned_by_node(state: MetadataState) -> Counter[NodeId]:
     count, since they take rows soon.
     """
     counts = Counter(
-        assignment.owner.node
+        assignment.owner.node for topic in state.topics.values() for assignment in topic.assignments.values()
+    )
+    counts.subtract(
+        topic.assignments[number].owner.node
         for topic in state.topics.values()
-        for number, assignment in topic.assignments.items()
-        if topic.seal(number) is None
+        if topic.seals is not UNSET
+        for number in topic.seals
     )
     counts.update(child.replicas[0].node for child in planned_children(state))
     return counts
