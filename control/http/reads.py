@@ -20,7 +20,7 @@ from ringfence.control.model.topics import Assignment, Topic
 from ringfence.control.runtime.handlers import views
 from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix
 from ringfence.control.runtime.node import Node
-from ringfence.control.state_machines.metadata.config import LIMITS, limit
+from ringfence.control.state_machines.metadata.config import limit, limits_of
 from ringfence.control.state_machines.metadata.etags import tag_of
 from ringfence.control.state_machines.metadata.table_progress import Progress, TableState, view
 
@@ -192,7 +192,7 @@ def of_cluster(node: Node, access: Access) -> APIRouter:
         return openapi_bodies.Config(
             values={
                 name: openapi_bodies.LimitShown(value=limit(state, name), **description._asdict())
-                for name, description in sorted(LIMITS.items())
+                for name, description in sorted(limits_of(state).items())
             }
         )
 

@@ -25,6 +25,7 @@ from ringfence.control.state_machines.metadata.config import (
     LIMITS,
     SESSIONS_MAX,
     limit,
+    limits_of,
 )
 from ringfence.control.state_machines.metadata.reassignment_rules import end_open_change, with_failovers
 from ringfence.control.state_machines.metadata.refusals import invalid, stale
@@ -194,7 +195,9 @@ def check_config(state: MetadataState, command: SetConfig) -> Refused | None:
     for name, value in sorted(command.values.items()):
         bounds = LIMITS.get(name)
         if bounds is None:
-            return invalid(f"no limit is named {name[:80]!r}; the limits are {', '.join(sorted(LIMITS))}")
+            return invalid(
+                f"no limit is named {name[:80]!r}; the limits are {', '.join(sorted(limits_of(state)))}"
+            )
         level = LEVELS_OF_LIMITS.get(name, 0)
         if state.level < level:
             return invalid(

@@ -135,6 +135,11 @@ REMOVED_MAX: Final = 4_096
 BEATS_MIN: Final = 3
 
 
+def limits_of(state: MetadataState) -> dict[str, Limit]:
+    """The limits that can be set at the cluster's level."""
+    return {name: known for name, known in LIMITS.items() if LEVELS_OF_LIMITS.get(name, 0) <= state.level}
+
+
 def limit(state: MetadataState, name: str) -> int:
     """The value of a limit in this state."""
     return state.config.get(name, LIMITS[name].default)

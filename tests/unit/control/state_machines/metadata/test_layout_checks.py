@@ -13,6 +13,7 @@ from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.ranges import SlotRange, tile
 from ringfence.control.model.reassignment_commands import PrepareChange
 from ringfence.control.model.reassignments import ChangeId
+from ringfence.control.state_machines.metadata.config import limits_of
 from ringfence.native.wire import Code
 from tests.fakes.layout_log import LayoutLog
 
@@ -34,6 +35,7 @@ def test_it_is_refused_while_layout_changes_are_switched_off_or_the_level_is_too
         assert refusal.code == Code.ALREADY_EXISTS
         older.refuses(FinalizeLayout(change=ChangeId(3)), "cluster finalize")
         older.refuses(SetConfig(values={"layout_timeout_ms": 5_000}), "from level 2 on")
+        assert "layout_timeout_ms" not in limits_of(older.state)
         older.must(RaiseLevel(level=2, nodes=tuple(older.nodes)))
         older.must(older.split(older.active[0]))
 
