@@ -84,7 +84,10 @@ def check_age(partitions: Iterable[Mapping[str, Any]], last_index: int) -> None:
 
 
 def report_partitions(partitions: Iterable[Mapping[str, Any]], state: MetadataState, health: Health) -> None:
-    """Set a reason per quarantined partition, and per partition that no topic and no tombstone lists."""
+    """Set a reason per quarantined partition, and per partition that the metadata does not name.
+
+    It names those of topics and tombstones, those that a store shall release, and planned children.
+    """
     live = {
         (number, partition.partition)
         for number, topic in state.topics.items()
@@ -93,11 +96,18 @@ def report_partitions(partitions: Iterable[Mapping[str, Any]], state: MetadataSt
     deleted = {
         (number, part) for number, tombstone in state.tombstones.items() for part in tombstone.partitions
     }
+    released = {(left.topic, part) for part, listed in state.leftovers.items() for left in listed}
+    planned = {
+        (transition.topic, child.partition)
+        for transition in state.transitions.values()
+        for child in transition.children
+    }
+    named = live | deleted | released | planned
     for recovered in partitions:
         topic_id, partition_id = recovered["topic"], recovered["partition"]
         if recovered.get("quarantined"):
             report_quarantine(health, topic_id, partition_id, str(recovered["quarantined"]))
-        if (topic_id, partition_id) not in live | deleted:
+        if (topic_id, partition_id) not in named:
             rows = int(recovered["end_offset"]) - int(recovered["start_offset"])
             health.set_reason(
                 f"unknown {topic_id} {partition_id}",
