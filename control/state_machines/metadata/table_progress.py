@@ -2,7 +2,8 @@
 
 A node executes its orders in the order of their entries, and its heartbeat carries the index up to which
 it has. An owner epoch *is* the index of the entry that drew it. So a partition is open once its owner has
-executed the orders up to that epoch, unless the node reports this partition as failed. That takes one
+executed the orders up to that epoch, unless the node reports this partition as failed. A child of an open
+layout change is open once its owner has executed the orders of the COMMIT. That takes one
 number for each node, independent of the number of partitions, and no entry in the log.
 """
 
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.nodes import Life
+from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Topic
 
@@ -35,6 +37,8 @@ class PartitionState(StrEnum):
     ONLINE = "ONLINE"
     # A change of the partition is open; the partition may be online at the same time.
     MOVING = "MOVING"
+    # A layout change makes the partition, and is not committed yet: no table names it.
+    PLANNED = "PLANNED"
 
 
 class PendingOrder(NamedTuple):
@@ -55,12 +59,18 @@ class PartitionView(NamedTuple):
 
 
 class TableView(NamedTuple):
-    """A topic's table; `topic` is 0 before the table exists."""
+    """A topic's table; `topic` is 0 before the table exists.
+
+    `partitions` and `pending` are about ACTIVE partitions: a SEALED one takes no rows, so nothing waits for
+    it. `sealed` are those of the table, `planned` the children of open layout changes.
+    """
 
     topic: TopicId
     state: TableState
     partitions: tuple[PartitionView, ...]
     pending: tuple[PendingOrder, ...]
+    sealed: tuple[PartitionView, ...] = ()
+    planned: tuple[PartitionView, ...] = ()
 
 
 class Progress(NamedTuple):
@@ -77,18 +87,32 @@ class Progress(NamedTuple):
 
 def view(state: MetadataState, topic: Topic, progress: Progress) -> TableView:
     """The table of one topic, as applied by the node that answers."""
-    partitions, pending = [], []
-    for part in topic.layout.active():
-        assignment = topic.assignments[part.partition]
-        is_online = _is_online(state, part.partition, assignment, progress)
-        if not is_online:
-            pending.append(PendingOrder(part.partition, assignment.owner.node, assignment.epoch))
-        shown = PartitionState.ONLINE if is_online else PartitionState.ASSIGNED
-        if part.partition in progress.moving:
-            shown = PartitionState.MOVING
-        partitions.append(PartitionView(part.partition, assignment.owner.node, assignment.epoch, shown))
+    partitions = [_shown(state, topic, part.partition, progress) for part in topic.layout.active()]
+    pending = tuple(
+        PendingOrder(part.partition, part.owner, part.epoch)
+        for part in partitions
+        if not _is_online(state, part.partition, topic.assignments[part.partition], progress)
+    )
     overall = TableState.IN_PROGRESS if pending else TableState.ASSIGNED
-    return TableView(topic.topic, overall, tuple(partitions), tuple(pending))
+    sealed = (_shown(state, topic, number, progress) for number in sorted(topic.seals or {}))
+    planned = (
+        PartitionView(
+            child.partition, child.replicas[0].node, Epoch(transition.change), PartitionState.PLANNED
+        )
+        for transition in state.transitions.values()
+        if transition.topic == topic.topic and transition.may_abort
+        for child in transition.children
+    )
+    return TableView(topic.topic, overall, tuple(partitions), pending, tuple(sealed), tuple(planned))
+
+
+def _shown(state: MetadataState, topic: Topic, partition: PartitionId, progress: Progress) -> PartitionView:
+    assignment = topic.assignments[partition]
+    is_online = _is_online(state, partition, assignment, progress)
+    shown = PartitionState.ONLINE if is_online else PartitionState.ASSIGNED
+    if partition in progress.moving:
+        shown = PartitionState.MOVING
+    return PartitionView(partition, assignment.owner.node, assignment.epoch, shown)
 
 
 def cluster_state(state: MetadataState, progress: Progress) -> TableState:
@@ -106,9 +130,12 @@ def _is_online(
     state: MetadataState, partition: PartitionId, assignment: Assignment, progress: Progress
 ) -> bool:
     owner = state.nodes.get(assignment.owner.node)
+    # The epoch of a child is the number of its layout change, whose COMMIT came later.
+    transition = state.transitions.get(ChangeId(assignment.epoch))
+    opened_by = assignment.epoch if transition is None else transition.adoption_generation
     return (
         owner is not None
         and owner.life is Life.LIVE
-        and progress.carried.get(owner.node, 0) >= assignment.epoch
+        and progress.carried.get(owner.node, 0) >= opened_by
         and partition not in progress.failed
     )
