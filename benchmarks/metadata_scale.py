@@ -18,20 +18,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
 from ringfence.control.model.commands import Command, CreateTopic, InitCluster, RestartNode, SetConfig
 from ringfence.control.model.entries import Entry, Proposal
-from ringfence.control.model.ids import Index, NodeId, SessionId
+from ringfence.control.model.ids import Epoch, Index, NodeId, SessionId
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL, Transition
+from ringfence.control.model.layout_commands import CommitLayout, HoldLayout, PrepareLayout
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.node_commands import AddToRing, FailNode, RegisterNode
 from ringfence.control.model.ranges import tile
+from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.results import Refused
 from ringfence.control.model.schemas import Column
 from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, decode_state
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane import table_bodies
 from ringfence.control.state_machines import orders
+from ringfence.control.state_machines.layout import plan
 from ringfence.control.state_machines.membership.liveness import Heartbeat, Liveness
 from ringfence.control.state_machines.membership.voters import next_change
 from ringfence.control.state_machines.metadata.state_hash import StateDigests
@@ -178,7 +184,52 @@ def measured(nodes: int, partitions: int, replication: int) -> dict[str, float]:
     figures["orders, start s"] = seconds(lambda: orders.between(EMPTY, state, here))
     figures["orders, next ms"] = 1e3 * seconds(lambda: orders.between(state, after.state, here))
     figures |= leader_figures(state)
+    figures |= layout_figures(state, here)
     return figures
+
+
+def layout_figures(state: MetadataState, here: Replica) -> dict[str, float]:
+    """A split of one partition, and twice as many partitions for one topic."""
+    log = Log()
+    log.state, log.index = replace(state, level=LAYOUT_LEVEL), 10**8
+    some = next(iter(log.state.topics.values()))
+    first = some.layout.partitions[0].partition
+    return change_figures("split", log, here, lambda: plan.split(log.state, some, first)) | change_figures(
+        "repartition", log, here, lambda: plan.repartition(log.state, some, 2 * TOPIC_PARTITIONS)
+    )
+
+
+def change_figures(name: str, log: Log, here: Replica, make: Callable[[], object]) -> dict[str, float]:
+    """What one layout change costs, at the leader that plans it and at a node."""
+    prepare = make()
+    assert isinstance(prepare, PrepareLayout), prepare
+    held = Log()
+    held.state, held.index = log.state, log.index
+    held.take(prepare)
+    number = ChangeId(held.index)
+    held.take(HoldLayout(change=number))
+    commit = committed(held.state.transitions[number])
+    figures = {
+        f"plan a {name} ms": 1e3 * seconds(make),
+        f"apply {name} PREPARE ms": 1e3 * seconds(applied(log, lambda: prepare)),
+        f"apply {name} COMMIT ms": 1e3 * seconds(applied(held, lambda: commit)),
+    }
+    before, digests = held.state, StateDigests()
+    digests.of(before)
+    held.take(commit)
+    states = [held.state, before]
+    figures[f"hash after {name} ms"] = 1e3 * seconds(lambda: [digests.of(each) for each in states]) / 2
+    figures[f"orders of {name} ms"] = 1e3 * seconds(lambda: orders.between(before, held.state, here))
+    return figures
+
+
+def committed(transition: Transition) -> CommitLayout:
+    number = Epoch(transition.change)
+    return CommitLayout(
+        change=transition.change,
+        ends=tuple((source, LogEnd(Epoch(1), 7, 70, 9)) for source in transition.sources),
+        created=tuple((child.partition, LogEnd(number, 2, 0, 9)) for child in transition.children),
+    )
 
 
 def leader_figures(state: MetadataState) -> dict[str, float]:
