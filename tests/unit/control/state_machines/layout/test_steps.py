@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, ScopeId
+from ringfence.control.model.ids import Index, NodeId, ScopeId
 from ringfence.control.model.layout_commands import (
     AbortLayout,
     CommitLayout,
@@ -15,110 +13,14 @@ from ringfence.control.model.layout_commands import (
     FinalizeLayout,
     HoldLayout,
 )
-from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.node_commands import FailNode
 from ringfence.control.model.reassignments import ChangePhase
 from ringfence.control.model.scopes import PendingCommit, Scope, StagedPart
 from ringfence.control.state_machines.layout import steps
-from ringfence.control.state_machines.layout.coordinator import REPROPOSE_MS, LayoutCoordinator
-from ringfence.control.state_machines.layout.messages import (
-    CreateChild,
-    Created,
-    Inherit,
-    Inherited,
-    LayoutAnswer,
-    LayoutOrder,
-    LookLayout,
-    Seal,
-    SealedEnds,
-)
-from ringfence.control.state_machines.metadata import drained
+from ringfence.control.state_machines.layout.messages import CreateChild, Inherit, Inherited, LookLayout, Seal
 from ringfence.control.state_machines.reassignment.messages import Failed, OrderDone
-from tests.fakes.layout_log import END, LayoutLog
-
-
-class Led:
-    """A transition with its coordinator; the clock stands until `later`."""
-
-    def __init__(self, *, replication: int = 3, kind: str = "split") -> None:
-        self.log = LayoutLog(4, replication=replication)
-        one, other = self.log.active[:2]
-        self.log.must(self.log.split(one) if kind == "split" else self.log.merge(one, other))
-        self.coordinator, self.now_ms = LayoutCoordinator(), 10_000
-
-    @property
-    def children(self) -> list[PartitionId]:
-        return [child.partition for child in self.log.transition.children]
-
-    def step(self) -> tuple[tuple[LayoutOrder, ...], tuple[Any, ...]]:
-        orders, entries = self.coordinator.step(self.log.state, self.now_ms)
-        return orders, entries
-
-    def orders(self, kind: type[Any]) -> list[int]:
-        """The nodes that get orders now, which are all of this kind."""
-        orders, entries = self.step()
-        assert all(isinstance(order, kind) for order in orders), orders
-        assert not entries
-        return sorted(order.to.node for order in orders)
-
-    def entry(self, kind: type[Any]) -> Any:
-        orders, entries = self.step()
-        assert not orders
-        [entry] = entries
-        assert isinstance(entry, kind)
-        return entry
-
-    def later(self, more_ms: int) -> None:
-        self.now_ms += more_ms
-
-    def answer(self, kind: type[Any], make: Any) -> None:
-        """Each node answers its order of this kind with what `make` says for it."""
-        for order in self.step()[0]:
-            assert isinstance(order, kind)
-            answer: LayoutAnswer = make(order)
-            self.coordinator.observe_answer(order, answer)
-
-    def own(self, order: LayoutOrder) -> tuple[tuple[PartitionId, LogEnd], ...]:
-        end = LogEnd(Epoch(order.change), 2, 0, 5)
-        return tuple(
-            (child.partition, end) for child in self.log.transition.children if child.replicas[0] == order.to
-        )
-
-    def created(self) -> None:
-        self.answer(CreateChild, lambda order: Created(children=self.own(order)))
-
-    def inherited(self) -> None:
-        self.answer(Inherit, lambda order: Inherited(children=self.own(order)))
-
-    def quiet(self) -> None:
-        self.answer(LookLayout, lambda _: OrderDone())
-
-    def sealed(self) -> None:
-        def make(order: LayoutOrder) -> SealedEnds:
-            topic = self.log.now
-            return SealedEnds(
-                sources=tuple(
-                    (source, END, 17)
-                    for source in self.log.transition.sources
-                    if topic.assignments[source].owner == order.to
-                )
-            )
-
-        self.answer(Seal, make)
-
-    def upto(self, phase: ChangePhase) -> None:
-        """Bring the transition into this phase, by answers and the entries that follow."""
-        for answers in (
-            (self.created, self.inherited, self.quiet),
-            (self.sealed, self.inherited),
-            (self.quiet,),
-        ):
-            if self.log.transition.phase is phase:
-                return
-            for bring in answers:
-                bring()
-            [entry] = self.step()[1]
-            self.log.must(entry)
+from tests.fakes.layout_leader import Led
+from tests.fakes.layout_log import END
 
 
 def test_the_way_of_a_split_from_prepare_to_finalize() -> None:
@@ -153,20 +55,6 @@ def test_the_way_of_a_split_from_prepare_to_finalize() -> None:
     assert (finalize.timed_out, finalize.waited_ms) == (True, 30_000)
     led.log.must(finalize)
     assert led.step() == ((), ())
-
-
-def test_an_order_is_repeated_until_it_is_answered_and_an_entry_only_after_a_second() -> None:
-    led = Led()
-    assert led.step() == led.step()
-    led.created()
-    led.inherited()
-    led.quiet()
-    entry = led.entry(HoldLayout)
-    assert led.step() == ((), ())
-    led.later(REPROPOSE_MS)
-    assert led.entry(HoldLayout) == entry
-    led.coordinator.note_refusal(entry)
-    assert led.entry(HoldLayout) == entry
 
 
 def test_open_stages_are_waited_for_a_moment() -> None:
@@ -245,24 +133,6 @@ def test_a_committed_change_waits_for_live_owners_only() -> None:
     assert led.orders(LookLayout) == [second]
     led.quiet()
     led.entry(ConfirmLayout)
-
-
-def test_the_time_to_adopt_begins_when_the_sources_are_drained(monkeypatch: pytest.MonkeyPatch) -> None:
-    led = Led()
-    led.upto(ChangePhase.OPENED)
-    waiting = ["group"]
-    monkeypatch.setattr(drained, "holders", lambda *_: tuple(waiting))
-    led.later(100_000)
-    assert led.step() == ((), ())
-    waiting.clear()
-    led.later(1)
-    assert led.step() == ((), ())
-    led.later(29_999)
-    assert led.step() == ((), ())
-    led.coordinator.begin()  # another leader begins again
-    assert led.step() == ((), ())
-    led.later(30_000)
-    led.entry(FinalizeLayout)
 
 
 def test_answers_of_other_transitions_and_other_ends_change_nothing() -> None:

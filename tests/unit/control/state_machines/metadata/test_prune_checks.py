@@ -49,13 +49,6 @@ def test_a_reader_that_never_returns_holds_a_finalize_no_longer(monkeypatch: pyt
     log.must(log.finalize())
 
 
-def test_the_hold_time_of_a_topic_is_checked_from_its_level_on() -> None:
-    assert [drained.hold_fault(text) is None for text in ("3600", "86400", "2592000")] == [True] * 3
-    for text in ("", "3599", "2592001", "-1", "1e5", "٣٦٠٠", "9" * 30):
-        fault = drained.hold_fault(text)
-        assert fault is not None and "sealed_hold_s" in fault
-
-
 def test_parents_are_pruned_first_and_children_note_where_they_ended() -> None:
     log = LayoutLog(3, replication=3)
     first = log.active[0]
