@@ -128,6 +128,8 @@ class LayoutWorld(LayoutLog):
         for child in transition.children:
             assignment = self.now.assignments[child.partition]
             node = self.nodes_by_id[assignment.owner.node]
+            if assignment.epoch != Epoch(transition.change):
+                continue  # another owner since: it opens by a later entry
             assert not node.alive or node.applied >= transition.adoption_generation, (
                 f"child {child.partition} counts as open at a node that has not applied the COMMIT"
             )
