@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.model.ids import Index
+from ringfence.control.model.ids import Index, drawn
 from ringfence.control.model.layout_changes import Transition, TransitionKind
 from ringfence.control.model.ranges import tile
 from ringfence.control.model.reassignments import ChangeId, ChangePhase
@@ -157,6 +157,10 @@ PLANTED: dict[str, Callable[[Patch], None]] = {
     "repartition_over_open": passing(layout_checks, "repartition_fault", "is about all partitions"),
     "tiles_unchecked": passing(layout_checks, "shape_fault", "do not tile"),
     "dead_owner": passing(layout_checks, "owner_fault", "only a live owner"),
+    # Each try makes children of the same ids: a late drop of one try meets those of the next.
+    "same_ids": lambda patch: patch.setattr(
+        layouts, "drawn", lambda index, ordinal: drawn(index % 8 + 20, 60_000 + ordinal)
+    ),
     "commit_without_hold": commit_without_hold,
     "commit_of_other_children": passing(layout_checks, "_proof_fault", "created under its number"),
     "seal_over_pending": passing(layout_checks, "pending_fault", "wait for their publish"),
