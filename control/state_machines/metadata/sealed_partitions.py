@@ -32,7 +32,7 @@ def sealed_of(state: MetadataState, place: Replica) -> list[tuple[Topic, Partiti
         (topic, number)
         for topic in state.topics.values()
         if topic.replication > 1 and topic.seals is not UNSET
-        for number in topic.seals
+        for number in sorted(topic.seals)
         if topic.assignments[number].owner == place
     ]
 
@@ -79,7 +79,7 @@ def _with_owners(state: MetadataState, owners: dict[PartitionId, Replica], index
             continue
         moved = {
             number: _owned(topic.assignments[number], owners[number], index)
-            for number in topic.seals
+            for number in sorted(topic.seals)
             if number in owners
         }
         if moved:

@@ -185,3 +185,14 @@ def test_an_accepted_loss_lowers_the_end_and_only_then() -> None:
     assert (order.end, order.lowered) == (SHORT, log.at)
     log.must(log.fail(int(owner.node)))  # it fails over as before
     log.agree()
+
+
+def test_a_replica_that_opened_a_snapshot_chooses_the_same_owners() -> None:
+    """Maps of a snapshot are sorted; those of a replica that never opened one are in the order of the log."""
+    log = LayoutLog(4, replication=3, partitions=16)
+    for part in reversed(log.active):
+        log.done(log.split(part))
+    log.agree()  # the other replica opens a snapshot
+    node = log.now.assignments[log.now.layout.partitions[0].partition].owner.node
+    log.must(log.fail(int(node)))
+    log.agree()
