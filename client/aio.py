@@ -42,11 +42,12 @@ if TYPE_CHECKING:
     from ringfence.arrow.decode import Place
     from ringfence.cluster.offsets import Ends
     from ringfence.common.routing import Layout
-    from ringfence.native.messages import ResumePoint, Status, TopicInfo
+    from ringfence.native.messages import ResumePoint, Status
     from ringfence.producer import Producer as SyncProducer
     from ringfence.reader import Reader as SyncReader
     from ringfence.send.outcomes import Failure
     from ringfence.send.send_future import Appended
+    from ringfence.topic_info import TopicInfo
     from ringfence.transaction import Transaction as SyncTransaction
 
 

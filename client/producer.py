@@ -125,6 +125,11 @@ class Producer(ProcessLocal):
             self._choice.wait()
         remember(self)
 
+    def __repr__(self) -> str:
+        name = "" if self.name is None else f" named {self.name!r}"
+        state = "closed" if self._closed else f"{self._outcomes.pending} sends pending"
+        return f"<ringfence.Producer of {self.topic}{name}: {state}, {len(self.failures)} failed>"
+
     # ---- sending ------------------------------------------------------------------------------------------
 
     @holds

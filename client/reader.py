@@ -141,6 +141,14 @@ class Reader(ProcessLocal):
         self._iterating = threading.Lock()  # protects the queues
         self._owner = guard("reader")
 
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else ", at its end" if self._at_end else ""
+        place = self.place
+        last = (
+            "" if place is None else f", last batch: partition {place.partition}, offset {place.first_offset}"
+        )
+        return f"<ringfence.Reader of {self._layout.name}: {len(self._cursors)} partitions{last}{state}>"
+
     # ---- iteration ----------------------------------------------------------------------------------------
 
     def __iter__(self) -> Self:

@@ -66,7 +66,7 @@ def compact(
     """
     with connect(address, token_file=token_file) as client:
         info = client.topic(topic)
-        wanted = Decoder(info.name, info.schemas, None).schema
+        wanted = Decoder(info.name, info.schema_messages, None).schema
         refuse_misread(info.name, wanted)
         schema = spark_schema(wanted)
         added = compact_topic(

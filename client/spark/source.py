@@ -64,7 +64,7 @@ class RingfenceSource(DataSource):
         columns = options.names("columns")
         if len(set(columns)) < len(columns):
             raise InvalidArgumentError("columns: each column once", given=columns)
-        wanted = Decoder(info.name, info.schemas, columns or None).schema
+        wanted = Decoder(info.name, info.schema_messages, columns or None).schema
         if options.flag("metadata", default=False):
             refuse_twins(info.name, wanted)
             wanted = pa.schema([*wanted, *METADATA])

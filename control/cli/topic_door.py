@@ -16,7 +16,7 @@ from ringfence.native.errors import AlreadyExistsError, NotFoundError
 
 if TYPE_CHECKING:
     from ringfence import Client
-    from ringfence.native.messages import TopicInfo
+    from ringfence.topic_info import TopicInfo
 
 PAGE = 500
 """Topics of one answer of the admin API."""
@@ -129,7 +129,7 @@ class _Http:
 
 def _values(info: TopicInfo) -> Topic:
     """A topic of the data socket; the schema as columns, not as bytes."""
-    schema = pa.ipc.read_schema(pa.py_buffer(info.schemas[-1]))
+    schema = info.schemas[-1]
     parts = [known_figures(part) for part in info.partitions]
     return {
         "topic": info.topic,

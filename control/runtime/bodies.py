@@ -91,7 +91,7 @@ def topic_info(
         name=topic.name,
         version=topic.layout.version,
         key=list(topic.key),
-        schemas=[schema.message for schema in topic.schemas],
+        schema_messages=[schema.message for schema in topic.schemas],
         replication=topic.replication,
         retention_bytes=topic.retention_bytes,
         retention_ms=topic.retention_ms,
