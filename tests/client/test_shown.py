@@ -1,4 +1,4 @@
-"""What a user sees of the client's objects: short representations, schemas as pyarrow's, tables in notebooks."""
+"""Representations of the client's objects: short lines, schemas of pyarrow, tables in notebooks."""
 
 from __future__ import annotations
 
