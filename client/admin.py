@@ -91,7 +91,9 @@ class Admin:
         body = b"" if message is None else control_body(message)
         if len(body) > wire.CONTROL_BYTES_MAX:
             raise InvalidArgumentError(
-                "a control request is above the size limit", bytes=len(body), bytes_max=wire.CONTROL_BYTES_MAX
+                "the control request is too large; shorten its names and properties",
+                bytes=len(body),
+                bytes_max=wire.CONTROL_BYTES_MAX,
             )
         request = Request(opcode, body, deadline or time.monotonic() + self._timeout_s, topic=topic)
         request.once = isinstance(message, messages.TopicTruncate) and message.before_offset is None
@@ -198,25 +200,25 @@ class Admin:
             if not error.details.get("tries_lost"):
                 raise
             # An answer was lost, so an earlier try of this call may have created the topic.
-            found = self.topic(name)
+            info = self.topic(name)
             if (
-                found.schema_messages[0] == message.schema
-                and found.key == message.key
-                and len(found.partitions) == partitions
+                info.schema_messages[0] == message.schema
+                and info.key == message.key
+                and len(info.partitions) == partitions
             ):
-                return found
+                return info
             raise
 
     def topics(self, prefix: str = "") -> list[TopicInfo]:
         """See `Client.topics`."""
-        found: list[TopicInfo] = []
+        infos: list[TopicInfo] = []
         while True:
-            after = found[-1].name if found else ""
+            after = infos[-1].name if infos else ""
             message = messages.TopicList(prefix=prefix, after=after, limit=TOPICS_A_PAGE)
             page = self.request(wire.Opcode.TOPIC_LIST, message)[0].control(Topics)
-            found += page.topics
+            infos += page.topics
             if not page.more or not page.topics:
-                return found
+                return infos
 
     def topic(self, name: str) -> TopicInfo:
         """See `Client.topic`."""

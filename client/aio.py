@@ -303,7 +303,7 @@ class Reader(ProcessLocal):
         self._reader: SyncReader | None = None
         self._look_lock = threading.Lock()  # a cancelled step may still run in its thread
         self._looking = False
-        self._kept: deque[tuple[Place, pa.RecordBatch] | None] = deque()  # usually one batch; None: the end
+        self._ready: deque[tuple[Place, pa.RecordBatch] | None] = deque()  # usually one batch; None: the end
         self._arrivals: set[Callable[[], object]] = set()  # one for each waiting task
         self._place: Place | None = None
         self._begin: dict[int, Position] = {}
@@ -316,10 +316,10 @@ class Reader(ProcessLocal):
 
     def positions(self) -> list[Position]:
         """The position after the last returned batch, for each partition; empty before the first batch."""
-        found = [] if self._reader is None else self._reader.positions()
+        positions = [] if self._reader is None else self._reader.positions()
         # Batches that were fetched but not returned yet do not count, though the reader is past them.
-        first = self._begin if self._looking or self._kept else {}
-        return [self._next.get(each.partition) or first.get(each.partition) or each for each in found]
+        first = self._begin if self._looking or self._ready else {}
+        return [self._next.get(each.partition) or first.get(each.partition) or each for each in positions]
 
     def __aiter__(self) -> Self:
         return self
@@ -333,28 +333,28 @@ class Reader(ProcessLocal):
 
         self._arrivals.add(wake)
         try:
-            while not self._kept:
+            while not self._ready:
                 arrived.clear()
                 await asyncio.to_thread(self._look)
-                if not self._kept:
+                if not self._ready:
                     assert self._reader is not None
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(self._reader.idle_s):
                             await arrived.wait()
         finally:
             self._arrivals.discard(wake)
-        if (found := self._kept[0]) is None:
-            raise StopAsyncIteration  # the marker stays, so that later steps end too
-        self._kept.popleft()
-        self._place, batch = found
+        if (item := self._ready[0]) is None:
+            raise StopAsyncIteration  # the None stays, so that later steps end, too
+        self._ready.popleft()
+        self._place, batch = item
         begin, rows, epoch = self._place.first_offset, self._place.rows, self._place.epoch
         self._next[self._place.partition] = Position(self._place.partition, begin + rows, epoch)
         return batch
 
     def _look(self) -> None:
-        """Fetch the next batch, if there is one, and keep it."""
+        """Fetch the next batch, if there is one, and queue it."""
         with self._look_lock:
-            if self._kept:
+            if self._ready:
                 return
             if self._reader is None:
                 reader = self._client.read(self._topic, **self._options)
@@ -366,9 +366,9 @@ class Reader(ProcessLocal):
                 batch = self._reader.try_next()
                 if batch is not None:
                     assert self._reader.place is not None
-                    self._kept.append((self._reader.place, batch))
+                    self._ready.append((self._reader.place, batch))
             except StopIteration:
-                self._kept.append(None)
+                self._ready.append(None)
                 self._wake()
             finally:
                 self._looking = False
@@ -379,8 +379,8 @@ class Reader(ProcessLocal):
 
     async def close(self) -> None:
         """Stop fetching."""
-        self._kept.clear()
-        self._kept.append(None)
+        self._ready.clear()
+        self._ready.append(None)
         self._wake()
         if self._reader is not None:
             self._reader.close()

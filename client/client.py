@@ -18,10 +18,10 @@ from ringfence.cluster.offsets import (
     LogPoint,
     Position,
     Start,
-    chosen,
     ends_or_silence,
     log_points,
     offsets_at,
+    partitions_of,
     spans,
 )
 from ringfence.cluster.table_cache import TableCache
@@ -127,17 +127,17 @@ class Client(ProcessLocal):
         Raises:
             ClosedError: the client is closed.
         """
-        io_thread, found = self._io_thread, Future[OverdueRead | None]()
+        io_thread, future = self._io_thread, Future[OverdueRead | None]()
         io_thread.check_outside("overdue_read")
 
         def look() -> None:
             try:
-                found.set_result(overdue_read(io_thread))
+                future.set_result(overdue_read(io_thread))
             except Exception as error:  # noqa: BLE001  # raised in the thread that waits
-                found.set_exception(error)
+                future.set_exception(error)
 
         io_thread.call(look)
-        return found.result()
+        return future.result()
 
     def close(self) -> None:
         """Close the producers (see `Producer.close`) and the connections.
@@ -395,11 +395,11 @@ class Client(ProcessLocal):
         io_thread = self._io_thread
         layout = self._tables.get(topic, self._deadline)
         decoder = Decoder(layout.name, layout.schemas, columns)
-        found = spans(
+        read_spans = spans(
             io_thread,
             self._tables,
             layout,
-            chosen(layout, partition),
+            partitions_of(layout, partition),
             start,
             follow=follow,
             deadline=self._deadline,
@@ -408,7 +408,7 @@ class Client(ProcessLocal):
             io_thread,
             self._tables,
             layout,
-            found,
+            read_spans,
             decoder,
             follow=follow,
             batch_rows=batch_rows,
@@ -426,8 +426,10 @@ class Client(ProcessLocal):
         """
         io_thread = self._io_thread
         layout = self._tables.get(topic, self._deadline)
-        asked = ends_or_silence(io_thread, self._tables, layout, chosen(layout, partition), self._deadline)
-        return {found.partition: found for found in asked}
+        all_ends = ends_or_silence(
+            io_thread, self._tables, layout, partitions_of(layout, partition), self._deadline
+        )
+        return {ends.partition: ends for ends in all_ends}
 
     def log_points(self, topic: str, offsets: Mapping[int, int]) -> list[LogPoint]:
         """Epoch and time of the row before each offset, by partition.
@@ -437,7 +439,7 @@ class Client(ProcessLocal):
         """
         io_thread = self._io_thread
         layout = self._tables.get(topic, self._deadline)
-        chosen(layout, offsets)
+        partitions_of(layout, offsets)
         return log_points(io_thread, self._tables, layout, offsets, self._deadline)
 
     def offsets_at(self, topic: str, time: dt.datetime) -> dict[int, int]:
@@ -448,12 +450,14 @@ class Client(ProcessLocal):
         """Like `offsets_at`, with the epoch by which a later `read` recognizes the log."""
         io_thread = self._io_thread
         layout = self._tables.get(topic, self._deadline)
-        found = offsets_at(io_thread, self._tables, layout, chosen(layout, None), time, self._deadline)
-        return list(found.values())
+        positions = offsets_at(
+            io_thread, self._tables, layout, partitions_of(layout, None), time, self._deadline
+        )
+        return list(positions.values())
 
     def count(self, topic: str, *, partition: int | Iterable[int] | None = None) -> int:
         """Number of rows that can be read now. Raises ConnectError like `end_offsets`."""
-        return sum(found.rows for found in self.end_offsets(topic, partition=partition).values())
+        return sum(ends.rows for ends in self.end_offsets(topic, partition=partition).values())
 
     @property
     def _deadline(self) -> float:

@@ -1,6 +1,6 @@
 """Write a topic's rows to Parquet files with a manifest: each row in exactly one file, also after crashes.
 
-    DIR/_manifest.parquet                       which files count, and where the next run begins
+    DIR/_manifest.parquet                       the valid files, and the offsets at which the next run begins
     DIR/p-9/000000000000-000000120000.parquet
 
 A reader that lists the directory, and one that reads the manifest, see no row twice; the manifest has all
@@ -25,9 +25,9 @@ from ringfence.cluster.offsets import Position
 from ringfence.compaction.file_types import FileForm, parquet_form
 from ringfence.compaction.manifest import (
     MANIFEST,
+    FilesEnd,
     Manifest,
     Piece,
-    Reached,
     make_folder,
     manifest_path,
     read,
@@ -53,8 +53,9 @@ if TYPE_CHECKING:
     from ringfence.reader import Reader
     from ringfence.topic_info import TopicInfo
 
+# About 150 MB of TPC-H lineitem.
 ROWS_A_FILE = 5_000_000
-"""About 150 MB of TPC-H lineitem."""
+# Key of the offsets of a file in the metadata of its schema.
 METADATA_KEY = b"ringfence"
 CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
 
@@ -65,8 +66,8 @@ class Compacted(NamedTuple):
     files: int
     rows: int
     bytes: int
+    # Rows that were removed from the topic, because its retention had waited for this run.
     given_up: int = 0
-    """Rows that were removed from the topic because retention had waited for this run."""
 
 
 def compact(
@@ -137,20 +138,20 @@ def _compact(
     manifest = Manifest.open(root, info.topic, info.name, history, writer.schema)
     ends = client.end_offsets(topic)
     failures: dict[int, RefusedError | RecordError] = {}
-    found = _last_rows(client, manifest, info.name, ends)
-    done, learned = Compacted(0, 0, 0), False
+    last_rows = _last_rows(client, manifest, info.name, ends)
+    done, is_changed = Compacted(0, 0, 0), False
     for partition, end in sorted(ends.items()):
         try:
-            reached = _proven(manifest, info.name, end, found.get(partition))
-            learned |= reached != manifest.reached.get(partition, reached)
-            manifest.reached[partition] = reached
-            for size, rows in _pieces(client, manifest, writer, reached, end, rows_per_file):
+            file_end = _proven(manifest, info.name, end, last_rows.get(partition))
+            is_changed |= file_end != manifest.file_ends.get(partition, file_end)
+            manifest.file_ends[partition] = file_end
+            for size, rows in _pieces(client, manifest, writer, file_end, end, rows_per_file):
                 done = Compacted(done.files + 1, done.rows + rows, done.bytes + size)
         except (RefusedError, RecordError) as error:
             failures[partition] = error
-    if learned and not done.files:  # else a commit has saved it
+    if is_changed and not done.files:  # with files, a commit has saved the manifest
         manifest.save()
-    done = done._replace(given_up=_give_up(client, info, manifest, failures))
+    done = done._replace(given_up=_remove_old_rows(client, info, manifest, failures))
     if failures:
         raise _first_of(failures, info.name, done)
     return done
@@ -163,68 +164,70 @@ def _first_of(
     partition, error = next(iter(failures.items()))
     others = f"; {done.rows} rows of other partitions were written" if done.rows else ""
     values = {**error.details, "partitions": list(failures)} if len(failures) > 1 else error.details
-    made = type(error)(
+    raised = type(error)(
         f"partition {partition}: {error.message}{others}",
         topic=topic,
         partition=partition,
         code=error.code,
         **values,
     )
-    made.__cause__ = error
-    return made
+    raised.__cause__ = error
+    return raised
 
 
 # ---- the log that was compacted ---------------------------------------------------------------------------
 
 
-def _last_rows(client: Client, manifest: Manifest, topic: str, ends: dict[int, Ends]) -> dict[int, Reached]:
+def _last_rows(client: Client, manifest: Manifest, topic: str, ends: dict[int, Ends]) -> dict[int, FilesEnd]:
     """Epoch and time of each partition's last compacted row, if the log still has that row."""
-    wanted = {
-        partition: at.offset
-        for partition, at in manifest.reached.items()
-        if partition in ends and ends[partition].start < at.offset <= ends[partition].end
+    offsets = {
+        partition: file_end.offset
+        for partition, file_end in manifest.file_ends.items()
+        if partition in ends and ends[partition].start < file_end.offset <= ends[partition].end
     }
     return {
-        point.partition: Reached(point.offset, point.epoch, point.time_ms)
-        for point in client.log_points(topic, wanted)
+        point.partition: FilesEnd(point.offset, point.epoch, point.time_ms)
+        for point in client.log_points(topic, offsets)
     }
 
 
-def _proven(manifest: Manifest, topic: str, ends: Ends, found: Reached | None) -> Reached:
-    """The position to continue at, if the log is still the one that was compacted.
+def _proven(manifest: Manifest, topic: str, ends: Ends, last_row: FilesEnd | None) -> FilesEnd:
+    """The end of the files, to continue at, if the log is still the one that was compacted.
+
+    `last_row`: from the log; None: the log no longer has the row.
 
     Raises:
         TruncatedError: rows that are in no file were removed, or it is another log.
     """
-    kept = manifest.reached.get(ends.partition, Reached(ends.start))
-    if kept.offset < ends.start:
+    file_end = manifest.file_ends.get(ends.partition, FilesEnd(ends.start))
+    if file_end.offset < ends.start:
         raise TruncatedError(
-            f"rows {kept.offset} to {ends.start - 1} were removed before they were compacted; compact more "
-            "often, or keep rows longer",
+            f"rows {file_end.offset} to {ends.start - 1} were removed before they were compacted; compact "
+            "more often, or keep rows longer",
             topic=topic,
             partition=ends.partition,
-            rows_lost=ends.start - kept.offset,
+            rows_lost=ends.start - file_end.offset,
         )
-    if kept.offset > ends.end:
-        raise _other_log(topic, ends.partition, kept, f"the log ends at {ends.end}")
-    if found is None:
-        return kept  # the log no longer has the row; the first FETCH verifies its epoch
-    if kept.epoch and (kept.epoch, kept.time_ms) != (found.epoch, found.time_ms):
-        why = f"its row {kept.offset - 1} is of epoch {found.epoch} and time {found.time_ms}"
-        raise _other_log(topic, ends.partition, kept, why)
-    return found
+    if file_end.offset > ends.end:
+        raise _other_log(topic, ends.partition, file_end, f"the log ends at {ends.end}")
+    if last_row is None:
+        return file_end  # the first FETCH verifies the epoch
+    if file_end.epoch and (file_end.epoch, file_end.time_ms) != (last_row.epoch, last_row.time_ms):
+        why = f"its row {file_end.offset - 1} is of epoch {last_row.epoch} and time {last_row.time_ms}"
+        raise _other_log(topic, ends.partition, file_end, why)
+    return last_row
 
 
-def _other_log(topic: str, partition: int, kept: Reached, why: str) -> TruncatedError:
+def _other_log(topic: str, partition: int, file_end: FilesEnd, why: str) -> TruncatedError:
     return TruncatedError(
-        f"files have rows up to {kept.offset - 1} of another log: {why}, the last row in a file is of epoch "
-        f"{kept.epoch} and time {kept.time_ms}. The node was restored from an older copy, or its owner was "
-        "chosen by force. No rows were written or removed; compact into a new directory, which gets "
-        "every row that the log has now, and keep this one for rows that the log has lost",
+        f"files have rows up to {file_end.offset - 1} of another log: {why}, and the last row in a file is "
+        f"of epoch {file_end.epoch} and time {file_end.time_ms}. The node was restored from an older copy, "
+        "or an owner was chosen by force. No rows were written or removed; compact into a new directory, "
+        "which gets every row that the log has now, and keep this one for rows that the log has lost",
         topic=topic,
         partition=partition,
-        offset=kept.offset,
-        epoch=kept.epoch,
+        offset=file_end.offset,
+        epoch=file_end.epoch,
     )
 
 
@@ -232,13 +235,13 @@ def _other_log(topic: str, partition: int, kept: Reached, why: str) -> Truncated
 
 
 def _pieces(
-    client: Client, manifest: Manifest, writer: _FileWriter, reached: Reached, ends: Ends, rows_max: int
+    client: Client, manifest: Manifest, writer: _FileWriter, file_end: FilesEnd, ends: Ends, rows_max: int
 ) -> Iterator[tuple[int, int]]:
     """Write a partition's new rows. Yields bytes and rows of each committed file."""
-    while reached.offset < ends.end:
-        last = min(ends.end, reached.offset + rows_max)
-        piece = Piece.named(ends.partition, reached.offset, last)
-        position = Position(piece.partition, piece.first, reached.epoch)
+    while file_end.offset < ends.end:
+        last = min(ends.end, file_end.offset + rows_max)
+        piece = Piece.named(ends.partition, file_end.offset, last)
+        position = Position(piece.partition, piece.first, file_end.epoch)
         with client.read(writer.topic, partition=piece.partition, start=[position]) as reader:
             rows = _Rows(reader, piece)
             try:
@@ -246,9 +249,9 @@ def _pieces(
             except TruncatedError as error:
                 if error.details.get("rows_lost"):
                     raise
-                raise _other_log(writer.topic, piece.partition, reached, error.message) from error
-        manifest.commit(piece._replace(size=size), rows.reached)
-        reached = rows.reached
+                raise _other_log(writer.topic, piece.partition, file_end, error.message) from error
+        file_end = rows.end
+        manifest.commit(piece._replace(size=size), file_end)
         yield size, piece.last - piece.first
 
 
@@ -256,21 +259,21 @@ class _Rows:
     """The rows of one file, from a reader that begins with the first of them.
 
     Attributes:
-        reached: the position after the last returned row.
+        end: after the last returned row.
     """
 
     def __init__(self, reader: Reader, piece: Piece) -> None:
         self._reader, self._piece = reader, piece
-        self.reached = Reached(piece.first)
+        self.end = FilesEnd(piece.first)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self._reader:
             place = self._reader.place
             assert place is not None, "a batch has a place"
             rows = min(batch.num_rows, self._piece.last - place.first_offset)
-            self.reached = Reached(place.first_offset + rows, place.epoch, place.time_ms)
+            self.end = FilesEnd(place.first_offset + rows, place.epoch, place.time_ms)
             yield batch.slice(0, rows)
-            if self.reached.offset == self._piece.last:
+            if self.end.offset == self._piece.last:
                 return
 
 
@@ -300,7 +303,7 @@ class _FileWriter:
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-        assert rows.reached.offset == piece.last, f"rows up to {rows.reached.offset} were read of {piece}"
+        assert rows.end.offset == piece.last, f"rows up to {rows.end.offset} were read of {piece}"
         sync(path.parent)
         return path.stat().st_size
 
@@ -318,7 +321,7 @@ class _FileWriter:
 # ---- retention --------------------------------------------------------------------------------------------
 
 
-def _give_up(
+def _remove_old_rows(
     client: Client, info: TopicInfo, manifest: Manifest, failures: dict[int, RefusedError | RecordError]
 ) -> int:
     """Remove rows that exceed the retention of a topic and are in files, if its retention waits for that.
@@ -329,36 +332,36 @@ def _give_up(
     """
     if info.properties.get(messages.RETENTION) != messages.COMPACTED:
         return 0
-    young = {}
+    young = {}  # by partition: offset of the first row within the topic's retention_ms
     if info.retention_ms:
         age = dt.timedelta(milliseconds=info.retention_ms)
         young = client.offsets_at(info.name, dt.datetime.now(dt.UTC) - age)
-    held = {part.partition: part for part in client.topic(info.name).partitions}
-    gone = 0
-    now = client.end_offsets(info.name)
-    found = _last_rows(client, manifest, info.name, now)
-    for partition, ends in sorted(now.items()):
-        compacted = manifest.reached.get(partition, Reached(ends.start)).offset
-        wanted = max(young.get(partition, ends.start), _within(info.retention_bytes, held.get(partition)))
-        before = min(wanted, compacted)
+    parts = {part.partition: part for part in client.topic(info.name).partitions}
+    removed = 0
+    log_ends = client.end_offsets(info.name)
+    last_rows = _last_rows(client, manifest, info.name, log_ends)
+    for partition, ends in sorted(log_ends.items()):
+        file_end = manifest.file_ends.get(partition, FilesEnd(ends.start)).offset
+        retained = max(young.get(partition, ends.start), _within(info.retention_bytes, parts.get(partition)))
+        before = min(retained, file_end)
         if partition in failures or before <= ends.start:
             continue
         try:
-            _proven(manifest, info.name, ends, found.get(partition))
+            _proven(manifest, info.name, ends, last_rows.get(partition))
         except TruncatedError as error:
             failures[partition] = error
             continue
         client.truncate(info.name, partition=partition, before_offset=before)
-        gone += before - ends.start
-    return gone
+        removed += before - ends.start
+    return removed
 
 
 def _within(bytes_max: int | None, part: PartitionStats | None) -> int:
     """Offset of the first of the last rows that fit into `bytes_max`."""
     if not bytes_max or part is None or part.bytes <= bytes_max:
         return 0
-    kept = -(-(part.end_offset - part.start_offset) * bytes_max // part.bytes)
-    return part.end_offset - kept
+    rows = -(-(part.end_offset - part.start_offset) * bytes_max // part.bytes)
+    return part.end_offset - rows
 
 
 @contextlib.contextmanager

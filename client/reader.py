@@ -99,9 +99,8 @@ class Reader(ProcessLocal):
         self._paused: list[Cursor] = []  # redirected: fetched again at `resume_s`
         self._fetches = 0
         self._arrived: queue.SimpleQueue[tuple[Cursor, Future[Answer]] | None] = queue.SimpleQueue()
-        self._waiting: deque[tuple[Cursor, Answer]] = (
-            deque()
-        )  # answers that follow batches of the same partition
+        # Answers that follow batches of the same partition.
+        self._waiting: deque[tuple[Cursor, Answer]] = deque()
         self._returning: deque[Cursor] = deque()
         self._closed = self._at_end = False
         self._iterating = threading.Lock()  # protects the queues
@@ -161,16 +160,16 @@ class Reader(ProcessLocal):
                 cursor = self._returning.popleft()
                 assert cursor.batches is not None
                 try:
-                    found = next(cursor.batches, None)
+                    item = next(cursor.batches, None)
                 except BaseException:
                     self._rewind(cursor)
                     raise
-                if found is None:
+                if item is None:
                     cursor.batches = None
                     self._take_waiting(cursor)
                     continue
                 self._returning.append(cursor)
-                self.place, batch = found
+                self.place, batch = item
                 cursor.offset, cursor.epoch = self.place.first_offset + self.place.rows, self.place.epoch
                 return batch
             self._fetch()
@@ -218,7 +217,7 @@ class Reader(ProcessLocal):
         """Fetch again what could not be returned because of an error, so that no row is skipped."""
         cursor.batches = None
         cursor.fetched, cursor.fetched_epoch = cursor.offset, cursor.epoch
-        self._waiting = deque(kept for kept in self._waiting if kept[0] is not cursor)
+        self._waiting = deque(pair for pair in self._waiting if pair[0] is not cursor)
         if not cursor.pending and cursor not in self._to_fetch:
             self._to_fetch.append(cursor)
 
@@ -287,7 +286,7 @@ class Reader(ProcessLocal):
         )
         request.future.add_done_callback(lambda future: self._arrive((cursor, future)))
         self._fetches += 1
-        cursor.asked, cursor.pending = cursor.fetched, True
+        cursor.requested, cursor.pending = cursor.fetched, True
         try:
             self._io_thread.request_owner(request, self._layout, cursor.partition)
         except RingfenceError:
@@ -303,7 +302,7 @@ class Reader(ProcessLocal):
     def _take(self, cursor: Cursor, future: Future[Answer]) -> None:
         self._fetches -= 1
         cursor.pending = False
-        if cursor.asked != cursor.fetched:  # rewound meanwhile
+        if cursor.requested != cursor.fetched:  # rewound meanwhile
             self._to_fetch.append(cursor)
             return
         try:
@@ -365,9 +364,8 @@ class Reader(ProcessLocal):
     def _truncated(self, cursor: Cursor, error: TruncatedError) -> None:
         start = int(error.details.get("start_offset", 0))
         self._to_fetch.append(cursor)
-        if (
-            cursor.first and start > cursor.fetched
-        ):  # retention moved the log start before the first row was read
+        if cursor.first and start > cursor.fetched:
+            # Retention moved the log start before the first row was read.
             cursor.offset = cursor.fetched = start
             return
         lost = max(0, start - cursor.fetched)
@@ -405,7 +403,7 @@ class Reader(ProcessLocal):
                 yield from self._sliced(record, record.first_offset, record, message, first, last)
 
     def _lists_ahead(self, cursor: Cursor, answer: Answer, number: int) -> deque[list[StagedPlace]]:
-        """The wanted staged records of publish record `number` and the next ones in the answer."""
+        """The staged records to read of publish record `number` and the next ones in the answer."""
         lists: deque[list[StagedPlace]] = deque()
         count = 0
         try:
@@ -413,8 +411,8 @@ class Reader(ProcessLocal):
                 first, last = cursor.rows_of(record)
                 if record.kind != wire.RecordKind.PUBLISH or record.record_number < number or first >= last:
                     continue
-                found = places(record, message)
-                lists.append([at for at in found if at.offset < last and at.offset + at.rows > first])
+                listed = places(record, message)
+                lists.append([at for at in listed if at.offset < last and at.offset + at.rows > first])
                 count += len(lists[-1])
                 if count >= PLACES_AHEAD:
                     break
@@ -423,7 +421,7 @@ class Reader(ProcessLocal):
                 raise
         return lists
 
-    def _staged(self, partition: int, wanted: list[StagedPlace]) -> Staged:
+    def _staged(self, partition: int, listed: list[StagedPlace]) -> Staged:
         fetch = StagedFetch(
             self._io_thread,
             self._layout,
@@ -432,7 +430,7 @@ class Reader(ProcessLocal):
             fetch_bytes=self._fetch_bytes,
             timeout_s=self._timeout_s,
         )
-        return fetch.records(wanted)
+        return fetch.records(listed)
 
     def _published(
         self, published: wire.RecordHeader, listed: list[StagedPlace], staged: Staged, first: int, last: int

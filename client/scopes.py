@@ -48,7 +48,7 @@ SCOPE_BYTES_MAX: Final = 234
 
 
 class Scopes(ProcessLocal):
-    """Created by `Client.scopes`."""
+    """Begins scopes, stages rows and commits epochs; created by `Client.scopes`."""
 
     def __init__(self, io_thread: IoThread, tables: TableCache, admin: Admin, client: object = None) -> None:
         """`client`: the owner of the connections; kept alive by this reference."""
@@ -197,15 +197,15 @@ class Scopes(ProcessLocal):
 
     def gone(self, topics: Mapping[int, str]) -> list[str]:
         """Names of the given topics that do not exist any more; empty if no node answers."""
-        found, deadline = [], self._admin.deadline()
+        names, deadline = [], self._admin.deadline()
         for topic, name in topics.items():
             try:
                 self._tables.get_by_id(topic, deadline)
             except NotFoundError:
-                found.append(name)
+                names.append(name)
             except RingfenceError:
                 return []
-        return found
+        return names
 
     def expire(self, begun: Begun, epoch: int) -> None:
         """Discard the rows that are staged in this and earlier epochs. Committed epochs stay.
@@ -231,25 +231,26 @@ def _of_cluster(scope: str) -> str:
 
 def _check_staged(begun: Begun, epoch: int, staged: list[StagedRows]) -> None:
     """Refuse attempts of another epoch or driver, and duplicates: such a commit could never be published."""
-    seen: set[bytes] = set()
+    tokens: set[bytes] = set()
     for attempt in staged:
-        if attempt.token in seen:
+        if attempt.token in tokens:
             raise InvalidArgumentError(
                 "an attempt is listed twice; list each attempt once",
                 scope=begun.scope,
                 token=attempt.token.hex(),
             )
-        seen.add(attempt.token)
+        tokens.add(attempt.token)
         if attempt.scope and (attempt.scope, attempt.epoch) != (begun.scope, epoch):
             raise InvalidArgumentError(
-                f"an attempt is staged in scope {attempt.scope}, epoch {attempt.epoch}, not in this epoch",
+                f"an attempt is staged in scope {attempt.scope}, epoch {attempt.epoch}, not in this epoch; "
+                "commit only attempts of this epoch",
                 scope=begun.scope,
                 epoch=epoch,
             )
         if attempt.driver not in {0, begun.driver}:
             raise InvalidArgumentError(
                 f"an attempt was staged by driver {attempt.driver} of the scope, which was begun again "
-                "since: stage its rows again",
+                "since; stage its rows again",
                 scope=begun.scope,
                 driver=begun.driver,
             )

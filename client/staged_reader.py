@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 HEAD = struct.Struct("<QQQ")  # scope, epoch, number of batches
 ENTRY = struct.Struct("<QII")  # record number, rows, zero
-FETCH_BYTES_MIN = 65_536  # a smaller answer takes less time than its round trip
-RUNS_HELD = 2  # kept for later epochs: scopes that stage in parallel publish across the end of a run
+# Minimum size of an answer: a smaller one takes less time than its round trip.
+FETCH_BYTES_MIN = 65_536
+# Answers that are stored for later epochs: scopes that stage in parallel publish across the end of a run.
+RUNS_MAX = 2
 
 
 class StagedPlace(NamedTuple):
@@ -49,10 +51,10 @@ def places(published: wire.RecordHeader, body: memoryview) -> list[StagedPlace]:
     """
     try:
         _, _, count = HEAD.unpack_from(body)
-        found, offset = [], published.first_offset
-        for at in range(count):
-            record, rows, _ = ENTRY.unpack_from(body, HEAD.size + at * ENTRY.size)
-            found.append(StagedPlace(record, offset, rows, published.owner_epoch))
+        listed, offset = [], published.first_offset
+        for index in range(count):
+            record, rows, _ = ENTRY.unpack_from(body, HEAD.size + index * ENTRY.size)
+            listed.append(StagedPlace(record, offset, rows, published.owner_epoch))
             offset += rows
     except struct.error as error:
         raise ProtocolError(f"a publish record is damaged: {error}", partition=published.partition) from error
@@ -63,10 +65,10 @@ def places(published: wire.RecordHeader, body: memoryview) -> list[StagedPlace]:
             listed=offset - published.first_offset,
             rows=published.rows,
         )
-    return found
+    return listed
 
 
-class _Found(NamedTuple):
+class _StagedRecord(NamedTuple):
     header: wire.RecordHeader
     message: memoryview  # Arrow message; keeps the whole answer in memory
 
@@ -75,7 +77,7 @@ class StagedFetch:
     """Fetches staged records of one partition.
 
     All requested records are listed by publish records that were read before. The log up to these is
-    confirmed, so records kept for a later epoch cannot change; nothing else is kept.
+    confirmed, so records stored for a later epoch cannot change; other records are not stored.
     """
 
     def __init__(
@@ -91,65 +93,67 @@ class StagedFetch:
         """`refreshed` fetches the topic's newest layout."""
         self._io_thread, self._layout, self._refreshed = io_thread, layout, refreshed
         self._partition, self._fetch_bytes, self._timeout_s = partition, fetch_bytes, timeout_s
-        # Wanted records of each answer, by number. Records that were dropped are fetched again.
-        self._runs: deque[dict[int, _Found]] = deque(maxlen=RUNS_HELD)
-        self._last = 0  # number of the last wanted record
+        # Requested records of each answer, by number. Records that were dropped are fetched again.
+        self._runs: deque[dict[int, _StagedRecord]] = deque(maxlen=RUNS_MAX)
+        self._last = 0  # number of the last requested record
         self._bytes_each: float | None = None  # mean bytes of one record number in the newest answer
 
     def records(
-        self, wanted: Sequence[StagedPlace]
+        self, requested: Sequence[StagedPlace]
     ) -> Iterator[tuple[StagedPlace, wire.RecordHeader, memoryview]]:
-        """(place, header, Arrow message) of each wanted record, in their order.
+        """(place, header, Arrow message) of each requested record, in their order.
 
         Raises:
             TruncatedError: retention removed them meanwhile, or the number belongs to another history now.
             ProtocolError: a record is missing.
         """
-        left = {place.record for place in wanted}
+        left = {place.record for place in requested}
         self._last = max(left, default=0)
-        asked: Future[Answer] | None = None
-        ahead = 0  # index of the record with which `asked` begins
-        for index, place in enumerate(wanted):
-            if not self._holds(place.record):
-                if asked is None or ahead != index:
-                    ahead, asked = index, self._ask(place.record)
-                self._take(self._answer(asked, place.record), place.record, left)
-                while ahead < len(wanted) and self._holds(wanted[ahead].record):
+        future: Future[Answer] | None = None
+        ahead = 0  # index of the record with which the answer of `future` begins
+        for index, place in enumerate(requested):
+            if not self._has(place.record):
+                if future is None or ahead != index:
+                    ahead, future = index, self._request(place.record)
+                self._store(self._answer(future, place.record), place.record, left)
+                while ahead < len(requested) and self._has(requested[ahead].record):
                     ahead += 1
-                asked = self._ask(wanted[ahead].record) if ahead < len(wanted) else None
+                future = self._request(requested[ahead].record) if ahead < len(requested) else None
             left.discard(place.record)
-            found = self._give(place.record)
-            self._check_history(place, found.header)
-            if found.header.rows != place.rows:
-                raise self._not_published(place.record, found.header.record_number)
-            yield place, found.header, found.message
+            staged = self._take(place.record)
+            self._check_history(place, staged.header)
+            if staged.header.rows != place.rows:
+                raise self._not_published(place.record, staged.header.record_number)
+            yield place, staged.header, staged.message
 
-    def _holds(self, record: int) -> bool:
+    def _has(self, record: int) -> bool:
         return any(record in run for run in self._runs)
 
-    def _give(self, record: int) -> _Found:
+    def _take(self, record: int) -> _StagedRecord:
         """Take a record out of its run. An empty run is dropped, and with it the answer."""
         run = next(run for run in self._runs if record in run)
-        found = run.pop(record)
+        staged = run.pop(record)
         if not run:
             self._runs.remove(run)
-        return found
+        return staged
 
-    def _take(self, answer: Answer, record: int, left: set[int]) -> None:
-        """Keep the wanted records of an answer that must begin with `record`.
+    def _store(self, answer: Answer, record: int, left: set[int]) -> None:
+        """Store the requested records of an answer that must begin with `record`.
 
         It may also contain records of other scopes and of aborted attempts.
         """
         first: int | None = None
         last = record
-        run: dict[int, _Found] = {}
+        run: dict[int, _StagedRecord] = {}
         for packed, start, length in RecordReader(answer.body):
             header = wire.RecordHeader._make(wire.RECORD_STRUCT.unpack(packed))
             last = header.record_number
             if first is None:
                 first = last
             if last in left:
-                run[last] = _Found(header, answer.body[start + header.extension_bytes : start + length])
+                run[last] = _StagedRecord(
+                    header, answer.body[start + header.extension_bytes : start + length]
+                )
         if first is None:
             raise ProtocolError("a staged record is not in the log", partition=self._partition, record=record)
         if record not in run:
@@ -181,7 +185,7 @@ class StagedFetch:
             found=found,
         )
 
-    def _ask(self, record: int) -> Future[Answer]:
+    def _request(self, record: int) -> Future[Answer]:
         request = Request(
             wire.Opcode.FETCH,
             b"",
@@ -201,19 +205,19 @@ class StagedFetch:
         return self._io_thread.request_owner(request, self._layout, self._partition)
 
     def _bytes_from(self, record: int) -> int:
-        """About the size of the wanted records: later records belong to epochs that are not requested yet."""
+        """Estimated size of the requested records. Later records belong to epochs without a request yet."""
         if self._bytes_each is None:
             return self._fetch_bytes
-        wanted = int(self._bytes_each * (self._last + 1 - record) * 1.25)
-        return min(self._fetch_bytes, max(FETCH_BYTES_MIN, wanted))
+        estimate = int(self._bytes_each * (self._last + 1 - record) * 1.25)
+        return min(self._fetch_bytes, max(FETCH_BYTES_MIN, estimate))
 
-    def _answer(self, asked: Future[Answer], record: int) -> Answer:
+    def _answer(self, future: Future[Answer], record: int) -> Answer:
         """Wait for the answer; follow redirects to new owners until the deadline."""
         deadline = time.monotonic() + self._timeout_s
         redirects = 0
         while True:
             try:
-                return asked.result()
+                return future.result()
             except (RerouteError, RetriableError) as error:
                 redirects += 1
                 delay_s = redirect_delay_s(redirects, error)
@@ -221,4 +225,4 @@ class StagedFetch:
                     raise
                 time.sleep(delay_s)
                 self._layout = self._refreshed()
-                asked = self._ask(record)
+                future = self._request(record)

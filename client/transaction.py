@@ -96,7 +96,7 @@ class Transaction(ProcessLocal):
         name = topic or self._topic
         if name is None:
             raise InvalidArgumentError(
-                "no topic is given: use client.transaction(TOPIC, ...) or send(batch, topic=...)"
+                "no topic is named; use client.transaction(TOPIC, ...) or send(batch, topic=...)"
             )
         if self._ended:
             raise ClosedError("the transaction has ended; begin a new one", topic=name)
@@ -165,8 +165,8 @@ class Transaction(ProcessLocal):
             # This block drew the epoch for itself, so another writer must have begun the scope and committed
             # it.
             raise FencedError(
-                "another writer began the scope again and committed this epoch: nothing of this block is"
-                " stored; give each writer its own scope",
+                "another writer began the scope again and committed this epoch; nothing of this block is "
+                "stored. Give each writer its own scope",
                 epoch=self.epoch,
             )
         self.already = not is_new

@@ -18,7 +18,7 @@ UNSAFE_ALLOWED = re.compile(
 )
 PURE = (
     "control/model/",
-    "control/machines/",
+    "control/state_machines/",
     "control/consensus/",
     "client/common/arguments.py",
     "client/common/codec.py",

@@ -1,6 +1,6 @@
 """State of the cluster in a client.
 
-table_cache  routing tables: fetch, receive pushes, refresh, acknowledge
-offsets      where a read begins and ends
-cursor       one partition of a read
+table_cache  cache routing tables: fetch, receive pushes, refresh, acknowledge
+offsets      resolve `start` and the end of a read to offsets of each partition
+cursor       keep the position of one partition of a read
 """

@@ -18,7 +18,6 @@ class Cursor:
     """The state of one partition: offsets fetched and returned."""
 
     __slots__ = (
-        "asked",
         "batches",
         "end",
         "epoch",
@@ -30,6 +29,7 @@ class Cursor:
         "pending",
         "redirected_s",
         "redirects",
+        "requested",
         "resume_s",
     )
 
@@ -42,7 +42,8 @@ class Cursor:
         self.redirects = 0  # in a row, since `redirected_s`
         self.redirected_s = self.resume_s = 0.0
         self.batches: Iterator[tuple[Place, pa.RecordBatch]] | None = None
-        self.asked, self.pending = span.start, False  # offset of the last FETCH, and whether it is pending
+        # Offset of the last FETCH, and whether it is pending.
+        self.requested, self.pending = span.start, False
 
     @property
     def wants_more(self) -> bool:

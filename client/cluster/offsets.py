@@ -1,4 +1,4 @@
-"""Resolve where a read begins and ends: from the `start` argument to a span of offsets for each partition."""
+"""Resolve the `start` argument of a read to a span of offsets for each partition."""
 
 from __future__ import annotations
 
@@ -30,15 +30,18 @@ if TYPE_CHECKING:
     from ringfence.common.routing import Layout
     from ringfence.network.io_thread import IoThread
 
-TRY_S = 5.0  # one try at an owner; then a newer table is fetched
-COUNT_TRY_S = 3.5  # one try of a count, before other nodes are queried: a failover takes 2 to 3 s
-REDIRECT_S_MAX = 1.0  # between two tries while a partition has no owner
-
-OFFSET_MAX = NUMBER_MAX  # of a row; epochs are log indexes and stay far below
+# Seconds of one try at an owner; then a newer table is fetched.
+TRY_S = 5.0
+# Seconds of one try of a count, before other nodes are queried: a failover takes 2 to 3 s.
+COUNT_TRY_S = 3.5
+# Maximum seconds between two tries while a partition has no owner.
+REDIRECT_S_MAX = 1.0
+# The largest offset of a row. Epochs are log indexes and stay far below.
+OFFSET_MAX = NUMBER_MAX
 
 
 class Position(NamedTuple):
-    """The next row to read. `epoch`: of the row before it; 0: no row was read.
+    """The next row to read. `epoch`: owner epoch of the row before it; 0: no row was read.
 
     The epoch proves that the log is still the same.
     """
@@ -63,7 +66,7 @@ class LogPoint(NamedTuple):
 class Ends(NamedTuple):
     """Rows `start` .. `end - 1` of a partition can be read now.
 
-    `epoch` is that of the row before `end`, 0 if the node does not tell. A later read can begin at
+    `epoch` is the owner epoch of the row before `end`; 0: unknown to the node. A later read can begin at
     `Position(partition, end, epoch)`, which proves that the log is still the same.
     """
 
@@ -98,16 +101,16 @@ Start = (
 )
 
 
-def chosen(layout: Layout, partition: Any) -> list[int]:
-    """Ids of the partitions to read.
+def partitions_of(layout: Layout, partition: Any) -> list[int]:
+    """Ids of the partitions to read: all active ones, or those of the argument `partition`.
 
     Raises:
         NotFoundError: the topic has no such partition.
     """
     if partition is None:
         return [entry.partition for entry in layout.active]
-    wanted = _whole_numbers(partition)
-    for one in wanted:
+    ids = _whole_numbers(partition)
+    for one in ids:
         if one not in layout.partitions:
             raise NotFoundError(
                 "the topic has no such partition",
@@ -115,15 +118,14 @@ def chosen(layout: Layout, partition: Any) -> list[int]:
                 partition=one,
                 known=sorted(layout.partitions),
             )
-    return wanted
+    return ids
 
 
 def ends(
     io_thread: IoThread, tables: TableCache, layout: Layout, partitions: Iterable[int], deadline: float
 ) -> list[Ends]:
     """Log start and mark of each partition, requested in parallel."""
-    found = _asked(io_thread, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline)
-    return _ends(found)
+    return _ends(_request_all(io_thread, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline))
 
 
 def ends_or_silence(
@@ -134,36 +136,36 @@ def ends_or_silence(
     Raises:
         ConnectError: an owner answers neither the client nor another node.
     """
-    found = _asked(
+    answers = _request_all(
         io_thread, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline, trusts_others=True
     )
-    return _ends(found)
+    return _ends(answers)
 
 
-def _ends(found: Mapping[int, Answer]) -> list[Ends]:
-    headers = {one: answer.header for one, answer in found.items()}
+def _ends(answers: Mapping[int, Answer]) -> list[Ends]:
+    headers = {one: answer.header for one, answer in answers.items()}
     return [Ends(one, header.first_offset, header.end_offset, header.send) for one, header in headers.items()]
 
 
 def log_points(
     io_thread: IoThread, tables: TableCache, layout: Layout, offsets: Mapping[int, int], deadline: float
 ) -> list[LogPoint]:
-    """The points of a log at `offsets`, by partition. The row before each must be in the log.
+    """The points of the logs at `offsets`, by partition.
 
     Raises:
-        TruncatedError: it is not.
+        TruncatedError: the row before an offset is not in the log.
     """
     rows = {partition: offset - 1 for partition, offset in offsets.items()}
-    found = _asked(io_thread, tables, layout, rows, wire.Opcode.FETCH, rows, deadline)
+    answers = _request_all(io_thread, tables, layout, rows, wire.Opcode.FETCH, rows, deadline)
     points = []
-    for partition, answer in found.items():
+    for partition, answer in answers.items():
         record = _record_with(answer, rows[partition])
         points.append(LogPoint(partition, offsets[partition], record.owner_epoch, record.time_ms))
     return points
 
 
 def _record_with(answer: Answer, offset: int) -> wire.RecordHeader:
-    """The record with a row. Raises ProtocolError if the answer to a FETCH lacks the row."""
+    """The record that has the row `offset`. Raises ProtocolError if the answer to a FETCH lacks it."""
     for packed, _, _ in RecordReader(answer.body):
         header = wire.RecordHeader._make(wire.RECORD_STRUCT.unpack(packed))
         if header.first_offset <= offset < header.first_offset + header.rows:
@@ -185,15 +187,15 @@ def spans(
 
     Raises:
         NotFoundError: `start` names a partition that the topic does not have.
-        InvalidArgumentError: `start` has an invalid form, the message names the forms; or it is after the
-            mark, where no reader can have read a row.
+        InvalidArgumentError: `start` has an invalid form, and the message lists the valid ones; or `start` is
+            after the mark, where no reader can have read a row.
         TruncatedError: `start` is a position, and the log no longer has the row before it.
     """
     marks = ends(io_thread, tables, layout, partitions, deadline)
     positions = _positions(io_thread, tables, layout, marks, start, deadline)
-    chosen(layout, positions)  # unknown partitions mean another topic: all rows would be read again
+    partitions_of(layout, positions)  # unknown partitions mean another topic: all rows would be read again
     for mark in marks:
-        _check_reached(layout, mark, positions.get(mark.partition))
+        _check_in_log(layout, mark, positions.get(mark.partition))
     return [
         Span(
             mark.partition,
@@ -219,59 +221,57 @@ def _positions(
     if _is_whole(start):
         if len(marks) != 1:
             raise InvalidArgumentError(
-                "an offset is of one partition: pass partition=, or {partition: offset}", start=start
+                "an offset belongs to one partition; pass partition=, or {partition: offset}", start=start
             )
         return {marks[0].partition: _position(marks[0].partition, start)}
     if isinstance(start, Mapping):
-        found = [
+        positions = [
             _position(*value) if isinstance(value, Position) else _position(partition, value)
             for partition, value in start.items()
         ]
-        return {position.partition: position for position in found}
+        return {position.partition: position for position in positions}
     if not isinstance(start, str) and isinstance(start, Iterable):
         try:
             return {position.partition: position for position in (_position(*one) for one in start)}
         except TypeError as error:
             raise InvalidArgumentError(
-                "a position is (partition, offset, epoch)", start=repr(start)
+                "a position must be (partition, offset, epoch)", start=repr(start)
             ) from error
     raise InvalidArgumentError(
-        'start is None, "earliest", "latest", an offset, a datetime, {partition: offset} or positions',
+        'start must be None, "earliest", "latest", an offset, a datetime, {partition: offset} or positions',
         start=repr(start),
     )
 
 
 def _position(partition: object, offset: object, epoch: object = 0) -> Position:
-    """Raises InvalidArgumentError for what no header can hold."""
+    """Raises InvalidArgumentError for values that no header can hold."""
     number = whole("start: a partition", partition, 0)
-    return Position(
-        number,
-        _within(number, "offset", offset),
-        _within(number, "epoch", epoch),
-    )
+    return Position(number, _whole_of(number, "offset", offset), _whole_of(number, "epoch", epoch))
 
 
-def _within(partition: int, name: str, given: object) -> int:
+def _whole_of(partition: int, name: str, value: object) -> int:
+    """Like `whole`, with the partition in the error."""
     try:
-        return whole(f"start: the {name}", given, 0)
+        return whole(f"start: the {name}", value, 0)
     except InvalidArgumentError as error:
-        raise InvalidArgumentError(error.message, partition=partition, given=repr(given)) from None
+        raise InvalidArgumentError(error.message, partition=partition, given=repr(value)) from None
 
 
-def _is_whole(given: object) -> bool:
-    return hasattr(given, "__index__") and not isinstance(given, bool)
+def _is_whole(value: object) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
-def _whole_numbers(given: object) -> list[int]:
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
-        return [whole("partition", one, 0) for one in given]
-    return [whole("partition", given, 0)]
+def _whole_numbers(value: object) -> list[int]:
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return [whole("partition", one, 0) for one in value]
+    return [whole("partition", value, 0)]
 
 
-def _check_reached(layout: Layout, mark: Ends, position: Position | None) -> None:
+def _check_in_log(layout: Layout, mark: Ends, position: Position | None) -> None:
     """Refuse a position after the end of the log: it belongs to another log, and waiting would skip rows.
 
     Raises:
+        InvalidArgumentError: the position has no epoch.
         TruncatedError: the position has an epoch (its row was read once), and the log does not have the row.
     """
     if position is None or position.offset < mark.end:
@@ -320,9 +320,11 @@ def offsets_at(
             start=repr(start),
         )
     time_ms = min(max(0, int(start.timestamp() * 1000)), NUMBER_MAX)
-    found = _asked(io_thread, tables, layout, partitions, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline)
+    answers = _request_all(
+        io_thread, tables, layout, partitions, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline
+    )
     return {
-        one: Position(one, answer.header.first_offset, answer.header.send) for one, answer in found.items()
+        one: Position(one, answer.header.first_offset, answer.header.send) for one, answer in answers.items()
     }
 
 
@@ -331,7 +333,7 @@ def redirect_delay_s(redirects: int, error: RingfenceError) -> float:
     return float(min(REDIRECT_S_MAX, max(0.01 * 2**redirects, error.details.get("retry_after_s", 0.0))))
 
 
-def _asked(
+def _request_all(
     io_thread: IoThread,
     tables: TableCache,
     layout: Layout,
@@ -346,20 +348,20 @@ def _asked(
 
     `trusts_others`: fail earlier if another node reports that an owner does not respond.
     """
-    wanted = list(partitions)
-    found: dict[int, Answer] = {}
+    ids = list(partitions)
+    answers: dict[int, Answer] = {}
     last: RerouteError | RetriableError | None
-    left, redirects = wanted, 0
+    left, redirects = ids, 0
     try_s = COUNT_TRY_S if trusts_others else TRY_S
     while left:
-        asked = []
+        requests = []
         for one in left:
             number = sequence if isinstance(sequence, int) else sequence[one]
-            asked.append((one, _ask(io_thread, layout, one, opcode, number, deadline, try_s)))
+            requests.append((one, _request(io_thread, layout, one, opcode, number, deadline, try_s)))
         left, last = [], None
-        for one, future in asked:
+        for one, future in requests:
             try:
-                found[one] = future.result()
+                answers[one] = future.result()
             except (RerouteError, RetriableError) as error:
                 left.append(one)
                 last = error
@@ -372,7 +374,7 @@ def _asked(
                 raise last
             time.sleep(delay_s)
             layout = tables.get_by_id(layout.topic, deadline, layout.name)
-    return {one: found[one] for one in wanted}
+    return {one: answers[one] for one in ids}
 
 
 def _check_owners(
@@ -391,7 +393,7 @@ def _check_owners(
             raise owner_silent(layout, part.partition, part.unknown)
 
 
-def _ask(
+def _request(
     io_thread: IoThread,
     layout: Layout,
     partition: int,

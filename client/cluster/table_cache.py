@@ -1,7 +1,7 @@
 """Cache the routing tables of the topics in use: fetch, receive pushes, refresh, acknowledge.
 
 Pushes are only an optimization: a redirect and a new connection fetch tables, and a refresh with jitter
-replaces lost pushes. The client acknowledges the generation that it has (I10).
+replaces lost pushes. The client acknowledges the generation in its cache (I10).
 """
 
 from __future__ import annotations
@@ -26,25 +26,28 @@ if TYPE_CHECKING:
     Fetched = Callable[[Layout | None, RingfenceError | None], None]
     Listener = Callable[[Layout], None]
 
-FETCH_S = 10.0  # one fetch with its retries; the caller repeats it
-# Like REFRESH_S, for topics without a key: loads are not pushed, and nodes measure them every 2 s.
+# Seconds of one fetch with its retries; then the caller fetches again.
+FETCH_S = 10.0
+# Seconds between two fetches of topics without a key: loads are not pushed, and nodes measure every 2 s.
 LOADS_S = 10.0
-# Times 0.75 .. 1.25. Replaces a lost push before an operator would notice.
+# Seconds between two fetches of other topics, times 0.75 .. 1.25: short enough to hide a lost push.
 REFRESH_S = 60.0
 
 
 class TableCache:
-    """The newest layouts. `hold`, `fetch`, `pushed` and `listen` run on the I/O thread."""
+    """The newest layouts. `store`, `fetch`, `pushed` and `listen` run on the I/O thread."""
 
     def __init__(self, io_thread: IoThread) -> None:
         self._io_thread = io_thread
-        self._held: dict[int, Layout] = {}
+        # By topic id; a layout is replaced only by a newer one.
+        self._layouts: dict[int, Layout] = {}
+        # By topic id; a topic with listeners is refreshed.
         self._listeners: dict[int, list[Listener]] = {}
         io_thread.on_push = self.pushed
         io_thread.on_up = lambda _: self._refresh_all()
-        io_thread.on_silent = self._refresh_all  # its partitions have other owners now, or soon
+        io_thread.on_silent = self._refresh_all  # the silent node's partitions get other owners
         io_thread.known = self._addresses
-        io_thread.on_history = self._held.clear
+        io_thread.on_history = self._layouts.clear
 
     # ---- from any thread --------------------------------------------------------------------------------
 
@@ -66,7 +69,7 @@ class TableCache:
         """Like `get`, by the topic's id."""
         answer = self._io_thread.request(_table_request(topic, deadline, name)).result()
         layout = layout_of(answer.control(messages.Table))
-        self._io_thread.call(lambda: self.hold(layout))
+        self._io_thread.call(lambda: self.store(layout))
         return layout
 
     # ---- on the I/O thread ------------------------------------------------------------------------------
@@ -85,28 +88,28 @@ class TableCache:
         if not listeners:
             self._listeners.pop(topic, None)
 
-    def hold(self, offered: Layout) -> Layout:
+    def store(self, offered: Layout) -> Layout:
         """Store a layout if it is newer, acknowledge it, and return the newest one."""
-        before = self._held.get(offered.topic)
-        held = newest(before, offered)
-        if held is not before:
-            self._held[held.topic] = held
-            if before is None or held.generation > before.generation:
-                move_requests(self._io_thread, held)
-            for listener in list(self._listeners.get(held.topic, [])):
-                listener(held)
-        if (offered.history, offered.generation) == (held.history, held.generation):
-            self._acknowledge(held)
-        return held
+        before = self._layouts.get(offered.topic)
+        layout = newest(before, offered)
+        if layout is not before:
+            self._layouts[layout.topic] = layout
+            if before is None or layout.generation > before.generation:
+                move_requests(self._io_thread, layout)
+            for listener in list(self._listeners.get(layout.topic, [])):
+                listener(layout)
+        if (offered.history, offered.generation) == (layout.history, layout.generation):
+            self._acknowledge(layout)
+        return layout
 
-    def _acknowledge(self, held: Layout) -> None:
+    def _acknowledge(self, layout: Layout) -> None:
         """Acknowledge the generation to every node.
 
         Also for a table that is in the cache already: a node counts only acknowledgements of tables that it
         has sent itself.
         """
         for connection in self._io_thread.connections():
-            connection.send(wire.Opcode.TABLE_ACK, b"", None, topic=held.topic, sequence=held.generation)
+            connection.send(wire.Opcode.TABLE_ACK, b"", None, topic=layout.topic, sequence=layout.generation)
 
     def fetch(self, topic: int, done: Fetched) -> None:
         """Fetch a table; `done` gets the newest layout, or the error."""
@@ -114,7 +117,7 @@ class TableCache:
 
         def finished(future: Future[Answer]) -> None:
             try:
-                layout = self.hold(layout_of(future.result().control(messages.Table)))
+                layout = self.store(layout_of(future.result().control(messages.Table)))
             except RingfenceError as error:
                 done(None, error)
             except Exception as error:  # noqa: BLE001  # `done` gets it
@@ -126,11 +129,11 @@ class TableCache:
         self._io_thread.enqueue(request)
 
     def pushed(self, answer: Answer) -> None:
-        """Handle TABLE_PUSH. Pushes of other kinds are of later versions and are ignored."""
+        """Handle TABLE_PUSH. Pushes of other kinds belong to later versions and are ignored."""
         if answer.header.opcode == wire.Opcode.TABLE_PUSH:
             table = answer.control(messages.Table)
-            if table.topic in self._listeners or table.topic in self._held:
-                self.hold(layout_of(table))
+            if table.topic in self._listeners or table.topic in self._layouts:
+                self.store(layout_of(table))
 
     def _refresh_all(self) -> None:
         """Fetch all tables: a node pushes a table only after the connection has requested it."""
@@ -139,7 +142,7 @@ class TableCache:
 
     def _addresses(self) -> list[str]:
         """Addresses of all nodes in the tables."""
-        return [one for layout in self._held.values() for own in layout.addresses.values() for one in own]
+        return [one for layout in self._layouts.values() for own in layout.addresses.values() for one in own]
 
     def _refresh(self, topic: int) -> None:
         if topic in self._listeners:
@@ -147,8 +150,8 @@ class TableCache:
             self._io_thread.at(self._next_refresh(topic), lambda: self._refresh(topic))
 
     def _next_refresh(self, topic: int) -> float:
-        held = self._held.get(topic)
-        every_s = LOADS_S if held is not None and not held.key else REFRESH_S
+        layout = self._layouts.get(topic)
+        every_s = LOADS_S if layout is not None and not layout.key else REFRESH_S
         return self._io_thread.now + every_s * (0.75 + self._io_thread.jitter() / 2)
 
 
@@ -157,5 +160,5 @@ def _table_request(topic: int, deadline: float, name: str | None) -> Request:
 
 
 def _ignore(layout: Layout | None, error: RingfenceError | None) -> None:
-    """Ignore the result: listeners are called by `hold`, and callers that need a table repeat the fetch."""
+    """Ignore the result: `store` calls the listeners, and callers that need a table fetch again."""
     del layout, error

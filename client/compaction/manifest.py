@@ -28,12 +28,12 @@ from ringfence.native.errors import InvalidArgumentError
 FORMAT = 2
 MANIFEST = "_manifest.parquet"
 METADATA_KEY = b"ringfence.manifest"
+# The manifest of format 1.
 MANIFEST_OLD = "manifest.json"
-"""Of format 1."""
+# Files that an error lists.
 FILES_NAMED_MAX = 5
-"""Files that an error names."""
+# Name of a file that a run did not finish; other hidden files are not removed.
 OWN_NAME = re.compile(r"\.\d{12,}-\d{12,}\.parquet\.part")
-"""A file that a run did not finish."""
 
 
 class Piece(NamedTuple):
@@ -42,10 +42,8 @@ class Piece(NamedTuple):
     partition: int
     first: int
     last: int
-    path: str
-    """Below the directory."""
-    size: int
-    """Bytes."""
+    path: str  # relative to the directory
+    size: int  # bytes
 
     @classmethod
     def named(cls, partition: int, first: int, last: int) -> Piece:
@@ -66,10 +64,11 @@ class Piece(NamedTuple):
         return os.path.join(folder, f".{name}.part")  # noqa: PTH118 - a relative name, not yet a path
 
 
-class Reached(NamedTuple):
-    """Rows below `offset` are in files. `epoch` and `time_ms` are those of the last of these rows.
+class FilesEnd(NamedTuple):
+    """End of a partition's rows in files: rows below `offset` are in files.
 
-    They prove that a log is still the one that was compacted. 0: not known (format 1, or no row yet).
+    `epoch` and `time_ms` are those of the last of these rows. They prove that a log is still the one that was
+    compacted. 0: unknown (format 1, or no row yet).
     """
 
     offset: int
@@ -82,7 +81,7 @@ class Manifest:
 
     Attributes:
         files: in the order of their commits.
-        reached: by partition.
+        file_ends: by partition.
         history: of the topic's metadata log; empty in format 1.
         schema: of the files that the next run writes.
     """
@@ -91,7 +90,7 @@ class Manifest:
         self.root, self.topic, self.name, self.history = root, topic, name, history
         self.schema = pa.schema([])
         self.files: list[Piece] = []
-        self.reached: dict[int, Reached] = {}
+        self.file_ends: dict[int, FilesEnd] = {}
 
     @classmethod
     def open(cls, root: Path, topic: int, name: str, history: str, schema: pa.Schema) -> Manifest:
@@ -99,8 +98,7 @@ class Manifest:
 
         Raises:
             InvalidArgumentError: the directory belongs to another topic or cluster, has Parquet files that
-                the
-                manifest does not name, or lacks files that it names.
+                the manifest does not name, or lacks files that the manifest names.
         """
         path = manifest_path(root)
         manifest = cls(root, topic, name, history) if path is None else read(path)
@@ -124,17 +122,17 @@ class Manifest:
     def repair(self, *, convert: bool) -> None:
         """Rename files to their final names, and remove leftovers; `convert`: from format 1."""
         self.files = [piece.renamed() for piece in self.files]
-        self._refuse_strangers()
+        self._refuse_unknown_files()
         moves = self._moves()
         if convert:
             self.save()
         self._move(moves)
         self._remove_leftovers()
 
-    def commit(self, piece: Piece, reached: Reached) -> None:
+    def commit(self, piece: Piece, file_end: FilesEnd) -> None:
         """Add a file to the manifest that is on disk under its hidden name, then rename the file."""
         self.files.append(piece)
-        self.reached[piece.partition] = reached
+        self.file_ends[piece.partition] = file_end
         self.save()
         (self.root / piece.hidden).rename(self.root / piece.path)
         sync((self.root / piece.path).parent)
@@ -146,7 +144,7 @@ class Manifest:
             "topic": self.topic,
             "name": self.name,
             "history": self.history,
-            "next": {str(partition): at._asdict() for partition, at in sorted(self.reached.items())},
+            "next": {str(partition): end._asdict() for partition, end in sorted(self.file_ends.items())},
             "files": [piece._asdict() for piece in self.files],
         }
         schema = self.schema.with_metadata({METADATA_KEY: json.dumps(values)})
@@ -171,15 +169,15 @@ class Manifest:
                 continue
             former = piece.former()
             names = [self.root / name for name in (piece.hidden, former.path, former.hidden)]
-            found = next((name for name in names if name.exists()), None)
-            if found is None:
+            source = next((name for name in names if name.exists()), None)
+            if source is None:
                 missing.append(piece.path)
             else:
-                moves.append((found, path))
+                moves.append((source, path))
         if missing:
             raise InvalidArgumentError(
-                f"{MANIFEST} names files that do not exist; restore them, or use another directory: "
-                "it gets every row that the topic has now",
+                f"{MANIFEST} names files that do not exist; restore them, or use another directory, which "
+                "gets every row that the topic has now",
                 directory=os.fspath(self.root),
                 files=missing[:FILES_NAMED_MAX],
                 count=len(missing),
@@ -187,29 +185,29 @@ class Manifest:
         return moves
 
     def _move(self, moves: list[tuple[Path, Path]]) -> None:
-        for found, path in moves:
+        for source, path in moves:
             make_folder(path.parent)
-            found.rename(path)
+            source.rename(path)
         for folder in sorted({name.parent for move in moves for name in move}):
             sync(folder)
 
-    def _refuse_strangers(self) -> None:
+    def _refuse_unknown_files(self) -> None:
         """Refuse Parquet files that the manifest does not name: readers would use them as rows of the topic.
 
         They may also mean that the manifest was lost, and a new one would name only newer rows.
         """
         named = {piece.path for piece in self.files} | {piece.former().path for piece in self.files}
         paths = (path for path in self.root.rglob("*") if path.suffix.lower() == ".parquet")
-        found = sorted(os.fspath(path.relative_to(self.root)) for path in paths)
+        names = sorted(os.fspath(path.relative_to(self.root)) for path in paths)
         named.add(MANIFEST)
-        strangers = [path for path in found if path not in named and not Path(path).name.startswith(".")]
-        if strangers:
+        unknown = [path for path in names if path not in named and not Path(path).name.startswith(".")]
+        if unknown:
             raise InvalidArgumentError(
                 f"the directory has Parquet files that {MANIFEST} does not name; restore it if it was lost, "
                 "move them away if they are not of this topic, or use another directory",
                 directory=os.fspath(self.root),
-                files=strangers[:FILES_NAMED_MAX],
-                count=len(strangers),
+                files=unknown[:FILES_NAMED_MAX],
+                count=len(unknown),
             )
 
     def _remove_leftovers(self) -> None:
@@ -238,19 +236,19 @@ def read(path: Path) -> Manifest:
         values: Any = json.loads(_text_of(path))
     except (ValueError, KeyError, pa.ArrowException):
         values = None
-    known = values.get("format") if isinstance(values, dict) else None
-    if type(known) is int and known > FORMAT:
+    form = values.get("format") if isinstance(values, dict) else None
+    if type(form) is int and form > FORMAT:
         raise InvalidArgumentError(
             "the format of the manifest is newer than this version; use a newer ringfence",
             directory=os.fspath(path.parent),
-            format=known,
+            format=form,
         )
     try:
         manifest = Manifest(path.parent, values["topic"], values["name"], values.get("history", ""))
         manifest.files = [Piece(**piece) for piece in values["files"]]
-        manifest.reached = {
-            int(partition): Reached(at) if known == 1 else Reached(**at)
-            for partition, at in values["next"].items()
+        manifest.file_ends = {
+            int(partition): FilesEnd(end) if form == 1 else FilesEnd(**end)
+            for partition, end in values["next"].items()
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidArgumentError(

@@ -14,8 +14,8 @@ from ringfence.native.errors import SchemaError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-ROWS_AT_ONCE = 65_536
-"""Rows that get a dictionary together after sorting."""
+# Rows of one batch, with a dictionary of its own, after sorting.
+ROWS_A_BATCH = 65_536
 
 
 class Sorting:
@@ -27,14 +27,14 @@ class Sorting:
 
     def __init__(self, schema: pa.Schema, columns: list[str]) -> None:
         self._columns = columns
-        refused = {
+        unsortable = {
             name: str(schema.field(name).type) for name in columns if not _is_sortable(schema.field(name))
         }
-        if refused:
-            named = ", ".join(f"{name!r} ({kind})" for name, kind in refused.items())
+        if unsortable:
+            listed = ", ".join(f"{name!r} ({kind})" for name, kind in unsortable.items())
             raise SchemaError(
-                f"rows cannot be sorted by these columns: {named}; leave them out of `sort`",
-                columns=list(refused),
+                f"rows cannot be sorted by these columns: {listed}; leave them out of `sort`",
+                columns=list(unsortable),
             )
 
     def batches(self, rows: Iterable[pa.RecordBatch], form: FileForm) -> Iterator[pa.RecordBatch]:
@@ -54,7 +54,7 @@ class Sorting:
             sort_keys=[(name, "ascending") for name in self._columns],
         )
         takeable = pa.schema([field.with_type(without_views(field.type)) for field in table.schema])
-        for batch in table.cast(takeable).take(order).to_batches(ROWS_AT_ONCE):
+        for batch in table.cast(takeable).take(order).to_batches(ROWS_A_BATCH):
             yield from _encoded(batch, form)
 
 
@@ -77,9 +77,9 @@ def _encoded(batch: pa.RecordBatch, form: FileForm) -> Iterator[pa.RecordBatch]:
 def _in_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_dictionary(kind):
         return column if column.type == kind else column.cast(kind)
-    made = column.cast(kind.value_type).dictionary_encode()
-    indices = made.indices.cast(kind.index_type)
-    return pa.DictionaryArray.from_arrays(indices, made.dictionary, ordered=kind.ordered)
+    encoded = column.cast(kind.value_type).dictionary_encode()
+    indices = encoded.indices.cast(kind.index_type)
+    return pa.DictionaryArray.from_arrays(indices, encoded.dictionary, ordered=kind.ordered)
 
 
 def _is_sortable(field: pa.Field) -> bool:

@@ -130,9 +130,8 @@ class IoThread:
             self._start()
         self._calls.append(function)
         self._wake()
-        if (
-            self._released
-        ):  # the thread ended meanwhile: either its last round took the call, or the call is still queued
+        if self._released:
+            # The thread ended meanwhile: either its last round took the call, or the call is still queued.
             with contextlib.suppress(ValueError):
                 self._calls.remove(function)
                 raise ClosedError("the client is closed; connect again")

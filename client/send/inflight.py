@@ -60,14 +60,7 @@ REOPENED_MAX = 16
 # Refusals that depend on the bytes alone: an earlier try of the same bytes was refused too, nothing is
 # stored.
 VERDICTS_ON_CONTENT = frozenset(
-    {
-        Code.BAD_HEADER,
-        Code.TOO_LARGE,
-        Code.BAD_BODY,
-        Code.UNSUPPORTED_TYPE,
-        Code.WRONG_SLOT,
-        Code.ZERO_ROWS,
-    }
+    {Code.BAD_HEADER, Code.TOO_LARGE, Code.BAD_BODY, Code.UNSUPPORTED_TYPE, Code.WRONG_SLOT, Code.ZERO_ROWS}
 )
 # The disk of the owner failed: the batch may be stored, and this owner accepts nothing more. Replicas elect
 # another owner, which knows the sequence if it has the batch. Without replicas the deadline ends the batch.

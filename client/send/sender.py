@@ -19,13 +19,7 @@ from ringfence.common.send_effects import (
     Transmit,
 )
 from ringfence.native import messages, wire
-from ringfence.native.errors import (
-    FencedError,
-    NotFoundError,
-    RerouteError,
-    RetriableError,
-    RingfenceError,
-)
+from ringfence.native.errors import FencedError, NotFoundError, RerouteError, RetriableError, RingfenceError
 from ringfence.network.connection import Pending, PublishBatch
 from ringfence.network.request import ANSWER_GRACE_S, Request
 from ringfence.send.failures import defect_error, fenced_error, topic_gone_error

@@ -136,9 +136,7 @@ def test_callbacks_of_many_threads_are_all_kept() -> None:
         started, heard = threading.Barrier(5), list[int]()
 
         def add(
-            future: LazyFuture[int] = future,
-            started: threading.Barrier = started,
-            heard: list[int] = heard,
+            future: LazyFuture[int] = future, started: threading.Barrier = started, heard: list[int] = heard
         ) -> None:
             started.wait(TIMEOUT_S)
             for _ in range(20):

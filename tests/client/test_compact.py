@@ -127,15 +127,28 @@ def test_rows_with_views_at_any_depth_are_sorted_like_others_and_keep_their_type
     """TPC-H files, polars and DuckDB have text as views, which pyarrow does not sort by itself."""
     word = pa.string_view()
     kinds = {
-        "text": word, "bytes": pa.binary_view(), "list": pa.list_(word), "large": pa.large_list(word),
-        "pair": pa.list_(word, 2), "struct": pa.struct([("a", word)]), "map": pa.map_(word, word),
-    }  # fmt: skip
+        "text": word,
+        "bytes": pa.binary_view(),
+        "list": pa.list_(word),
+        "large": pa.large_list(word),
+        "pair": pa.list_(word, 2),
+        "struct": pa.struct([("a", word)]),
+        "map": pa.map_(word, word),
+    }
     schema = pa.schema([*kinds.items(), ("id", pa.int64())])
     made = [
-        {"id": at, "text": f"{at:04}", "bytes": b"b", "list": ["l", str(at)], "large": [str(at)],
-         "pair": ["p", str(at)], "struct": {"a": str(at)}, "map": [("k", str(at))]}
+        {
+            "id": at,
+            "text": f"{at:04}",
+            "bytes": b"b",
+            "list": ["l", str(at)],
+            "large": [str(at)],
+            "pair": ["p", str(at)],
+            "struct": {"a": str(at)},
+            "map": [("k", str(at))],
+        }
         for at in (5, 3, 4)
-    ]  # fmt: skip
+    ]
     client.create_topic("views", schema=schema)
     with client.producer("views") as producer:
         producer.send(pa.RecordBatch.from_pylist(made, schema))

@@ -25,14 +25,7 @@ def table(
 ) -> Table:
     edges = [0, *sorted(bounds), 65536]
     partitions = [
-        PartitionEntry(
-            partition=100 + index,
-            lo=lo,
-            hi=hi - 1,
-            state="ACTIVE",
-            owner=1,
-            epoch=index,
-        )
+        PartitionEntry(partition=100 + index, lo=lo, hi=hi - 1, state="ACTIVE", owner=1, epoch=index)
         for index, (lo, hi) in enumerate(itertools.pairwise(edges))
     ]
     return Table(

@@ -188,8 +188,11 @@ def test_a_begin_that_loses_to_ever_more_rivals_pauses_and_ends_with_its_deadlin
         "two tries a pause, which doubles up to a second, half of that at least"
     )
     assert caught.value.values() == {
-        "scope": "s", "driver": 6 + len(node.begins), "tries": len(node.begins), "retriable": True,
-    }  # fmt: skip
+        "scope": "s",
+        "driver": 6 + len(node.begins),
+        "tries": len(node.begins),
+        "retriable": True,
+    }
 
 
 def test_the_opening_of_a_named_producer_waits_for_its_node() -> None:

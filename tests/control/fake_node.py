@@ -9,13 +9,7 @@ from typing import Any
 
 from ringfence.native import messages
 from ringfence.native._node import crc32c, crc32c_seal
-from ringfence.native.wire import (
-    ANSWER_STRUCT,
-    REQUEST_STRUCT,
-    AnswerHeader,
-    RequestFlags,
-    RequestHeader,
-)
+from ringfence.native.wire import ANSWER_STRUCT, REQUEST_STRUCT, AnswerHeader, RequestFlags, RequestHeader
 
 
 class FakeNode:
@@ -177,9 +171,15 @@ class FakeNode:
     def open(self, topic: int, partition: int, lo: int, hi: int, epoch: int) -> int:
         if "open" not in self.refuses:
             self.hosted[topic, partition] = {
-                "topic": topic, "partition": partition, "start_offset": 0, "end_offset": 100, "bytes": 5,
-                "quarantined": None, "owner_epoch": epoch, "fence": 0,
-            }  # fmt: skip
+                "topic": topic,
+                "partition": partition,
+                "start_offset": 0,
+                "end_offset": 100,
+                "bytes": 5,
+                "quarantined": None,
+                "owner_epoch": epoch,
+                "fence": 0,
+            }
         return self._order("open", topic, partition, lo, hi, epoch)
 
     def drop(self, topic: int, partition: int) -> int:
@@ -241,9 +241,13 @@ class FakeNode:
     ) -> None:
         packed = body if isinstance(body, bytes) else b"" if body is None else messages.encode(body)
         header = RequestHeader(
-            opcode=opcode, flags=RequestFlags.CONTROL, request_id=request_id, deadline_ms=deadline_ms,
-            body_bytes=len(packed), body_crc=crc32c(packed),
-        )  # fmt: skip
+            opcode=opcode,
+            flags=RequestFlags.CONTROL,
+            request_id=request_id,
+            deadline_ms=deadline_ms,
+            body_bytes=len(packed),
+            body_crc=crc32c(packed),
+        )
         sealed = bytearray(REQUEST_STRUCT.pack(*header))
         crc32c_seal(sealed)
         self.tell(("request", 7, bytes(sealed), packed, self.prefix, ""))

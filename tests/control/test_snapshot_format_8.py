@@ -11,12 +11,11 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply
-from ringfence.control.model.change_commands import FailOver, ForceOwner
 from ringfence.control.model.commands import Command, OpenNamedProducer, TruncateTopic
 from ringfence.control.model.ids import Epoch, Index, PartitionId, ScopeId, TopicId
 from ringfence.control.model.node_commands import AddToRing, FailNode
 from ringfence.control.model.nodes import Life
+from ringfence.control.model.reassignment_commands import FailOver, ForceOwner
 from ringfence.control.model.results import Refused
 from ringfence.control.model.scopes import BeginScope, CommitScope, StagedPart
 from ringfence.control.model.state import (
@@ -27,8 +26,9 @@ from ringfence.control.model.state import (
     canonical_bytes,
     digest,
 )
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.store import snapshot
-from ringfence.control.store.journal import Position
+from ringfence.control.store.journal import LogPosition
 from ringfence.control.store.snapshot import Snapshot
 from tests.control.commands import INIT, NODE, STORE, create, entry, register, restart
 
@@ -36,7 +36,7 @@ GOLDEN = Path(__file__).parent / "snapshot_format_8.bin"
 DIGEST = "55e9b251925b95a1d318dcbce9b0b29f"
 TOPIC, PARTITION = TopicId(2), PartitionId(131_072)
 FORCED = "acme/sales/forced"
-AT = Position(18, 1)
+AT = LogPosition(18, 1)
 
 
 def commands(state: MetadataState) -> list[Command]:

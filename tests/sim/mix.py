@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, Self
 
-from ringfence.control.runtime.order_batches import MANY
+from ringfence.control.runtime.reassignment.order_batches import BATCH_ORDERS_MIN
 from ringfence.native.wire import LEVEL_NEWEST
 
 KINDS: Final[dict[str, tuple[int, int]]] = {
@@ -197,7 +197,7 @@ class Plan:
     """Share of groups of rows that their disk is late with."""
     stall_us: int = 0
     """By how much at most."""
-    together: int = MANY
+    together: int = BATCH_ORDERS_MIN
     """So many orders of one turn go to a node in one question: with few, nearly all do."""
     strikes: tuple[Strike, ...] = field(default=())
 
@@ -268,7 +268,7 @@ class Plan:
             commit_us=scopes.choice([30_000, 100_000, 300_000]),
             stall=disks.choice([0.0, 0.01, 0.05, 0.3]),
             stall_us=disks.choice([10_000, 50_000, 250_000]),
-            together=Random(f"together {seed}").choice([2, MANY]),
+            together=Random(f"together {seed}").choice([2, BATCH_ORDERS_MIN]),
             strikes=_numbered(strikes),
         )
 

@@ -125,7 +125,7 @@ class Named(Publisher):
                 self.world.violate(ViolationError("I6", what))
 
     def _may_be_last(self, stored: list[tuple[int, Batch]]) -> list[int]:
-        """Numbers of stored batches, the newest first, down to one that nobody gave up; 0 below all."""
+        """Numbers of stored batches, the newest first, down to one that was not given up; 0 below all."""
         found = []
         for number, batch in reversed(stored):
             found.append(number)
