@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ringfence import Client
     from ringfence.topic_info import TopicInfo
 
-# Topics per page of the admin API.
-PAGE = 500
 # A topic with the keys that `--json` prints.
 Topic = dict[str, Any]
 # key, partitions, replication, retention_bytes, retention_ms, properties.
@@ -92,19 +90,19 @@ class _Http:
         return {**self.topic(name), "created": created}
 
     def topics(self, prefix: str) -> list[Topic]:
-        names: list[str] = []
+        shown: list[Topic] = []
         while True:
-            after = names[-1] if names else ""
-            query = f"prefix={quote(prefix)}&after={quote(after)}&limit={PAGE}"
-            page = self._get(f"/admin/topics?{query}")
-            names += [topic["name"] for topic in page["topics"]]
+            after = shown[-1]["name"] if shown else ""
+            page = self._get(f"/admin/topics?stats=true&prefix={quote(prefix)}&after={quote(after)}")
+            # A node with an older program ignores `stats`.
+            shown += [
+                _shown(topic) if "stats" in topic else self.topic(topic["name"]) for topic in page["topics"]
+            ]
             if not page["more"]:
-                return [self.topic(name) for name in names]
+                return shown
 
     def topic(self, name: str) -> Topic:
-        topic = self._get(f"{topic_path(name)}?")
-        topic["partitions"] = topic.pop("stats")
-        return {**topic, "created": False, "quarantined": _quarantined_count(topic["partitions"])}
+        return _shown(self._get(f"{topic_path(name)}?"))
 
     def _get(self, path: str) -> Any:
         """Read linearizably; if no majority answers, read the state of one node."""
@@ -128,6 +126,12 @@ class _Http:
 
     def close(self) -> None:
         """Do nothing: each request has its own connection."""
+
+
+def _shown(topic: Topic) -> Topic:
+    """Return a topic of the admin API with the keys of `Topic`."""
+    topic["partitions"] = topic.pop("stats")
+    return {**topic, "created": False, "quarantined": _quarantined_count(topic["partitions"])}
 
 
 def _values(info: TopicInfo) -> Topic:
