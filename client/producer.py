@@ -1,11 +1,11 @@
 """START HERE: the producer that `client.producer(topic)` gives. It takes rows and returns futures.
 
-    send -> record batches -> slots, groups, bodies (caller's thread, no GIL) -> I/O thread: sequence,
-         frames, retries <- SendFuture  <--------------------------------------------------------- outcome
+    send -> record batches -> slots, groups, bodies (caller's thread) -> I/O thread: sequence, frames,
+         retries <- SendFuture  <-------------------------------------------------------------- outcome
 
-`send` returns when the rows are encoded. It waits only while `bytes_in_flight_max` bytes are pending. Every
-send ends with exactly one outcome. `flush`, `close` and the context manager raise the first outcome that is
-not "stored".
+Bodies of 64 KiB and more are written without the GIL; below that, releasing it costs more. `send` returns
+when the rows are encoded. It waits only while `bytes_in_flight_max` bytes are pending. Every send ends with
+exactly one outcome. `flush`, `close` and the context manager raise the first outcome that is not "stored".
 """
 
 from __future__ import annotations
