@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -10,9 +11,11 @@ import sys
 import pytest
 
 import ringfence
-from ringfence.native.wire import Opcode
-from tests.client.fake_node import Drop
+import ringfence.aio
+from ringfence.native.wire import Code, Opcode
+from tests.client.fake_node import Drop, Refuse
 from tests.client.helpers import SCHEMA, node_with_topic, rows, until
+from tests.client.test_commit_outcome import Decided, once
 
 
 def test_a_client_is_shown_with_its_addresses_and_without_its_token() -> None:
@@ -73,6 +76,52 @@ def test_producer_future_and_reader_are_shown_with_their_state() -> None:
         assert repr(reader) == f"<ringfence.Reader of public/default/t: {last}>"
         assert list(reader) == []
         assert repr(reader) == f"<ringfence.Reader of public/default/t: {last}, at its end>"
+
+
+def test_a_transaction_is_shown_with_its_scope_and_outcome() -> None:
+    of = "<ringfence.Transaction of t, scope 's', epoch 1"
+    with Decided(own=True) as node, ringfence.connect(node.address, timeout_s=10) as client:
+        client.create_topic("t", schema=SCHEMA, key=[], partitions=1)
+        done = client.transaction("t", scope="s")
+        assert repr(done) == f"{of}: open>"
+        done.commit()
+        assert repr(done) == f"{of}: ended, no rows committed>"
+        done.rows = 5  # as a commit of this block's rows sets it
+        assert repr(done) == f"{of}: 5 rows committed>"
+    with Decided(own=False) as node, ringfence.connect(node.address, timeout_s=10) as client:
+        repeated = client.transaction(scope="s", epoch=1)
+        repeated.commit()
+        assert repr(repeated) == "<ringfence.Transaction, scope 's', epoch 1: committed before>"
+    with Decided(own=None, hook=once(Refuse(Code.STOPPING, 20))) as node:
+        client = ringfence.connect(node.address, timeout_s=10)
+        unknown = client.transaction(scope="s")
+        with pytest.raises(ringfence.UnknownOutcomeError):
+            unknown.commit()
+        assert repr(unknown) == "<ringfence.Transaction, scope 's', epoch 1: outcome unknown>"
+        client.close()
+
+
+def test_objects_of_asyncio_are_shown_like_the_others() -> None:
+    async def work(address: str) -> None:
+        async with ringfence.aio.connect(address) as client:
+            assert repr(client) == f"<ringfence.aio.Client {address}>"
+            async with client.producer("t") as producer:
+                of = "<ringfence.aio.Producer of public/default/t"
+                assert repr(producer) == f"{of}: 0 sends pending, 0 failed>"
+                await producer.send(rows(0, 3))
+            assert repr(producer) == f"{of}: closed, 0 failed>"
+            reader = client.read("t")
+            assert repr(reader) == "<ringfence.aio.Reader of t>"
+            await anext(reader)
+            assert reader.place is not None
+            last = f"last batch: partition {reader.place.partition}, offset 0"
+            assert repr(reader) == f"<ringfence.aio.Reader of t: {last}>"
+
+    with node_with_topic(partitions=1) as (node, _):
+        asyncio.run(work(node.address))
+    with Decided(own=True) as node, ringfence.connect(node.address, timeout_s=10) as client:
+        transaction = ringfence.aio.Transaction(client.transaction(scope="s"))
+        assert repr(transaction) == "<ringfence.aio.Transaction, scope 's', epoch 1: open>"
 
 
 def test_the_module_is_the_command() -> None:
