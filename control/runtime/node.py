@@ -102,7 +102,8 @@ class Node:
         addresses.check_listen(self.settings.listen, insecure=self.settings.insecure)
         if self.settings.control is not None:
             addresses.check_listen((self.settings.control,), insecure=self.settings.insecure)
-        addresses.check_join(self.settings.join)
+        addresses.check_connect(self.settings.join, "join")
+        addresses.check_connect(self.settings.advertise, "advertise")
         if self.settings.http is not None:
             # Check the address before a store is created: the endpoint binds only after the node serves.
             addresses.http_host_port(self.settings.http, insecure=self.settings.insecure)

@@ -41,6 +41,8 @@ PLACEMENT_TRIES_MAX: Final = 4
 # rows below.
 TRUNCATE_WAITS_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 T = TypeVar("T")
+# Figures by (topic, partition).
+Stats = dict[tuple[int, int], dict[str, Any]]
 
 
 class TopicRequests:
@@ -343,12 +345,20 @@ class TopicRequests:
 
         The lags omit partitions whose owners do not answer.
         """
-        stats = await self._hosted(topic)
+        return self.shown_with(topic, await self._hosted(topic))
+
+    def shown_with(self, topic: Topic, stats: Stats) -> tuple[messages.TopicInfo, dict[int, int]]:
+        """Like `shown`, with figures that include those of the topic."""
+        owned = (part.partition for part in topic.layout.partitions if (topic.topic, part.partition) in stats)
         # A node with an older program reports no lag.
-        lags = {partition: int(figures.get("lag_records", 0)) for (_, partition), figures in stats.items()}
+        lags = {int(part): int(stats[topic.topic, part].get("lag_records", 0)) for part in owned}
         return table_bodies.topic_info(self._proposer.state, topic, stats), lags
 
-    async def _hosted(self, topic: Topic | None = None) -> dict[tuple[int, int], dict[str, Any]]:
+    async def stats(self) -> Stats:
+        """The owners' figures of all topics, without those of owners that do not answer."""
+        return await self._hosted()
+
+    async def _hosted(self, topic: Topic | None = None) -> Stats:
         """The owners' figures by (topic, partition), without those of owners that do not answer."""
         remote = await self._peer_client.hosted(0 if topic is None else topic.topic)
         local = partition_stats.hosted(self._node, 0 if topic is None else topic.topic)

@@ -1,6 +1,7 @@
 """Parts of every process: settings, addresses, logs, health, errors.
 
 settings      defaults, a TOML file, RINGFENCE_* variables, flags
+sizes         parse 512MiB
 addresses     addresses to bind and to advertise
 descriptors   limits of open files and connections
 logs          structured logging on stderr

@@ -29,15 +29,17 @@ def check_listen(addresses: Sequence[str], *, insecure: bool) -> None:
                 )
 
 
-def check_join(addresses: Sequence[str]) -> None:
-    """ConfigError for an address to which no request can be sent."""
+def check_connect(addresses: Sequence[str], key: str) -> None:
+    """ConfigError for an address to which no request can be sent. `key`: the setting with the address."""
     for address in addresses:
-        scheme, rest = _parts_of(address, "join")
+        scheme, rest = _parts_of(address, key)
         if scheme == "ipc":
             continue
         host, _, port = rest.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) <= PORT_MAX:
-            raise ConfigError(f"join address {address!r}: tcp://HOST:PORT, port 1 to {PORT_MAX}", key="join")
+            raise ConfigError(
+                f"{key} address {address!r}: tcp://HOST:PORT or HOST:PORT, port 1 to {PORT_MAX}", key=key
+            )
 
 
 def check_joins_other(join: Sequence[str], control: str | None) -> None:
@@ -130,15 +132,15 @@ def _is_number(host: str) -> bool:
 def split_host_port(text: str, key: str) -> tuple[str, int]:
     """HOST and PORT of `HOST:PORT`. ConfigError names the setting `key`."""
     host, separator, port = text.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > PORT_MAX or not host:
-        raise ConfigError(f"{key}={text!r}: HOST:PORT", key=key)
+    if not separator or not port.isdecimal() or int(port) > PORT_MAX or not host or "/" in host:
+        raise ConfigError(f"{key}={text!r}: HOST:PORT or http://HOST:PORT", key=key)
     return host.strip("[]"), int(port)
 
 
 def _parts_of(address: str, key: str) -> tuple[str, str]:
     scheme, _, rest = address.partition("://")
     if scheme not in {"tcp", "ipc"} or not rest:
-        raise ConfigError(f"{key} address {address!r}: tcp://HOST:PORT or ipc://PATH", key=key)
+        raise ConfigError(f"{key} address {address!r}: tcp://HOST:PORT, HOST:PORT or ipc://PATH", key=key)
     return scheme, rest
 
 

@@ -92,6 +92,8 @@ impl Engine {
             ("generation", self.generation),
             // lowest generation that an open connection acknowledged; without one, the present one
             ("generation_acknowledged_min", self.connections.lowest_acknowledged().unwrap_or(self.generation)),
+            // tables sent to open connections that acknowledged none of that topic: clients that do not acknowledge
+            ("tables_never_acknowledged", self.connections.never_acknowledged() as u64),
             // partitions of this store, dropped ones until their slot is used again
             ("partitions", self.partitions.len() as u64),
             // topics known to the engine
