@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
+from heapq import heappop, heappush
 
 
 class Agenda:
@@ -17,14 +17,14 @@ class Agenda:
         self._stopped = False
 
     def after(self, delay_us: int, call: Callable[[], None]) -> None:
-        self._asked += 1
-        heapq.heappush(self._heap, (self.now_us + delay_us, self._asked, call))
+        self._asked = asked = self._asked + 1
+        heappush(self._heap, (self.now_us + delay_us, asked, call))
 
     def run(self, until_us: int) -> None:
         """Everything that is due up to `until_us`, which is the time then."""
         heap = self._heap
         while heap and heap[0][0] <= until_us and not self._stopped:
-            self.now_us, _, call = heapq.heappop(heap)
+            self.now_us, _, call = heappop(heap)
             self.events += 1
             call()
         if not self._stopped:

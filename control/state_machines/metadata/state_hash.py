@@ -47,7 +47,8 @@ class StateDigests:
     """Hashes of the successive states of one node."""
 
     def __init__(self) -> None:
-        self._maps: dict[str, tuple[object, bytes]] = {}
+        # The last value of each field with its hash.
+        self._fields: dict[str, tuple[object, bytes]] = {}
         self._entries: dict[str, dict[Any, tuple[object, bytes]]] = {name: {} for name in _MAPS}
         self._packed: OrderedDict[TopicId, _PackedTopic] = OrderedDict()
 
@@ -57,14 +58,14 @@ class StateDigests:
         """
         total = blake2b(digest_size=DIGEST_BYTES)
         for name in fields_of(state):
-            value = getattr(state, name)
-            total.update(self._of_map(name, value) if name in _MAPS else _hash(value))
+            value, known = getattr(state, name), self._fields.get(name)
+            if known is None or known[0] is not value:
+                known = (value, self._of_map(name, value) if name in _MAPS else _hash(value))
+                self._fields[name] = known
+            total.update(known[1])
         return total.digest()
 
     def _of_map(self, name: str, value: dict[Any, object]) -> bytes:
-        unchanged = self._maps.get(name)
-        if unchanged is not None and unchanged[0] is value:
-            return unchanged[1]
         before, after = self._entries[name], dict[Any, tuple[object, bytes]]()
         whole = blake2b(digest_size=DIGEST_BYTES)
         for key in sorted(value):
@@ -73,7 +74,6 @@ class StateDigests:
             after[key] = old if old is not None and is_known else (entry, self._of_entry(key, entry))
             whole.update(after[key][1])
         self._entries[name] = after
-        self._maps[name] = (value, whole.digest())
         return whole.digest()
 
     def _of_entry(self, key: Any, entry: object) -> bytes:
