@@ -44,8 +44,7 @@ def check_node(core: Core) -> None:
         assert last.index == last_index, f"{_name(core)}: the tail has a gap"
         assert last.term <= core.term, f"{_name(core)}: its log ends in term {last.term}"
     else:
-        before = log.storage if unstable.snapshot is None else unstable.snapshot
-        durable = before.last_index() if before is log.storage else before.index
+        durable = log.storage.last_index() if unstable.snapshot is None else unstable.snapshot.index
         assert durable == last_index, (
             f"{_name(core)}: unstable from {unstable.offset}, what precedes it ends at {durable}"
         )

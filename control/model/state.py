@@ -152,9 +152,7 @@ def sorted_maps(value: Any) -> Any:
     if kind is dict:
         if len(value) > 1:
             value = {key: value[key] for key in sorted(value)}
-        return {
-            key: sorted_maps(part) if type(part) in _NESTED else part for key, part in value.items()
-        }
+        return {key: sorted_maps(part) if type(part) in _NESTED else part for key, part in value.items()}
     if kind in _NESTED:
         return [sorted_maps(part) if type(part) in _NESTED else part for part in value]
     return value

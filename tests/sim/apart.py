@@ -99,7 +99,6 @@ class Child:
         if told + 1 < len(self.plays):
             yield from forked(self.plays[told + 1 :]).results()
 
-
     def stop(self) -> None:
         """End it, whatever it has done; only before its results are asked for."""
         os.close(self.pipe)
@@ -192,7 +191,9 @@ def _play_all(plays: Sequence[Play], pipe: int) -> NoReturn:
         with os.fdopen(pipe, "wb") as out:
             spent = 0.0
             for play in plays:
-                resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(spent) + play.cpu_s, resource.RLIM_INFINITY))
+                resource.setrlimit(
+                    resource.RLIMIT_CPU, (math.ceil(spent) + play.cpu_s, resource.RLIM_INFINITY)
+                )
                 result = play.run()
                 before, spent = spent, time.process_time()
                 body = msgspec.msgpack.encode(_told(result, spent - before))

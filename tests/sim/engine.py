@@ -94,9 +94,10 @@ class EngineHost(Host):
         self.node = None
 
     def begin(self, life: int) -> bool:
-        if life != self.life or not self.running or self.machine.paused:
+        node, machine = self.node, self.machine
+        if life != self.life or machine.paused or node is None or not node.running:
             return False
-        self.node.clock(*self.machine.clock.both_ms())
+        node.clock(*machine.clock.both_ms())
         return True
 
     def later(self, delay_us: int, call: Callable[[], None]) -> None:

@@ -87,7 +87,7 @@ class Loop(asyncio.AbstractEventLoop):
         handle = Handle(callback, args, context)
         machine = self.machine
         delay_us = machine.clock.us_until(when)
-        machine.agenda.after(delay_us if delay_us > 0 else 0, partial(self._timer, handle))
+        machine.agenda.after(max(0, delay_us), partial(self._timer, handle))
         return handle
 
     def _timer(self, handle: Handle) -> None:
@@ -198,7 +198,7 @@ class Loop(asyncio.AbstractEventLoop):
             _set_running_loop(None)
             current.leave()
             self._due = was_due
-        if not self.dead and machine.files.dead:
+        if machine.files.dead:
             machine.after_turn()
 
     def _failed(self, error: BaseException) -> None:

@@ -50,10 +50,7 @@ def logs() -> Iterator[None]:
     before, hook = structlog.get_config(), sys.unraisablehook
     sys.unraisablehook = lambda _: None
     structlog.configure(
-        processors=[_line],
-        wrapper_class=_WRAPPER,
-        logger_factory=_no_logger,
-        cache_logger_on_first_use=False,
+        processors=[_line], wrapper_class=_WRAPPER, logger_factory=_no_logger, cache_logger_on_first_use=False
     )
     try:
         yield
