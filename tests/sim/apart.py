@@ -189,11 +189,9 @@ def _play_all(plays: Sequence[Play], pipe: int) -> NoReturn:
     status = 1
     try:
         with os.fdopen(pipe, "wb") as out:
-            spent = 0.0
+            spent, (_, most_s) = 0.0, resource.getrlimit(resource.RLIMIT_CPU)
             for play in plays:
-                resource.setrlimit(
-                    resource.RLIMIT_CPU, (math.ceil(spent) + play.cpu_s, resource.RLIM_INFINITY)
-                )
+                resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(spent) + play.cpu_s, most_s))
                 result = play.run()
                 before, spent = spent, time.process_time()
                 body = msgspec.msgpack.encode(_told(result, spent - before))
