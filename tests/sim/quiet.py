@@ -42,15 +42,18 @@ def _no_logger(*_: Any) -> None:
 
 
 @contextmanager
-def logs() -> Iterator[None]:
-    """Instead of the process's own configuration.
+def logs(*, is_last: bool = False) -> Iterator[None]:
+    """Instead of the process's own configuration; for good in a process that ends after its runs.
 
     What a killed process's coroutines complain of when they are dropped is said to nobody, too.
     """
     before, hook = structlog.get_config(), sys.unraisablehook
     sys.unraisablehook = lambda _: None
     structlog.configure(
-        processors=[_line], wrapper_class=_WRAPPER, logger_factory=_no_logger, cache_logger_on_first_use=False
+        processors=[_line],
+        wrapper_class=_WRAPPER,
+        logger_factory=_no_logger,
+        cache_logger_on_first_use=is_last,
     )
     try:
         yield

@@ -389,7 +389,7 @@ def surroundings(*, is_last: bool = False) -> Iterator[None]:
     gc.disable()
     gc.freeze()  # what is there already is no garbage of this run
     try:
-        with quiet.logs(), installed(), observed():
+        with quiet.logs(is_last=is_last), installed(), observed():
             yield
     finally:
         before, sys.unraisablehook = sys.unraisablehook, lambda _: None
