@@ -86,6 +86,10 @@ class Machine:
 
         self.agenda.after(delay_us, run)
 
+    def defer(self, run: Callable[[], None]) -> None:
+        """Run it when the machine goes on; now it stands still."""
+        self._deferred.append(run)
+
     def disk_delay_us(self, low: int, high: int) -> int:
         slower = 40 if self.slow and self.random.random() < self.slow else 1
         return self.random.randrange(low, high) * slower
