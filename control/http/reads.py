@@ -126,6 +126,7 @@ def of_node(node: Node, access: Access) -> APIRouter:
         """Name, role and prefix of the caller's token."""
         no_store(response)
         caller = principal(request)
+        assert caller.role is not None, "a caller over HTTP has a role"
         return openapi_bodies.Me(name=caller.name, role=caller.role, prefix=caller.prefix)
 
     return router

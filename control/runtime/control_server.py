@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
 
-from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.node_commands import RegisterNode
 from ringfence.control.model.nodes import WEIGHT_DEFAULT
 from ringfence.control.model.results import NodeRegistered
@@ -18,12 +17,11 @@ from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.data_plane.native_node import NativeNode
 from ringfence.control.runtime.data_plane.producer_epochs import raise_epoch
 from ringfence.control.runtime.handlers import views
-from ringfence.control.runtime.handlers.audit import CONTROL, Audit, Line
 from ringfence.control.runtime.handlers.cluster_levels import ClusterLevels
+from ringfence.control.runtime.handlers.control_changes import ControlChanges
 from ringfence.control.runtime.handlers.inspections import Inspections
 from ringfence.control.runtime.handlers.partitions import Partitions
 from ringfence.control.runtime.handlers.rebalances import Rebalances
-from ringfence.control.runtime.membership import node_commands
 from ringfence.control.runtime.membership.members import Members
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.settings import Settings
@@ -87,7 +85,7 @@ class ControlServer:
         self._rebalances: Rebalances | None = None
         self._partitions: Partitions | None = None
         self._inspections: Inspections | None = None
-        self._audit: Audit | None = None
+        self._changes: ControlChanges | None = None
 
     def attach_data_plane(
         self, executor: OrderExecutor, native_node: NativeNode, staged_row_counts: StagedRowCounts
@@ -101,10 +99,10 @@ class ControlServer:
         rebalances: Rebalances,
         partitions: Partitions,
         inspections: Inspections,
-        audit: Audit,
+        changes: ControlChanges,
     ) -> None:
-        """Serve reassignment orders and requests about partitions, rebalances and audits from now on."""
-        self._inspections, self._audit = inspections, audit
+        """Serve reassignment orders and requests about partitions and rebalances from now on."""
+        self._inspections, self._changes = inspections, changes
         self._participant, self._rebalances, self._partitions = participant, rebalances, partitions
 
     async def execute(self, term: int, order: ReassignmentOrder) -> ReassignmentAnswer:
@@ -155,8 +153,8 @@ class ControlServer:
                 return await self._join(call)
             case messages.ListNodes():
                 return self._nodes()
-            case messages.ChangeNode(node=node, change=change):
-                return await self._change_node(NodeId(node), change)
+            case messages.ChangeNode():
+                return await _attached(self._changes).change_node(call)
             case messages.AwaitExecution() | messages.ShowExecutedIndex():
                 return await self._wait_for_orders(call)
             case messages.ListHosted(topic=topic):
@@ -225,17 +223,6 @@ class ControlServer:
             nodes=infos,
         )
 
-    async def _change_node(self, node: NodeId, change: str) -> messages.Done:
-        self._require_no_tokens("change nodes")
-
-        async def work() -> tuple[messages.Done, int]:
-            index = 0
-            for command in await node_commands.commands(self._proposer, node, change):
-                index = (await self._proposer.propose(command)).index
-            return messages.Done(), index
-
-        return await self._audited(f"node {change}", f"node/{node}", work())
-
     async def _wait_for_orders(
         self, call: messages.AwaitExecution | messages.ShowExecutedIndex
     ) -> messages.Done | messages.ExecutedIndex:
@@ -273,63 +260,18 @@ class ControlServer:
     async def _rebalance(self, call: messages.ShowRebalance | messages.SteerRebalance) -> messages.Document:
         if isinstance(call, messages.ShowRebalance):
             return messages.Document(value=_attached(self._rebalances).here())
-        if call.verb in {"show", "history", "preview"}:
-            return messages.Document(value=await _attached(self._rebalances).steer(call))
-        self._require_no_tokens("start and steer rebalances")
-
-        async def work() -> tuple[messages.Document, int]:
-            view = await _attached(self._rebalances).steer(call)
-            return messages.Document(value=view), self._proposer.applied.index
-
-        what = f"{call.verb} {call.action}" if call.verb == "start" else call.verb
-        return await self._audited(f"rebalance {what}", "rebalance", work())
+        return await _attached(self._changes).steer_rebalance(call)
 
     async def _partition(
         self, call: messages.ShowPartition | messages.ForcePartition | messages.GiveUpPart
     ) -> messages.Document:
-        partitions = _attached(self._partitions)
-        number = PartitionId(call.partition)
-        if isinstance(call, messages.ShowPartition):
-            view = partitions.here(number) if call.here else await partitions.show(number)
-            return messages.Document(value=view)
+        if isinstance(call, messages.ForcePartition):
+            return await _attached(self._changes).force_owner(call)
         if isinstance(call, messages.GiveUpPart):
-            self._require_no_tokens("give up lost rows")
-            what, work = (
-                f"partition give-up {call.scope} {call.epoch}",
-                self._give_up_part(partitions, call),
-            )
-        else:
-            self._require_no_tokens("force owners")
-            what = f"partition {number} force-owner {call.owner} change {call.change}: {call.accepts}"
-            work = self._force_owner(partitions, call)
-        return await self._audited(what, f"partition/{number}", work)
-
-    async def _give_up_part(
-        self, partitions: Partitions, call: messages.GiveUpPart
-    ) -> tuple[messages.Document, int]:
-        entry = await partitions.lost_partitions.give_up(PartitionId(call.partition), call.scope, call.epoch)
-        applied = await self._proposer.propose(entry)
-        _LOG.warning(
-            "a lost part of a committed epoch was given up", command=repr(entry), index=applied.index
-        )
-        return messages.Document(value={"index": applied.index}), applied.index
-
-    async def _force_owner(
-        self, partitions: Partitions, call: messages.ForcePartition
-    ) -> tuple[messages.Document, int]:
-        # The command must name the open failover: an older state could name a finished one.
-        await self._proposer.read_barrier()
-        number = PartitionId(call.partition)
-        command = partitions.force(number, call.change, call.owner, call.accepts, call.replicas)
-        applied = await self._proposer.propose(command)
-        _LOG.warning("an owner was forced", command=repr(command), index=applied.index)
-        return messages.Document(value={"index": applied.index}), applied.index
-
-    async def _audited(self, action: str, resource: str, work: Coroutine[Any, Any, tuple[T, int]]) -> T:
-        if self._audit is None:
-            work.close()
-            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
-        return await self._audit.run_audited(Line("", "", "", CONTROL, resource, action), work)
+            return await _attached(self._changes).give_up_part(call)
+        partitions, number = _attached(self._partitions), PartitionId(call.partition)
+        view = partitions.here(number) if call.here else await partitions.show(number)
+        return messages.Document(value=view)
 
     async def _inspect(
         self, call: messages.Inspect | messages.InspectAll
@@ -338,12 +280,6 @@ class ControlServer:
         if isinstance(call, messages.Inspect):
             return await inspections.here(call.after)
         return messages.Document(value=await inspections.inspect())
-
-    def _require_no_tokens(self, what: str) -> None:
-        """Refuse changes once the cluster has tokens: requests at the control address carry none."""
-        if self._proposer.state.tokens:
-            message = f"the cluster has tokens: {what} through the admin API with a token (--http)"
-            raise RequestRefused(Code.UNAUTHORIZED, message)
 
 
 def _attached(part: T | None, *, retry_after_ms: int = 500) -> T:

@@ -28,16 +28,18 @@ from ringfence.control.runtime.data_plane.log_witnesses import LogWitnesses
 from ringfence.control.runtime.data_plane.native_node import NativeNode
 from ringfence.control.runtime.data_plane.purge import TopicPurge
 from ringfence.control.runtime.handlers import cluster_levels
-from ringfence.control.runtime.handlers.admin import Admin
 from ringfence.control.runtime.handlers.audit import Audit
-from ringfence.control.runtime.handlers.audited_topics import AuditedTopics
 from ringfence.control.runtime.handlers.cluster_events import ClusterEvents
+from ringfence.control.runtime.handlers.commands import Commands
+from ringfence.control.runtime.handlers.completion import Completion
+from ringfence.control.runtime.handlers.control_changes import ControlChanges
 from ringfence.control.runtime.handlers.inspections import Inspections
 from ringfence.control.runtime.handlers.native_events import NativeEvents
 from ringfence.control.runtime.handlers.partitions import Partitions
 from ringfence.control.runtime.handlers.producers import ProducerRequests
 from ringfence.control.runtime.handlers.rebalances import Rebalances
 from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix, restrict_to_prefix
+from ringfence.control.runtime.handlers.topic_changes import TopicChanges
 from ringfence.control.runtime.handlers.topics import TopicRequests
 from ringfence.control.runtime.process import addresses, descriptors
 from ringfence.control.runtime.process.health import Health
@@ -50,7 +52,6 @@ from ringfence.control.runtime.transactions.requests import TransactionRequests
 from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
 from ringfence.control.runtime.transactions.unpublished import UnpublishedEpochs
 from ringfence.control.state_machines.metadata.access import OPEN, access_of
-from ringfence.control.state_machines.rebalance.loads import LoadReport
 from ringfence.control.store.directory import (
     NODE_FIRST,
     DataDirectory,
@@ -90,7 +91,7 @@ class Node:
             self.health,
             on_applied=self._applied,
             on_failed=self._fail,
-            on_loads=self._update_load_hints,
+            on_loads=lambda loads: self._executor.load_hints.update(loads),  # noqa: PLW0108 - made later
         )
 
     async def start(self) -> None:
@@ -165,11 +166,12 @@ class Node:
         self.rebalances = Rebalances(*lookups, self._cluster.members.board)
         self.partitions = Partitions(*lookups, LostPartitions(self.proposer, staged_row_counts))
         participant = Participant(self.proposer, self._executor, self._native_node, self._here)
+        changes = ControlChanges(self.proposer, self.commands, self.rebalances, self.partitions)
         self.inspections = Inspections(
             self.proposer, self._cluster.peer_client, self._cluster.members, self._native_node
         )
         self._cluster.control_server.attach_reassignment(
-            participant, self.rebalances, self.partitions, self.inspections, self.audit
+            participant, self.rebalances, self.partitions, self.inspections, changes
         )
         recovery.report_partitions(report["partitions"], self.proposer.state, self.health)
         # Clients can connect only now: every partition of this node is open under its new epoch.
@@ -281,9 +283,6 @@ class Node:
             members=len(state.nodes),
             failed=sorted(number for number, node in state.nodes.items() if node.life is Life.FAILED),
         )
-
-    def _update_load_hints(self, loads: Mapping[NodeId, LoadReport]) -> None:
-        self._executor.load_hints.update(loads)
 
     def advertised_loads(self) -> dict[str, dict[int, int]]:
         """Load hints for producers of topics without key: bytes per second by topic and partition."""
@@ -411,20 +410,21 @@ class Node:
     def _routes(self) -> dict[int, Route]:
         peer_client = self._cluster.peer_client
         topics = self.topics = TopicRequests(self.proposer, self._executor, self.native, peer_client)
-        self.admin = Admin(self.proposer, topics)
-        audited = AuditedTopics(topics, self.proposer, self.audit)
+        self.commands = Commands(self.proposer, self.audit)
+        self.completion = Completion(self.proposer, self._executor, peer_client, topics)
+        changes = TopicChanges(self.proposer, topics, self.commands, self.completion)
         producers = self.producers = ProducerRequests(self.proposer, self._native_node, peer_client)
 
         async def status(_: None) -> messages.Message:
             return restrict_status_to_prefix(self.proposer.state, CALLER_PREFIX.get(), self.status())
 
         return {
-            Opcode.TOPIC_CREATE: Route(messages.TopicCreate, audited.create),
+            Opcode.TOPIC_CREATE: Route(messages.TopicCreate, changes.create),
             Opcode.TOPIC_LIST: Route(messages.TopicList, topics.list_topics),
             Opcode.TOPIC_DESCRIBE: Route(messages.TopicName, topics.describe),
-            Opcode.TOPIC_TRUNCATE: Route(messages.TopicTruncate, audited.truncate),
-            Opcode.TOPIC_DELETE: Route(messages.TopicName, audited.delete),
-            Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, audited.add_schema),
+            Opcode.TOPIC_TRUNCATE: Route(messages.TopicTruncate, changes.truncate),
+            Opcode.TOPIC_DELETE: Route(messages.TopicName, changes.delete),
+            Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, changes.add_schema),
             Opcode.PRODUCER_OPEN: Route(messages.ProducerOpen, producers.open),
             Opcode.STATUS: Route(None, status),
             Opcode.BEGIN: Route(cluster_messages.ScopeBegin, self.transactions.begin),

@@ -125,5 +125,5 @@ def test_a_round_hashes_each_command_once() -> None:
     for now_ms in range(rounds):
         due = coordinator._without_repeats(commands, now_ms)
         assert due == (() if now_ms else tuple(commands))
-    assert HashedOften.hashes == {number: rounds for number in range(3)}
-    assert coordinator._without_repeats(commands, REPROPOSE_MS) == tuple(commands), "the first proposal is old"
+    assert HashedOften.hashes == dict.fromkeys(range(3), rounds)
+    assert coordinator._without_repeats(commands, REPROPOSE_MS) == tuple(commands), "the first is old"

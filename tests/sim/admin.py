@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.common.codec import Answer
 from ringfence.control.model.state import MetadataState
+from ringfence.control.runtime.handlers.commands import at_control_address
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.rpc import messages as calls
 from ringfence.native import messages
@@ -31,6 +32,7 @@ PATIENCE_US: Final = 5_000_000
 AGAIN_US: Final = 100_000
 NAMES: Final = ("a", "b")
 UNDER_WAY_MAX: Final = 3
+FINALIZATION: Final = at_control_address("cluster finalize", "cluster", "finalize")
 FINALIZE: Final = 0.02  # share of beats with a try, while the cluster is at an older level
 OPERATION: Final = 0.15  # share of beats with a new one
 
@@ -93,7 +95,7 @@ class Admin(Customer):
 
         async def finalize() -> None:
             with contextlib.suppress(RequestRefused):
-                await node.levels.finalize(node.admin)
+                await node.commands.submit(node.levels.plan_finalization, FINALIZATION)
                 self.world.counts["finalized"] += 1
 
         machine.call(lambda: machine.spawn(finalize()))

@@ -1,11 +1,14 @@
-"""Handle requests of clients and administrators: check, propose one entry, answer.
+"""Handle requests of clients and administrators: plan the commands, submit them, answer.
 
-topics           TOPIC_* and SCHEMA_ADD of clients
+commands         START HERE: the path of every change, from its authorization to its audit line
+completion       wait until a committed change is carried out
+topics           plan changes of topics, and read topics
+topic_changes    changes of topics at a data address
+control_changes  changes of nodes, rebalances and partitions at the control address
+node_plans       plan the named changes of a node
 producers        PRODUCER_OPEN; names of producers, listed and forgotten
 partitions       one partition: replicas, moves, an owner by force
 rebalances       runs of moves: preview, start, pause, resume, cancel
-admin            every change by an administrator: deduplicate by key, propose, wait, answer
-audited_topics   changes of topics at a data address, with their lines in the audit log
 audit            the audit log: one JSON line a change or refusal
 cluster_events   events of the cluster for `/admin/events`: derived from two states
 native_events    reports of the native node: reasons of health, log lines, events
