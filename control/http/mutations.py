@@ -70,7 +70,7 @@ class Mutations:
             path: the path of the resource that is created or changed; None: the path of the request.
             topic: the full name of a topic that only the body names; the caller needs a right to it.
         """
-        commands, caller = self.node.commands, principal(request)
+        commands, caller = self.node.handlers.commands, principal(request)
         door = HttpDoor(request.method, request.url.path, peer_of(request), status)
         context = RequestContext(None, None, caller, action, door)
         try:
@@ -82,7 +82,7 @@ class Mutations:
             raise
         context = replace(context, key=key, condition=condition)
         try:
-            outcome = await commands.submit(build, context, wait or self.node.completion.carried_out)
+            outcome = await commands.submit(build, context, wait or self.node.handlers.completion.carried_out)
         except RequestRefused as refusal:
             if refusal.code == Code.CONFLICT:
                 raise Problem(422, "key-reused", _key_reused(refusal)) from refusal

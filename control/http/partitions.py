@@ -62,19 +62,19 @@ def _reads(mutations: Mutations) -> APIRouter:
     @of_partition.get("/admin/partitions/{partition}", operation_id="partition")
     async def partition(request: Request, partition: Number) -> dict[str, Any]:
         """Owner, replicas and running change; for a failover each replica's answer and possible loss."""
-        topic = mutations.node.partitions.topic_of(PartitionId(partition))
+        topic = mutations.node.handlers.partitions.topic_of(PartitionId(partition))
         prefix = principal(request).prefix
         if not ("" if topic is None else topic.name).startswith(prefix):
             # The same answer if no topic has the partition: otherwise the caller could find out which
             # partitions other tenants have.
             detail = f"partition {partition} is not one of topics that begin with {prefix!r}"
             raise Problem(403, "forbidden", detail, prefix=prefix)
-        return await mutations.node.partitions.show(PartitionId(partition))
+        return await mutations.node.handlers.partitions.show(PartitionId(partition))
 
     @of_cluster.get("/admin/fsck", operation_id="fsck")
     async def fsck() -> dict[str, Any]:
         """Check the invariants I1, I4, I5, I11 and I16 on figures of all nodes. Takes some seconds."""
-        return await mutations.node.inspections.inspect()
+        return await mutations.node.handlers.inspections.inspect()
 
     return combine_routers(of_partition, of_cluster)
 
@@ -98,7 +98,7 @@ def _changes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             action[:500],
-            lambda: node.partitions.plan_owner(
+            lambda: node.handlers.partitions.plan_owner(
                 PartitionId(partition), given.change, given.owner, given.accepts, given.replicas
             ),
             content=given.model_dump_json().encode(),
@@ -111,7 +111,7 @@ def _changes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             action[:500],
-            lambda: node.partitions.plan_give_up(PartitionId(partition), given.scope, given.epoch),
+            lambda: node.handlers.partitions.plan_give_up(PartitionId(partition), given.scope, given.epoch),
             content=given.model_dump_json().encode(),
         )
 

@@ -65,13 +65,13 @@ def _changes(mutations: Mutations) -> APIRouter:
     node = mutations.node
 
     async def plan_forget(full: str, label: str) -> Plan:
-        topic = await node.topics.topic_named(full)
+        topic = await node.handlers.topics.topic_named(full)
         if label not in node.proposer.state.producers.get(topic.topic, {}):
             detail = (
                 f"topic {full!r} has no producer named {label[:300]!r}; `ringfence producer list` lists them"
             )
             raise Problem(404, "unknown-producer", detail)
-        return Plan((await node.producers.fence(topic, label),))
+        return Plan((await node.handlers.producers.fence(topic, label),))
 
     @changes.post(f"{PRODUCERS}/forget", operation_id="forget_producer", response_model=Receipt)
     async def forget(

@@ -239,7 +239,7 @@ def of_topics(node: Node, access: Access) -> APIRouter:
     ) -> openapi_bodies.TopicShown:
         """One topic with the figures of its partitions, and the ETag for If-Match of a change."""
         entry = topic_at(node, tenant, namespace, name)
-        info, lags = await node.topics.shown(entry)
+        info, lags = await node.handlers.topics.shown(entry)
         response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"topic/{entry.topic}")}"'
         stats = [
             openapi_bodies.PartitionStats(

@@ -101,7 +101,7 @@ def _changes(mutations: Mutations) -> APIRouter:
     node = mutations.node
 
     async def plan_forget(name: str, prefix: str) -> Plan:
-        command = await node.transactions.forget_command(name, prefix)
+        command = await node.handlers.transactions.forget_command(name, prefix)
         if command is None:
             if prefix:  # The answer is the same for a scope of another owner and for none.
                 detail = (

@@ -66,7 +66,7 @@ def _add_creation(router: APIRouter, mutations: Mutations) -> None:
         return await mutations.change(
             request,
             "topic create",
-            mutations.node.topics.creation(order),
+            mutations.node.handlers.topics.creation(order),
             content=_bytes(given),
             status=201,
             path=path,
@@ -75,7 +75,7 @@ def _add_creation(router: APIRouter, mutations: Mutations) -> None:
 
 
 def _add_topic_changes(router: APIRouter, mutations: Mutations) -> None:
-    topics = mutations.node.topics
+    topics = mutations.node.handlers.topics
 
     @router.delete(TOPIC, operation_id="delete_topic", response_model=openapi_bodies.Receipt)
     async def delete(request: Request, tenant: NamePart, namespace: NamePart, name: NamePart) -> Response:
@@ -109,7 +109,7 @@ def _add_topic_changes(router: APIRouter, mutations: Mutations) -> None:
             request,
             "topic truncate",
             build,
-            wait=mutations.node.completion.truncated,
+            wait=mutations.node.handlers.completion.truncated,
             resource=_resource(mutations, full),
             content=_bytes(given),
         )
@@ -240,7 +240,7 @@ def of_tokens(mutations: Mutations) -> APIRouter:
             request,
             f"token create {given.name} {given.role}",
             lambda: plan_of(command),
-            wait=node.completion.carried_out_everywhere,
+            wait=node.handlers.completion.carried_out_everywhere,
             content=_bytes(given),
             status=201,
             path=f"/admin/tokens/{quote(given.name, safe='')}",
@@ -262,7 +262,7 @@ def of_tokens(mutations: Mutations) -> APIRouter:
             request,
             f"token revoke {name}",
             build,
-            wait=node.completion.carried_out_everywhere,
+            wait=node.handlers.completion.carried_out_everywhere,
             resource=f"token/{name}",
         )
 

@@ -56,7 +56,7 @@ def test_a_repeated_key_gets_the_first_answer_and_other_content_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[Line]
 ) -> None:
     async def work(bench: Bench) -> None:
-        commands = bench.node.commands
+        commands = bench.node.handlers.commands
         first = await commands.submit(lambda: plan_of(SLOWER), context(KEY))
         again = await commands.submit(forbidden, context(KEY))
         assert again == Outcome(first.index, first.result, repeated=True)
@@ -89,7 +89,7 @@ def test_a_plan_that_the_state_has_overtaken_is_built_again(
 
     async def work(bench: Bench) -> None:
         with pytest.raises(RequestRefused):
-            await bench.node.commands.submit(build, context())
+            await bench.node.handlers.commands.submit(build, context())
         assert refusals == [Code.INVALID_ARGUMENT] * 3
         assert [line.status for line in lines] == [422], "one line for all tries"
 
@@ -103,10 +103,10 @@ def test_what_changes_nothing_has_no_line_and_still_checks_its_condition(
         return Plan(done=Outcome(0, Done()))
 
     async def work(bench: Bench) -> None:
-        assert (await bench.node.commands.submit(build, context())).index == 0
+        assert (await bench.node.handlers.commands.submit(build, context())).index == 0
         assert not lines
         with pytest.raises(RequestRefused) as refused:
-            await bench.node.commands.submit(build, context(condition=Condition("config", "old")))
+            await bench.node.handlers.commands.submit(build, context(condition=Condition("config", "old")))
         assert refused.value.code == Code.TOO_OLD
         assert [line.status for line in lines] == [412]
 
@@ -120,7 +120,7 @@ def test_faults_are_a_202_or_a_refusal_that_names_the_entry(
         return ("node 2 is late", "node 3 is late")
 
     async def work(bench: Bench) -> None:
-        commands = bench.node.commands
+        commands = bench.node.handlers.commands
         pending = await commands.submit(lambda: plan_of(SLOWER), context(), late)
         assert pending.faults == ("node 2 is late", "node 3 is late")
         wait = refuse_faults(late, "it is changed", Code.UNKNOWN_OUTCOME)
@@ -146,7 +146,7 @@ def test_a_request_that_ends_without_an_answer_has_a_line(
     async def work(bench: Bench) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await bench.node.commands.submit(lambda: plan_of(SLOWER), context(), forever)
+                await bench.node.handlers.commands.submit(lambda: plan_of(SLOWER), context(), forever)
 
     run(tmp_path, monkeypatch, work)
     assert '"detail":"no answer was given: CancelledError"' in (tmp_path / "audit" / "audit.log").read_text()
@@ -160,7 +160,7 @@ def test_the_control_address_changes_nothing_once_there_are_tokens(
             type(bench.node.proposer.state), "tokens", property(lambda _: {"ann": None}), raising=False
         )
         with pytest.raises(RequestRefused) as refused:
-            await bench.node.commands.submit(
+            await bench.node.handlers.commands.submit(
                 forbidden, at_control_address("node drain", "node/1", "change nodes")
             )
         assert refused.value.code == Code.UNAUTHORIZED

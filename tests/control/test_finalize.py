@@ -52,7 +52,8 @@ def test_a_node_alone_finalizes_at_its_start_and_the_engine_hears_of_it(
 
 async def finalize(node: Node) -> Outcome:
     context = at_control_address("cluster finalize", "cluster", "finalize")
-    return await node.commands.submit(node.levels.plan_finalization, context, node.completion.carried_out)
+    wait = node.handlers.completion.carried_out
+    return await node.handlers.commands.submit(node.levels.plan_finalization, context, wait)
 
 
 def test_a_node_that_others_can_reach_waits_until_it_is_asked(

@@ -143,7 +143,7 @@ def test_a_topic_whose_node_failed_while_it_was_chosen_is_placed_anew(
         other = replace(CREATE, name="other")
         assert await bench.refused(Opcode.TOPIC_CREATE, other) == Code.TOO_FEW_REPLICAS
         assert len(tries) == topics.PLACEMENT_TRIES_MAX
-        commands, plans = bench.node.commands, bench.node.topics
+        commands, plans = bench.node.handlers.commands, bench.node.handlers.topics
         context = at_control_address("topic create", "topic/other", "create topics")
         with pytest.raises(RequestRefused) as refused:
             await commands.submit(plans.creation(replace(other, partitions=0)), context)

@@ -95,7 +95,7 @@ class Admin(Customer):
 
         async def finalize() -> None:
             with contextlib.suppress(RequestRefused):
-                await node.commands.submit(node.levels.plan_finalization, FINALIZATION)
+                await node.handlers.commands.submit(node.levels.plan_finalization, FINALIZATION)
                 self.world.counts["finalized"] += 1
 
         machine.call(lambda: machine.spawn(finalize()))
@@ -103,7 +103,9 @@ class Admin(Customer):
     def check_levels(self) -> None:
         """Raises ViolationError where a store would let a program in that cannot read what is there."""
         for machine in self.world.machines:
-            promised = machine.node._identity.level if machine.node is not None else LEVEL_NEWEST
+            promised = (
+                machine.node.parts.directory.identity.level if machine.node is not None else LEVEL_NEWEST
+            )
             if promised < LEVEL_NEWEST:
                 raise ViolationError("level", f"{machine.name} promised level {promised} only")
 
@@ -238,7 +240,7 @@ class Admin(Customer):
 
             async def ask() -> None:
                 with contextlib.suppress(RequestRefused):
-                    await node._cluster.control_server._reply(call)
+                    await node.handlers.control_server.reply(call)
 
             target.call(lambda: target.spawn(ask()))
 

@@ -23,7 +23,7 @@ from ringfence.control.runtime.rpc.client import PeerClient
 from ringfence.control.state_machines.rebalance.loads import LoadBoard
 from ringfence.control.store.directory import DataDirectory
 from ringfence.control.store.raft_store import RaftStore
-from ringfence.native.errors import NewerFormatError, StorageError
+from ringfence.native.errors import StorageError
 from ringfence.native.wire import LEVEL_NEWEST, Code
 
 # Timeout for another node's answer, and for writing its promise: one small file and one sync.
@@ -144,14 +144,6 @@ class ClusterLevels:
         if not missing:
             await self.promise(LEVEL_NEWEST)
         return missing
-
-
-def check_level(level: int, subject: str) -> None:
-    """Raise NewerFormatError if `subject` has a level that this program does not know."""
-    if level > LEVEL_NEWEST:
-        raise NewerFormatError(
-            f"{subject} has level {level}, this program knows up to level {LEVEL_NEWEST}; use a newer program"
-        )
 
 
 def level_at_start(directory: DataDirectory, store: RaftStore) -> int:
