@@ -93,9 +93,11 @@ class Cluster:
         """Build all parts over an open store; start none of them.
 
         Args:
-            settings, health: those of the node.
+            settings: the settings of the node.
+            health: gets reasons about members and the journal.
             log: proposes, and calls listeners.
-            directory, store: the identity of the node; the open journal and snapshots.
+            directory: has the identity of the node.
+            store: the open journal and snapshots.
             join_peers: control addresses of the members by node, from the answer to a join.
             orders: executes the reassignment orders for this node.
             gate: open once this node executes orders.
@@ -122,9 +124,7 @@ class Cluster:
         self._attach_replica(store, on_failed)
         self.peers.set_committed(join_peers.items())
         self.peers.set_committed((number, node.control) for number, node in state.nodes.items())
-        others = [node.control[0] for node in state.nodes.values() if node.control and node is not own]
-        # Control addresses of other nodes, from the settings and the recovered metadata.
-        self._control_addresses = tuple(dict.fromkeys((*settings.join, *others)))
+        self._control_addresses = _other_addresses(settings, state, here.node)
         self._has_joined = bool(join_peers)
         self.members = Members(
             self.proposer,
@@ -316,6 +316,12 @@ class Cluster:
             f"; entry {self._removed_by} of this node's metadata log removes node {self.hub.node} from the "
             "cluster. Only another node knows whether the entry was committed, and none answers"
         )
+
+
+def _other_addresses(settings: Settings, state: MetadataState, here: NodeId) -> tuple[str, ...]:
+    """Control addresses of other nodes, from the settings and the recovered metadata."""
+    others = [node.control[0] for number, node in state.nodes.items() if node.control and number != here]
+    return tuple(dict.fromkeys((*settings.join, *others)))
 
 
 def _check_member(state: MetadataState, index: int, node: NodeId) -> None:
