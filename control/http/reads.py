@@ -128,6 +128,7 @@ def of_node(node: Node, access: Access) -> APIRouter:
         """Name, role and prefix of the caller's token."""
         no_store(response)
         caller = principal(request)
+        assert caller.role is not None, "a caller over HTTP has a role"
         return openapi_bodies.Me(name=caller.name, role=caller.role, prefix=caller.prefix)
 
     return router
@@ -244,7 +245,7 @@ def of_topics(node: Node, access: Access) -> APIRouter:
             else [state.topics[state.names[name]] for name in names[: limit + 1]]
         )
         if stats:
-            page = await page_with_stats(node.topics, matching, limit)
+            page = await page_with_stats(node.handlers.topics, matching, limit)
             return Response(page, media_type="application/json", headers=dict(response.headers))
         shown = [topic_summary(topic) for topic in matching[:limit]]
         return openapi_bodies.Topics(topics=shown, more=len(matching) > limit)
@@ -255,7 +256,7 @@ def of_topics(node: Node, access: Access) -> APIRouter:
     ) -> openapi_bodies.TopicShown:
         """One topic with the figures of its partitions, and the ETag for If-Match of a change."""
         entry = topic_at(node, tenant, namespace, name)
-        info, lags = await node.topics.shown(entry)
+        info, lags = await node.handlers.topics.shown(entry)
         response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"topic/{entry.topic}")}"'
         return topic_shown(entry, info, lags)
 

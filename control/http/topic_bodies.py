@@ -61,7 +61,7 @@ async def page_with_stats(requests: TopicRequests, topics: Sequence[Topic], limi
 
     Encoded topic by topic, so that consensus runs meanwhile: 20,000 partitions take a quarter of a second.
     """
-    stats = await requests.stats()
+    stats = await requests.hosted()
     encoded: list[bytes] = []
     size = turn = 0
     for topic in topics[:limit]:

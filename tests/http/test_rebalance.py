@@ -248,7 +248,7 @@ def test_a_move_that_copies_is_counted_as_what_it_is_shown_as() -> None:
 
 def test_loads_are_told_of_members_alone(tmp_path: Path, monkeypatch: Patch) -> None:
     async def work(api: Api) -> None:
-        board, now_ms = api.bench.node.rebalances._board, time.monotonic_ns() // 1_000_000
+        board, now_ms = api.bench.node.handlers.rebalances._board, time.monotonic_ns() // 1_000_000
         for number in (1, 7):  # 7 was a member until a moment ago
             board.record(NodeId(number), LoadReport(others_bytes_s=5), now_ms)
         assert [load["node"] for load in (await api.get("/admin/rebalance"))["loads"]] == [1]

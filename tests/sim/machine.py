@@ -189,12 +189,12 @@ class Machine:
     @property
     def replica(self) -> Any:
         """The running node's consensus, None before it has one."""
-        return None if self.node is None else self.node.proposer._replica
+        return None if self.node is None or not self.node.is_built else self.node.proposer.replica
 
     @property
     def node_id(self) -> int:
         """Its number in the cluster; 0 while it has none."""
-        return 0 if self.node is None or not hasattr(self.node, "_here") else int(self.node._here.node)
+        return 0 if self.node is None or not self.node.is_built else int(self.node.here)
 
     def ended_task(self) -> str:
         """The name of a task that a serving node cannot do without, and that has ended; empty for none."""

@@ -1,5 +1,7 @@
 """Take part in the cluster: heartbeats, removal, commands about members.
 
+joining         bind the control address, and register a new store as a node
+own_start       end a process whose identity another process has
 members         send heartbeats; at the leader, propose changes of members and voters
 removed_node    decide from committed metadata whether a node is still a member
 node_commands   build commands that change a node, for HTTP and the control address

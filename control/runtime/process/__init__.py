@@ -7,6 +7,7 @@ descriptors   limits of open files and connections
 logs          structured logging on stderr
 health        track the reasons for which the node is degraded
 wait_log      log long waits: once immediately, then every half minute
+start_gate    refuse requests while the node starts
 errors        refusals in answers to clients
 statuses      map refusals to HTTP statuses
 """
