@@ -90,6 +90,8 @@ class Node:
         """(topic, partition, records, hash) of each producer table that its log gives."""
     def set_applied(self, index: int) -> None:
         """The metadata is applied up to this index: producer epochs above it wait for their metadata."""
+    def set_time(self, unix_ms: int) -> None:
+        """The cluster's time, Unix ms: no record gets a time more than five minutes ahead of it."""
     def set_ready(self, body: bytes) -> None:
         """Body of READY (MessagePack)."""
     def set_access(
@@ -448,6 +450,7 @@ class SimNode:
     def poll(self, limit: int = 256) -> list[tuple[Any, ...]]: ...
     def answer(self, connection: int, header: bytes, body: bytes) -> None: ...
     def set_applied(self, index: int) -> None: ...
+    def set_time(self, unix_ms: int) -> None: ...
     def producer_tables(self) -> list[tuple[int, int, int, int]]:
         """(topic, partition, records, hash) of each producer table that its log gives."""
     def set_ready(self, body: bytes) -> None: ...

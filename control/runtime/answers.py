@@ -110,6 +110,11 @@ class Answers:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=200)
         return await self._change_node.obey_many(term, orders)
 
+    def tell_time(self, time_ms: int) -> None:
+        """The engine hears the cluster's time; nobody does before it serves."""
+        if self._driver is not None:
+            self._driver.time(time_ms)
+
     def counted_here(self) -> list[dict[str, Any]]:
         """Counters of this node's partitions; none before it serves."""
         return [] if self._driver is None else self._driver.node.partitions()

@@ -85,7 +85,10 @@ class Cluster:
         self._on_applied, self._on_failed = on_applied, on_failed
         self.hub = Hub(on_message=self._take, on_ask=self._ask, on_fenced=self._fenced)
         self.proposer = RaftProposer(
-            on_applied=self._applied, on_own_start=self._own_start, on_other_start=self._other_start
+            on_applied=self._applied,
+            on_own_start=self._own_start,
+            on_other_start=self._other_start,
+            now_ms=self._stamp_ms,
         )
         self._peers: Peers | None = None
         self._members: Members | None = None
@@ -152,7 +155,7 @@ class Cluster:
         self._members = Members(
             self.proposer, peers, here, self._health, contested=self.hub.contested,
             silence_ms=self.hub.silence_ms, figures=self._counted, on_loads=self._loads,
-            is_started=lambda: self._is_started,
+            is_started=lambda: self._is_started, on_time=self._tell_time,
         )  # fmt: skip
         self.others = Others(self.hub, peers, self.proposer, here.node, self._members.silent)
         self.upgrades = Upgrades(self.proposer, self.others, self._members.board, directory)
@@ -175,6 +178,13 @@ class Cluster:
     def changes(self) -> ChangeLeader:
         assert self._changes is not None, "the cluster is not open"
         return self._changes
+
+    def _stamp_ms(self) -> int:
+        return self.members.stamp_ms()
+
+    def _tell_time(self, time_ms: int) -> None:
+        if self._answers is not None:
+            self._answers.tell_time(time_ms)
 
     def _counted(self) -> list[dict[str, Any]]:
         return self.answers.counted_here()

@@ -68,6 +68,11 @@ class Driver:
         with contextlib.suppress(ClosedError):  # the data plane is down: it takes no batches
             self.node.set_applied(index)
 
+    def time(self, unix_ms: int) -> None:
+        """The cluster's time: the engine gives no record one that is far above it."""
+        with contextlib.suppress(ClosedError):
+            self.node.set_time(unix_ms)
+
     async def order(self, give: Callable[[], int], *, holds_slot: bool = True) -> dict[str, Any]:
         """Call `give`, which returns an order's number, and wait for the order's end.
 

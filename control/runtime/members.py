@@ -19,6 +19,7 @@ from ringfence.control.consensus import events
 from ringfence.control.consensus.changes import Change, NodeChange, Operation
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.machines.agreement import Agreement, Diverged
+from ringfence.control.machines.cluster_time import AHEAD_MS_MAX, ClusterTime
 from ringfence.control.machines.config import limit
 from ringfence.control.machines.digests import StateDigests
 from ringfence.control.machines.liveness import Heartbeat, Liveness
@@ -72,7 +73,17 @@ class Beat(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     loads: Told | None = None
 
 
-_BEATS: Final = msgspec.msgpack.Decoder(Beat)
+class TimedBeat(Beat, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """From level 1 on, which all programs of the cluster know then.
+
+    `clock_ms` of a leader is the cluster's time, of others their own wall clock, Unix ms; 0: not known.
+    """
+
+    clock_ms: Number = 0
+
+
+_BEATS: Final = msgspec.msgpack.Decoder(TimedBeat)
+LEVEL_OF_TIME: Final = 1
 
 
 class Members:
@@ -90,14 +101,16 @@ class Members:
         figures: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
         on_loads: Callable[[Mapping[NodeId, Told]], None] = lambda _: None,
         is_started: Callable[[], bool],
+        on_time: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`contested` gives nodes that two processes speak for, `silence_ms` how long one was not heard.
 
         `figures` are counters of partitions here; `on_loads` hears what nodes take, every few seconds;
         `is_started` says whether a start of the node
         that this process proposed is applied: its last start is another process's until then. A later one
-        is a repeat of it, or ends this process.
+        is a repeat of it, or ends this process. `on_time` hears the cluster's time, with each heartbeat.
         """
+        self.time, self._on_time = ClusterTime(here.node), on_time
         self._is_started = is_started
         self._figures, self._meter, self.board = figures, Meter(), Board()
         self._on_loads = on_loads
@@ -165,6 +178,10 @@ class Members:
             )
             return
         self._forget_stranger(sender)
+        if beat.clock_ms and self._proposer.replica.leads:
+            self.time.hear(node, beat.clock_ms, _now_ms())
+        elif beat.clock_ms and sender == self._proposer.replica.leader:
+            self.time.told(beat.clock_ms, _now_ms())
         if beat.loads is not None:
             self.board.hear(node, beat.loads, _now_ms())
         if beat.at:
@@ -202,8 +219,9 @@ class Members:
             loads = msgspec.structs.replace(loads, level=LEVEL_NEWEST)
             self.board.hear(self._here.node, loads, _now_ms())
             self._on_loads(self.board.by_node(_now_ms()))
-        if loads is not None or not replica.leads:
-            self._send_beats(loads)
+        time_ms = self._reckon() if state.level >= LEVEL_OF_TIME else None
+        if loads is not None or not replica.leads or time_ms is not None:
+            self._send_beats(loads, time_ms)
         if not replica.leads:
             self._liveness.end()
             return
@@ -219,16 +237,48 @@ class Members:
         if self._strangers.pop(sender, None) is not None:
             self._health.mend(f"stranger {sender}")
 
-    def _send_beats(self, loads: Told | None) -> None:
+    def stamp_ms(self) -> int:
+        """The time of a proposal of this node: its wall clock, unless that is far ahead of the cluster's."""
+        state = self._proposer.state
+        if state.level < LEVEL_OF_TIME or len(state.nodes) <= 1:
+            return _clock_ms()
+        return self.time.stamp(_clock_ms(), state.time_ms, _now_ms())
+
+    def _reckon(self) -> int | None:
+        """The cluster's time; the engine hears it, and health of a clock that is far from it."""
+        replica, state = self._proposer.replica, self._proposer.state
+        clock_ms, now_ms = _clock_ms(), _now_ms()
+        if replica.leads and self._here.node in state.nodes:
+            self.time.lead(clock_ms, state.nodes.keys(), now_ms)
+        time_ms, ahead_ms = self.time.at(now_ms), self.time.ahead_ms(clock_ms, now_ms)
+        if time_ms is not None:
+            self._on_time(max(time_ms, state.time_ms))
+        if abs(ahead_ms) > AHEAD_MS_MAX:
+            where = "ahead of" if ahead_ms > 0 else "behind"
+            self._health.worsen(
+                "clock",
+                f"clock: this node's is {abs(ahead_ms) // 1_000} s {where} the cluster's time (the middle "
+                f"one of the nodes' clocks); set it, and keep it by NTP. Rows and changes get times at most "
+                f"{AHEAD_MS_MAX // 1_000} s ahead",
+            )
+        else:
+            self._health.mend("clock")
+        return time_ms
+
+    def _send_beats(self, loads: Told | None, time_ms: int | None) -> None:
         """To the leader, and among voters to all: each must know which process speaks for another's vote.
 
-        A leader's own messages say that; it beats only to those who tell producers of loads.
+        A leader's own messages say that; it beats to those who tell producers of loads, and to all where it
+        knows the cluster's time.
         """
         replica, state = self._proposer.replica, self._proposer.state
         me = state.nodes.get(self._here.node) if self._is_started() else None
         at, digest = self._newest
         started = Index(0) if me is None else me.started
         beat = Beat(self._here.store, replica.applied.index, started, at, digest)
+        if state.level >= LEVEL_OF_TIME:
+            clock_ms = (time_ms or 0) if replica.leads else _clock_ms()
+            beat = TimedBeat(self._here.store, replica.applied.index, started, at, digest, clock_ms=clock_ms)
         plain = msgspec.msgpack.encode(beat)
         told = plain if loads is None else msgspec.msgpack.encode(msgspec.structs.replace(beat, loads=loads))
         asked = self._who_advertises() if loads is not None else set[int]()
@@ -236,6 +286,8 @@ class Members:
         if not replica.leads:
             voters = {*replica.configuration.voters, *replica.configuration.voters_outgoing}
             heard = {replica.leader, *(voters if replica.id in voters else ())}
+        elif time_ms is not None:
+            heard = {int(node) for node in state.nodes}
         for node in (heard | asked) - {0, replica.id}:
             self._peers.send(node, Kind.BEAT, told if node == replica.leader or node in asked else plain)
 
@@ -330,3 +382,7 @@ class Members:
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+def _clock_ms() -> int:
+    return time.time_ns() // 1_000_000

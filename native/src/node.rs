@@ -140,6 +140,10 @@ impl Node {
         self.work(py, |runtime| runtime.set_applied(index))
     }
 
+    fn set_time(&self, py: Python<'_>, unix_ms: u64) -> PyResult<()> {
+        self.work(py, |runtime| runtime.set_time(unix_ms))
+    }
+
     fn set_ready(&self, py: Python<'_>, body: &[u8]) -> PyResult<()> {
         self.work(py, |runtime| runtime.set_ready(body))
     }

@@ -220,6 +220,10 @@ impl SimNode {
         self.work(py, |node| node.set_applied(index))
     }
 
+    fn set_time(&mut self, py: Python<'_>, unix_ms: u64) -> PyResult<()> {
+        self.work(py, |node| node.set_time(unix_ms))
+    }
+
     fn producer_tables(&mut self, py: Python<'_>) -> PyResult<Vec<(u64, u64, u64, u64)>> {
         self.work(py, |node| node.producer_tables())
     }

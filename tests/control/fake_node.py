@@ -107,6 +107,9 @@ class FakeNode:
     def set_applied(self, index: int) -> None:
         self.applied = index
 
+    def set_time(self, unix_ms: int) -> None:
+        self.time_ms = unix_ms
+
     def set_access(self, is_asked: bool, grants: list[Any], credential: str) -> None:
         self.access = (is_asked, grants, credential)
 

@@ -58,6 +58,8 @@ pub enum Event<'a> {
     SetReady(Box<[u8]>),
     /// The metadata is applied up to this index: producer epochs, which are indexes, are drawn up to it.
     Applied(u64),
+    /// The cluster's time, Unix ms.
+    SetTime(u64),
     /// Which tokens there are.
     SetAccess(Box<AccessTable>),
     /// Time passed: every [`TICK_MS`] at least.

@@ -19,6 +19,7 @@ mod access;
 mod acks;
 mod answers;
 mod blob;
+mod cluster_time;
 mod config;
 mod connections;
 mod control;

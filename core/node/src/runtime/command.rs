@@ -18,6 +18,7 @@ pub enum Command {
     Answer { connection: u64, header: Box<[u8; 128]>, body: Box<[u8]> },
     SetReady(Box<[u8]>),
     Applied(u64),
+    SetTime(u64),
     SetAccess(Box<AccessTable>),
     Listen(Vec<String>, SyncSender<Result<Vec<String>, NodeError>>),
     Snapshot(SyncSender<Snapshot>),

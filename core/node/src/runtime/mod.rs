@@ -109,6 +109,14 @@ impl Runtime {
         self.commands.push(Command::Applied(index))
     }
 
+    /// The cluster's time, Unix ms: no record gets a time far above it.
+    ///
+    /// # Errors
+    /// As [`Self::order`].
+    pub fn set_time(&self, unix_ms: u64) -> Result<(), NodeError> {
+        self.commands.push(Command::SetTime(unix_ms))
+    }
+
     /// Body of READY, `MessagePack`.
     ///
     /// # Errors
