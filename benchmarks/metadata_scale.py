@@ -21,14 +21,6 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from ringfence.control.machines import orders
-from ringfence.control.machines.digests import StateDigests
-from ringfence.control.machines.liveness import Heartbeat, Liveness
-from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.placement import place_in
-from ringfence.control.machines.planner import balance, clear, fill
-from ringfence.control.machines.spread import Part, members_of, placed_of
-from ringfence.control.machines.voters import next_change
 from ringfence.control.model.commands import Command, CreateTopic, InitCluster, RestartNode, SetConfig
 from ringfence.control.model.entries import Entry, Proposal
 from ringfence.control.model.ids import Index, NodeId, SessionId
@@ -38,7 +30,15 @@ from ringfence.control.model.results import Refused
 from ringfence.control.model.schemas import Column
 from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, decode_state
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime import bodies
+from ringfence.control.runtime.data_plane import table_bodies
+from ringfence.control.state_machines import orders
+from ringfence.control.state_machines.membership.liveness import Heartbeat, Liveness
+from ringfence.control.state_machines.membership.voters import next_change
+from ringfence.control.state_machines.metadata.state_hash import StateDigests
+from ringfence.control.state_machines.metadata.state_machine import apply
+from ringfence.control.state_machines.placement.placement import place_in
+from ringfence.control.state_machines.placement.planner import balance, clear, fill
+from ringfence.control.state_machines.placement.zones import PlacementRole, members_of, placements_of
 from ringfence.native import messages
 
 CLUSTER: Final = b"c" * 16
@@ -163,18 +163,18 @@ def measured(nodes: int, partitions: int, replication: int) -> dict[str, float]:
     figures["hash, whole s"] = seconds(lambda: StateDigests().of(state))
     states = [after.state, state]
     figures["hash, next ms"] = 1e3 * seconds(lambda: [digests.of(each) for each in states]) / 2
-    members, placed = members_of(state), placed_of(state)
-    figures["planner input s"] = seconds(lambda: (members_of(state), placed_of(state)))
+    members, placed = members_of(state), placements_of(state)
+    figures["planner input s"] = seconds(lambda: (members_of(state), placements_of(state)))
     figures["plan: nothing to do s"] = seconds(lambda: balance(members, placed))
     joined(log, nodes + 1)
-    more = [*members, members_of(log.state)[-1]._replace(part=Part.TAKES)]
+    more = [*members, members_of(log.state)[-1]._replace(role=PlacementRole.TAKES)]
     figures["plan: add a node s"] = seconds(lambda: fill(more, placed, more[-1].node))
-    drained = [members[0]._replace(part=Part.LEAVES), *members[1:]]
+    drained = [members[0]._replace(role=PlacementRole.LEAVES), *members[1:]]
     figures["plan: drain a node s"] = seconds(lambda: clear(drained, placed))
     crowd = [part._replace(nodes=tuple(sorted(state.nodes)[:replication])) for part in placed]
     figures["plan: all on one s"] = seconds(lambda: balance(members, crowd), repeat=1)
     some = next(iter(state.topics.values()))
-    figures["a table ms"] = 1e3 * seconds(lambda: messages.encode(bodies.table(state, some, 1)))
+    figures["a table ms"] = 1e3 * seconds(lambda: messages.encode(table_bodies.table(state, some, 1)))
     figures["orders, start s"] = seconds(lambda: orders.between(EMPTY, state, here))
     figures["orders, next ms"] = 1e3 * seconds(lambda: orders.between(state, after.state, here))
     figures |= leader_figures(state)

@@ -12,7 +12,9 @@ START HERE:
             ...
 
     client.py     connect, Client          producer.py  Producer: rows in       reader.py  Reader: rows out
-    aio.py        the same for asyncio: ringfence.aio.connect
+    admin.py      topics and status           transaction.py  all rows of a block or none
+    scopes.py     transactions in parts: begin, stage, commit; staged_reader.py reads what they published
+    aio.py        the same for asyncio: ringfence.aio.connect; aio_scopes.py
     compact.py    a topic as Parquet files; with compaction/
     send/         from rows to outcomes; inflight.py has the rules of exactly-once, pure
     cluster/      routing tables, and the offsets where reads begin and end

@@ -7,11 +7,11 @@
         async for batch in client.read("t"):
             ...
 
-The I/O thread of the synchronous client does the work; here its futures become awaitable, and what waits
-(requests, room in the producer) waits in a worker thread; a reader takes one only to decode what has come. An
-`await` that is cancelled goes on there: rows that were sent stay sent. For many sends at once:
-`outcome = await producer.submit(batch)` waits for room only, and `parts = await outcome` gives what `send`
-would have given. Arguments and errors are those of `ringfence.client`.
+The I/O thread of the synchronous client does the work, and this module makes its futures awaitable. Calls
+that wait (requests, room in the producer) run in a worker thread; a reader uses one only to decode answers. A
+cancelled `await` continues there: rows that were sent stay sent. For many concurrent sends: `outcome = await
+producer.submit(batch)` waits for room only, and `parts = await outcome` returns the result of `send`.
+Arguments and errors are those of `ringfence.client`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ringfence import client as sync
 from ringfence.aio_scopes import Scopes
 from ringfence.arrow.batches import is_stream
 from ringfence.cluster.offsets import Position
-from ringfence.common.process_local import Local
-from ringfence.common.serial_executor import Turns
+from ringfence.common.process_local import ProcessLocal
+from ringfence.common.serial_executor import SerialExecutor
 from ringfence.native.errors import OverloadedError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class Entered(Protocol):
-    """What an `async with` block ends."""
+    """An object that an `async with` block closes."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -62,16 +62,16 @@ Opened = TypeVar("Opened", bound=Entered)
 
 
 def connect(address: str | None = None, **options: Any) -> Client:
-    """As `ringfence.connect`; nothing is sent yet, so there is nothing to await."""
+    """Like `ringfence.connect`. Sends nothing yet, so there is nothing to await."""
     return Client(sync.connect(address, **options))
 
 
-class Client(Local):
-    """As `ringfence.Client`."""
+class Client(ProcessLocal):
+    """Like `ringfence.Client`."""
 
     def __init__(self, client: sync.Client) -> None:
         self._client = client
-        self._turns: WeakValueDictionary[tuple[str | None, ...], Turns] = WeakValueDictionary()
+        self._executors: WeakValueDictionary[tuple[str | None, ...], SerialExecutor] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
         return self
@@ -86,7 +86,7 @@ class Client(Local):
         await asyncio.to_thread(self._client.close)
 
     async def create_topic(self, name: str, *, schema: Any, **options: Any) -> TopicInfo:
-        """As `ringfence.Client.create_topic`."""
+        """Like `ringfence.Client.create_topic`."""
         return await asyncio.to_thread(self._client.create_topic, name, schema=schema, **options)
 
     async def topics(self, prefix: str = "") -> list[TopicInfo]:
@@ -100,7 +100,7 @@ class Client(Local):
     async def truncate(
         self, name: str, *, partition: int | None = None, before_offset: int | None = None
     ) -> None:
-        """Give up rows for good."""
+        """Delete rows permanently."""
         await asyncio.to_thread(self._client.truncate, name, partition=partition, before_offset=before_offset)
 
     async def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
@@ -108,64 +108,64 @@ class Client(Local):
         await asyncio.to_thread(self._client.delete_topic, name, missing_ok=missing_ok)
 
     async def layout(self, topic: str) -> Layout:
-        """Partitions, owners and schemas of a topic, as producers use them."""
+        """Partitions, owners and schemas of a topic, as in the routing table."""
         return await asyncio.to_thread(self._client.layout, topic)
 
     async def add_schema(self, name: str, schema: Any) -> int:
-        """Append a schema with further nullable columns at its end."""
+        """Add a schema with additional nullable columns at its end."""
         return await asyncio.to_thread(self._client.add_schema, name, schema)
 
     async def status(self) -> Status:
-        """What the node is, and how it fares."""
+        """Identity and state of the node."""
         return await asyncio.to_thread(self._client.status)
 
     async def count(self, topic: str, *, partition: int | Iterable[int] | None = None) -> int:
-        """Rows that can be read now."""
+        """Number of rows that can be read now."""
         return await asyncio.to_thread(self._client.count, topic, partition=partition)
 
     async def end_offsets(
         self, topic: str, *, partition: int | Iterable[int] | None = None
     ) -> dict[int, Ends]:
-        """Log start and mark of each partition, by its id."""
+        """Log start and mark of each partition, by partition id."""
         return await asyncio.to_thread(self._client.end_offsets, topic, partition=partition)
 
     async def offsets_at(self, topic: str, time: dt.datetime) -> dict[int, int]:
-        """By partition: the first offset of a batch at or after a time with zone; the mark if none is."""
+        """By partition: first offset of a batch at or after a time with zone; the mark if there is none."""
         return await asyncio.to_thread(self._client.offsets_at, topic, time)
 
     async def positions_at(self, topic: str, time: dt.datetime) -> list[Position]:
-        """As `offsets_at`, to be kept: with the epoch, by which a later `read` knows the log again."""
+        """Like `offsets_at`, with the epoch by which a later `read` recognizes the log."""
         return await asyncio.to_thread(self._client.positions_at, topic, time)
 
     def producer(self, topic: str, **options: Any) -> Opening[Producer]:
-        """As `ringfence.Client.producer`: for `await`, or at once for `async with`."""
+        """Like `ringfence.Client.producer`; for `await` or `async with`."""
         make = partial(self._client.producer, topic, **options)
-        return Opening(lambda: Producer(make()), self._turns_of("producer", topic, options.get("name")))
+        return Opening(lambda: Producer(make()), self._executor_of("producer", topic, options.get("name")))
 
     @property
     def scopes(self) -> Scopes:
-        """As `ringfence.Client.scopes`: atomic writes in parts."""
+        """Like `ringfence.Client.scopes`."""
         return Scopes(self._client.scopes)
 
     def transaction(self, topic: str | None = None, *, scope: str, **options: Any) -> Opening[Transaction]:
-        """As `ringfence.Client.transaction`: for `await`, or at once for `async with`."""
+        """Like `ringfence.Client.transaction`; for `await` or `async with`."""
         make = partial(self._client.transaction, topic, scope=scope, **options)
-        return Opening(lambda: Transaction(make()), self._turns_of("scope", scope))
+        return Opening(lambda: Transaction(make()), self._executor_of("scope", scope))
 
-    def _turns_of(self, *name: str | None) -> Turns:
-        """Who opens a name fences whoever had it: an opening that was cancelled must not come last."""
-        return self._turns.setdefault(name, Turns()) if None not in name else Turns()
+    def _executor_of(self, *name: str | None) -> SerialExecutor:
+        """Open a name one at a time: an opening fences the last one, so a cancelled one must not be last."""
+        return self._executors.setdefault(name, SerialExecutor()) if None not in name else SerialExecutor()
 
     def read(self, topic: str, **options: Any) -> Reader:
-        """As `ringfence.Client.read`, for `async for`; the topic is looked up with the first batch."""
+        """Like `ringfence.Client.read`, for `async for`; the first batch looks up the topic."""
         return Reader(self._client, topic, options)
 
 
 class Opening(Generic[Opened]):
-    """A producer or transaction that is opened when it is awaited or entered; once."""
+    """A producer or transaction that is opened, once, when it is awaited or entered."""
 
-    def __init__(self, make: Callable[[], Opened], turns: Turns) -> None:
-        self._make, self._turns = make, turns
+    def __init__(self, make: Callable[[], Opened], executor: SerialExecutor) -> None:
+        self._make, self._executors = make, executor
         self._opened: Opened | None = None
 
     def __await__(self) -> Generator[Any, None, Opened]:
@@ -182,33 +182,33 @@ class Opening(Generic[Opened]):
 
     async def _open(self) -> Opened:
         if self._opened is None:
-            self._opened = await self._turns.run(self._make)
+            self._opened = await self._executors.run(self._make)
         return self._opened
 
 
-class Producer(Local):
-    """As `ringfence.Producer`."""
+class Producer(ProcessLocal):
+    """Like `ringfence.Producer`."""
 
     def __init__(self, producer: SyncProducer) -> None:
         self._producer = producer
 
     @property
     def resume(self) -> dict[int, ResumePoint]:
-        """Partition -> what the predecessor of this name left there."""
+        """Partition -> resume point of the predecessor of this name."""
         return self._producer.resume
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """The sends that were not stored, or may not be."""
+        """The sends that are not stored, or whose outcome is unknown."""
         return self._producer.failures
 
     async def submit(
         self, batch: Any, note: bytes | None = None, *, number: int | None = None
     ) -> asyncio.Future[tuple[Appended, ...]]:
-        """Hand rows over, waiting only for room; the result is awaited apart."""
+        """Send rows, waiting only for room; returns a future of the result."""
         send = self._producer.try_send
         try:
-            if is_stream(batch):  # what a try takes from it would be gone
+            if is_stream(batch):  # a refused try would already have consumed part of it
                 future = await asyncio.to_thread(self._producer.send, batch, note, number=number)
             else:
                 future = send(batch, note, number=number)
@@ -221,15 +221,15 @@ class Producer(Local):
     async def send(
         self, batch: Any, note: bytes | None = None, *, number: int | None = None
     ) -> tuple[Appended, ...]:
-        """Append rows; where they are on disk."""
+        """Append rows; returns their offsets once they are on disk."""
         return await (await self.submit(batch, note, number=number))
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until every send so far has its outcome."""
+        """Wait until all sends so far have an outcome."""
         await asyncio.to_thread(self._producer.flush, timeout_s)
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end."""
+        """Flush, then close."""
         await asyncio.to_thread(self._producer.close, timeout_s)
 
     async def __aenter__(self) -> Self:
@@ -241,15 +241,15 @@ class Producer(Local):
         await asyncio.to_thread(self._producer.__exit__, kind, error, trace)
 
 
-class Transaction(Local):
-    """As `ringfence.transaction.Transaction`; for one task.
+class Transaction(ProcessLocal):
+    """Like `ringfence.transaction.Transaction`; for one task.
 
-    An `await` that is cancelled goes on in its thread, and what comes next waits for it.
+    A cancelled `await` continues in its thread, and the next call waits for it.
     """
 
     def __init__(self, transaction: SyncTransaction) -> None:
         self._transaction = transaction
-        self._turns = Turns()
+        self._executors = SerialExecutor()
 
     @property
     def epoch(self) -> int:
@@ -263,24 +263,24 @@ class Transaction(Local):
 
     @property
     def rows(self) -> int:
-        """Rows that this block has put into the log; 0 until it is committed."""
+        """Rows that this block has committed; 0 before."""
         return self._transaction.rows
 
     async def send(self, batch: Any, *, topic: str | None = None) -> None:
         """Stage rows."""
-        await self._turns.run(partial(self._transaction.send, batch, topic=topic))
+        await self._executors.run(partial(self._transaction.send, batch, topic=topic))
 
     async def flush(self) -> None:
-        """Wait until everything that was sent is on disk; no reader sees it yet."""
-        await self._turns.run(self._transaction.flush)
+        """Wait until all rows are on disk; readers do not see them yet."""
+        await self._executors.run(self._transaction.flush)
 
     async def commit(self) -> None:
-        """Put all of it into the log."""
-        await self._turns.run(self._transaction.commit)
+        """Commit all rows."""
+        await self._executors.run(self._transaction.commit)
 
     async def abort(self) -> None:
-        """Give up all of it."""
-        await self._turns.run(self._transaction.abort)
+        """Discard all rows of the transaction."""
+        await self._executors.run(self._transaction.abort)
 
     async def __aenter__(self) -> Self:
         return self
@@ -288,37 +288,37 @@ class Transaction(Local):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._turns.run(partial(self._transaction.__exit__, kind, error, trace))
+        await self._executors.run(partial(self._transaction.__exit__, kind, error, trace))
 
 
-class Reader(Local):
-    """As `ringfence.Reader`, for one task at a time.
+class Reader(ProcessLocal):
+    """Like `ringfence.Reader`, for one task at a time.
 
-    No thread waits for rows. An `async for` step that is cancelled takes no batch away: the next one has it.
+    No thread waits for rows. A cancelled step of `async for` loses no batch: the next step returns it.
     """
 
     def __init__(self, client: sync.Client, topic: str, options: dict[str, Any]) -> None:
         self._client, self._topic, self._options = client, topic, options
         self._reader: SyncReader | None = None
-        self._look_alone = threading.Lock()  # a step that was cancelled may still be in its thread
+        self._look_lock = threading.Lock()  # a cancelled step may still run in its thread
         self._looking = False
-        self._kept: deque[tuple[Place, pa.RecordBatch] | None] = deque()  # None: the end; one, as a rule
-        self._arrivals: set[Callable[[], object]] = set()  # one a waiting task
+        self._ready: deque[tuple[Place, pa.RecordBatch] | None] = deque()  # usually one batch; None: the end
+        self._arrivals: set[Callable[[], object]] = set()  # one for each waiting task
         self._place: Place | None = None
         self._begin: dict[int, Position] = {}
-        self._behind: dict[int, Position] = {}  # by partition: the row behind what was handed out
+        self._next: dict[int, Position] = {}  # by partition: the row after the last returned batch
 
     @property
     def place(self) -> Place | None:
-        """Where the last batch stands."""
+        """Partition and offsets of the last batch."""
         return self._place
 
     def positions(self) -> list[Position]:
-        """Where to go on; empty before the first batch."""
-        found = [] if self._reader is None else self._reader.positions()
-        # What nobody has got yet is still to come, though the reader may be past it.
-        first = self._begin if self._looking or self._kept else {}
-        return [self._behind.get(each.partition) or first.get(each.partition) or each for each in found]
+        """The position after the last returned batch, for each partition; empty before the first batch."""
+        positions = [] if self._reader is None else self._reader.positions()
+        # Batches that were fetched but not returned yet do not count, though the reader is past them.
+        first = self._begin if self._looking or self._ready else {}
+        return [self._next.get(each.partition) or first.get(each.partition) or each for each in positions]
 
     def __aiter__(self) -> Self:
         return self
@@ -327,33 +327,33 @@ class Reader(Local):
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits there any more
                 loop.call_soon_threadsafe(arrived.set)
 
         self._arrivals.add(wake)
         try:
-            while not self._kept:
+            while not self._ready:
                 arrived.clear()
                 await asyncio.to_thread(self._look)
-                if not self._kept:
+                if not self._ready:
                     assert self._reader is not None
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(self._reader.idle_s):
                             await arrived.wait()
         finally:
             self._arrivals.discard(wake)
-        if (found := self._kept[0]) is None:
-            raise StopAsyncIteration  # it stays: whoever asks next ends, too
-        self._kept.popleft()
-        self._place, batch = found
+        if (item := self._ready[0]) is None:
+            raise StopAsyncIteration  # the None stays, so that later steps end, too
+        self._ready.popleft()
+        self._place, batch = item
         begin, rows, epoch = self._place.first_offset, self._place.rows, self._place.epoch
-        self._behind[self._place.partition] = Position(self._place.partition, begin + rows, epoch)
+        self._next[self._place.partition] = Position(self._place.partition, begin + rows, epoch)
         return batch
 
     def _look(self) -> None:
-        """Keep the next batch if there is one."""
-        with self._look_alone:
-            if self._kept:
+        """Fetch the next batch, if there is one, and queue it."""
+        with self._look_lock:
+            if self._ready:
                 return
             if self._reader is None:
                 reader = self._client.read(self._topic, **self._options)
@@ -365,9 +365,9 @@ class Reader(Local):
                 batch = self._reader.try_next()
                 if batch is not None:
                     assert self._reader.place is not None
-                    self._kept.append((self._reader.place, batch))
+                    self._ready.append((self._reader.place, batch))
             except StopIteration:
-                self._kept.append(None)
+                self._ready.append(None)
                 self._wake()
             finally:
                 self._looking = False
@@ -377,9 +377,9 @@ class Reader(Local):
             wake()
 
     async def close(self) -> None:
-        """Fetch no more."""
-        self._kept.clear()
-        self._kept.append(None)
+        """Stop fetching."""
+        self._ready.clear()
+        self._ready.append(None)
         self._wake()
         if self._reader is not None:
             self._reader.close()

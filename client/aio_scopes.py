@@ -1,4 +1,4 @@
-"""`ringfence.aio`'s twin of `ringfence.scopes`: several tasks stage, one of them commits."""
+"""`ringfence.scopes` for asyncio: several tasks stage rows, one of them commits."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ringfence.common.process_local import Local
-from ringfence.common.serial_executor import Turns
+from ringfence.common.process_local import ProcessLocal
+from ringfence.common.serial_executor import SerialExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ringfence.send.stager import Stager as SyncStager
 
 
-class Scopes(Local):
-    """As `ringfence.scopes.Scopes`; made by `Client.scopes`."""
+class Scopes(ProcessLocal):
+    """Like `ringfence.scopes.Scopes`; created by `Client.scopes`."""
 
     def __init__(self, scopes: SyncScopes) -> None:
         self._scopes = scopes
@@ -32,46 +32,46 @@ class Scopes(Local):
         one_off: bool = False,
         idle_s: int | None = None,
     ) -> Begun:
-        """Begin a scope: older drivers of it are fenced."""
+        """Begin a scope; this fences its older drivers."""
         return await asyncio.to_thread(
             self._scopes.begin, scope, instance, topic=topic, one_off=one_off, idle_s=idle_s
         )
 
     def attempt(self, begun: Begun, epoch: int, **options: Any) -> Stager:
-        """Stage rows under a token of its own; nothing is sent yet, so there is nothing to await."""
+        """Stage rows under a new token. Sends nothing yet, so there is nothing to await."""
         return Stager(self._scopes.attempt(begun, epoch, **options))
 
     async def commit(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> bool:
-        """Put an epoch into the log; False if it was committed with other attempts, or given up."""
+        """Commit an epoch; False if it was committed with other attempts, or skipped."""
         return await asyncio.to_thread(self._scopes.commit, begun, epoch, list(staged))
 
     async def commit_told(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> bool | None:
-        """As `commit`; None: the epoch is committed, and whether with these attempts is not known."""
+        """Like `commit`; None: the epoch is committed, but it is unknown whether with these attempts."""
         return await asyncio.to_thread(self._scopes.commit_told, begun, epoch, list(staged))
 
     async def expire(self, begun: Begun, epoch: int) -> None:
-        """Give up what is staged in the epoch, and before it."""
+        """Discard the rows that are staged in this and earlier epochs."""
         await asyncio.to_thread(self._scopes.expire, begun, epoch)
 
 
-class Stager(Local):
-    """As `ringfence.send.stager.Stager`; calls of several tasks are served one after the other.
+class Stager(ProcessLocal):
+    """Like `ringfence.send.stager.Stager`; calls of several tasks are executed one after the other.
 
-    An `await` that is cancelled goes on in its thread, and what comes next waits for it.
+    A cancelled `await` continues in its thread, and the next call waits for it.
     """
 
     def __init__(self, stager: SyncStager) -> None:
         self._stager = stager
-        self._turns = Turns()
+        self._executor = SerialExecutor()
 
     async def send(self, topic: str, batch: Any) -> None:
-        """Stage rows; waits only for room."""
-        await self._turns.run(partial(self._stager.send, topic, batch))
+        """Stage rows; waits only until there is room."""
+        await self._executor.run(partial(self._stager.send, topic, batch))
 
     async def flush(self) -> None:
-        """Wait until everything that was sent is on disk."""
-        await self._turns.run(self._stager.flush)
+        """Wait until all rows are on disk."""
+        await self._executor.run(self._stager.flush)
 
     async def finish(self) -> StagedRows:
-        """Wait until everything is on disk; what a commit names."""
-        return await self._turns.run(self._stager.finish)
+        """Wait until all rows are on disk; returns the argument for `commit`."""
+        return await self._executor.run(self._stager.finish)

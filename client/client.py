@@ -1,6 +1,6 @@
-"""START HERE: `connect` gives a Client; a Client gives producers, readers and topics.
+"""START HERE: `connect` gives a Client, which gives producers, readers and topics.
 
-One background thread does it all.
+One background I/O thread serves all of them.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from ringfence.cluster.offsets import (
     LogPoint,
     Position,
     Start,
-    chosen,
     ends_or_silence,
     log_points,
     offsets_at,
+    partitions_of,
     spans,
 )
-from ringfence.cluster.table_cache import Tables
+from ringfence.cluster.table_cache import TableCache
 from ringfence.common.address import addresses
 from ringfence.common.arguments import seconds, whole
 from ringfence.common.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
 from ringfence.common.options import TIMEOUT_S as SEND_TIMEOUT_S
-from ringfence.common.process_local import Local
+from ringfence.common.process_local import ProcessLocal
 from ringfence.common.send_effects import Identity
 from ringfence.common.token import Token, token_of
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
-from ringfence.network.failover import Unanswered, unanswered
-from ringfence.network.io_thread import Link
+from ringfence.network.failover import OverdueRead, overdue_read
+from ringfence.network.io_thread import IoThread
 from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
 from ringfence.scopes import Scopes
@@ -57,27 +57,27 @@ def connect(
     token: str | None = None,
     token_file: str | os.PathLike[str] | None = None,
 ) -> Client:
-    """A client of the node at an address. Nothing is sent yet; the first call connects.
+    """Create a client of the node at an address. The first call connects.
 
     Args:
         address: `tcp://HOST[:PORT]` or `ipc://PATH`, several separated by commas; default: the environment
             variable RINGFENCE_ADDRESS, else tcp://127.0.0.1:7411.
-        timeout_s: seconds that a call waits for its answer, connecting and retries included.
-        token: where the cluster asks for one; default: the environment variable RINGFENCE_TOKEN.
-        token_file: a file with it, read at each connection, so that it may be replaced while this runs.
+        timeout_s: seconds until a call must have its answer, connecting and retries included.
+        token: of a cluster with access control; default: the environment variable RINGFENCE_TOKEN.
+        token_file: a file with the token, read at each connection, so that it may be replaced at any time.
 
     Raises:
-        ConfigError: the address has another form, or the token cannot be one.
+        ConfigError: the address or the token has an invalid form.
     """
     return Client(
         addresses(address, os.environ), timeout_s=timeout_s, token=token_of(token, token_file, os.environ)
     )
 
 
-class Client(Local):
-    """Thread-safe. Every method waits at most `timeout_s`; ConnectError says that nobody answered.
+class Client(ProcessLocal):
+    """Thread-safe. Every method waits at most `timeout_s`; ConnectError means that no node answered.
 
-    After a fork the child's first call connects anew; producers and readers of the parent raise ForkedError
+    In a forked child the first call connects again; producers and readers of the parent raise ForkedError
     there.
     """
 
@@ -90,57 +90,60 @@ class Client(Local):
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._link_of_process = link = Link(self.addresses, token=self._token)
-        self._tables = Tables(link)
-        # A client that nothing refers to any more, nor what it gave, ends as a closed one does.
-        weakref.finalize(self, link.drop).atexit = False
+        self._io_thread_of_process = io_thread = IoThread(self.addresses, token=self._token)
+        self._tables = TableCache(io_thread)
+        # A client without any references, also from its producers and readers, is closed.
+        weakref.finalize(self, io_thread.drop).atexit = False
 
     @property
-    def _link(self) -> Link:
-        if os.getpid() != self._process:  # a forked child: its own thread, sockets and tables
+    def _io_thread(self) -> IoThread:
+        if os.getpid() != self._process:  # a forked child gets its own thread, sockets and tables
             self._producers = weakref.WeakSet()
             self._begin()
-        return self._link_of_process
+        return self._io_thread_of_process
 
     @property
     def _admin(self) -> Admin:
-        return Admin(self._link, self._timeout_s)
+        return Admin(self._io_thread, self._timeout_s)
 
     @property
     def unreached(self) -> str | None:
-        """Why no node answers at `addresses`, "" while not known; None once one does, or when closed."""
-        first = self._link.first
+        """Why no node answers at `addresses`; "" while unknown.
+
+        None: a node answers, or the client is closed.
+        """
+        first = self._io_thread.first
         return None if self._closed or first.up is not None else first.found
 
     @property
-    def unanswered(self) -> Unanswered | None:
-        """The read that has waited for its partition's owner for seconds; None: there is none.
+    def overdue_read(self) -> OverdueRead | None:
+        """The read that waits longest for an owner, after some seconds; None: there is none.
 
         Raises:
             ClosedError: the client is closed.
         """
-        link, found = self._link, Future[Unanswered | None]()
-        link.check_outside("unanswered")
+        io_thread, future = self._io_thread, Future[OverdueRead | None]()
+        io_thread.check_outside("overdue_read")
 
         def look() -> None:
             try:
-                found.set_result(unanswered(link))
-            except Exception as error:  # noqa: BLE001  # it is raised where it is waited for
-                found.set_exception(error)
+                future.set_result(overdue_read(io_thread))
+            except Exception as error:  # noqa: BLE001  # raised in the thread that waits
+                future.set_exception(error)
 
-        link.call(look)
-        return found.result()
+        io_thread.call(look)
+        return future.result()
 
     def close(self) -> None:
         """Close the producers (see `Producer.close`) and the connections.
 
         Raises:
-            RingfenceError: a send of a producer that was still open was not stored; the first such error.
+            RingfenceError: a send of an open producer was not stored; the first such error.
         """
         if self._closed or os.getpid() != self._process:
             self._closed = True
             return
-        self._link.check_outside("close")
+        self._io_thread.check_outside("close")
         self._closed = True
         failures: list[RingfenceError] = []
         for producer in list(self._producers):
@@ -148,7 +151,7 @@ class Client(Local):
                 producer.close()
             except RingfenceError as error:
                 failures.append(error)
-        self._link.close()
+        self._io_thread.close()
         if failures:
             raise failures[0]
 
@@ -163,11 +166,10 @@ class Client(Local):
             return
         try:
             self.close()
-        except RingfenceError as failure:  # the body's own error goes on, and does not hide this one
+        except RingfenceError as failure:  # the error of the block continues, with a note on this one
             error.add_note(f"ringfence: while the client was closed: {type(failure).__name__}: {failure}")
 
-    # ---- topics
-    # ---------------------------------------------------------------------------------------------
+    # ---- topics -------------------------------------------------------------------------------------
 
     def create_topic(
         self,
@@ -187,19 +189,19 @@ class Client(Local):
         Args:
             name: `tenant/namespace/name`; a plain name means `public/default/name`.
             schema: a pyarrow Schema, or anything with `__arrow_c_schema__`.
-            key: columns whose values say which partition a row belongs to, a str is one; none: whole batches
-                go to any partition.
+            key: columns whose values determine the partition of a row; a str is one column. Without a key
+                whole batches go to any partition.
             partitions: 1 .. 4096.
-            replication: copies on different nodes: 1, 3 or 5.
+            replication: number of copies, on different nodes: 1, 3 or 5.
             retention_bytes: of each partition; None keeps all.
             retention_ms: age of the oldest rows; None keeps all.
-            properties: of the application. With `{"ringfence.retention": "compacted"}` retention waits for
-                `ringfence.compact`, which gives rows up once a file has them.
-            exist_ok: an equal topic that exists is returned (`created` is False); one that differs is
-                refused.
+            properties: of the application. With `{"ringfence.retention": "compacted"}` only
+                `ringfence.compact` removes rows, after they are in a file.
+            exist_ok: return an existing topic if it is equal (`created` is False); refuse it if it differs.
 
         Raises:
-            AlreadyExistsError: the name is taken. InvalidArgumentError, SchemaError: what the message names.
+            AlreadyExistsError: the name is taken. InvalidArgumentError, SchemaError: the message names the
+                cause.
         """
         return self._admin.create_topic(
             name,
@@ -214,28 +216,29 @@ class Client(Local):
         )
 
     def topics(self, prefix: str = "") -> list[TopicInfo]:
-        """All topics whose full name begins with `prefix`, sorted by name; figures as in `topic`."""
+        """All topics whose full name begins with `prefix`, sorted by name; statistics as in `topic`."""
         return self._admin.topics(prefix)
 
     def topic(self, name: str) -> TopicInfo:
         """One topic with its partitions. Raises NotFoundError.
 
-        A partition whose owner does not answer has no figures: its `unknown` says why, its offsets and bytes
-        are 0. `count` raises there.
+        A partition whose owner does not respond has no statistics: `unknown` is the reason, and its offsets
+        and bytes are 0. `count` raises for such a partition.
         """
         return self._admin.topic(name)
 
     def truncate(self, name: str, *, partition: int | None = None, before_offset: int | None = None) -> None:
-        """Give up rows for good.
+        """Delete rows permanently.
 
         Args:
             name: of the topic.
             partition: only this one; None: each.
-            before_offset: rows below it; None: all that can be read now.
+            before_offset: delete rows below it; None: all rows that can be read now.
 
         Raises:
-            UnknownOutcomeError: it is decided, but an owner has not carried it out yet (and will), or no
-            answer came. With `before_offset` it can be asked for again; without, that would take newer rows.
+            UnknownOutcomeError: it is committed, but an owner has not executed it yet (and will), or no
+            answer came. With `before_offset` the call can be repeated; without it a repeat would also delete
+            newer rows.
         """
         self._admin.truncate(
             name,
@@ -248,22 +251,21 @@ class Client(Local):
         self._admin.delete(name, missing_ok=missing_ok)
 
     def layout(self, topic: str) -> Layout:
-        """Partitions, owners and schemas of a topic, as producers use them. Raises NotFoundError."""
+        """Partitions, owners and schemas of a topic, as in the routing table. Raises NotFoundError."""
         return self._tables.get(topic, self._deadline)
 
     def add_schema(self, name: str, schema: Any) -> int:
-        """Append a schema with further nullable columns at its end; returns its id.
+        """Add a schema with additional nullable columns at its end; returns its id.
 
-        Older rows read null there.
+        Older rows have nulls in these columns.
         """
         return self._admin.add_schema(name, schema)
 
     def status(self) -> Status:
-        """What the node is, and how it fares."""
+        """Identity and state of the node."""
         return self._admin.status()
 
-    # ---- rows in
-    # --------------------------------------------------------------------------------------------
+    # ---- writing ------------------------------------------------------------------------------------
 
     def producer(
         self,
@@ -281,29 +283,29 @@ class Client(Local):
 
         Args:
             topic: its name.
-            name: of a *named* producer: opening it fences its predecessor everywhere and brings the resume
-                point.
-            on_full: what `send` does while `bytes_in_flight_max` is spent: wait, or raise OverloadedError.
-            timeout_s: seconds within which each send gets its outcome, retries included.
-            linger_ms: how long small sends wait for company; 0 sends at once.
-            batch_bytes: company this large does not wait any longer; bytes.
-            bytes_in_flight_max: encoded rows that have no outcome yet; bytes. The producer's memory.
-            accept_fresh_start: of a name: open it also where partitions forgot it. They have no resume point
-                then, so a row that was sent before is stored again if it is sent again.
+            name: of a *named* producer: opening it fences its predecessor in all partitions and returns the
+                resume point.
+            on_full: `send` waits ("block") or raises OverloadedError ("raise") at `bytes_in_flight_max`.
+            timeout_s: seconds until each send must have an outcome, retries included.
+            linger_ms: time that small sends wait to be combined; 0 sends immediately.
+            batch_bytes: size at which combined sends are sent without further waiting.
+            bytes_in_flight_max: limit for the encoded rows of pending sends, in bytes.
+            accept_fresh_start: open a name even if partitions forgot it. They have no resume point then, so
+                rows that were sent before are stored again if they are sent again.
 
         Raises:
             NotFoundError: no such topic. InvalidArgumentError: an option is outside its range.
             ResumeUnknownError: partitions forgot this name, for example after `producer_expiry_ms` without
-                a send. Nothing is sent; find out what is stored, then pass `accept_fresh_start=True`.
+                a send. Nothing is sent. Check which rows are stored, then pass `accept_fresh_start=True`.
         """
         options = Options(on_full, timeout_s, linger_ms, batch_bytes, bytes_in_flight_max).check()
-        link = self._link
+        io_thread = self._io_thread
         if accept_fresh_start and name is None:
-            raise InvalidArgumentError("accept_fresh_start is for a producer with a name: give `name`, too")
+            raise InvalidArgumentError("accept_fresh_start needs a named producer: pass `name` as well")
         opened = self._admin.open_producer(topic, name, accept_fresh_start=accept_fresh_start)
         layout = self._tables.get(topic, self._deadline)
         producer = Producer(
-            link,
+            io_thread,
             self._tables,
             layout,
             Identity(opened.producer_id, opened.producer_epoch),
@@ -317,8 +319,8 @@ class Client(Local):
 
     @property
     def scopes(self) -> Scopes:
-        """Atomic writes in parts, for drivers and tasks of distributed jobs."""
-        return Scopes(self._link, self._tables, self._admin, client=self)
+        """Atomic writes by several tasks, for distributed jobs."""
+        return Scopes(self._io_thread, self._tables, self._admin, client=self)
 
     def transaction(
         self,
@@ -329,15 +331,15 @@ class Client(Local):
         timeout_s: float = SEND_TIMEOUT_S,
         bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
     ) -> Transaction:
-        """Rows that come into the log all at once, or not at all; use it in a `with` block.
+        """Write rows atomically: all of them or none; use it in a `with` block.
 
         Args:
-            topic: where `send` puts rows that name no topic of their own, and whose scope it is.
-            scope: a name for the writer, 1 to 234 bytes; an earlier writer of this name to this topic is
-                fenced. Without `topic` the scope is one of the cluster.
-            epoch: from 1; an epoch that was committed is not written again. Default: one behind the last.
-            timeout_s: seconds within which each batch must be staged, retries included.
-            bytes_in_flight_max: encoded rows that are not on disk yet; bytes.
+            topic: the default topic of `send`, and the topic that the scope belongs to.
+            scope: a name for the writer, 1 to 234 bytes; earlier writers with this name and topic are fenced.
+                Without `topic` the scope belongs to the cluster.
+            epoch: from 1; a committed epoch is not written again. Default: one after the last.
+            timeout_s: seconds until each batch must be staged, retries included.
+            bytes_in_flight_max: limit for encoded rows that are not on disk yet, in bytes.
         """
         return Transaction(
             self.scopes,
@@ -348,8 +350,7 @@ class Client(Local):
             bytes_in_flight_max=bytes_in_flight_max,
         )
 
-    # ---- rows out
-    # -------------------------------------------------------------------------------------------
+    # ---- reading ------------------------------------------------------------------------------------
 
     def read(
         self,
@@ -367,36 +368,42 @@ class Client(Local):
 
         Args:
             topic: its name.
-            partition: one, or some; default: all, in turn. Order holds within a partition.
+            partition: one id or several; default: all partitions in turn. Rows are ordered within a
+                partition.
             start: None or "earliest": the log start; "latest": the mark; an offset (of one partition); a
                 datetime with time zone: the first batch at or after it; {partition: offset}; or positions of
                 an earlier reader.
-            follow: go on with new rows for ever; default: end at the mark of this call.
+            follow: continue with new rows without end; default: end at the mark of this call.
             columns: only these, in this order; a str is one name.
-            batch_rows: batches of at most so many rows; default: as they were sent.
-            prefetch_bytes: what may be held ahead of the application.
-            timeout_s: seconds that a fetch may take, retries included; default: the client's.
+            batch_rows: maximum rows of a batch; default: batches as they were sent.
+            prefetch_bytes: memory limit for rows that are fetched ahead.
+            timeout_s: seconds for one fetch, retries included; default: that of the client.
 
         Raises:
             NotFoundError: no such topic or partition. InvalidArgumentError: an argument is outside its range.
-            ConnectError: the owner of a partition does not answer; `partition`, and `node` and `addresses` in
-            `details`, say which. The others can be read alone, by `partition`.
+            ConnectError: the owner of a partition does not respond; `partition`, and `node` and `addresses`
+            in `details`, name it. Other partitions can be read with `partition`.
         """
         batch_rows = None if batch_rows is None else whole("batch_rows", batch_rows, 1)
         prefetch_bytes = whole("prefetch_bytes", prefetch_bytes, 0)
         timeout_s = self._timeout_s if timeout_s is None else seconds("timeout_s", timeout_s)
-        link = self._link
+        io_thread = self._io_thread
         layout = self._tables.get(topic, self._deadline)
         decoder = Decoder(layout.name, layout.schemas, columns)
-        found = spans(
-            link, self._tables, layout, chosen(layout, partition), start, follow=follow,
-            deadline=self._deadline,
-        )  # fmt: skip
-        return Reader(
-            link,
+        read_spans = spans(
+            io_thread,
             self._tables,
             layout,
-            found,
+            partitions_of(layout, partition),
+            start,
+            follow=follow,
+            deadline=self._deadline,
+        )
+        return Reader(
+            io_thread,
+            self._tables,
+            layout,
+            read_spans,
             decoder,
             follow=follow,
             batch_rows=batch_rows,
@@ -406,42 +413,46 @@ class Client(Local):
         )
 
     def end_offsets(self, topic: str, *, partition: int | Iterable[int] | None = None) -> dict[int, Ends]:
-        """Log start and mark of each partition, by its id.
+        """Log start and mark of each partition, by partition id.
 
         Raises:
-            ConnectError: the owner of a partition does not answer; `partition`, and `node` and `addresses` in
-            `details`, say which. It comes within seconds where another node knows as much.
+            ConnectError: the owner of a partition does not respond; `partition`, and `node` and `addresses`
+            in `details`, name it. It is raised within seconds if another node reports the same.
         """
-        link = self._link
+        io_thread = self._io_thread
         layout = self._tables.get(topic, self._deadline)
-        asked = ends_or_silence(link, self._tables, layout, chosen(layout, partition), self._deadline)
-        return {found.partition: found for found in asked}
+        all_ends = ends_or_silence(
+            io_thread, self._tables, layout, partitions_of(layout, partition), self._deadline
+        )
+        return {ends.partition: ends for ends in all_ends}
 
     def log_points(self, topic: str, offsets: Mapping[int, int]) -> list[LogPoint]:
         """Epoch and time of the row before each offset, by partition.
 
-        Keep them with an offset: at a later time they prove that the log is still the same. Each offset is
-        above the log start and at most the mark. Raises TruncatedError where it is not.
+        Stored with an offset, they prove later that the log is still the same. Each offset must be above the
+        log start and at most the mark. Raises TruncatedError otherwise.
         """
-        link = self._link
+        io_thread = self._io_thread
         layout = self._tables.get(topic, self._deadline)
-        chosen(layout, offsets)
-        return log_points(link, self._tables, layout, offsets, self._deadline)
+        partitions_of(layout, offsets)
+        return log_points(io_thread, self._tables, layout, offsets, self._deadline)
 
     def offsets_at(self, topic: str, time: dt.datetime) -> dict[int, int]:
-        """By partition: the first offset of a batch at or after a time with zone; the mark if none is."""
+        """By partition: first offset of a batch at or after a time with zone; the mark if there is none."""
         return {position.partition: position.offset for position in self.positions_at(topic, time)}
 
     def positions_at(self, topic: str, time: dt.datetime) -> list[Position]:
-        """As `offsets_at`, to be kept: with the epoch, by which a later `read` knows the log again."""
-        link = self._link
+        """Like `offsets_at`, with the epoch by which a later `read` recognizes the log."""
+        io_thread = self._io_thread
         layout = self._tables.get(topic, self._deadline)
-        found = offsets_at(link, self._tables, layout, chosen(layout, None), time, self._deadline)
-        return list(found.values())
+        positions = offsets_at(
+            io_thread, self._tables, layout, partitions_of(layout, None), time, self._deadline
+        )
+        return list(positions.values())
 
     def count(self, topic: str, *, partition: int | Iterable[int] | None = None) -> int:
-        """Rows that can be read now. Raises ConnectError as `end_offsets`."""
-        return sum(found.rows for found in self.end_offsets(topic, partition=partition).values())
+        """Number of rows that can be read now. Raises ConnectError like `end_offsets`."""
+        return sum(ends.rows for ends in self.end_offsets(topic, partition=partition).values())
 
     @property
     def _deadline(self) -> float:

@@ -1,10 +1,10 @@
-"""Write a topic's rows to Parquet files with a manifest: each row in one file, whatever is killed when.
+"""Write a topic's rows to Parquet files with a manifest: each row in exactly one file, also after crashes.
 
-    DIR/_manifest.parquet                       which files count, and where the next run begins
+    DIR/_manifest.parquet                       the valid files, and the offsets at which the next run begins
     DIR/p-9/000000000000-000000120000.parquet
 
 A reader that lists the directory, and one that reads the manifest, see no row twice; the manifest has all
-of them. `compact_manifest` has the order of the steps. Before rows are added, the log must prove that it
+rows. `compaction/manifest.py` has the order of the steps. Before rows are added, the log must prove that it
 still holds the last row that files have: the manifest keeps the epoch and the time of that row.
 """
 
@@ -25,9 +25,9 @@ from ringfence.cluster.offsets import Position
 from ringfence.compaction.file_types import FileForm, parquet_form
 from ringfence.compaction.manifest import (
     MANIFEST,
+    FilesEnd,
     Manifest,
     Piece,
-    Reached,
     make_folder,
     manifest_path,
     read,
@@ -52,20 +52,21 @@ if TYPE_CHECKING:
     from ringfence.native.messages import PartitionStats, TopicInfo
     from ringfence.reader import Reader
 
+# About 150 MB of TPC-H lineitem.
 ROWS_A_FILE = 5_000_000
-"""Of TPC-H lineitem about 150 MB."""
+# Key of the offsets of a file in the metadata of its schema.
 METADATA_KEY = b"ringfence"
 CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
 
 
 class Compacted(NamedTuple):
-    """What one run added."""
+    """Files, rows and bytes that one run added."""
 
     files: int
     rows: int
     bytes: int
+    # Rows that were removed from the topic, because its retention had waited for this run.
     given_up: int = 0
-    """Rows that retention had waited for and that the topic does not hold any more."""
 
 
 def compact(
@@ -77,36 +78,38 @@ def compact(
     sort: Sequence[str] = (),
     compression: str = "zstd",
 ) -> Compacted:
-    """Write what a topic got since the last run, up to its end as of now.
+    """Write the rows that a topic received since the last run, up to its current end.
 
-    Of a topic with the property `ringfence.retention=compacted` it gives up afterwards what is beyond the
-    topic's retention and in a file; nothing else does. The token must allow that (operator).
+    For a topic with the property `ringfence.retention=compacted` it then removes the rows that exceed the
+    topic's retention and are in a file; nothing else removes them. The token must allow that (operator).
 
     A partition that cannot be compacted does not stop the others: its error is raised after them.
 
     Args:
-        client: of a node.
+        client: connected to the cluster.
         topic: its name.
-        directory: made if it is missing; one topic has it for itself, and one run at a time.
-        rows_per_file: at most; a run that finds fewer rows writes smaller files.
+        directory: for this topic only, and for one run at a time; created if it is missing.
+        rows_per_file: maximum; a run with fewer rows writes smaller files.
         sort: columns by which the rows of each file are sorted; none keeps the order of the log.
         compression: of Parquet: zstd, snappy, lz4, gzip, none.
 
     Returns:
-        What this run added.
+        The files, rows and bytes that this run added.
 
     Raises:
-        TruncatedError: retention has passed rows that no file has, or the log is not the one that was
-        compacted (restored from an older copy, an owner chosen by force).
-        StoreLockedError: another run is on.
-        SchemaError: Parquet cannot hold a column, or a value of it. InvalidArgumentError: the directory is of
-        another topic, has files that no manifest names or lacks some, or a column or the compression is not
-        known.
+        TruncatedError: retention removed rows that are in no file, or the log differs from the one that was
+            compacted (a node was restored from an older copy, or an owner was chosen by force).
+        StoreLockedError: another run uses the directory.
+        SchemaError: Parquet cannot hold a column, or one of its values.
+        InvalidArgumentError: the directory belongs to another topic, has files that the manifest does not
+            name, or lacks files; or a column or the compression is unknown.
     """
     if rows_per_file < 1:
         raise InvalidArgumentError("rows_per_file must be at least 1", rows_per_file=rows_per_file)
     if compression.lower() not in CODECS:
-        raise InvalidArgumentError("no such compression", compression=compression, known=list(CODECS))
+        raise InvalidArgumentError(
+            "this compression is not supported", compression=compression, known=list(CODECS)
+        )
     root = Path(directory)
     make_folder(root)
     with _alone(root):
@@ -114,7 +117,7 @@ def compact(
 
 
 def files(directory: str | os.PathLike[str]) -> list[str]:
-    """Paths of the files that count, in the order of their rows."""
+    """Paths of the files in the manifest, in the order of their rows."""
     root = Path(directory)
     return [os.fspath(root / piece.path) for piece in read(manifest_path(root) or root / MANIFEST).files]
 
@@ -134,20 +137,20 @@ def _compact(
     manifest = Manifest.open(root, info.topic, info.name, history, writer.schema)
     ends = client.end_offsets(topic)
     failures: dict[int, RefusedError | RecordError] = {}
-    found = _last_rows(client, manifest, info.name, ends)
-    done, learned = Compacted(0, 0, 0), False
+    last_rows = _last_rows(client, manifest, info.name, ends)
+    done, is_changed = Compacted(0, 0, 0), False
     for partition, end in sorted(ends.items()):
         try:
-            reached = _proven(manifest, info.name, end, found.get(partition))
-            learned |= reached != manifest.reached.get(partition, reached)
-            manifest.reached[partition] = reached
-            for size, rows in _pieces(client, manifest, writer, reached, end, rows_per_file):
+            file_end = _proven(manifest, info.name, end, last_rows.get(partition))
+            is_changed |= file_end != manifest.file_ends.get(partition, file_end)
+            manifest.file_ends[partition] = file_end
+            for size, rows in _pieces(client, manifest, writer, file_end, end, rows_per_file):
                 done = Compacted(done.files + 1, done.rows + rows, done.bytes + size)
         except (RefusedError, RecordError) as error:
             failures[partition] = error
-    if learned and not done.files:  # else a commit has saved it
+    if is_changed and not done.files:  # with files, a commit has saved the manifest
         manifest.save()
-    done = done._replace(given_up=_give_up(client, info, manifest, failures))
+    done = done._replace(given_up=_remove_old_rows(client, info, manifest, failures))
     if failures:
         raise _first_of(failures, info.name, done)
     return done
@@ -156,72 +159,74 @@ def _compact(
 def _first_of(
     failures: dict[int, RefusedError | RecordError], topic: str, done: Compacted
 ) -> RefusedError | RecordError:
-    """The first partition's error, which says that the others were compacted."""
+    """The error of the first partition, with a note that others were compacted."""
     partition, error = next(iter(failures.items()))
     others = f"; {done.rows} rows of other partitions were written" if done.rows else ""
     values = {**error.details, "partitions": list(failures)} if len(failures) > 1 else error.details
-    made = type(error)(
+    raised = type(error)(
         f"partition {partition}: {error.message}{others}",
         topic=topic,
         partition=partition,
         code=error.code,
         **values,
     )
-    made.__cause__ = error
-    return made
+    raised.__cause__ = error
+    return raised
 
 
 # ---- the log that was compacted ---------------------------------------------------------------------------
 
 
-def _last_rows(client: Client, manifest: Manifest, topic: str, ends: dict[int, Ends]) -> dict[int, Reached]:
-    """What the log holds where each partition's last compacted row was, as far as it holds that row."""
-    wanted = {
-        partition: at.offset
-        for partition, at in manifest.reached.items()
-        if partition in ends and ends[partition].start < at.offset <= ends[partition].end
+def _last_rows(client: Client, manifest: Manifest, topic: str, ends: dict[int, Ends]) -> dict[int, FilesEnd]:
+    """Epoch and time of each partition's last compacted row, if the log still has that row."""
+    offsets = {
+        partition: file_end.offset
+        for partition, file_end in manifest.file_ends.items()
+        if partition in ends and ends[partition].start < file_end.offset <= ends[partition].end
     }
     return {
-        point.partition: Reached(point.offset, point.epoch, point.time_ms)
-        for point in client.log_points(topic, wanted)
+        point.partition: FilesEnd(point.offset, point.epoch, point.time_ms)
+        for point in client.log_points(topic, offsets)
     }
 
 
-def _proven(manifest: Manifest, topic: str, ends: Ends, found: Reached | None) -> Reached:
-    """Where to go on in a partition whose log still has what was compacted.
+def _proven(manifest: Manifest, topic: str, ends: Ends, last_row: FilesEnd | None) -> FilesEnd:
+    """The end of the files, to continue at, if the log is still the one that was compacted.
+
+    `last_row`: from the log; None: the log no longer has the row.
 
     Raises:
-        TruncatedError: rows are gone that no file has, or it is another log.
+        TruncatedError: rows that are in no file were removed, or it is another log.
     """
-    kept = manifest.reached.get(ends.partition, Reached(ends.start))
-    if kept.offset < ends.start:
+    file_end = manifest.file_ends.get(ends.partition, FilesEnd(ends.start))
+    if file_end.offset < ends.start:
         raise TruncatedError(
-            f"rows {kept.offset} to {ends.start - 1} were given up before they were compacted; run it more "
-            "often, or keep rows longer",
+            f"rows {file_end.offset} to {ends.start - 1} were removed before they were compacted; compact "
+            "more often, or keep rows longer",
             topic=topic,
             partition=ends.partition,
-            rows_lost=ends.start - kept.offset,
+            rows_lost=ends.start - file_end.offset,
         )
-    if kept.offset > ends.end:
-        raise _other_log(topic, ends.partition, kept, f"the log ends at {ends.end}")
-    if found is None:
-        return kept  # the row is not in the log any more; the first FETCH is checked by its epoch
-    if kept.epoch and (kept.epoch, kept.time_ms) != (found.epoch, found.time_ms):
-        why = f"its row {kept.offset - 1} is of epoch {found.epoch} and time {found.time_ms}"
-        raise _other_log(topic, ends.partition, kept, why)
-    return found
+    if file_end.offset > ends.end:
+        raise _other_log(topic, ends.partition, file_end, f"the log ends at {ends.end}")
+    if last_row is None:
+        return file_end  # the first FETCH verifies the epoch
+    if file_end.epoch and (file_end.epoch, file_end.time_ms) != (last_row.epoch, last_row.time_ms):
+        why = f"its row {file_end.offset - 1} is of epoch {last_row.epoch} and time {last_row.time_ms}"
+        raise _other_log(topic, ends.partition, file_end, why)
+    return last_row
 
 
-def _other_log(topic: str, partition: int, kept: Reached, why: str) -> TruncatedError:
+def _other_log(topic: str, partition: int, file_end: FilesEnd, why: str) -> TruncatedError:
     return TruncatedError(
-        f"files have rows up to {kept.offset - 1} of another log: {why}, the last row in a file is of epoch "
-        f"{kept.epoch} and time {kept.time_ms}. The node was restored from an older copy, or its owner was "
-        "chosen by force. Nothing of it was written or given up; compact into a new directory, which gets "
-        "every row that the log has now, and keep this one for rows that the log has lost",
+        f"files have rows up to {file_end.offset - 1} of another log: {why}, and the last row in a file is "
+        f"of epoch {file_end.epoch} and time {file_end.time_ms}. The node was restored from an older copy, "
+        "or an owner was chosen by force. No rows were written or removed; compact into a new directory, "
+        "which gets every row that the log has now, and keep this one for rows that the log has lost",
         topic=topic,
         partition=partition,
-        offset=kept.offset,
-        epoch=kept.epoch,
+        offset=file_end.offset,
+        epoch=file_end.epoch,
     )
 
 
@@ -229,13 +234,13 @@ def _other_log(topic: str, partition: int, kept: Reached, why: str) -> Truncated
 
 
 def _pieces(
-    client: Client, manifest: Manifest, writer: _FileWriter, reached: Reached, ends: Ends, rows_max: int
+    client: Client, manifest: Manifest, writer: _FileWriter, file_end: FilesEnd, ends: Ends, rows_max: int
 ) -> Iterator[tuple[int, int]]:
     """Write a partition's new rows. Yields bytes and rows of each committed file."""
-    while reached.offset < ends.end:
-        last = min(ends.end, reached.offset + rows_max)
-        piece = Piece.named(ends.partition, reached.offset, last)
-        position = Position(piece.partition, piece.first, reached.epoch)
+    while file_end.offset < ends.end:
+        last = min(ends.end, file_end.offset + rows_max)
+        piece = Piece.named(ends.partition, file_end.offset, last)
+        position = Position(piece.partition, piece.first, file_end.epoch)
         with client.read(writer.topic, partition=piece.partition, start=[position]) as reader:
             rows = _Rows(reader, piece)
             try:
@@ -243,31 +248,31 @@ def _pieces(
             except TruncatedError as error:
                 if error.details.get("rows_lost"):
                     raise
-                raise _other_log(writer.topic, piece.partition, reached, error.message) from error
-        manifest.commit(piece._replace(size=size), rows.reached)
-        reached = rows.reached
+                raise _other_log(writer.topic, piece.partition, file_end, error.message) from error
+        file_end = rows.end
+        manifest.commit(piece._replace(size=size), file_end)
         yield size, piece.last - piece.first
 
 
 class _Rows:
-    """The rows of one file, out of a reader that begins with the first of them.
+    """The rows of one file, from a reader that begins with the first of them.
 
     Attributes:
-        reached: behind the last row that was handed out.
+        end: after the last returned row.
     """
 
     def __init__(self, reader: Reader, piece: Piece) -> None:
         self._reader, self._piece = reader, piece
-        self.reached = Reached(piece.first)
+        self.end = FilesEnd(piece.first)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self._reader:
             place = self._reader.place
             assert place is not None, "a batch has a place"
             rows = min(batch.num_rows, self._piece.last - place.first_offset)
-            self.reached = Reached(place.first_offset + rows, place.epoch, place.time_ms)
+            self.end = FilesEnd(place.first_offset + rows, place.epoch, place.time_ms)
             yield batch.slice(0, rows)
-            if self.reached.offset == self._piece.last:
+            if self.end.offset == self._piece.last:
                 return
 
 
@@ -280,12 +285,13 @@ class _FileWriter:
         self._form, self._sorting, self._compression = form, sorting, compression
 
     def write(self, root: Path, piece: Piece, rows: _Rows) -> int:
-        """The length of the file in bytes. A file that is not whole is removed."""
+        """Write one file and return its length in bytes. An incomplete file is removed."""
         path = root / piece.hidden
         make_folder(path.parent)
         try:
-            with path.open("wb") as file:  # opened here, for pyarrow takes no name that is not UTF-8
-                with pq.ParquetWriter(file, self._told(piece), compression=self._compression) as writer:
+            with path.open("wb") as file:  # pyarrow accepts only names in UTF-8
+                schema = self._with_metadata(piece)
+                with pq.ParquetWriter(file, schema, compression=self._compression) as writer:
                     for batch in self._sorting.batches(rows, self._form):
                         writer.write_batch(batch)
                 file.flush()
@@ -296,11 +302,11 @@ class _FileWriter:
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-        assert rows.reached.offset == piece.last, f"rows up to {rows.reached.offset} were read of {piece}"
+        assert rows.end.offset == piece.last, f"rows up to {rows.end.offset} were read of {piece}"
         sync(path.parent)
         return path.stat().st_size
 
-    def _told(self, piece: Piece) -> pa.Schema:
+    def _with_metadata(self, piece: Piece) -> pa.Schema:
         values = {
             "topic": self.topic,
             "partition": piece.partition,
@@ -314,59 +320,59 @@ class _FileWriter:
 # ---- retention --------------------------------------------------------------------------------------------
 
 
-def _give_up(
+def _remove_old_rows(
     client: Client, info: TopicInfo, manifest: Manifest, failures: dict[int, RefusedError | RecordError]
 ) -> int:
-    """Of a topic whose retention waits for this: rows that it would have given up and that files have.
+    """Remove rows that exceed the retention of a topic and are in files, if its retention waits for that.
 
-    A partition with a failure keeps its rows: its log is not proven to be the one that files have. Each log
-    is proven again, for a run takes long, and its owner may have been chosen by force meanwhile. Time is this
-    process's clock; bytes are counted in rows of the partition's mean size.
+    A partition with a failure keeps its rows: it is not proven that its log is the compacted one. Each log is
+    verified again, because a run takes long and an owner may have been chosen by force meanwhile. Age is
+    measured by the clock of this process; bytes are converted to rows by the mean row size of the partition.
     """
     if info.properties.get(messages.RETENTION) != messages.COMPACTED:
         return 0
-    young = {}
+    young = {}  # by partition: offset of the first row within the topic's retention_ms
     if info.retention_ms:
         age = dt.timedelta(milliseconds=info.retention_ms)
         young = client.offsets_at(info.name, dt.datetime.now(dt.UTC) - age)
-    held = {part.partition: part for part in client.topic(info.name).partitions}
-    gone = 0
-    now = client.end_offsets(info.name)
-    found = _last_rows(client, manifest, info.name, now)
-    for partition, ends in sorted(now.items()):
-        compacted = manifest.reached.get(partition, Reached(ends.start)).offset
-        wanted = max(young.get(partition, ends.start), _within(info.retention_bytes, held.get(partition)))
-        before = min(wanted, compacted)
+    parts = {part.partition: part for part in client.topic(info.name).partitions}
+    removed = 0
+    log_ends = client.end_offsets(info.name)
+    last_rows = _last_rows(client, manifest, info.name, log_ends)
+    for partition, ends in sorted(log_ends.items()):
+        file_end = manifest.file_ends.get(partition, FilesEnd(ends.start)).offset
+        retained = max(young.get(partition, ends.start), _within(info.retention_bytes, parts.get(partition)))
+        before = min(retained, file_end)
         if partition in failures or before <= ends.start:
             continue
         try:
-            _proven(manifest, info.name, ends, found.get(partition))
+            _proven(manifest, info.name, ends, last_rows.get(partition))
         except TruncatedError as error:
             failures[partition] = error
             continue
         client.truncate(info.name, partition=partition, before_offset=before)
-        gone += before - ends.start
-    return gone
+        removed += before - ends.start
+    return removed
 
 
 def _within(bytes_max: int | None, part: PartitionStats | None) -> int:
-    """Offset of the first row that so many bytes hold."""
+    """Offset of the first of the last rows that fit into `bytes_max`."""
     if not bytes_max or part is None or part.bytes <= bytes_max:
         return 0
-    kept = -(-(part.end_offset - part.start_offset) * bytes_max // part.bytes)
-    return part.end_offset - kept
+    rows = -(-(part.end_offset - part.start_offset) * bytes_max // part.bytes)
+    return part.end_offset - rows
 
 
 @contextlib.contextmanager
 def _alone(root: Path) -> Iterator[None]:
-    """One run at a time: two would write each other's files. The kernel ends it with the process."""
+    """Lock the directory for one run. The kernel releases the lock when the process ends."""
     descriptor = os.open(root, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
         raise StoreLockedError(
-            "another run writes into this directory; wait for its end, or take another directory",
+            "another run uses this directory; wait for its end, or use another directory",
             directory=os.fspath(root),
         ) from error
     try:

@@ -1,11 +1,11 @@
-"""START HERE: what `client.producer(topic)` gives. Rows go in, futures of what is on disk come out.
+"""START HERE: the producer that `client.producer(topic)` gives. It takes rows and returns futures.
 
-    send -> record batches -> slots, groups, bodies (caller's thread, no GIL) -> link thread: sequence,
-         frames, retries <- SendFuture  <---------------------------------------------------------- outcome
+    send -> record batches -> slots, groups, bodies (caller's thread, no GIL) -> I/O thread: sequence,
+         frames, retries <- SendFuture  <--------------------------------------------------------- outcome
 
-`send` returns when the rows are encoded: it waits only while `bytes_in_flight_max` bytes have no outcome yet.
-Every send ends in exactly one outcome; `flush`, `close` and the context manager raise the first that is not
-"stored".
+`send` returns when the rows are encoded. It waits only while `bytes_in_flight_max` bytes are pending. Every
+send ends with exactly one outcome. `flush`, `close` and the context manager raise the first outcome that is
+not "stored".
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.arrow.batches import bytes_of, each_batch, is_stream, one_batch, record_batches
 from ringfence.arrow.encode import FEW_ROWS, Body, TopicEncoder, checked_note
-from ringfence.arrow.partition_choice import Reach
+from ringfence.arrow.partition_choice import PartitionChoice
 from ringfence.arrow.pieces import pieces, read_ahead
 from ringfence.common.fork import guard
-from ringfence.common.locks import Owned, holds
-from ringfence.common.process_local import Local
+from ringfence.common.locks import OwnedLock, holds
+from ringfence.common.process_local import ProcessLocal
 from ringfence.native.errors import (
     BatchError,
     ClosedError,
@@ -31,15 +31,15 @@ from ringfence.native.errors import (
     RingfenceError,
 )
 from ringfence.send.budget import Budget
-from ringfence.send.coalesce import Company, Small
+from ringfence.send.coalesce import CoalescedBatch, LingeringSend
 from ringfence.send.exit_flush import remember
 from ringfence.send.failures import cut_short_error
-from ringfence.send.linger import Lingering
-from ringfence.send.outcomes import Failure, Settlement
+from ringfence.send.linger import Linger
+from ringfence.send.outcomes import Failure, SendOutcomes
 from ringfence.send.send_future import SendFuture
-from ringfence.send.send_numbers import Numbers
+from ringfence.send.send_numbers import SendNumbers
 from ringfence.send.sender import Sender
-from ringfence.send.wait_reasons import Waiting
+from ringfence.send.wait_reasons import WaitReasons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,32 +47,32 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ringfence.cluster.table_cache import Tables
+    from ringfence.cluster.table_cache import TableCache
     from ringfence.common.options import Options
     from ringfence.common.routing import Layout
     from ringfence.common.send_effects import Identity
     from ringfence.native.messages import ResumePoint
-    from ringfence.network.io_thread import Link
+    from ringfence.network.io_thread import IoThread
     from ringfence.send.sender import Sink
-    from ringfence.send.wait_reasons import Held
+    from ringfence.send.wait_reasons import PendingSends
 
-ABANDON_S_MAX = 10.0  # the link's thread only has to hand out outcomes; a last resort
+ABANDON_S_MAX = 10.0  # a last resort: the I/O thread needs milliseconds to end pending sends
 
 
-class Producer(Local):
-    """Appends batches to one topic exactly once. Thread-safe; made by `Client.producer`.
+class Producer(ProcessLocal):
+    """Appends batches to one topic exactly once. Thread-safe; created by `Client.producer`.
 
     Attributes:
         name: of a named producer, else None.
         topic: the topic's full name.
-        resume: partition -> what the predecessor of this name left there (its last sequence, `send`, note,
-            and where).
+        resume: partition -> resume point of the predecessor of this name (last sequence, `send`, note and
+            offset).
     """
 
     def __init__(
         self,
-        link: Link,
-        tables: Tables,
+        io_thread: IoThread,
+        tables: TableCache,
         layout: Layout,
         identity: Identity,
         *,
@@ -81,59 +81,64 @@ class Producer(Local):
         options: Options,
         client: object = None,
     ) -> None:
-        """`client`: whose connections these are; it ends with the last that refers to it."""
+        """`client`: the owner of the connections; kept alive by this reference."""
         self._client = client
         self.name, self.topic, self.resume = name, layout.name, dict(resume)
         self._options = options
-        self._link, self._tables = link, tables
+        self._io_thread, self._tables = io_thread, tables
         self._budget = Budget(options.bytes_in_flight_max, self._blocked)
-        self._reach = None if layout.key else Reach()
-        self._encoder = TopicEncoder(layout, split=name is None, reach=self._reach)
-        owned = Owned()
-        self._lock = owned.lock  # the order of `send` numbers is the order on the link's queue
-        self._numbers = Numbers(self.resume)
-        self._settlement = Settlement()
+        self._choice = None if layout.key else PartitionChoice()
+        self._encoder = TopicEncoder(layout, split=name is None, choice=self._choice)
+        owned = OwnedLock()
+        self._lock = owned.lock  # keeps `send` numbers and the I/O thread's queue in the same order
+        self._numbers = SendNumbers(self.resume)
+        self._outcomes = SendOutcomes()
         self._is_mine = owned.is_mine
-        self._budget_is_mine, self._settlement_is_mine = self._budget.is_mine, self._settlement.is_mine
+        self._budget_is_mine, self._outcomes_is_mine = self._budget.is_mine, self._outcomes.is_mine
         self._closed = False
         self._owner = guard("producer")
         self._sender = Sender(
-            link,
+            io_thread,
             tables,
             layout,
             identity,
             name=name,
             on_body_ended=self._budget.give,
             on_settled=self._on_settled,
-            reach=self._reach,
+            choice=self._choice,
         )
-        self._lingering: Lingering | None = None
+        self._lingering: Linger | None = None
         if options.linger_ms:
-            self._lingering = Lingering(
-                link, self._sender, self._budget, options,
-                is_named=name is not None, encoder=lambda: self._encoder, on_settled=self._on_settled,
-            )  # fmt: skip
+            self._lingering = Linger(
+                io_thread,
+                self._sender,
+                self._budget,
+                options,
+                is_named=name is not None,
+                encoder=lambda: self._encoder,
+                on_settled=self._on_settled,
+            )
         self._submit_there = self._sender.submit
-        self._waiting = Waiting(link, self.topic, self._sender.waits)
-        link.call(self._register)
-        if self._reach is not None and len(layout.active) > 1 and not link.inside:
-            self._reach.wait()
+        self._waiting = WaitReasons(io_thread, self.topic, self._sender.waits)
+        io_thread.call(self._register)
+        if self._choice is not None and len(layout.active) > 1 and not io_thread.inside:
+            self._choice.wait()
         remember(self)
 
     # ---- sending ------------------------------------------------------------------------------------------
 
     @holds
     def send(self, batch: Any, note: bytes | None = None, *, number: int | None = None) -> SendFuture:
-        """Append rows; returns at once with the future of where they are.
+        """Append rows; returns immediately with a future of their offsets.
 
         Args:
             batch: anything with `__arrow_c_array__` or `__arrow_c_stream__`, or a pandas DataFrame; columns
                 are matched by name. Its memory may change once `send` has returned.
-            note: up to 4096 bytes of the application's own, stored with the rows; the last one is in the
-                resume point.
-            number: the application's own count of sends, ascending; default: one more than the last. Rows for
-                a partition whose resume point has this number or a greater one are stored already, and are
-                skipped.
+            note: up to 4096 bytes of the application, stored with the rows. The last note is in the resume
+                point.
+            number: the application's own number of the send, ascending; default: one more than the last.
+                Rows of a partition whose resume point has this number or a greater one are stored already,
+                and are skipped.
 
         Returns:
             A `concurrent.futures.Future` of a tuple of Appended(partition, first_offset, rows), one for each
@@ -141,18 +146,18 @@ class Producer(Local):
 
         Raises:
             BatchError: the rows cannot be stored (SchemaError names the column); nothing was sent.
-            OverloadedError: `bytes_in_flight_max` was not free within `timeout_s` (it names who is waited
-                for), or at once with on_full="raise"; nothing was sent. Of rows that take more than all of
-                it, the future's error has `rows_handed_over`: the first so many may be stored, the others
-                are not.
-            ClosedError: the producer is closed. ForkedError: it was made in the parent process.
-            ReentrantError: a signal's handler or a finalizer interrupted another call of this producer.
+            OverloadedError: there was no room within `timeout_s`, or immediately with on_full="raise";
+                nothing was sent. The error names the nodes that pending sends wait for. If the rows take more
+                than `bytes_in_flight_max`, the error of the future has `rows_handed_over`: only that many
+                rows, from the first on, may be stored.
+            ClosedError: the producer is closed. ForkedError: it was created in the parent process.
+            ReentrantError: a signal handler or finalizer interrupted another call of this producer.
         """
         return self._send(batch, note, number, self._options.wait_s)
 
     @holds
     def try_send(self, batch: Any, note: bytes | None = None, *, number: int | None = None) -> SendFuture:
-        """As `send`, without waiting for room: raises OverloadedError at once, whatever `on_full` says."""
+        """Like `send`, but raises OverloadedError immediately if there is no room, whatever `on_full` is."""
         return self._send(batch, note, number, 0.0)
 
     @property
@@ -163,10 +168,10 @@ class Producer(Local):
     def _send(self, batch: Any, note: bytes | None, number: int | None, wait_s: float) -> SendFuture:
         self._check_open()
         self._check_alone()
-        if wait_s:  # not on an event loop's thread
-            self._link.give_way()
+        if wait_s:  # never in an event loop
+            self._io_thread.yield_to_io()
         note = checked_note(note)
-        if self._link.inside:  # a callback of a future: while it waits, no outcome can make room
+        if self._io_thread.inside:  # in a callback of a future: while it waits, no outcome can free room
             wait_s = 0.0
         if self._lingering is not None:
             return self._send_small(self._lingering, batch, note, number, wait_s)
@@ -181,7 +186,7 @@ class Producer(Local):
             batches = record_batches(batch, self._encoder.schema)
         if len(batches) == 1 and batches[0].num_rows <= FEW_ROWS:
             return self._submit(None, self._encode_few(batches[0], note, wait_s), number, last=True)
-        # One body a partition where it may be: a stream of many small batches becomes one.
+        # Join small batches, so that each partition gets one body.
         if len(batches) > 1 and (
             self.name is not None or sum(map(bytes_of, batches)) <= self._options.batch_bytes
         ):
@@ -195,7 +200,7 @@ class Producer(Local):
         except BatchError:
             if self.name is not None:
                 raise
-            return batches  # a body more
+            return batches  # costs more bodies
 
     def _send_now(
         self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None, number: int | None, wait_s: float
@@ -211,7 +216,10 @@ class Producer(Local):
     def _send_in_turn(
         self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None, number: int | None, wait_s: float
     ) -> SendFuture:
-        """Above `bytes_in_flight_max`: chunk by chunk, after all were encoded once, to be refused whole."""
+        """Send rows above `bytes_in_flight_max` in chunks.
+
+        Encode all once before: they are refused as a whole.
+        """
         self._check_may_wait(self._room_for(chunks, note), wait_s)
         begin = 0
         for chunk in chunks:
@@ -222,8 +230,8 @@ class Producer(Local):
     def _check_may_wait(self, bytes_wanted: int, wait_s: float) -> None:
         if not wait_s:
             raise OverloadedError(
-                "the rows take more than bytes_in_flight_max, so sending them would wait; send fewer at "
-                "once, or raise it",
+                "the rows take more than bytes_in_flight_max, so sending them would wait; send fewer rows "
+                "in one call, or raise the limit",
                 topic=self.topic,
                 bytes_wanted=bytes_wanted,
                 bytes_in_flight_max=self._budget.bytes_max,
@@ -236,7 +244,7 @@ class Producer(Local):
         number: int | None,
         wait_s: float,
     ) -> SendFuture:
-        """Chunk by chunk, as they come; nothing is kept but what has no outcome."""
+        """Send chunks as they arrive; only pending chunks are kept in memory."""
         future: SendFuture | None = None
         handed_over = 0
         try:
@@ -247,24 +255,24 @@ class Producer(Local):
         except BaseException as error:
             if future is None:
                 raise
-            # Earlier chunks are on their way: the future tells what became of them.
-            told = error if isinstance(error, RingfenceError) else cut_short_error(self.topic, error)
-            told.details["rows_handed_over"] = handed_over
-            future.blame(told)
-            self._link.call_at_last(partial(self._sender.seal, future))
-            if told is not error:
+            # Earlier chunks may be stored, so the future reports the error.
+            failure = error if isinstance(error, RingfenceError) else cut_short_error(self.topic, error)
+            failure.details["rows_handed_over"] = handed_over
+            future.set_error(failure)
+            self._io_thread.call_at_last(partial(self._sender.seal, future))
+            if failure is not error:
                 raise
             return future
         assert future is not None
-        self._link.call_at_last(partial(self._sender.seal, future))
+        self._io_thread.call_at_last(partial(self._sender.seal, future))
         return future
 
     def _encode_few(self, batch: pa.RecordBatch, note: bytes | None, wait_s: float) -> list[Body]:
-        """As `_encode`, but what the bodies take is known, not estimated.
+        """Like `_encode`, but take the size of the bodies instead of an estimate.
 
-        Asking pyarrow takes longer than encoding a row, and gives the interpreter's lock away.
+        To ask pyarrow for a size takes longer than to encode a row, and releases the interpreter lock.
         """
-        bodies = self._encoder.bodies(batch, note, bytes_max=self._link.message_bytes_max)
+        bodies = self._encoder.bodies(batch, note, bytes_max=self._io_thread.message_bytes_max)
         self._budget.take(sum([len(body.data) for body in bodies]), timeout_s=wait_s)
         return bodies
 
@@ -274,7 +282,7 @@ class Producer(Local):
         encoder, estimate = self._encoder, self._room_for(chunks, note)
         self._budget.take(estimate, timeout_s=wait_s)
         try:
-            limit, bodies = self._link.message_bytes_max, list[Body]()
+            limit, bodies = self._io_thread.message_bytes_max, list[Body]()
             for chunk, _ in chunks:
                 bodies += encoder.bodies(chunk, note, bytes_max=limit, begin=begin)
                 begin += chunk.num_rows
@@ -293,11 +301,11 @@ class Producer(Local):
         deadline = time.monotonic() + self._options.timeout_s
         began = future is None
         if began:
-            self._settlement.began()
+            self._outcomes.began()
         try:
             with self._lock:
                 self._check_not_closed()
-                # Chunks of one send count on, so that no other send comes between them.
+                # Each chunk draws a number, so that no other send gets between the chunks.
                 count = self._numbers.draw(number)
                 future = future or SendFuture(count, self._waiting)
                 wanted = (
@@ -305,9 +313,9 @@ class Producer(Local):
                     if number
                     else bodies
                 )
-                self._link.post(partial(self._submit_there, future, wanted, count, deadline, last))
+                self._io_thread.post(partial(self._submit_there, future, wanted, count, deadline, last))
         except BaseException:
-            self._settlement.began(-1 if began else 0)
+            self._outcomes.began(-1 if began else 0)
             self._budget.give(sum(len(body.data) for body in bodies))
             raise
         if wanted is not bodies:
@@ -317,91 +325,91 @@ class Producer(Local):
     # ---- coalescing ---------------------------------------------------------------------------------------
 
     def _send_small(
-        self, lingering: Lingering, batch: Any, note: bytes | None, number: int | None, wait_s: float
+        self, lingering: Linger, batch: Any, note: bytes | None, number: int | None, wait_s: float
     ) -> SendFuture:
         if number is not None:
             raise InvalidArgumentError(
-                "a send with a number of its own cannot linger; make the producer without linger_ms"
+                "a send with an explicit number cannot linger; open the producer without linger_ms"
             )
         batches, size = lingering.rows_of(batch, note, wait_s)
         if not batches:
             return self._send_now([], note, None, 0.0)
         rows = sum(part.num_rows for part in batches)
-        self._settlement.began()
+        self._outcomes.began()
         try:
             with self._lock:
                 self._check_open()
                 future = SendFuture(self._numbers.draw(None), self._waiting)
-                flush = lingering.add(Small(batches, rows, size, note, future))
+                flush = lingering.add(LingeringSend(batches, rows, size, note, future))
         except BaseException:
-            self._settlement.began(-1)
+            self._outcomes.began(-1)
             self._budget.give(size)
             raise
-        lingering.look_at(flush)
+        lingering.schedule(flush)
         return future
 
     # ---- ending -------------------------------------------------------------------------------------------
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """The sends that were not stored, or may not be: the first thousand."""
-        return self._settlement.failures
+        """The first thousand sends that are not stored, or whose outcome is unknown."""
+        return self._outcomes.failures
 
     @property
     def bytes_in_flight(self) -> int:
-        """Bytes that have no outcome yet."""
+        """Bytes of pending sends."""
         return self._budget.used
 
     @property
-    def owes(self) -> bool:
-        """Whether a send of this process has no outcome yet, or failed and nobody was told by `flush`."""
-        return self._owner.mine and self._settlement.owes
+    def has_pending(self) -> bool:
+        """Whether a send of this process is pending, or failed and `flush` has not raised that yet."""
+        return self._owner.mine and self._outcomes.has_pending
 
     @holds
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until every send so far has its outcome.
+        """Wait until all sends so far have an outcome.
 
         Raises:
             RingfenceError: the first outcome since the last flush that was not "stored"; its notes count the
                 others.
-            WaitTimeoutError: some have none after `timeout_s` seconds; they go on.
+            WaitTimeoutError: some sends are pending after `timeout_s` seconds; they continue.
         """
         self._owner.check()
         self._check_alone()
-        self._link.check_outside("flush")
+        self._io_thread.check_outside("flush")
         if self._lingering is not None:
             self._lingering.flush()
-        if left := self._settlement.wait(timeout_s):
+        if left := self._outcomes.wait(timeout_s):
             raise self._waiting.error(
                 f"{left} send{'s have' if left > 1 else ' has'}", None, timeout_s, sends=left
             )
-        self._settlement.raise_failures()
+        self._outcomes.raise_failures()
 
     @holds
     def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end. Sends that have no outcome after `timeout_s` get one now: refused, or unknown.
+        """Flush, then close. Sends that are pending after `timeout_s` end now as refused or unknown.
 
         Raises:
-            RingfenceError: as `flush`.
+            RingfenceError: like `flush`.
         """
         if not self._owner.mine:
-            return  # everything belongs to the parent
+            return  # everything belongs to the parent process
         self._check_alone()
-        self._link.check_outside("close")
+        self._io_thread.check_outside("close")
         with self._lock:
             self._closed = True
         self._budget.close()
         try:
             if self._lingering is not None:
                 self._lingering.flush()
-            if self._settlement.wait(timeout_s):
+            if self._outcomes.wait(timeout_s):
                 error = ClosedError("the producer was closed before the outcome was known", topic=self.topic)
-                self._link.call(partial(self._sender.abandon, error))
-                self._settlement.wait(ABANDON_S_MAX)
+                self._io_thread.call(partial(self._sender.abandon, error))
+                self._outcomes.wait(ABANDON_S_MAX)
         finally:
             with contextlib.suppress(ClosedError):
-                self._link.call(self._unregister)
-        self._settlement.raise_failures()
+                self._io_thread.call(self._unregister)
+        self._outcomes.raise_failures()
 
     def __enter__(self) -> Self:
         return self
@@ -414,61 +422,61 @@ class Producer(Local):
             return
         try:
             self.close()
-        except RingfenceError as failure:  # the body's own error goes on, and does not hide this one
+        except RingfenceError as failure:  # the error of the block continues, with a note on this one
             error.add_note(f"ringfence: while the producer was closed: {type(failure).__name__}: {failure}")
 
-    # ---- inside -------------------------------------------------------------------------------------------
+    # ---- internal -----------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         self._owner.check()
         self._check_not_closed()
 
     def _check_alone(self) -> None:
-        """A signal's handler, or a finalizer, may interrupt this thread anywhere: half a step would be seen.
+        """Refuse a call of a signal handler or finalizer that interrupts a call which holds a lock.
 
-        Where the other call holds no lock it is as good as another thread's, and goes on; but who waits is
-        refused everywhere (`Link.check_outside`): it may be for what the other one has begun.
+        If the interrupted call holds no lock, this call is as safe as one of another thread. Calls that wait
+        are always refused (`IoThread.check_outside`): they may wait for the interrupted call.
         """
         if (
             self._is_mine()
             or self._budget_is_mine()
-            or self._settlement_is_mine()
+            or self._outcomes_is_mine()
             or (self._lingering is not None and self._lingering.is_mine())
         ):
             raise ReentrantError(
-                "a signal's handler or a finalizer called this producer in the midst of another call of it; "
-                "let it put the rows into a queue.SimpleQueue, and send them from a thread or the main loop",
+                "a signal handler or finalizer called this producer while it interrupted another call; put "
+                "the rows into a queue.SimpleQueue, and send them from a thread or the main loop",
                 topic=self.topic,
             )
 
-    def _blocked(self, waited_s: float) -> Held:
+    def _blocked(self, waited_s: float) -> PendingSends:
         return self._waiting.blocked(waited_s)
 
     def _check_not_closed(self) -> None:
         if self._closed:
-            raise ClosedError("the producer is closed; make a new one", topic=self.topic)
+            raise ClosedError("the producer is closed; open a new one", topic=self.topic)
 
     def _register(self) -> None:
-        if self._reach is not None:
-            self._reach.begin(self._link.now)
-        self._link.members.append(self._sender)
+        if self._choice is not None:
+            self._choice.begin(self._io_thread.now)
+        self._io_thread.members.append(self._sender)
         self._tables.listen(self._sender.layout.topic, self._on_table)
 
     def _unregister(self) -> None:
-        if self._sender in self._link.members:
-            self._link.members.remove(self._sender)
+        if self._sender in self._io_thread.members:
+            self._io_thread.members.remove(self._sender)
         self._tables.forget(self._sender.layout.topic, self._on_table)
 
     def _on_table(self, layout: Layout) -> None:
-        """A newer layout: from here on rows are grouped by it. The swap is one assignment."""
-        self._encoder = TopicEncoder(layout, split=self.name is None, reach=self._reach)
+        """Use a newer layout for later rows; one assignment makes the change atomic."""
+        self._encoder = TopicEncoder(layout, split=self.name is None, choice=self._choice)
         self._sender.table(layout)
 
     def _on_settled(self, sink: Sink) -> None:
         if isinstance(sink, SendFuture):
-            self._settlement.ended(sink.number, sink.error)
+            self._outcomes.ended(sink.number, sink.error)
             return
-        assert isinstance(sink, Company)
+        assert isinstance(sink, CoalescedBatch)
         for future in sink.settled:
-            self._settlement.ended(future.number, future.error)
+            self._outcomes.ended(future.number, future.error)
         sink.settled = []

@@ -1,13 +1,13 @@
-"""START HERE: what `client.read(topic)` gives: an iterator of record batches, prefetched, partitions in turn.
+"""START HERE: the reader that `client.read(topic)` gives. It iterates prefetched batches, partitions in turn.
 
-    for batch in reader:                 # pyarrow.RecordBatch, columns are views into what was received
-        reader.place                     # where this batch stands
-    reader.positions()                   # where to go on: client.read(topic, start=positions)
+    for batch in reader:                 # pyarrow.RecordBatch, columns are views into the received frames
+        reader.place                     # partition and offsets of this batch
+    reader.positions()                   # the next rows: client.read(topic, start=positions)
 
-One FETCH per partition is under way while the batches of the one before are handed out, so at most two
-answers of `fetch_bytes` are held for each of `lanes` partitions: `prefetch_bytes` in all (one record may be
-larger). Of staged rows an answer has a list only; what it lists is fetched while it is handed out: two more
-answers for a partition, three where scopes staged side by side.
+One FETCH for each partition is pending while the batches of the previous answer are returned. So at most two
+answers of `fetch_bytes` are in memory for each of `_fetches_max` partitions: `prefetch_bytes` in total (one
+record may be larger). For staged rows an answer has only a list of records, which are fetched as the rows are
+returned: two more answers for a partition, or three if scopes staged in parallel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self
 from ringfence.arrow.decode import Decoder, Place
 from ringfence.cluster.offsets import TRY_S, Position, Span, redirect_delay_s
 from ringfence.common.fork import guard
-from ringfence.common.process_local import Local
+from ringfence.common.process_local import ProcessLocal
 from ringfence.native import wire
 from ringfence.native.errors import (
     ClosedError,
@@ -33,7 +33,7 @@ from ringfence.native.errors import (
     RingfenceError,
     TruncatedError,
 )
-from ringfence.network.request import Ask
+from ringfence.network.request import Request
 from ringfence.staged_reader import StagedFetch, places
 
 if TYPE_CHECKING:
@@ -43,26 +43,25 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ringfence.cluster.table_cache import Tables
+    from ringfence.cluster.table_cache import TableCache
     from ringfence.common.codec import Answer
     from ringfence.common.routing import Layout
-    from ringfence.network.io_thread import Link
+    from ringfence.network.io_thread import IoThread
     from ringfence.staged_reader import StagedPlace
 
     Staged = Iterator[tuple[StagedPlace, wire.RecordHeader, memoryview]]
 
 PREFETCH_BYTES = 67_108_864  # 64 MiB: eight partitions with two answers of 4 MiB
-FETCH_BYTES = 4_194_304  # one answer: large enough that its round trip is small beside its bytes
-PLACES_AHEAD = 16_384  # staged records whose places are held as objects: some megabytes
-POLL_S = 5.0  # a long poll; the node confirms what is older than 2 s
-POLL_SHORT_S = 0.05  # when there are more partitions than lanes, none may hold its lane for long
+FETCH_BYTES = 4_194_304  # of one answer: the round trip is then short compared with the transfer
+PLACES_AHEAD = 16_384  # places of staged records in memory: a few megabytes
+POLL_S = 5.0  # one long poll
+POLL_SHORT_S = 0.05  # one long poll if there are more partitions than concurrent fetches
 
 
 class Cursor:
-    """One partition's way through its log."""
+    """The state of one partition: offsets fetched and returned."""
 
     __slots__ = (
-        "asked",
         "batches",
         "end",
         "epoch",
@@ -71,41 +70,43 @@ class Cursor:
         "first",
         "offset",
         "partition",
+        "pending",
         "redirected_s",
         "redirects",
+        "requested",
         "resume_s",
-        "under_way",
     )
 
     def __init__(self, span: Span) -> None:
         self.partition = span.partition
-        self.offset, self.epoch = span.start, span.epoch  # of the next row to hand out
+        self.offset, self.epoch = span.start, span.epoch  # of the next row to return
         self.fetched, self.fetched_epoch = span.start, span.epoch  # of the next row to fetch
-        self.end = span.end  # None: never
-        self.first = span.from_log_start  # nothing read yet: a log start that moves on is followed
+        self.end = span.end  # None: follow without end
+        self.first = span.from_log_start  # no row was read yet: the read may begin at a later log start
         self.redirects = 0  # in a row, since `redirected_s`
         self.redirected_s = self.resume_s = 0.0
         self.batches: Iterator[tuple[Place, pa.RecordBatch]] | None = None
-        self.asked, self.under_way = span.start, False  # the offset of the last FETCH; it has no answer yet
+        # Offset of the last FETCH, and whether it is pending.
+        self.requested, self.pending = span.start, False
 
     @property
     def wants_more(self) -> bool:
         return self.end is None or self.fetched < self.end
 
 
-class Reader(Local):
-    """Iterates record batches; made by `Client.read`. For one thread at a time.
+class Reader(ProcessLocal):
+    """Iterates record batches; created by `Client.read`. For one thread at a time.
 
     Attributes:
         schema: of every batch.
-        place: where the last batch stands; None before the first.
-        on_arrival: called, on any thread, when an answer has come or the reader was closed.
+        place: partition and offsets of the last batch; None before the first.
+        on_arrival: called, on any thread, when an answer arrived or the reader was closed.
     """
 
     def __init__(
         self,
-        link: Link,
-        tables: Tables,
+        io_thread: IoThread,
+        tables: TableCache,
         layout: Layout,
         spans: list[Span],
         decoder: Decoder,
@@ -116,46 +117,49 @@ class Reader(Local):
         timeout_s: float,
         client: object = None,
     ) -> None:
-        """`client`: whose connections these are; it ends with the last that refers to it."""
+        """`client`: the owner of the connections; kept alive by this reference."""
         self._client = client
         self.schema = decoder.schema
         self.place: Place | None = None
         self.on_arrival: Callable[[], None] = lambda: None
-        self._link, self._tables, self._layout, self._decoder = link, tables, layout, decoder
+        self._io_thread, self._tables, self._layout, self._decoder = io_thread, tables, layout, decoder
         self._batch_rows, self._timeout_s = batch_rows, timeout_s
         self._cursors = {span.partition: Cursor(span) for span in spans}
-        self._lanes = max(1, min(len(spans), prefetch_bytes // (2 * FETCH_BYTES), 512))
+        self._fetches_max = max(1, min(len(spans), prefetch_bytes // (2 * FETCH_BYTES), 512))
         self._fetch_bytes = max(
-            65_536, min(wire.FETCH_BYTES_MAX, FETCH_BYTES, prefetch_bytes // (2 * self._lanes))
+            65_536, min(wire.FETCH_BYTES_MAX, FETCH_BYTES, prefetch_bytes // (2 * self._fetches_max))
         )
-        self._poll_s = (POLL_S if len(spans) <= self._lanes else POLL_SHORT_S) if follow else 0.0
+        self._poll_s = (POLL_S if len(spans) <= self._fetches_max else POLL_SHORT_S) if follow else 0.0
         self._to_fetch = deque(cursor for cursor in self._cursors.values() if cursor.wants_more)
-        self._paused: list[Cursor] = []  # redirected: asked again at their `resume_s`
-        self._under_way = 0
+        self._paused: list[Cursor] = []  # redirected: fetched again at `resume_s`
+        self._fetches = 0
         self._arrived: queue.SimpleQueue[tuple[Cursor, Future[Answer]] | None] = queue.SimpleQueue()
-        self._waiting: deque[tuple[Cursor, Answer]] = deque()  # answers behind batches of the same partition
-        self._handing_out: deque[Cursor] = deque()
+        # Answers that follow batches of the same partition.
+        self._waiting: deque[tuple[Cursor, Answer]] = deque()
+        self._returning: deque[Cursor] = deque()
         self._closed = self._at_end = False
-        self._iterating = threading.Lock()  # whoever holds it has the queues
+        self._iterating = threading.Lock()  # protects the queues
         self._owner = guard("reader")
 
     # ---- iteration ----------------------------------------------------------------------------------------
 
     def __iter__(self) -> Self:
         if self._closed:
-            raise ClosedError("the reader is closed; read anew from its positions()", topic=self._layout.name)
+            raise ClosedError(
+                "the reader is closed; start a new read at its positions()", topic=self._layout.name
+            )
         return self
 
     def __next__(self) -> pa.RecordBatch:
-        """The next batch, of the partition whose turn it is.
+        """The next batch of the next partition in turn.
 
         Raises:
-            TruncatedError: rows were given up by retention before they were read, or lost (an owner was
-            chosen by force); it says which.
+            TruncatedError: retention removed rows before they were read, or rows were lost because an owner
+                was chosen by force; the error names them.
             ConnectError: no node answered within the reader's `timeout_s`.
-            RerouteError: a partition had no owner for so long.
+            RerouteError: a partition had no owner for that time.
 
-        After an error the next call tries again, from the row behind the last one that was handed out.
+        After an error the next call continues with the row after the last one that was returned.
         """
         self._owner.check()
         with self._iterating:
@@ -164,14 +168,14 @@ class Reader(Local):
             return batch
 
     def try_next(self) -> pa.RecordBatch | None:
-        """As `next`, but None where that would wait: `on_arrival` tells when to ask again, or `idle_s`."""
+        """Like `next`, but None instead of waiting: call it again after `on_arrival` or `idle_s`."""
         self._owner.check()
         with self._iterating:
             return self._step(wait=False)
 
     @property
     def idle_s(self) -> float | None:
-        """Seconds until `try_next` asks a redirected partition again; None: only an answer brings more."""
+        """Seconds until `try_next` fetches a redirected partition again; None: wait for an answer."""
         paused = list(self._paused)
         if not paused:
             return None
@@ -179,24 +183,24 @@ class Reader(Local):
 
     def _step(self, *, wait: bool) -> pa.RecordBatch | None:
         while not self._closed:
-            while self._handing_out:
-                cursor = self._handing_out.popleft()
+            while self._returning:
+                cursor = self._returning.popleft()
                 assert cursor.batches is not None
                 try:
-                    found = next(cursor.batches, None)
+                    item = next(cursor.batches, None)
                 except BaseException:
                     self._rewind(cursor)
                     raise
-                if found is None:
+                if item is None:
                     cursor.batches = None
                     self._take_waiting(cursor)
                     continue
-                self._handing_out.append(cursor)
-                self.place, batch = found
+                self._returning.append(cursor)
+                self.place, batch = item
                 cursor.offset, cursor.epoch = self.place.first_offset + self.place.rows, self.place.epoch
                 return batch
             self._fetch()
-            if not self._under_way and not self._paused:
+            if not self._fetches and not self._paused:
                 break
             try:
                 arrived = self._arrived.get(wait, self.idle_s)
@@ -211,54 +215,51 @@ class Reader(Local):
         raise StopIteration
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """All rows from here on as an Arrow C stream: polars, DuckDB, pandas, pyarrow take it as it is.
+        """All further rows as an Arrow C stream, for polars, DuckDB, pandas and pyarrow.
 
-        They pull batch by batch. An error ends their stream, with its text.
+        The consumer pulls batch by batch. An error ends its stream, with the text of the error.
 
         Raises:
-            ClosedError: it has come to its end, so a second query of it would find no rows.
+            ClosedError: the reader is at its end, so another query would find no rows.
         """
         if self._at_end:
             raise ClosedError(
-                "the reader is at its end, and gives each row once: read the topic again for another query, "
-                "or keep the rows in a table (`pyarrow.table(reader)`)",
+                "the reader is at its end, and returns each row once: read the topic again for another "
+                "query, or keep the rows in a table (`pyarrow.table(reader)`)",
                 topic=self._layout.name,
             )
-        import pyarrow as pa  # noqa: PLC0415 - the module has it for types only
+        import pyarrow as pa  # noqa: PLC0415 - the module imports it for types only
 
         return pa.RecordBatchReader.from_batches(self.schema, self).__arrow_c_stream__(requested_schema)
 
     def _take_waiting(self, cursor: Cursor) -> None:
-        """The answer that came while the one before was handed out."""
+        """Use the answer that arrived while the batches of the previous one were returned."""
         for index, (other, answer) in enumerate(self._waiting):
             if other is cursor:
                 del self._waiting[index]
-                self._hand_out(cursor, answer)
+                self._return_batches(cursor, answer)
                 break
 
     def _rewind(self, cursor: Cursor) -> None:
-        """What was fetched could not be handed out: the next call fetches it again, and skips nothing."""
+        """Fetch again what could not be returned because of an error, so that no row is skipped."""
         cursor.batches = None
         cursor.fetched, cursor.fetched_epoch = cursor.offset, cursor.epoch
-        self._waiting = deque(kept for kept in self._waiting if kept[0] is not cursor)
-        if not cursor.under_way and cursor not in self._to_fetch:
+        self._waiting = deque(pair for pair in self._waiting if pair[0] is not cursor)
+        if not cursor.pending and cursor not in self._to_fetch:
             self._to_fetch.append(cursor)
 
     def positions(self) -> list[Position]:
-        """Where to go on in every partition: behind the last batch that was handed out.
-
-        `start=` takes them.
-        """
+        """The position after the last returned batch, for each partition; an argument for `start=`."""
         return [Position(cursor.partition, cursor.offset, cursor.epoch) for cursor in self._cursors.values()]
 
     def close(self) -> None:
-        """Fetch no more; from any thread. What is under way is dropped when it comes.
+        """Stop fetching; from any thread. Answers that are pending are dropped.
 
-        A loop that another thread runs ends with the batch that it has; a new one raises ClosedError.
+        A loop in another thread ends after its current batch; a new loop raises ClosedError.
         """
         self._closed = True
         self._arrive(None)
-        if self._iterating.acquire(blocking=False):  # else the loop that is woken does it
+        if self._iterating.acquire(blocking=False):  # else the loop in the other thread does it
             try:
                 self._forget()
             finally:
@@ -267,7 +268,7 @@ class Reader(Local):
     def _forget(self) -> None:
         self._to_fetch.clear()
         self._paused.clear()
-        self._handing_out.clear()
+        self._returning.clear()
         self._waiting.clear()
 
     def __enter__(self) -> Self:
@@ -281,13 +282,13 @@ class Reader(Local):
     # ---- fetching -----------------------------------------------------------------------------------------
 
     def _fetch(self) -> None:
-        """Keep every lane busy. A partition whose answers wait to be handed out fetches no further."""
+        """Start as many fetches as allowed. A partition with two answers in memory fetches no further."""
         if self.idle_s == 0.0:
             now = time.monotonic()
             self._to_fetch.extend(cursor for cursor in self._paused if cursor.resume_s <= now)
             self._paused = [cursor for cursor in self._paused if cursor.resume_s > now]
         for _ in range(len(self._to_fetch)):
-            if self._under_way >= self._lanes:
+            if self._fetches >= self._fetches_max:
                 return
             self._request(self._to_fetch.popleft())
 
@@ -301,18 +302,23 @@ class Reader(Local):
             "layout_version": self._layout.version,
         }
         deadline = time.monotonic() + min(self._timeout_s, self._poll_s + TRY_S)
-        ask = Ask(
-            wire.Opcode.FETCH, b"", deadline, topic=self._layout.name, wait_s=self._poll_s, fields=fields,
+        request = Request(
+            wire.Opcode.FETCH,
+            b"",
+            deadline,
+            topic=self._layout.name,
+            wait_s=self._poll_s,
+            fields=fields,
             held=self._layout.generation,
-        )  # fmt: skip
-        ask.future.add_done_callback(lambda future: self._arrive((cursor, future)))
-        self._under_way += 1
-        cursor.asked, cursor.under_way = cursor.fetched, True
+        )
+        request.future.add_done_callback(lambda future: self._arrive((cursor, future)))
+        self._fetches += 1
+        cursor.requested, cursor.pending = cursor.fetched, True
         try:
-            self._link.ask_owner(ask, self._layout, cursor.partition)
+            self._io_thread.request_owner(request, self._layout, cursor.partition)
         except RingfenceError:
-            self._under_way -= 1
-            cursor.under_way = False
+            self._fetches -= 1
+            cursor.pending = False
             self._to_fetch.append(cursor)
             raise
 
@@ -321,9 +327,9 @@ class Reader(Local):
         self.on_arrival()
 
     def _take(self, cursor: Cursor, future: Future[Answer]) -> None:
-        self._under_way -= 1
-        cursor.under_way = False
-        if cursor.asked != cursor.fetched:  # rewound in the meantime
+        self._fetches -= 1
+        cursor.pending = False
+        if cursor.requested != cursor.fetched:  # rewound meanwhile
             self._to_fetch.append(cursor)
             return
         try:
@@ -334,7 +340,7 @@ class Reader(Local):
         except (RerouteError, RetriableError) as error:
             self._redirected(cursor, error)
             return
-        except Exception:  # the next call tries again: a partition never ends because of an error
+        except Exception:  # the next call retries: an error never ends a partition
             self._to_fetch.append(cursor)
             raise
         if not answer.header.rows and cursor.end is not None and answer.header.end_offset < cursor.end:
@@ -346,12 +352,12 @@ class Reader(Local):
             cursor.fetched = answer.header.first_offset + answer.header.rows
             cursor.fetched_epoch = answer.header.owner_epoch
         if cursor.batches is None:
-            self._hand_out(cursor, answer)
+            self._return_batches(cursor, answer)
         else:
             self._waiting.append((cursor, answer))
 
     def _ended_early(self, cursor: Cursor, end: int) -> TruncatedError:
-        """A former owner may say so for a while; one that stays was chosen by force, without these rows."""
+        """The error if the log ends earlier: a former owner may report that; a forced owner has lost rows."""
         return TruncatedError(
             f"the log ends at {end}, and ended at {cursor.end} when the read began: rows were lost",
             topic=self._layout.name,
@@ -361,7 +367,7 @@ class Reader(Local):
         )
 
     def _redirected(self, cursor: Cursor, error: RingfenceError) -> None:
-        """Ask the owner that a newer table names; the other partitions go on meanwhile."""
+        """Fetch from the owner in a newer table; other partitions continue meanwhile."""
         now = time.monotonic()
         if not cursor.redirects:
             cursor.redirected_s = now
@@ -374,10 +380,10 @@ class Reader(Local):
         self._paused.append(cursor)
         self._layout = self._tables.get_by_id(self._layout.topic, now + self._timeout_s, self._layout.name)
 
-    def _hand_out(self, cursor: Cursor, answer: Answer) -> None:
+    def _return_batches(self, cursor: Cursor, answer: Answer) -> None:
         if answer.body:
             cursor.batches = self._batches(cursor, answer)
-            self._handing_out.append(cursor)
+            self._returning.append(cursor)
         if cursor.wants_more:
             self._to_fetch.append(cursor)
             self._fetch()
@@ -385,17 +391,18 @@ class Reader(Local):
     def _truncated(self, cursor: Cursor, error: TruncatedError) -> None:
         start = int(error.details.get("start_offset", 0))
         self._to_fetch.append(cursor)
-        if cursor.first and start > cursor.fetched:  # the log start moved on before the first row was read
+        if cursor.first and start > cursor.fetched:
+            # Retention moved the log start before the first row was read.
             cursor.offset = cursor.fetched = start
             return
         lost = max(0, start - cursor.fetched)
         why = (
-            f"rows {cursor.fetched} to {start - 1} were given up"
+            f"rows {cursor.fetched} to {start - 1} were removed by retention"
             if lost
-            else "the log was cut and written anew there"
+            else "the log was truncated and rewritten there"
         )
         raise TruncatedError(
-            f"{why}; go on at the log start, or at a place of your own",
+            f"{why}; continue at the log start, or at another offset",
             topic=self._layout.name,
             partition=cursor.partition,
             code=error.code,
@@ -407,8 +414,8 @@ class Reader(Local):
     # ---- decoding -----------------------------------------------------------------------------------------
 
     def _batches(self, cursor: Cursor, answer: Answer) -> Iterator[tuple[Place, pa.RecordBatch]]:
-        """The batches of one answer, without rows that were read before or are behind the end."""
-        lists: deque[list[StagedPlace]] = deque()  # of this publish record and those behind it
+        """The batches of one answer, without rows before the position or after the end."""
+        lists: deque[list[StagedPlace]] = deque()  # of this publish record and the next ones
         staged: Staged = iter(())
         for record, message in self._decoder.records(answer.body):
             first, last = _span(cursor, record)
@@ -423,7 +430,7 @@ class Reader(Local):
                 yield from self._sliced(record, record.first_offset, record, message, first, last)
 
     def _lists_ahead(self, cursor: Cursor, answer: Answer, number: int) -> deque[list[StagedPlace]]:
-        """What publish record `number` and those behind it in the answer list, of the rows that are read."""
+        """The staged records to read of publish record `number` and the next ones in the answer."""
         lists: deque[list[StagedPlace]] = deque()
         count = 0
         try:
@@ -431,31 +438,31 @@ class Reader(Local):
                 first, last = _span(cursor, record)
                 if record.kind != wire.RecordKind.PUBLISH or record.record_number < number or first >= last:
                     continue
-                found = places(record, message)
-                lists.append([at for at in found if at.offset < last and at.offset + at.rows > first])
+                listed = places(record, message)
+                lists.append([at for at in listed if at.offset < last and at.offset + at.rows > first])
                 count += len(lists[-1])
                 if count >= PLACES_AHEAD:
                     break
         except (ProtocolError, RecordError):
-            if not lists:  # else those before it are handed out first
+            if not lists:  # else the valid ones are returned first
                 raise
         return lists
 
-    def _staged(self, partition: int, wanted: list[StagedPlace]) -> Staged:
+    def _staged(self, partition: int, listed: list[StagedPlace]) -> Staged:
         fetch = StagedFetch(
-            self._link,
+            self._io_thread,
             self._layout,
             self._refreshed,
             partition,
             fetch_bytes=self._fetch_bytes,
             timeout_s=self._timeout_s,
         )
-        return fetch.records(wanted)
+        return fetch.records(listed)
 
     def _published(
         self, published: wire.RecordHeader, listed: list[StagedPlace], staged: Staged, first: int, last: int
     ) -> Iterator[tuple[Place, pa.RecordBatch]]:
-        """Rows first .. last - 1 of those that were staged before this record: the next of `staged`."""
+        """Rows first .. last - 1 of the records that `published` lists, taken from `staged`."""
         for place, record, message in islice(staged, len(listed)):
             begin, end = max(first, place.offset), min(last, place.offset + place.rows)
             yield from self._sliced(published, place.offset, record, message, begin, end)
@@ -469,7 +476,7 @@ class Reader(Local):
         first: int,
         last: int,
     ) -> Iterator[tuple[Place, pa.RecordBatch]]:
-        """Rows first .. last - 1 of a record that begins at `offset`; `placed` has their epoch and time."""
+        """Rows first .. last - 1 of a record that begins at `offset`, with epoch and time of `placed`."""
         if not self._decoder.knows(record.schema_id):
             self._decoder.learn(self._refreshed().schemas)
         batch = self._decoder.batch(record, message, offset)
@@ -487,6 +494,6 @@ class Reader(Local):
 
 
 def _span(cursor: Cursor, record: wire.RecordHeader) -> tuple[int, int]:
-    """Rows first .. last - 1 of a record are wanted; none if first >= last."""
+    """The rows of a record to return: first .. last - 1; none if first >= last."""
     last = record.first_offset + record.rows
     return max(record.first_offset, cursor.offset), last if cursor.end is None else min(last, cursor.end)

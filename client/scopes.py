@@ -1,9 +1,13 @@
-"""Scopes: begin, stage attempts, commit, expire. What transactions and distributed writers are made of.
+"""Scopes: begin, stage attempts, commit, expire. Transactions and distributed writers are built on them.
 
-begun = client.scopes.begin("job-7", topic="topic")           once, by the driver
-attempt = client.scopes.attempt(begun, epoch)                 by each task, as often as it is run
-attempt.send("topic", batch); staged = attempt.finish()
-client.scopes.commit(begun, epoch, [staged, ...])             by the driver: all of it, or nothing
+    begun = client.scopes.begin("job-7", topic="topic")         once, by the driver
+    attempt = client.scopes.attempt(begun, epoch)               by each task, for each try
+    attempt.send("topic", batch); staged = attempt.finish()
+    client.scopes.commit(begun, epoch, [staged, ...])           by the driver: all rows or none
+
+A *stage* is the rows of one attempt at their partitions, invisible to readers. A *scope* names the writer and
+orders its epochs; a new driver of the scope fences the previous one. A *transaction* is one epoch of a scope:
+begin, one attempt, commit.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from msgspec.structs import replace
 
 from ringfence.common.arguments import scope_name, seconds, whole
 from ringfence.common.options import BYTES_IN_FLIGHT_MAX, TIMEOUT_S
-from ringfence.common.process_local import Local
+from ringfence.common.process_local import ProcessLocal
 from ringfence.common.scope_values import Begun
 from ringfence.native import cluster_messages as messages
 from ringfence.native import wire
@@ -31,25 +35,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ringfence.admin import Admin
-    from ringfence.cluster.table_cache import Tables
+    from ringfence.cluster.table_cache import TableCache
     from ringfence.common.scope_values import Parts, StagedRows
-    from ringfence.network.io_thread import Link
+    from ringfence.network.io_thread import IoThread
 
 
-WRITER_MAX: Final = 2**32 - 1  # what the identity of a stage holds
+WRITER_MAX: Final = 2**32 - 1  # limit of the identity of a stage
 IDLE_S_MAX: Final = 3_650 * 86_400
 CLUSTER_SCOPE_BYTES_MAX: Final = 255
 SCOPE_BYTES_MAX: Final = 234
-"""Of a topic's scope: a scope's name has up to 255 bytes, and `@` with a topic's id up to 21 of them."""
+"""For the scope of a topic: a full name has up to 255 bytes, and `@` with the topic's id up to 21 of them."""
 
 
-class Scopes(Local):
-    """Made by `Client.scopes`."""
+class Scopes(ProcessLocal):
+    """Begins scopes, stages rows and commits epochs; created by `Client.scopes`."""
 
-    def __init__(self, link: Link, tables: Tables, admin: Admin, client: object = None) -> None:
-        """`client`: whose connections these are; it ends with the last that refers to it."""
+    def __init__(self, io_thread: IoThread, tables: TableCache, admin: Admin, client: object = None) -> None:
+        """`client`: the owner of the connections; kept alive by this reference."""
         self._client = client
-        self._link, self._tables, self._admin = link, tables, admin
+        self._io_thread, self._tables, self._admin = io_thread, tables, admin
 
     def begin(
         self,
@@ -60,24 +64,24 @@ class Scopes(Local):
         one_off: bool = False,
         idle_s: int | None = None,
     ) -> Begun:
-        """Begin a scope: older drivers of it are fenced.
+        """Begin a scope; this fences its older drivers.
 
         Args:
-            scope: its name, 1 to 255 bytes; of a topic's 1 to 234.
-            instance: up to 64 bytes. The same one again is the same driver, so that many processes of one
-                job may begin; empty: a driver of its own.
-            topic: whose scope it is: the same name at another topic, or at one of this name that is made
-                later, is another scope. None: one of the cluster, whose name does not end with `@` and a
-                number.
-            one_off: this name will not be begun again. Where there are more than `scopes_max` scopes, such
-                ones are forgotten; no others are, and new names are refused (`overloaded`).
-            idle_s: the scope may be forgotten, too, once it was not used for so many seconds (up to ten
-                years): begun again, it does not know its committed epochs. The newest call says. None: it
+            scope: its name, 1 to 255 bytes; for the scope of a topic 1 to 234.
+            instance: up to 64 bytes. Calls with the same instance are the same driver, so that many processes
+                of one job may begin; empty: a new driver.
+            topic: the topic that the scope belongs to. The same name at another topic, or at a topic that is
+                deleted and created again, is another scope. None: a scope of the cluster, whose name must
+                not end with `@` and a number.
+            one_off: this name will not be begun again. Above `scopes_max` only such scopes are removed; if
+                there are none, new names are refused (`overloaded`).
+            idle_s: the scope may also be removed after so many seconds without use (up to ten years). If it
+                is begun again then, it does not know its committed epochs. The newest call decides. None: it
                 stays until `ringfence scope forget`.
 
         Raises:
-            FencedError: this instance was fenced by a later one. NotFoundError: no such topic.
-            InvalidArgumentError: not a name of a scope. DeadlineError: others began it again and again.
+            FencedError: a later instance fenced this one. NotFoundError: no such topic.
+            InvalidArgumentError: the name is invalid. DeadlineError: other drivers began it before every try.
         """
         deadline = self._admin.deadline()
         name = _of_cluster(scope) if topic is None else self._of_topic(scope, topic, deadline)
@@ -100,17 +104,17 @@ class Scopes(Local):
         timeout_s: float = TIMEOUT_S,
         bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
     ) -> Stager:
-        """Stage rows under a token of its own.
+        """Stage rows under a new token.
 
         Args:
             begun: of the scope.
-            epoch: from 1, above the scope's decided one.
-            writer: the task's number, for people.
-            timeout_s: seconds within which each batch must be on disk, retries included.
-            bytes_in_flight_max: encoded rows that are not on disk yet; bytes.
+            epoch: from 1, above the scope's decided epoch.
+            writer: the task's number, for operators.
+            timeout_s: seconds until each batch must be on disk, retries included.
+            bytes_in_flight_max: limit for encoded rows that are not on disk yet, in bytes.
         """
         return Stager(
-            self._link,
+            self._io_thread,
             self._tables,
             begun,
             whole("epoch", epoch, 1),
@@ -121,53 +125,54 @@ class Scopes(Local):
         )
 
     def commit(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> bool:
-        """Put an epoch into the log; every row of it may be read when this returns.
+        """Commit an epoch; all of its rows can be read when this returns.
 
         Returns:
-            False if the epoch was committed with other attempts, or given up by the commit of a later one:
-            then nothing of these ever comes. True also where an earlier call has committed these.
+            False if the epoch was committed with other attempts, or skipped by the commit of a later epoch:
+            the rows of these attempts are never visible. True also if an earlier call committed these.
 
         Raises:
             FencedError: a later driver began the scope. InvalidArgumentError: the epoch expired, or an
-                attempt is not one of this scope, epoch and driver, or is there twice, or has other rows in a
-                partition than are staged there; or the scope was forgotten. Nothing is committed by this
-                call then; of an earlier one without an answer it tells nothing.
-            DeadlineError: not known in time whether all of it is staged, or a commit of an earlier epoch,
-                sent before, failed; nothing is committed. Call it again before a later epoch is committed.
-            UnknownOutcomeError: no answer came: all of it is in the log, or nothing. Call it again with the
-                same attempts: it tells, unless 64 later epochs were committed since.
+                attempt is not of this scope, epoch and driver, or is listed twice, or its rows differ from
+                those staged in a partition; or the scope was removed. This call commits nothing then. An
+                earlier call without an answer may have committed.
+            DeadlineError: it was not confirmed in time that all rows are staged, or the commit of an earlier
+                epoch failed; nothing is committed. Repeat the call before a later epoch is committed.
+            UnknownOutcomeError: no answer came: all of it is in the log, or nothing. Repeat the call with the
+                same attempts to find out, unless 64 later epochs were committed since.
         """
-        is_own = self._asked(begun, epoch, staged).own
+        is_own = self._commit(begun, epoch, staged).own
         if is_own is None:
             raise UnknownOutcomeError(
-                "the epoch is committed, by a lost try of this commit or by another: the node does not tell "
-                "(it has an older program, or 64 later epochs were committed since)",
+                "the epoch is committed, either by a lost try of this commit or by another one: the node "
+                "does not tell which (it runs an older version, or 64 later epochs were committed since)",
                 scope=begun.scope,
                 epoch=epoch,
             )
         return is_own
 
     def commit_told(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> bool | None:
-        """As `commit`; None: the epoch is committed, and whether with these attempts is not known.
+        """Like `commit`; None: the epoch is committed, but it is unknown whether with these attempts.
 
-        For who counts epochs and commits each set of rows under one: there it does not matter.
+        For callers that number their epochs and commit each set of rows under one number: for them both cases
+        are equal.
 
         Raises:
-            FencedError: besides, a later epoch was committed first, so nobody's rows of this one are in the
-                log, nor will be.
+            FencedError: also if a later epoch was committed first, so that no rows of this one are or will be
+                in the log.
         """
-        told = self._asked(begun, epoch, staged)
-        if told.given_up:
+        answer = self._commit(begun, epoch, staged)
+        if answer.given_up:
             raise FencedError(
-                f"a later epoch of the scope was committed before epoch {epoch}, which was given up: nothing "
-                "of it is stored; take a number above",
+                f"a later epoch of the scope was committed before epoch {epoch}, which is skipped: nothing "
+                "of it is stored; use a greater number",
                 scope=begun.scope,
                 epoch=epoch,
             )
-        return told.own
+        return answer.own
 
-    def _asked(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> messages.AlreadyCommitted:
-        """Commit; `own` is true of one that this call has committed, too."""
+    def _commit(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> messages.AlreadyCommitted:
+        """Send the commit. `own` is also true for an epoch that this call has committed."""
         staged = list(staged)
         _check_staged(begun, epoch, staged)
         tokens: list[bytes] = []
@@ -187,62 +192,65 @@ class Scopes(Local):
         answer = self._admin.commit(message)
         if answer.header.status != wire.Status.ALREADY_COMMITTED:
             return messages.AlreadyCommitted(own=True)
-        # Where the node does not tell, it may have been an earlier call, of whichever process.
+        # An empty body does not tell which call committed; it may be one of another process.
         return answer.control(messages.AlreadyCommitted) if len(answer.body) else messages.AlreadyCommitted()
 
     def gone(self, topics: Mapping[int, str]) -> list[str]:
-        """Names of the topics, by id, that are not there any more; empty where nobody tells."""
-        found, deadline = [], self._admin.deadline()
+        """Names of the given topics that do not exist any more; empty if no node answers."""
+        names, deadline = [], self._admin.deadline()
         for topic, name in topics.items():
             try:
                 self._tables.get_by_id(topic, deadline)
             except NotFoundError:
-                found.append(name)
+                names.append(name)
             except RingfenceError:
                 return []
-        return found
+        return names
 
     def expire(self, begun: Begun, epoch: int) -> None:
-        """Give up what is staged in the epoch, and before it. An epoch that is committed stays.
+        """Discard the rows that are staged in this and earlier epochs. Committed epochs stay.
 
         Raises:
-            FencedError: a later driver began the scope; the epoch is its.
+            FencedError: a later driver began the scope and owns the epoch.
         """
         message = messages.ScopeExpire(scope_id=begun.scope, epoch=epoch, driver=begun.driver)
-        self._admin.ask(wire.Opcode.EXPIRE, message)
+        self._admin.request(wire.Opcode.EXPIRE, message)
 
 
 def _of_cluster(scope: str) -> str:
-    """A name that no topic's scope has."""
+    """Check that the name cannot be the name of a topic's scope."""
     name, at, number = scope_name(scope, CLUSTER_SCOPE_BYTES_MAX).rpartition("@")
     if at and number.isascii() and number.isdigit():
         raise InvalidArgumentError(
-            f"the scope {name!r} of the topic with the id {number} has this name; name the topic "
-            "(topic=...), or end the name otherwise",
+            f"this name is reserved for scope {name!r} of the topic with id {number}; pass the topic "
+            "(topic=...), or use a name with another ending",
             scope=scope,
         )
     return scope
 
 
 def _check_staged(begun: Begun, epoch: int, staged: list[StagedRows]) -> None:
-    """A commit that names rows which are staged elsewhere, or twice, is never published, and never ends."""
-    seen: set[bytes] = set()
+    """Refuse attempts of another epoch or driver, and duplicates: such a commit could never be published."""
+    tokens: set[bytes] = set()
     for attempt in staged:
-        if attempt.token in seen:
+        if attempt.token in tokens:
             raise InvalidArgumentError(
-                "an attempt is there twice; name each once", scope=begun.scope, token=attempt.token.hex()
+                "an attempt is listed twice; list each attempt once",
+                scope=begun.scope,
+                token=attempt.token.hex(),
             )
-        seen.add(attempt.token)
+        tokens.add(attempt.token)
         if attempt.scope and (attempt.scope, attempt.epoch) != (begun.scope, epoch):
             raise InvalidArgumentError(
-                f"an attempt is staged in scope {attempt.scope}, epoch {attempt.epoch}: not in this one",
+                f"an attempt is staged in scope {attempt.scope}, epoch {attempt.epoch}, not in this epoch; "
+                "commit only attempts of this epoch",
                 scope=begun.scope,
                 epoch=epoch,
             )
         if attempt.driver not in {0, begun.driver}:
             raise InvalidArgumentError(
-                f"an attempt was staged by driver {attempt.driver} of the scope, which was begun anew since: "
-                "stage its rows again",
+                f"an attempt was staged by driver {attempt.driver} of the scope, which was begun again "
+                "since; stage its rows again",
                 scope=begun.scope,
                 driver=begun.driver,
             )

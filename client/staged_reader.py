@@ -1,8 +1,8 @@
-"""Rows that were staged, read through the record that published them.
+"""Read staged rows through the publish record that gives them offsets.
 
-A publish record lists the staged records that it gives offsets to, in the order of their numbers. They are
-fetched by number, in long runs, one request ahead of what is handed out. The publish records of one FETCH
-answer share their runs: many small epochs cost one request for each `fetch_bytes` of rows.
+A publish record lists staged records in the order of their numbers. These are fetched by number, in long
+runs, one request ahead of the rows that are returned. The publish records of one FETCH answer share the runs,
+so many small epochs cost one request for each `fetch_bytes` of rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ringfence.cluster.offsets import TRY_S, redirect_delay_s
 from ringfence.native import wire
 from ringfence.native._node import RecordReader
 from ringfence.native.errors import ProtocolError, RerouteError, RetriableError, TruncatedError
-from ringfence.network.request import Ask
+from ringfence.network.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
     from ringfence.common.codec import Answer
     from ringfence.common.routing import Layout
-    from ringfence.network.io_thread import Link
+    from ringfence.network.io_thread import IoThread
 
 HEAD = struct.Struct("<QQQ")  # scope, epoch, number of batches
 ENTRY = struct.Struct("<QII")  # record number, rows, zero
-FETCH_BYTES_MIN = 65_536  # below it a round trip costs more than its bytes
-RUNS_HELD = 2  # with rows of later epochs: scopes that stage side by side publish across the end of a run
+# Minimum size of an answer: a smaller one takes less time than its round trip.
+FETCH_BYTES_MIN = 65_536
+# Answers that are stored for later epochs: scopes that stage in parallel publish across the end of a run.
+RUNS_MAX = 2
 
 
 class StagedPlace(NamedTuple):
@@ -42,45 +44,45 @@ class StagedPlace(NamedTuple):
 
 
 def places(published: wire.RecordHeader, body: memoryview) -> list[StagedPlace]:
-    """What a publish record gives offsets to.
+    """The staged records that a publish record lists.
 
     Raises:
-        ProtocolError: its body is not of this form.
+        ProtocolError: its body is invalid.
     """
     try:
         _, _, count = HEAD.unpack_from(body)
-        found, offset = [], published.first_offset
-        for at in range(count):
-            record, rows, _ = ENTRY.unpack_from(body, HEAD.size + at * ENTRY.size)
-            found.append(StagedPlace(record, offset, rows, published.owner_epoch))
+        listed, offset = [], published.first_offset
+        for index in range(count):
+            record, rows, _ = ENTRY.unpack_from(body, HEAD.size + index * ENTRY.size)
+            listed.append(StagedPlace(record, offset, rows, published.owner_epoch))
             offset += rows
     except struct.error as error:
         raise ProtocolError(f"a publish record is damaged: {error}", partition=published.partition) from error
     if offset != published.first_offset + published.rows:
         raise ProtocolError(
-            "a publish record does not list as many rows as its header",
+            "the rows that a publish record lists differ from the rows in its header",
             partition=published.partition,
             listed=offset - published.first_offset,
             rows=published.rows,
         )
-    return found
+    return listed
 
 
-class _Found(NamedTuple):
+class _StagedRecord(NamedTuple):
     header: wire.RecordHeader
-    message: memoryview  # of Arrow; keeps the whole answer
+    message: memoryview  # Arrow message; keeps the whole answer in memory
 
 
 class StagedFetch:
     """Fetches staged records of one partition.
 
-    What it is asked for was listed by publish records that came before. The log up to them is confirmed, so
-    what is held for a later epoch is what stands there for ever; nothing else is held.
+    All requested records are listed by publish records that were read before. The log up to these is
+    confirmed, so records stored for a later epoch cannot change; other records are not stored.
     """
 
     def __init__(
         self,
-        link: Link,
+        io_thread: IoThread,
         layout: Layout,
         refreshed: Callable[[], Layout],
         partition: int,
@@ -89,67 +91,69 @@ class StagedFetch:
         timeout_s: float,
     ) -> None:
         """`refreshed` fetches the topic's newest layout."""
-        self._link, self._layout, self._refreshed = link, layout, refreshed
+        self._io_thread, self._layout, self._refreshed = io_thread, layout, refreshed
         self._partition, self._fetch_bytes, self._timeout_s = partition, fetch_bytes, timeout_s
-        # What is still wanted of each answer, by number. One that was forgotten is asked for again.
-        self._runs: deque[dict[int, _Found]] = deque(maxlen=RUNS_HELD)
-        self._last = 0  # number of the last record that is wanted
-        self._bytes_each: float | None = None  # of one number's, in the newest answer
+        # Requested records of each answer, by number. Records that were dropped are fetched again.
+        self._runs: deque[dict[int, _StagedRecord]] = deque(maxlen=RUNS_MAX)
+        self._last = 0  # number of the last requested record
+        self._bytes_each: float | None = None  # mean bytes of one record number in the newest answer
 
     def records(
-        self, wanted: Sequence[StagedPlace]
+        self, requested: Sequence[StagedPlace]
     ) -> Iterator[tuple[StagedPlace, wire.RecordHeader, memoryview]]:
-        """(place, header, Arrow message) of each wanted record, in their order.
+        """(place, header, Arrow message) of each requested record, in their order.
 
         Raises:
-            TruncatedError: retention gave them up meanwhile, or another history has the number by now.
-            ProtocolError: one is not there.
+            TruncatedError: retention removed them meanwhile, or the number belongs to another history now.
+            ProtocolError: a record is missing.
         """
-        left = {place.record for place in wanted}
+        left = {place.record for place in requested}
         self._last = max(left, default=0)
-        asked: Future[Answer] | None = None
-        ahead = 0  # place of the record that `asked` begins with
-        for index, place in enumerate(wanted):
-            if not self._holds(place.record):
-                if asked is None or ahead != index:
-                    ahead, asked = index, self._ask(place.record)
-                self._take(self._answer(asked, place.record), place.record, left)
-                while ahead < len(wanted) and self._holds(wanted[ahead].record):
+        future: Future[Answer] | None = None
+        ahead = 0  # index of the record with which the answer of `future` begins
+        for index, place in enumerate(requested):
+            if not self._has(place.record):
+                if future is None or ahead != index:
+                    ahead, future = index, self._request(place.record)
+                self._store(self._answer(future, place.record), place.record, left)
+                while ahead < len(requested) and self._has(requested[ahead].record):
                     ahead += 1
-                asked = self._ask(wanted[ahead].record) if ahead < len(wanted) else None
+                future = self._request(requested[ahead].record) if ahead < len(requested) else None
             left.discard(place.record)
-            found = self._give(place.record)
-            self._check_history(place, found.header)
-            if found.header.rows != place.rows:
-                raise self._not_published(place.record, found.header.record_number)
-            yield place, found.header, found.message
+            staged = self._take(place.record)
+            self._check_history(place, staged.header)
+            if staged.header.rows != place.rows:
+                raise self._not_published(place.record, staged.header.record_number)
+            yield place, staged.header, staged.message
 
-    def _holds(self, record: int) -> bool:
+    def _has(self, record: int) -> bool:
         return any(record in run for run in self._runs)
 
-    def _give(self, record: int) -> _Found:
-        """Out of the run that has it. A run that nobody wants any more keeps no answer in memory."""
+    def _take(self, record: int) -> _StagedRecord:
+        """Take a record out of its run. An empty run is dropped, and with it the answer."""
         run = next(run for run in self._runs if record in run)
-        found = run.pop(record)
+        staged = run.pop(record)
         if not run:
             self._runs.remove(run)
-        return found
+        return staged
 
-    def _take(self, answer: Answer, record: int, left: set[int]) -> None:
-        """Hold what is wanted of an answer that must begin with `record`.
+    def _store(self, answer: Answer, record: int, left: set[int]) -> None:
+        """Store the requested records of an answer that must begin with `record`.
 
-        Between may be records of other scopes, and of attempts that were given up.
+        It may also contain records of other scopes and of aborted attempts.
         """
         first: int | None = None
         last = record
-        run: dict[int, _Found] = {}
+        run: dict[int, _StagedRecord] = {}
         for packed, start, length in RecordReader(answer.body):
             header = wire.RecordHeader._make(wire.RECORD_STRUCT.unpack(packed))
             last = header.record_number
             if first is None:
                 first = last
             if last in left:
-                run[last] = _Found(header, answer.body[start + header.extension_bytes : start + length])
+                run[last] = _StagedRecord(
+                    header, answer.body[start + header.extension_bytes : start + length]
+                )
         if first is None:
             raise ProtocolError("a staged record is not in the log", partition=self._partition, record=record)
         if record not in run:
@@ -165,8 +169,8 @@ class StagedFetch:
         if header.owner_epoch > place.epoch:
             raise TruncatedError(
                 f"the log has another history now: record {place.record} is of epoch {header.owner_epoch}, "
-                f"and was published under epoch {place.epoch}; go on at the log start, or at a place of your "
-                "own",
+                f"and was published under epoch {place.epoch}; continue at the log start, or at another "
+                "offset",
                 topic=self._layout.name,
                 partition=self._partition,
                 offset=place.offset,
@@ -175,14 +179,14 @@ class StagedFetch:
 
     def _not_published(self, record: int, found: int) -> ProtocolError:
         return ProtocolError(
-            "a staged record is not the one that was published",
+            "a staged record differs from the published one",
             partition=self._partition,
             record=record,
             found=found,
         )
 
-    def _ask(self, record: int) -> Future[Answer]:
-        ask = Ask(
+    def _request(self, record: int) -> Future[Answer]:
+        request = Request(
             wire.Opcode.FETCH,
             b"",
             time.monotonic() + min(TRY_S, self._timeout_s),
@@ -196,24 +200,24 @@ class StagedFetch:
                 "flags": wire.RequestFlags.STAGED,
             },
         )
-        # Without a long poll: what was published is there.
-        ask.wait_s = 0.0
-        return self._link.ask_owner(ask, self._layout, self._partition)
+        # No long poll: published records exist.
+        request.wait_s = 0.0
+        return self._io_thread.request_owner(request, self._layout, self._partition)
 
     def _bytes_from(self, record: int) -> int:
-        """About as many as are wanted: what is behind them belongs to epochs that are not asked for yet."""
+        """Estimated size of the requested records. Later records belong to epochs without a request yet."""
         if self._bytes_each is None:
             return self._fetch_bytes
-        wanted = int(self._bytes_each * (self._last + 1 - record) * 1.25)
-        return min(self._fetch_bytes, max(FETCH_BYTES_MIN, wanted))
+        estimate = int(self._bytes_each * (self._last + 1 - record) * 1.25)
+        return min(self._fetch_bytes, max(FETCH_BYTES_MIN, estimate))
 
-    def _answer(self, asked: Future[Answer], record: int) -> Answer:
-        """Follows a partition that moves until the caller's deadline."""
+    def _answer(self, future: Future[Answer], record: int) -> Answer:
+        """Wait for the answer; follow redirects to new owners until the deadline."""
         deadline = time.monotonic() + self._timeout_s
         redirects = 0
         while True:
             try:
-                return asked.result()
+                return future.result()
             except (RerouteError, RetriableError) as error:
                 redirects += 1
                 delay_s = redirect_delay_s(redirects, error)
@@ -221,4 +225,4 @@ class StagedFetch:
                     raise
                 time.sleep(delay_s)
                 self._layout = self._refreshed()
-                asked = self._ask(record)
+                future = self._request(record)

@@ -1,13 +1,13 @@
-"""Atomic writes from plain Python: all rows of a `with` block, over partitions and topics, or none.
+"""Atomic writes from plain Python: all rows of a `with` block, across partitions and topics, or none.
 
     with client.transaction("events", scope="nightly-load") as t:
         t.send(batch)
         t.send(other, topic="audit")
-    # here every row can be read; after an exception in the block none ever will
+    # now every row can be read; after an exception in the block no row ever can
 
-The scope names the writer to this topic: beginning it anew fences who had it before, and at another topic the
-same name is another writer's. Its committed epochs ascend, and who gives `epoch` itself (the number of a day,
-say) may run the same block again: the second run changes nothing.
+The scope names the writer of this topic; at another topic the same name is another scope. Beginning a scope
+again fences its previous writer. Its committed epochs ascend. A caller that passes `epoch`, for example the
+number of a day, may run the same block again: the second run changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.common.arguments import seconds, whole
-from ringfence.common.process_local import Local
+from ringfence.common.process_local import ProcessLocal
 from ringfence.native.errors import (
     ClosedError,
     DeadlineError,
@@ -42,16 +42,15 @@ if TYPE_CHECKING:
 _UNSTAGED = (UnknownOutcomeError, WaitTimeoutError, RerouteError)
 
 
-class Transaction(Local):
-    """One epoch of one scope; made by `Client.transaction`. For one thread.
+class Transaction(ProcessLocal):
+    """One epoch of one scope; created by `Client.transaction`. For one thread.
 
     Attributes:
         epoch: its number within the scope.
-        already: True if this epoch, which the caller gave, or a later one was committed before: nothing of
-            this block was stored. Epochs are given in ascending order, so a lower one counts as committed.
-            Known for sure after the block.
+        already: True if the epoch that the caller passed, or a later one, was committed before: nothing of
+            this block was stored. Epochs ascend, so a lower one counts as committed. Final after the block.
         committed: the scope's last committed epoch when this one began; 0 if there was none.
-        rows: rows that this block has put into the log; 0 until it is committed.
+        rows: rows that this block has committed; 0 before.
     """
 
     def __init__(
@@ -69,13 +68,13 @@ class Transaction(Local):
         bytes_in_flight_max = whole("bytes_in_flight_max", bytes_in_flight_max, 1)
         self._scopes, self._topic, self._scope = scopes, topic, scope
         self._begun = scopes.begin(scope, topic=topic)
-        self._is_own = epoch is None  # an epoch that the caller counts may be tried again
+        self._is_own = epoch is None  # an epoch that the caller passes may be repeated
         self.epoch = self._begun.decided + 1 if epoch is None else epoch
         self.committed = self._begun.committed
         self.already = self.epoch <= self.committed
         self.rows = 0
         self._ended = False
-        self._asked: StagedRows | None = None  # for whose commit no answer came
+        self._uncertain: StagedRows | None = None  # rows of a commit without an answer
         self._attempt = scopes.attempt(
             self._begun, self.epoch, timeout_s=timeout_s, bytes_in_flight_max=bytes_in_flight_max
         )
@@ -85,60 +84,60 @@ class Transaction(Local):
 
         Args:
             batch: anything with `__arrow_c_array__` or `__arrow_c_stream__`, or a pandas DataFrame.
-            topic: default: the transaction's.
+            topic: default: that of the transaction.
 
         Raises:
-            BatchError: the rows cannot be stored. Others can be sent instead, but where a part of these was
-                handed over before that was seen: then RefusedError from here on, and by `commit`.
-            RefusedError: an earlier batch was refused, or an earlier send ended in its midst.
-            DeadlineError: one was not staged in time; nothing of the transaction is in the log, nor will be.
+            BatchError: the rows cannot be stored. Other rows can be sent instead, unless part of these rows
+                was staged before: then later calls and `commit` raise RefusedError.
+            RefusedError: an earlier batch was refused, or an earlier send failed after part of its rows was
+                staged.
+            DeadlineError: a batch was not staged in time; nothing of the transaction is or will be stored.
         """
         name = topic or self._topic
         if name is None:
             raise InvalidArgumentError(
-                "which topic? client.transaction(TOPIC, ...), or send(batch, topic=...)"
+                "no topic is named; use client.transaction(TOPIC, ...) or send(batch, topic=...)"
             )
         if self._ended:
-            raise ClosedError("the transaction has ended; begin another", topic=name)
+            raise ClosedError("the transaction has ended; begin a new one", topic=name)
         if not self.already:
             try:
-                with self._in_its_words():
+                with self._with_names():
                     self._attempt.send(name, batch)
             except _UNSTAGED as error:
                 raise self._unstaged(error) from error
 
     def flush(self) -> None:
-        """Wait until everything that was sent is on disk; no reader sees it yet.
+        """Wait until all rows are on disk; readers do not see them yet.
 
         Raises:
             RingfenceError: a batch was refused.
         """
         if not self._ended and not self.already:
-            with self._in_its_words():
+            with self._with_names():
                 self._attempt.flush()
 
     def commit(self) -> None:
-        """Put all of it into the log. Every row can be read when this returns.
+        """Commit all rows. They can be read when this returns.
 
         Raises:
-            FencedError: the scope was begun anew since; nothing of this block is stored.
-            DeadlineError: not all was staged in time, or its partitions did not tell so; nothing of it is
-                stored, either.
-            UnknownOutcomeError: all of it is in the log, or nothing. Call it again, also behind the block:
-                it asks again, and tells.
-            RefusedError: a send ended in its midst, whatever became of its error; nothing is stored.
+            FencedError: another writer began the scope since; nothing of this block is stored.
+            DeadlineError: not all rows were staged, or confirmed as staged, in time; nothing is stored.
+            UnknownOutcomeError: all rows are in the log, or none. Call `commit` again, also after the block,
+                to find out.
+            RefusedError: a send failed after part of its rows was staged; nothing is stored.
             RingfenceError: a batch was refused.
         """
-        if self._asked is not None:
-            self._put(self._asked, is_repeated=True)
+        if self._uncertain is not None:
+            self._put(self._uncertain, is_repeated=True)
             return
         if self._ended:
-            raise ClosedError("the transaction has ended; begin another", epoch=self.epoch)
+            raise ClosedError("the transaction has ended; begin a new one", epoch=self.epoch)
         self._ended = True
         if self.already:
             return
         try:
-            with self._in_its_words():
+            with self._with_names():
                 staged = self._attempt.finish()
         except RingfenceError as error:
             self._expire()
@@ -148,40 +147,41 @@ class Transaction(Local):
         self._put(staged, is_repeated=False)
 
     def _put(self, staged: StagedRows, *, is_repeated: bool) -> None:
-        self._asked = staged  # until it is known; Ctrl-C leaves it unknown, too
+        self._uncertain = staged  # until the outcome is known; after Ctrl-C it is unknown too
         try:
-            fresh = False if staged.already else self._told(staged)
+            is_new = False if staged.already else self._committed_by_this(staged)
         except UnknownOutcomeError:
             raise
         except RingfenceError as error:
             if is_repeated and not isinstance(error, FencedError):
-                # Nothing was decided by this call: the one before may still be.
+                # This call committed nothing, but an earlier one may have.
                 raise UnknownOutcomeError(
-                    f"whether the commit was served is still not known: {error.message}", epoch=self.epoch
+                    f"the outcome of the commit is still unknown: {error.message}", epoch=self.epoch
                 ) from error
-            self._asked = None
+            self._uncertain = None
             raise
-        self._asked = None
-        if self._is_own and not fresh:
-            # An epoch that nobody gave was drawn for this block alone: whoever has committed it began anew.
+        self._uncertain = None
+        if self._is_own and not is_new:
+            # This block drew the epoch for itself, so another writer must have begun the scope and committed
+            # it.
             raise FencedError(
-                "another writer began the scope anew and committed this epoch: nothing of this block is"
-                " stored; give each writer a scope of its own",
+                "another writer began the scope again and committed this epoch; nothing of this block is "
+                "stored. Give each writer its own scope",
                 epoch=self.epoch,
             )
-        self.already = not fresh
-        self.rows = staged.rows if fresh else 0
+        self.already = not is_new
+        self.rows = staged.rows if is_new else 0
 
-    def _told(self, staged: StagedRows) -> bool:
-        with self._in_its_words():
+    def _committed_by_this(self, staged: StagedRows) -> bool:
+        with self._with_names():
             if self._is_own:
                 return self._scopes.commit(self._begun, self.epoch, [staged])
-            # Who counts epochs has stored the rows of this one, by whichever run.
+            # For a numbered epoch it does not matter which run has stored its rows.
             return self._scopes.commit_told(self._begun, self.epoch, [staged]) is True
 
     @contextlib.contextmanager
-    def _in_its_words(self) -> Iterator[None]:
-        """Nodes know drivers and numbers; who made the transaction knows its scope and its topics' names."""
+    def _with_names(self) -> Iterator[None]:
+        """Add the names of the scope and the topics to errors: nodes know only ids."""
         try:
             yield
         except FencedError as error:
@@ -195,7 +195,7 @@ class Transaction(Local):
             one = names[0] if len(names) == 1 else None
             which = f"a topic of the transaction ({', '.join(names)})" if one is None else f"topic {one}"
             raise NotFoundError(
-                f"{which} was deleted, or deleted and made anew: nothing of the transaction is stored "
+                f"{which} was deleted, or deleted and created again: nothing of the transaction is stored "
                 f"({error.message})",
                 topic=one,
                 code=error.code,
@@ -203,25 +203,25 @@ class Transaction(Local):
             ) from error
 
     def abort(self) -> None:
-        """Give up all of it."""
+        """Discard all rows of the transaction."""
         if not self._ended:
             self._ended = True
             self._attempt.close()
             self._expire()
 
     def _unstaged(self, error: RingfenceError) -> DeadlineError:
-        """What a batch's outcome is does not matter: readers see what a commit names, and none will."""
+        """The error for rows that were not staged: no commit will name them, so no outcome is unknown."""
         why = error.message.removesuffix(GOES_ON)
         return DeadlineError(
-            f"not all rows of the transaction were staged in time ({why}); nothing of it is in "
-            "the log, nor will be: run it again",
+            f"not all rows of the transaction were staged in time ({why}); nothing of it is or will be "
+            "in the log: run it again",
             epoch=self.epoch,
         )
 
     def _expire(self) -> None:
         if not self._is_own:
             return
-        # Who cannot reach a node leaves stages behind; the scope's next commit gives them up.
+        # If no node can be reached, the next commit of the scope discards the staged rows.
         with contextlib.suppress(RingfenceError):
             self._scopes.expire(self._begun, self.epoch)
 

@@ -1,6 +1,6 @@
-"""The PyO3 extension: the node, its twin for simulators, and Arrow encoding for producers.
+"""Stubs of the PyO3 extension: the node, a stepped node for simulators, and Arrow encoding for producers.
 
-Stubs are checked against the binary.
+stubtest compares them with the binary.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ __all__ = [
 
 @final
 class Node:
-    """One data-plane node: opens a store, serves sockets on native threads, obeys orders.
+    """One data-plane node: opens a store, serves sockets on native threads, executes orders.
 
-    Every method releases the GIL. Orders return at once with their number; the outcome comes through `poll`.
+    Every method releases the GIL. Orders return their number immediately; `poll` returns the outcome.
     """
 
     def __new__(
@@ -49,62 +49,62 @@ class Node:
         producers_max: int = 65_536,  # dedupe entries a partition
         producer_expiry_ms: int = 604_800_000,
         scrub_bytes_per_s: int = 4_194_304,  # stored records read back in the background; 0 = none
-        level: int = 1,  # the cluster's: what is written has the form that programs of this level read
+        level: int = 1,  # the cluster's level: records are written in a form that programs of this level read
         faults: str | None = None,  # a fault plan for tests; None in production
     ) -> Self: ...
     def recover(self) -> dict[str, Any]:
         """Open the store.
 
-        Returns {files, bytes, records, seconds, cut_bytes, witness: [number], partitions: [as of
+        Returns {files, bytes, records, seconds, cut_bytes, witness: [number], partitions: [as from
         `partitions`]}.
 
         Raises: StoreLockedError, NewerFormatError, StoreIdentityError, StorageError.
         """
     def listen(self, addresses: Sequence[str]) -> list[str]:
-        """Bind, start the threads, return the addresses with their real ports."""
+        """Bind the sockets, start the threads, and return the addresses with their real ports."""
     def fileno(self) -> int:
-        """An eventfd, readable while outcomes wait."""
+        """An eventfd that is readable while outcomes are queued."""
     def poll(self, limit: int = 256) -> list[tuple[Any, ...]]:
-        """Take waiting outcomes, oldest first; never blocks.
+        """Take queued outcomes, oldest first; never blocks.
 
         They have these shapes:
 
-        ("request", connection: int, header: bytes, body: bytes, prefix: str, who: str)   a request the
-        control plane must answer, for topics whose full names begin with `prefix` only; `who` is the name of
+        ("request", connection: int, header: bytes, body: bytes, prefix: str, who: str)   a request that the
+        control plane must answer, only for topics whose full names begin with `prefix`; `who` is the name of
         the token that the connection presented
-        ("order", number: int, error: str | None, result: dict)     an order ended
+        ("order", number: int, error: str | None, result: dict)     an order has ended
         ("quarantined", topic: int, partition: int, why: str)
-        ("damaged", topic: int, partition: int, records: int, why: str)   known now; 0: all put right;
-        topic 0: nobody can tell whose
-        ("lifted", topic: int, partition: int)                      a quarantine ended
-        ("gave_up", {topic, partition, forced, record, records, rows})   a replica gives up what the choice of
-        an owner without a majority, epoch `forced`, has given up: its log ends at `record`, 0: it is copied
-        ("sync", {...})                                            as of `syncs`: a learner's copy has
-        another state
+        ("damaged", topic: int, partition: int, records: int, why: str)   number of damaged records; 0: all
+        are repaired; topic 0: their partition is unknown
+        ("lifted", topic: int, partition: int)                      a quarantine has ended
+        ("gave_up", {topic, partition, forced, record, records, rows})   a replica removes records that were
+        lost when epoch `forced` began without a majority: its log ends at `record`; 0: it is copied again
+        ("sync", {...})                                            as from `syncs`: the state of a learner's
+        copy has changed
         ("shard_failed", shard: int, why: str)
         ("disk_full", shard: int, full: bool)
         """
     def answer(self, connection: int, header: bytes, body: bytes) -> None:
         """Send an answer; a closed connection is not an error. `header` is a sealed answer header."""
     def producer_tables(self) -> list[tuple[int, int, int, int]]:
-        """(topic, partition, records, hash) of each producer table that its log gives."""
+        """(topic, partition, records, hash) of each producer table, as computed from the log."""
     def set_applied(self, index: int) -> None:
-        """The metadata is applied up to this index: producer epochs above it wait for their metadata."""
-    def set_time(self, unix_ms: int) -> None:
-        """The cluster's time, Unix ms: no record gets a time more than five minutes ahead of it."""
+        """Set the index up to which metadata is applied; requests of later producer epochs wait for it."""
+    def set_time_window(self, earliest_ms: int, latest_ms: int) -> None:
+        """Set bounds for the times of records, Unix ms; they move on with the monotonic clock."""
     def set_ready(self, body: bytes) -> None:
-        """Body of READY (MessagePack)."""
+        """Set the body of READY (MessagePack)."""
     def set_access(
         self, is_asked: bool, grants: Sequence[tuple[str, bytes, int, int | None, str]], credential: str
     ) -> None:
-        """Which tokens there are; open connections are judged anew. No order: it waits for no disk.
+        """Replace the tokens, and check open connections again. Not an order: it does not wait for a disk.
 
-        `grants`: (name, SHA-256, bits of `wire.Right`, Unix ms at which it ends or None, prefix of topics).
-        `credential` is what this node presents to other nodes; empty: nothing.
+        `grants`: (name, SHA-256, bits of `wire.Right`, expiry in Unix ms or None, prefix of topics).
+        `credential`: the token that this node presents to other nodes; empty: none.
         """
     # orders: each returns the order's number
     def set_level(self, level: int) -> int:
-        """The cluster's level was raised; a lower one changes nothing."""
+        """Raise the level of the cluster; a lower level changes nothing."""
     def install_topic(
         self,
         topic: int,
@@ -126,9 +126,9 @@ class Node:
     ) -> int:
         """Routing of one topic: (partition, lo, hi, owner node, owner epoch) of every ACTIVE partition.
 
-        `table` is the body of a TABLE answer, `redirects` by owner's node those of a REDIRECT, `redirect` the
-        one where no owner is known. Older generations are ignored.
-        Changes are pushed to the connections that asked for the table.
+        `table` is the body of a TABLE answer, `redirects` has the bodies of REDIRECT by the owner's node, and
+        `redirect` is the body of REDIRECT without an owner. Older generations are ignored.
+        Changes are pushed to the connections that have requested the table.
         """
     def remove_topic(self, topic: int) -> int: ...
     def open(
@@ -141,32 +141,31 @@ class Node:
         replicas: Sequence[tuple[int, bytes]] = (),
         quorum: int = 1,
     ) -> int:
-        """Host under a new owner epoch: its record becomes durable on `quorum` stores, then appends are
-        admitted.
+        """Own the partition under a new epoch. Appends are admitted once the epoch's record is on `quorum`
+        stores.
 
-        `replicas`: (node, store) of the other replicas; the owner calls them at the addresses of `set_peer`.
-        A majority of all must be there, else batches are refused `too_few_replicas`. Result: {records,
-        end_offset}.
+        `replicas`: (node, store) of the other replicas; the owner connects to the addresses of `set_peer`.
+        Without a majority of replicas, batches are refused `too_few_replicas`. Result: {records, end_offset}.
         """
     def follow(
         self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int, forced: int = 0
     ) -> int:
-        """Take the records of this epoch's owner, which calls. Ends at once.
+        """Accept the records of this epoch's owner, which connects. Returns immediately.
 
-        `forced`: the partition's newest epoch whose owner was chosen without a majority, 0 = none is known.
-        Marked records of older epochs that the owner does not have are given up.
+        `forced`: the partition's newest epoch whose owner was chosen without a majority; 0 = none is known.
+        Records of older epochs below the mark that the owner does not have are removed.
         """
     def set_peer(self, node: int, addresses: Sequence[str]) -> int:
-        """Where another node's data plane is reached; numbers rather than names, which would be looked up."""
+        """Set the addresses of another node's data plane: numeric ones, because names need a lookup."""
     def fence(self, topic: int, partition: int, epoch: int) -> int:
-        """No append below `epoch`, durably on this store.
+        """Refuse appends below `epoch`, durably on this store.
 
         Result: {epoch: of the last record, records, end_offset, chain, cut: a torn tail was lost here}.
         """
     def hold(self, topic: int, partition: int, epoch: int) -> int:
-        """A fence that ends only when all that was appended is durable on the quorum.
+        """A fence that ends only when all appended records are durable on the quorum.
 
-        Result as of `fence`.
+        Result as from `fence`.
         """
     def sync_start(
         self,
@@ -176,11 +175,11 @@ class Node:
         attempt: int,
         node: int,
         store: bytes,
-        bytes_per_s: int = 0,  # 0 = not throttled; what is appended after the start never is
+        bytes_per_s: int = 0,  # 0 = no limit; records appended after the start have no limit
     ) -> int:
-        """At the owner: bring another store to this log. It does not count for the quorum.
+        """At the owner: copy this log to another store, which does not count for the quorum.
 
-        Its states come as ("sync", {...}) outcomes and stand in `syncs`.
+        The states of the copy are ("sync", {...}) outcomes and in `syncs`.
         """
     def sync_rate(self, change: int, bytes_per_s: int) -> int: ...
     def sync_stop(self, change: int) -> int: ...
@@ -196,17 +195,18 @@ class Node:
         owner: int,
         forced: int = 0,
     ) -> int:
-        """At the target: as `follow`; neither served nor counted before it is adopted."""
+        """At the target: like `follow`. The copy is not served and does not count before `adopt`."""
     def adopt(self, change: int, attempt: int) -> int: ...
     def discard(self, change: int, attempt: int) -> int:
-        """Give up what was received and was not adopted, and its space."""
+        """Remove records that were received and not adopted, and free their space."""
     def close(self, topic: int, partition: int) -> int: ...
     def drop(self, topic: int, partition: int) -> int:
-        """Forget the partition and give its space back: only for one whose topic a command deleted."""
+        """Remove the partition and free its space. Only for partitions whose topic a command has deleted."""
     def truncate(self, topic: int, partition: int, before_offset: int, epoch: int = 0) -> int:
-        """Move the log start up to `before_offset`, as far as the mark is now and then as it moves.
+        """Move the log start up to `before_offset`: to the mark first, then further as the mark moves.
 
-        Rows of owner epochs above `epoch` stay; 0: none of them does. u64 max means up to the mark, once.
+        Rows of owner epochs above `epoch` stay; 0: no rows stay for their epoch. u64 max: up to the current
+        mark.
         """
     def open_producer(
         self,
@@ -217,42 +217,43 @@ class Node:
         name: bytes,
         previous_epoch: int = 0,
     ) -> int:
-        """Append a producer record. Result: {sequence, send, note, offset, rows} of the one before or {}.
+        """Append a producer record. Result: {sequence, send, note, offset, rows} of the previous one, or {}.
 
-        {full}, a sentence, and nothing is appended, where the producer tables have no room for a new one.
+        If the producer tables have no room for a new entry, the result is {full: a sentence}, and nothing is
+        appended.
 
-        With `previous_epoch` an earlier epoch was opened here: {forgotten: True}, and nothing is written, if
-        the partition does not know the producer any more.
+        With `previous_epoch` an earlier epoch was opened here. If the partition has no entry of the producer
+        any more, the result is {forgotten: True}, and nothing is appended.
         """
     def doubt(self, partitions: Sequence[tuple[int, int]]) -> int:
-        """These replicas, (topic, partition), may lack what they acknowledged, whether they are here or not.
+        """Mark replicas, (topic, partition), that may lack acknowledged records; they need not be here.
 
-        Fenced, each says so (`cut`) until it has everything below the mark of an owner.
+        `fence` of such a replica has `cut` until the replica has all records below the mark of an owner.
         """
     def doubted(self) -> list[tuple[int, int]]:
-        """(topic, partition) of all replicas that may lack what they acknowledged."""
+        """(topic, partition) of all replicas that may lack acknowledged records."""
     def log_ends(self) -> bytes:
-        """How far each partition's log is known to reach, for `lacking` at a later start.
+        """The known end of each partition's log, for `lacking` at a later start.
 
-        What the engine told when it was stopped stays. Raises: ClosedError.
+        After `stop` it returns the ends at that time. Raises: ClosedError.
         """
     def lacking(self, entries: bytes) -> list[tuple[int, int]]:
-        """(topic, partition) of those whose log is short of these entries, or is not here.
+        """(topic, partition) of logs that end before these entries, or that are not here.
 
-        Before anything is ordered; the entries are known from then on. Raises: ClosedError.
+        Call it before the first order; the node keeps the entries. Raises: ClosedError.
         """
     def write_witness(self, numbers: Sequence[int], doubted: Sequence[tuple[int, int]]) -> None:
-        """Replace the numbers and the list of doubted replicas beside the log, durably; no order.
+        """Replace the numbers and the list of doubted replicas beside the log, durably. Not an order.
 
-        Raises: StorageError: those before are still there.
+        Raises: StorageError: the previous ones are unchanged.
         """
     def release_quarantine(self, topic: int, partition: int) -> int: ...
     def install_scopes(
         self, rules: Sequence[tuple[int, int, int, int, Sequence[int]]], gone: int | None = None
     ) -> int:
-        """Who may stage: (scope, driver, committed epoch, expired epoch, epochs that await their publish).
+        """Set the rules for staging: (scope, driver, committed epoch, expired epoch, epochs to be published).
 
-        With `gone` these are all scopes there are, and others up to that id were forgotten.
+        With `gone` the list is complete: the cluster has removed all other scopes up to that id.
         """
     def publish(
         self,
@@ -265,52 +266,52 @@ class Node:
         upto: int = 0,
         after: int = 0,
     ) -> int:
-        """Give a commit's staged rows their offsets; done when they may be read. Repeating it does no harm.
+        """Give the staged rows of a commit their offsets. Ends when they can be read; repeats are harmless.
 
-        `tokens`: 16 bytes each. `rows`: what their writers staged in this partition, in records below `upto`;
+        `tokens`: 16 bytes each. `rows`: number of rows staged in this partition, in records below `upto`;
         0: in all. `after`: the scope's epoch that is published in this partition before this one; 0: none.
         """
     def count_staged(self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes) -> int:
-        """What is staged durably under these tokens, for a commit that is not decided yet.
+        """Count the durable staged rows under these tokens, for a commit that is not decided yet.
 
         -> {rows, upto, epoch, is_published}: the rows, all in records below `upto`, at the owner of `epoch`;
         or this epoch of the scope was published here before.
         """
     def counters(self) -> dict[str, int]: ...
     def partitions(self) -> list[dict[str, Any]]:
-        """Every partition on disk or hosted; one that is dropped until that is on disk, too.
+        """Every partition on disk or hosted; a dropped partition until its drop is on disk.
 
-        {topic, partition, lo, hi, open, owner_epoch, fence, records, durable: whether all of those are on
+        {topic, partition, lo, hi, open, owner_epoch, fence, records, durable: whether all records are on
         disk, start_offset, end_offset, bytes, producers, chain, role, replicas, first_acknowledged_us,
         last_acknowledged_us, quarantined}; role is "none", "alone", "owner", "follower" or "learner";
-        replicas are those that take an owner's records now, itself included; the times are of batches
-        under this epoch, Unix us to the ms, 0 = never.
+        replicas are the ones that receive an owner's records now, itself included; the times are of batches
+        under this epoch, in Unix us with a resolution of 1 ms, 0 = never.
         """
     def syncs(self) -> list[dict[str, Any]]:
         """Every copy that this node's owners make to other stores.
 
         {topic, partition, change, attempt, node, state, why, records, gap, bytes, rows, chain}: change 0 is a
-        replica of the set; state is "waiting", "copying", "contiguous" or "failed"; `records` are durable
-        there,
-        `gap` are those that it lacks, bytes and rows were sent; chain is this log's, 0 while it is not level.
+        replica of the set; state is "waiting", "copying", "contiguous" or "failed"; `records` are durable at
+        the other store, `gap` is the number of missing records, bytes and rows were sent; chain is the chain
+        of this log, 0 until the other store has all records.
         """
     def stop(self, timeout_s: float) -> None:
-        """Refuse new requests, finish groups under way, close sockets and files, join the threads."""
+        """Refuse new requests, finish groups in progress, close sockets and files, join the threads."""
 
 def fsck(data: str) -> dict[str, Any]:
-    """Check every record of a stopped store, changing nothing.
+    """Check every record of a stopped store; change nothing.
 
     Returns {files, bytes, records, cut_bytes, partitions: [...], damage: [{file, position, record_number,
-    topic, partition, why}]}. Raises as `Node.recover` does.
+    topic, partition, why}]}. Raises like `Node.recover`.
     """
 
 # ---- simulation -------------------------------------------------------------------------------------
 
 @final
 class SimDisk:
-    """One store's files in memory: writes tear, get lost or reordered at a crash, bytes rot, calls fail.
+    """Simulated disk of one store, in memory: a crash tears, loses or reorders writes, bytes rot, calls fail.
 
-    What goes wrong is drawn from the seed: equal calls, equal fate. It outlives the crashes of its node.
+    The seed decides the faults, so equal calls give equal results. A crash of the node changes no disk.
     """
 
     def __new__(
@@ -330,38 +331,37 @@ class SimDisk:
         read_errors_per_mille: int = 0,
         capacity_bytes: int | None = None,
     ) -> None:
-        """What goes wrong from now on, all of it: what is left out is off."""
+        """Replace all fault rates; omitted ones are 0."""
     def crash(self) -> None:
-        """The power is cut and comes back: what was not synced is kept, torn or lost.
+        """Power failure: writes that were not synced stay, are torn or are lost.
 
-        Raises: StoreLockedError while a node has it open: crash that first.
+        Raises: StoreLockedError while a node has the disk open: crash the node first.
         """
     def rot(self) -> tuple[str, int, int] | None:
         """Flip one bit of a synced byte in a segment: (file, position, mask). None if nothing is synced."""
     def fsck(self) -> dict[str, Any]:
-        """As `fsck`."""
+        """Like `fsck`."""
     def tally(self) -> dict[str, int]:
         """Totals: syncs, writes, reads, failures, sectors_dropped, crashes."""
     def files(self) -> list[tuple[str, int]]:
         """(name, length in bytes), by name."""
     def content(self, name: str) -> bytes: ...
     def copy(self) -> SimDisk:
-        """An independent disk with the same content and the same fate."""
+        """An independent disk with the same content and the same faults."""
 
 @final
 class SimNode:
-    """The engine and the log of `Node`, stepped: no threads, sockets, files or clocks.
+    """The engine and the log of `Node`, stepped by the caller: no threads, sockets, files or clocks.
 
-    Whoever drives it says what happens next; nothing happens between calls. Orders, `poll`, `answer`,
-    `set_ready`, `counters`, `partitions` are those of `Node`. Use it on one thread. Equal calls give equal
-    results.
+    Nothing happens between calls. Orders, `poll`, `answer`, `set_ready`, `counters`, `partitions` are as in
+    `Node`. Use it on one thread. Equal calls give equal results.
 
         node.recover(unix_ms, mono_ms)
         node.connect(1); node.request(1, header, body)     one event each
         shards, tickets = node.turn()                       idle writers got their next group
         node.run_job(shard); node.run_read(ticket)          in any order, at any time
         node.take_answers()
-        node.crash(); disk.crash()                          the process dies; the power too
+        node.crash(); disk.crash()                          process crash; power failure
     """
 
     def __new__(
@@ -383,76 +383,76 @@ class SimNode:
         level: int = 1,
     ) -> Self: ...
     def recover(self, unix_ms: int, mono_ms: int, calls: int | None = None) -> dict[str, Any]:
-        """Open the store, as `Node.recover`; also after `crash`. With `calls` the power goes in the middle.
+        """Open the store like `Node.recover`, also after `crash`. `calls`: disk calls before the power fails.
 
-        Raises: as `Node.recover`; then the node does not run and may be started again.
+        Raises: as `Node.recover`; the node then does not run and can be started again.
         """
     @property
     def running(self) -> bool: ...
     def crash(self) -> None:
-        """The process is killed: everything volatile is gone. What it wrote stays with the disk."""
+        """Kill the process: volatile state is lost, and data that was written stays with the disk."""
     def clock(self, unix_ms: int, mono_ms: int) -> None:
-        """What its clocks show from now on."""
+        """Set the clocks of the node."""
     def tick(self, unix_ms: int, mono_ms: int) -> None:
-        """Set the clocks and tell the engine, as the runtime does every 20 ms."""
+        """Set the clocks and run the engine's tick, as the runtime does every 20 ms."""
     def connect(self, connection: int) -> None:
-        """A client's connection is open. `connection` is the caller's, new each time."""
+        """A client's connection is open. The caller chooses `connection`, a new number each time."""
     def disconnect(self, connection: int) -> None:
-        """It is closed: answers on their way to it are gone."""
+        """The connection is closed: answers in transit to it are lost."""
     def request(self, connection: int, header: bytes, body: bytes) -> bool:
-        """One request has arrived. False: no block is free, the socket is not read now; give it again later.
+        """One request has arrived. False: no block is free, so the socket is not read; pass it again later.
 
         Raises: ClosedError: the connection is not open, or the transport would close it for the body's size.
         """
     def take_answers(self) -> list[tuple[int, bytes, bytes]]:
         """(connection, header, body) of answers and pushes since the last call, oldest first."""
     def take_peer_messages(self) -> list[tuple[str, int, bytes, bytes]]:
-        """What it wants done about other nodes, oldest first.
+        """The node's actions on connections to other nodes, oldest first.
 
         ("connect", node, address, b"")   answer with `peer_opened` or `peer_closed`
-        ("send", node, header, body)      a request: give it to that node's `request`, over a connection there
+        ("send", node, header, body)      a request: pass it to that node's `request`, over a connection there
         ("close", node, b"", b"")         answer with `peer_closed`
         """
     def peer_opened(self, node: int) -> None:
-        """The connection to that node stands."""
+        """The connection to that node is open."""
     def peer_closed(self, node: int) -> None:
-        """It is gone or was never made; what is on its way there is lost."""
+        """The connection to that node is closed or was never open; messages in transit are lost."""
     def peer_message(self, node: int, header: bytes, body: bytes) -> None:
-        """An answer of that node: what its `take_answers` gave for the connection."""
+        """An answer of that node, from its `take_answers` for the connection."""
     def turn(self) -> tuple[list[int], list[int]]:
-        """The end of a round of the engine's loop: idle writers get their next group. Then as `jobs`.
+        """End a round of the engine's loop: idle writers get their next group. Returns the same as `jobs`.
 
-        Call it behind every event, or behind several that came together, and at `wakes_at`.
+        Call it after every event, or after several that came together, and at `wakes_at`.
         """
     def wakes_at(self) -> int | None:
-        """When `turn` wants to be called although nothing happened: Unix ms."""
+        """Unix ms at which `turn` must be called even without an event; None: never."""
     def jobs(self) -> tuple[list[int], list[int]]:
         """Shards with a job for their writer, and tickets of reads; both ascending."""
     def run_job(self, shard: int, calls: int | None = None) -> None:
-        """The writer does its job: the group is written and synced, the engine hears of it.
+        """Run the writer's job: the group is written and synced, and the engine gets the outcome.
 
-        With `calls` the power goes after so many calls to the disk (6 end most jobs). The engine never hears
-        of what was done, and `crash` of node and disk must follow.
+        With `calls` power fails after so many calls to the disk (6 complete most jobs). The engine gets no
+        outcome then, and the caller must `crash` the node and the disk.
         """
     def run_read(self, ticket: int) -> None:
-        """The reader does its read, the engine hears of it."""
+        """Run a read of the reader; the engine gets the outcome."""
     def check(self) -> None:
-        """Invariants of engine and log between any two calls. Raises AssertionError with the broken one."""
+        """Check the invariants of engine and log. Raises AssertionError with the broken one."""
     def state_hash(self) -> int:
-        """A number of everything that an append or an order may change (I15)."""
+        """Hash of all state that an append or an order may change (I15)."""
     def listen(self, addresses: Sequence[str]) -> list[str]:
         """The same addresses: there are no sockets."""
     def fileno(self) -> int:
-        """No descriptor, but a number of its own for each node id, for simulated loops."""
+        """A number that is unique for each node id, for simulated loops; not a descriptor."""
     @property
     def readable(self) -> bool:
-        """True while outcomes wait: a real node's `fileno` would be readable."""
+        """True while outcomes are queued: a real node's `fileno` would be readable."""
     def poll(self, limit: int = 256) -> list[tuple[Any, ...]]: ...
     def answer(self, connection: int, header: bytes, body: bytes) -> None: ...
     def set_applied(self, index: int) -> None: ...
-    def set_time(self, unix_ms: int) -> None: ...
+    def set_time_window(self, earliest_ms: int, latest_ms: int) -> None: ...
     def producer_tables(self) -> list[tuple[int, int, int, int]]:
-        """(topic, partition, records, hash) of each producer table that its log gives."""
+        """(topic, partition, records, hash) of each producer table, as computed from the log."""
     def set_ready(self, body: bytes) -> None: ...
     def set_access(
         self, is_asked: bool, grants: Sequence[tuple[str, bytes, int, int | None, str]], credential: str
@@ -501,7 +501,7 @@ class SimNode:
         attempt: int,
         node: int,
         store: bytes,
-        bytes_per_s: int = 0,  # 0 = not throttled; what is appended after the start never is
+        bytes_per_s: int = 0,  # 0 = no limit; records appended after the start have no limit
     ) -> int: ...
     def sync_rate(self, change: int, bytes_per_s: int) -> int: ...
     def sync_stop(self, change: int) -> int: ...
@@ -556,13 +556,13 @@ class SimNode:
     def partitions(self) -> list[dict[str, Any]]: ...
     def syncs(self) -> list[dict[str, Any]]: ...
     def stop(self, timeout_s: float) -> None:
-        """As `Node.stop`: what is under way ends at once, whatever the time."""
+        """Like `Node.stop`; work in progress ends immediately, without regard to `timeout_s`."""
 
 # ---- producer side ----------------------------------------------------------------------------------
 
 @final
 class Encoder:
-    """Rows of a batch, gathered by partition, straight into publish bodies (Arrow IPC messages)."""
+    """Gathers the rows of a batch by partition, directly into publish bodies (Arrow IPC messages)."""
 
     def __new__(cls, schema: Buffer) -> Self:
         """The topic's schema as an Arrow IPC schema message."""
@@ -575,25 +575,25 @@ class Encoder:
             batch: anything with `__arrow_c_array__`; columns are matched by name, cast only where lossless.
             order: uint32, shape (rows,): row numbers grouped by partition.
             bounds: uint32, shape (partitions + 1,): positions in `order`.
-            extension: stands in front of each message; its length is a multiple of 64.
+            extension: bytes before each message; the length is a multiple of 64.
 
         Raises:
-            BatchError: it names the column and both types.
+            BatchError: a column cannot be cast; the message names the column and both types.
         """
     def whole(
         self, batch: object, start: int = 0, rows: int | None = None, extension: bytes | None = None
     ) -> tuple[bytearray, int]:
-        """A slice of the batch without a gather."""
+        """Encode a slice of the batch, without a gather."""
 
 def check_schema(message: bytes, key_columns: Sequence[int]) -> None:
-    """Can a node store rows of this Arrow IPC schema message, routed by these columns (places in the schema)?
+    """Check that nodes can store rows of this Arrow IPC schema message, routed by these columns (indexes).
 
     Raises:
-        SchemaError: why not; it names the column.
+        SchemaError: they cannot; the message has the reason and names the column.
     """
 
 def schema_message(schema: object) -> bytes:
-    """Anything with `__arrow_c_schema__` as an Arrow IPC schema message."""
+    """Encode an object with `__arrow_c_schema__` as an Arrow IPC schema message."""
 
 def crc32c(data: Buffer, value: int = 0) -> int: ...
 def crc32c_seal(header: bytearray) -> None:
@@ -601,7 +601,7 @@ def crc32c_seal(header: bytearray) -> None:
 
 @final
 class RecordReader:
-    """Walks the records of a FETCH body and checks them: lengths, header CRC, body CRC."""
+    """Iterates over the records of a FETCH body and checks them: lengths, header CRC, body CRC."""
 
     def __new__(cls, body: Buffer) -> Self: ...
     def __iter__(self) -> RecordReader: ...

@@ -1,7 +1,7 @@
-"""MessagePack bodies that only a cluster, a cohort or an atomic writer uses; their shapes are fixed now.
+"""MessagePack bodies that only clusters, cohorts and atomic writers use. Their shapes are fixed.
 
-docs/protocol.md has bytes of each, and says which of them a node of this version serves.
-Messages that need no body (REPLICATE, REPLICA_ACK, COPY, CONFIRM_MARK, TABLE_ACK) say all in their header.
+docs/protocol.md has the bytes of each, and lists the ones that a node of this version serves. REPLICATE,
+REPLICA_ACK, COPY, CONFIRM_MARK and TABLE_ACK have no body: all of their values are in the header.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ringfence.native.messages import Message, PartitionEntry
 
 
 class WatchOpen(Message):
-    """WATCH_OPEN: `session` is chosen by the client and names the watch on any node."""
+    """WATCH_OPEN: the client chooses `session`, which identifies the watch at any node."""
 
     name: str
     session: int
@@ -74,7 +74,7 @@ class Assign(Message):
 
 
 class Acknowledge(Message):
-    """ACKNOWLEDGE: STREAM says `through` (rows up to and with it), QUEUE lists single `offsets`."""
+    """ACKNOWLEDGE: STREAM has `through` (rows up to and including it), QUEUE lists single `offsets`."""
 
     cohort: str
     member: str
@@ -88,7 +88,7 @@ class Acknowledge(Message):
 
 
 class Order(Message):
-    """ORDER: `kind` is host, open, hold, close or drop; (term, operation) make a repeat harmless."""
+    """ORDER: `kind` is host, open, hold, close or drop; (term, operation) make repeats harmless."""
 
     term: int
     operation: int
@@ -103,12 +103,16 @@ class Order(Message):
 
 
 class ScopeBegin(Message):
-    """BEGIN: the same `instance` (up to 64 bytes) again is the same driver; without one each BEGIN is new.
+    """BEGIN: a new driver of the scope, unless `instance` equals that of the current driver.
 
-    `one_off`: nobody will begin it anew; it is forgotten before others. `after`: the scope's newest driver,
-    as far as the sender knows (0: none); one that began since is not fenced. nil, of an older client:
-    whoever has the scope is fenced. `drawn`: the instance is of this BEGIN alone; who compares needs none.
-    `idle_s`: once it was not used for so many seconds it may be forgotten as `one_off` ones are; 0: never.
+    Attributes:
+        scope: name.
+        instance: up to 64 bytes; a repeat with the same value is the same driver. Empty: always a new driver.
+        one_off: the scope is not begun a second time; the cluster removes such scopes before others.
+        after: the scope's newest driver that the sender knows (0: none); a later one is not fenced. nil, from
+            an older client: the current driver is fenced, whichever it is.
+        drawn: the instance is random and for this BEGIN alone; with `after`, nodes do not store it.
+        idle_s: seconds without use after which the scope may be removed like `one_off` ones; 0: never.
     """
 
     scope: str
@@ -125,14 +129,14 @@ class ScopeBegun(Message):
     scope_id: int
     driver: int
     committed: int = 0  # the last committed epoch
-    decided: int = 0  # this one and all before it are committed or expired
+    decided: int = 0  # this epoch and all before it are committed or expired
 
 
 class ScopeCommit(Message):
-    """COMMIT: each token is 16 bytes, drawn by the attempt that staged under it.
+    """COMMIT: each token has 16 random bytes, drawn by the attempt that staged rows under it.
 
-    `parts`: (topic, partition, rows) of all that was staged under these tokens. The answer comes when all of
-    it may be read.
+    `parts`: (topic, partition, rows) of all rows staged under these tokens. The node answers when all of them
+    can be read.
     """
 
     scope_id: int
@@ -143,15 +147,15 @@ class ScopeCommit(Message):
 
 
 class ScopeCommitted(Message):
-    """Answer to COMMIT and EXPIRE with status OK: decided by this request, or by an earlier try of it."""
+    """Answer to COMMIT and EXPIRE with status OK: this request or an earlier try of it decided the epoch."""
 
 
 class AlreadyCommitted(Message, omit_defaults=True):
-    """The same with status ALREADY_COMMITTED: the epoch was committed before.
+    """Answer to COMMIT and EXPIRE with status ALREADY_COMMITTED: the epoch was committed before.
 
-    `own`, of a COMMIT: true, these very tokens were committed in it; false, others were, or a later epoch's
-    commit gave it up; nil, not known any more, or not said by a node of an older program. `given_up`: a later
-    epoch was committed first, so nobody's rows of this one are in the log.
+    `own`, for a COMMIT: true if the epoch was committed with these tokens; false if with others, or if the
+    commit of a later epoch skipped it; nil if the cluster no longer knows, or the node has an older program.
+    `given_up`: a later epoch was committed first, so the log has no rows of this one.
     """
 
     own: bool | None = None
@@ -159,7 +163,7 @@ class AlreadyCommitted(Message, omit_defaults=True):
 
 
 class ScopeExpire(Message):
-    """EXPIRE: refused FENCED_PRODUCER if `driver` was fenced; 0 is nobody's wish in particular."""
+    """EXPIRE: refused FENCED_PRODUCER if `driver` was fenced; 0: not from a driver."""
 
     scope_id: int
     epoch: int

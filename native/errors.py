@@ -1,42 +1,42 @@
-"""The one exception tree. Client, control plane, Rust and Cython all raise these.
+"""Define the exception tree of client, control plane, Rust and Cython.
 
-One branch for each thing that a caller can *do*:
+There is one branch for each reaction of a caller:
 
     RingfenceError
-    |- RetriableError         wait `retry_after_s`, then do the same again: nothing was stored
+    |- RetriableError         wait `retry_after_s`, then repeat the call: nothing was stored
     |  |- ConnectError        no node answers at the addresses
     |  |- OverloadedError     a memory budget is spent (the node's, or the producer's with on_full="raise")
-    |  |- DeadlineError       not begun before its deadline
-    |  `- DiskFullError       no space for rows; reads go on
+    |  |- DeadlineError       the node did not begin the request before its deadline
+    |  `- DiskFullError       the node has no space for rows; reads continue
     |- RerouteError           refresh the routing table, then send again
-    |- RefusedError           give up this very request: it will be refused again
+    |- RefusedError           do not repeat the request: it will be refused again
     |  |- BatchError          ... change the batch
-    |  |  `- SchemaError      ... its columns are not those of the topic
+    |  |  `- SchemaError      ... the columns differ from the topic's
     |  |- NotFoundError       ... no such topic or partition
     |  |- AlreadyExistsError  ... or pass exist_ok
-    |  |- FencedError         ... stop: a newer holder of this producer's name is at work
+    |  |- FencedError         ... stop: a newer producer of this name, or writer of this scope, took over
     |  |- ForgottenError      ... open a new producer epoch, resume from the application's own state
-    |  |- ResumeUnknownError  ... find out what is stored, then open with accept_fresh_start=True
+    |  |- ResumeUnknownError  ... read which rows are stored, then open with accept_fresh_start=True
     |  |- ConflictError       ... the sequence is stored with other content
     |  |- TruncatedError      ... read from the log start instead
     |  |- QuarantinedError    ... an operator must repair the partition
-    |  |- UnauthorizedError   ... present a credential that has the right
+    |  |- UnauthorizedError   ... present a token that has the right
     |  |- InvalidArgumentError
-    |  |- ReentrantError      ... in a signal's handler or a finalizer: hand it to a thread
-    |  `- ProtocolError       ... the two programs do not understand each other
-    |- UnknownOutcomeError    the batch may or may not be stored; the same sequence again, or a look, tells
-    |- WaitTimeoutError       what was waited for goes on; wait again
+    |  |- ReentrantError      ... in a signal handler or a finalizer: use a thread
+    |  `- ProtocolError       ... client and node cannot decode each other's messages
+    |- UnknownOutcomeError    the batch may or may not be stored; send the same sequence again, or read
+    |- WaitTimeoutError       the work continues; wait again
     |- ClosedError            the object is closed
     |  `- ForkedError          ... it belongs to the process before a fork
-    |- StorageError           a data directory: fix what the message names, start again
+    |- StorageError           fix the data directory as the message says, then start again
     |  |- StoreLockedError    ... another process uses it
-    |  |- NewerFormatError    ... it was written by a newer program; nothing was touched
+    |  |- NewerFormatError    ... a newer program wrote it; nothing was changed
     |  |- StoreIdentityError  ... it belongs to another cluster, history or store
     |  `- RecordError         ... a record is damaged
-    `- ConfigError            a setting
+    `- ConfigError            a setting is invalid
 
-Every error carries its values as attributes (`topic`, `partition`, `code`, `retriable`; others in `details`)
-and shows them in its text, so that a log line alone is enough. All survive a copy to another process.
+Every error has its values as attributes (`topic`, `partition`, `code`, `retriable`; others in `details`) and
+shows them in its text, so that one log line is enough. All errors can be pickled.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class RingfenceError(Exception):
     """Base of all errors of this package.
 
     Args:
-        message: what happened, to what, and the way out, as one sentence.
-        topic: the topic's name, or its id where the name is not known.
+        message: subject, problem and way out, as one sentence.
+        topic: name of the topic, or its id if the name is unknown.
         partition: partition id.
-        code: the node's code, where a node refused.
-        retriable: whether the same bytes may succeed later; default: of the code, else of the class.
+        code: code of the node's refusal; None if no node has refused.
+        retriable: whether the same bytes may succeed later; default: as of the code, else of the class.
         details: further values, shown as `key=value`.
     """
 
@@ -77,19 +77,19 @@ class RingfenceError(Exception):
         self.code, self.retriable, self.details = code, retriable, details
 
     def __getattr__(self, name: str) -> Any:
-        # Only for names that are no attribute: the further values, as attributes too.
+        # Called only if there is no attribute of this name: further values are attributes, too.
         details = self.__dict__.get("details", {})
         if name in details:
             return details[name]
         raise AttributeError(f"{type(self).__name__} has no value {name!r}; it has {sorted(details)}")
 
     def values(self) -> dict[str, Any]:
-        """All values that are known, as they came; the command line prints them with `--json`."""
-        known = {"topic": self.topic, "partition": self.partition}
-        named = {key: value for key, value in known.items() if value is not None}
+        """All values that are not None; the command line prints them with `--json`."""
+        optional = {"topic": self.topic, "partition": self.partition}
+        values = {key: value for key, value in optional.items() if value is not None}
         if self.code is not None:
-            named["code"] = self.code.name.lower()
-        return named | self.details | {"retriable": self.retriable}
+            values["code"] = self.code.name.lower()
+        return values | self.details | {"retriable": self.retriable}
 
     def __str__(self) -> str:
         shown = ", ".join(f"{key}={value!r}" for key, value in self.values().items() if key != "retriable")
@@ -97,7 +97,7 @@ class RingfenceError(Exception):
 
 
 class RetriableError(RingfenceError):
-    """Nothing was stored by this try. Wait `retry_after_s`, then do the same again."""
+    """The call stored nothing. Wait `retry_after_s`, then repeat it."""
 
     retriable_default = True
 
@@ -107,14 +107,14 @@ class RetriableError(RingfenceError):
 
 
 class ConnectError(RetriableError):
-    """No node answers at the addresses. Check them and that `ringfence serve` runs there."""
+    """No node answers at the addresses. Check the addresses, and that `ringfence serve` runs there."""
 
 
 class OverloadedError(RetriableError):
-    """A memory budget is spent: the node's, or the producer's own with on_full="raise". Wait for answers.
+    """A memory budget is spent: the node's, or the producer's with on_full="raise". Wait for answers.
 
-    Of a `send` that has waited for room `details` has `partitions`, `node`, `address` and `reason`, as
-    `WaitTimeoutError`, as far as they are known.
+    After a `send` that waited for room, `details` has the values of `WaitTimeoutError` that the client knows:
+    `partitions`, `node`, `address` and `reason`.
     """
 
 
@@ -123,13 +123,13 @@ class DeadlineError(RetriableError):
 
 
 class DiskFullError(RetriableError):
-    """The node has no space for rows; reads go on. Free space or shorten the retention."""
+    """The node has no space for rows; reads continue. Free space or shorten the retention."""
 
 
 class RerouteError(RingfenceError):
-    """The partition is elsewhere, or the layout has changed. Refresh the routing table, then send again.
+    """Another node owns the partition, or the layout changed. Refresh the routing table, then send again.
 
-    `reason` says why; `details` has the versions and epochs of both sides.
+    `reason` is the node's reason; `details` has the versions and epochs of both sides.
     """
 
     retriable_default = True
@@ -148,7 +148,7 @@ class BatchError(RefusedError):
 
 
 class SchemaError(BatchError):
-    """The columns are not those of the topic; the message names the column and both types."""
+    """The columns differ from the topic's; the message names the column and both types."""
 
 
 class NotFoundError(RefusedError):
@@ -156,22 +156,22 @@ class NotFoundError(RefusedError):
 
 
 class AlreadyExistsError(RefusedError):
-    """The name is taken. Choose another one, or pass exist_ok=True for an equal topic."""
+    """The name is in use. Choose another name, or pass exist_ok=True for an equal topic."""
 
 
 class FencedError(RefusedError):
-    """A newer epoch of this named producer, or a later writer of this scope: another took over. Stop."""
+    """A newer epoch of this named producer, or a later writer of this scope, took over. Stop this one."""
 
 
 class ForgottenError(RefusedError):
-    """The node no longer remembers this producer. Open a new epoch, resume from your own state."""
+    """The node has no entry of this producer any more. Open a new epoch, and resume from your own state."""
 
 
 class ResumeUnknownError(RefusedError):
-    """Partitions forgot this named producer: what it stored there cannot be told. See `accept_fresh_start`.
+    """Partitions have lost their entries of this named producer. See `accept_fresh_start`.
 
-    `topic`, `producer` (the name) and `partitions` say where. Find out from the rows themselves what is
-    stored; then open the name with `accept_fresh_start=True` and send what is missing.
+    `topic`, `producer` (the name) and `partitions` have the values. Read the rows of these partitions to find
+    the stored ones. Then open the name with `accept_fresh_start=True`, and send the missing rows.
     """
 
 
@@ -180,11 +180,11 @@ class ConflictError(RefusedError):
 
 
 class TruncatedError(RefusedError):
-    """The position is not in this log: retention passed it, or the epoch differs. Read from the log start."""
+    """The position is not in this log: rows were removed, or the epoch differs. Read from the log start."""
 
 
 class QuarantinedError(RefusedError):
-    """The partition's log is damaged; other partitions serve. `ringfence fsck` names the record."""
+    """The partition's log is damaged; other partitions work. `ringfence fsck` names the record."""
 
 
 class UnauthorizedError(RefusedError):
@@ -200,27 +200,28 @@ class ReentrantError(RefusedError):
 
 
 class ProtocolError(RefusedError):
-    """The two sides do not understand each other: versions, opcodes or damaged headers.
+    """Client and node cannot decode each other's messages: their versions differ, or a header is damaged.
 
-    A reader raises it at a record that cannot be decoded: `offset` and `rows` say which rows, `next_offset`
-    where a read can go on.
+    A reader raises it at a record that cannot be decoded: `offset` and `rows` name the rows, `next_offset` is
+    the offset at which a read can continue.
     """
 
 
 class UnknownOutcomeError(RingfenceError):
-    """Stored or not; another send may double it. Open the named producer again and send the same `number`.
+    """Stored or not; a plain resend may store it twice. Reopen the named producer, resend the same `number`.
 
-    What the producer raises when it must stop before it knows. On the wire the same sequence tells, too. Of a
-    commit: all of it or nothing; its scope, begun again, tells.
+    A producer raises it if it must stop before the answer arrives. On the wire, a resend of the same sequence
+    gets the answer, too. After a commit, all of its rows are stored or none: begin the scope again to see
+    which.
     """
 
 
 class WaitTimeoutError(RingfenceError, TimeoutError):
-    """The wait ended, not the work: it goes on, and may be waited for again.
+    """The wait has ended; the work continues, and the caller may wait again.
 
-    `partitions` are waited for; of the first one `node` (id), `address` and `reason` say for whom, and why:
-    "not connected", "not answering", "no owner", "refused", "backpressure", "unanswered" or "not sent". None
-    or empty where it is not known.
+    `partitions` are the ones without an answer. `node` (id), `address` and `reason` belong to the first of
+    them; the reason is "not connected", "not answering", "no owner", "refused", "backpressure", "unanswered"
+    or "not sent". Unknown values are None or empty.
     """
 
     retriable_default = True
@@ -239,26 +240,26 @@ class WaitTimeoutError(RingfenceError, TimeoutError):
         self.partitions, self.node, self.address, self.reason = partitions, node, address, reason
 
     def values(self) -> dict[str, Any]:
-        """As of every error."""
-        known = {"node": self.node, "address": self.address, "reason": self.reason}
-        found = {"partitions": list(self.partitions)} if self.partitions else {}
+        """All values that are not None or empty."""
+        optional = {"node": self.node, "address": self.address, "reason": self.reason}
+        partitions = {"partitions": list(self.partitions)} if self.partitions else {}
         return {
-            **found,
-            **{key: value for key, value in known.items() if value is not None},
+            **partitions,
+            **{key: value for key, value in optional.items() if value is not None},
             **super().values(),
         }
 
 
 class ClosedError(RingfenceError):
-    """The object is closed. Make a new one."""
+    """The object is closed. Create a new one."""
 
 
 class ForkedError(ClosedError):
-    """The object was made before a fork, in the parent process. Make a new one in the child."""
+    """The object was created before a fork, in the parent process. Create a new one in the child."""
 
 
 class StorageError(RingfenceError):
-    """A data directory cannot be used; the message names the file and the way out. Nothing was removed."""
+    """A data directory cannot be used; the message has the file and the way out. Nothing was removed."""
 
 
 class StoreLockedError(StorageError):
@@ -266,21 +267,22 @@ class StoreLockedError(StorageError):
 
 
 class NewerFormatError(StorageError):
-    """The data directory was written by a newer program. Use that one; nothing was touched."""
+    """A newer program has written the data directory. Use that program; nothing was changed."""
 
 
 class StoreIdentityError(StorageError):
-    """The data directory belongs to another cluster, history or store than the one named."""
+    """The data directory belongs to a cluster, history or store other than the expected one."""
 
 
 class RecordError(StorageError):
-    """A record of the log is damaged; `position` is where it begins."""
+    """A record of the log is damaged; `position` is its first byte."""
 
 
 class ConfigError(RingfenceError, ValueError):
-    """A setting is unknown, missing or outside its range; the message names it and where it came from."""
+    """A setting is unknown, missing or outside its range; the message names the setting and its source."""
 
 
+# The class of each code of an answer REFUSED. Invariant: complete; tests/native/test_errors.py checks it.
 CODE_ERRORS: dict[Code, type[RingfenceError]] = {
     Code.BAD_HEADER: ProtocolError,
     Code.UNSUPPORTED_VERSION: ProtocolError,
@@ -317,7 +319,6 @@ CODE_ERRORS: dict[Code, type[RingfenceError]] = {
     Code.UNKNOWN_OUTCOME: UnknownOutcomeError,
     Code.RESUME_UNKNOWN: ResumeUnknownError,
 }
-"""The class of each code of an answer REFUSED; a test holds it complete."""
 
 
 def refusal(
@@ -329,21 +330,21 @@ def refusal(
     partition: int | None = None,
     **details: Any,
 ) -> RingfenceError:
-    """The error that an answer REFUSED stands for, to be raised by the caller.
+    """The error of an answer REFUSED, for the caller to raise.
 
     Args:
-        code: of the answer's header. One that this program does not know gives a RefusedError.
+        code: of the answer's header. An unknown code gives a RefusedError.
         message: of the answer's body.
-        retry_after_s: seconds, of the answer's header; kept by retriable errors.
+        retry_after_s: seconds, of the answer's header; only retriable errors have it.
         topic: name or id.
         partition: id.
         details: of the answer's body.
     """
     try:
-        known = Code(code)
+        wire_code = Code(code)
     except ValueError:
         return RefusedError(message, topic=topic, partition=partition, unknown_code=code, **details)
-    kind = CODE_ERRORS[known]
+    kind = CODE_ERRORS[wire_code]
     if issubclass(kind, RetriableError):
         details["retry_after_s"] = retry_after_s
-    return kind(message, topic=topic, partition=partition, code=known, **details)
+    return kind(message, topic=topic, partition=partition, code=wire_code, **details)

@@ -39,7 +39,7 @@ def pack_publish(
     body_crc: int,
     /,
 ) -> bytes:
-    """A copy of `kept`, a PUBLISH header of `pack_request`, with what differs by batch."""
+    """A copy of `kept`, a PUBLISH header of `pack_request`, with the values of one batch."""
 
 def pack_answer(
     out: Buffer,
@@ -68,13 +68,13 @@ def pack_answer(
     """Write a sealed answer header into `out[at:at + 128]`."""
 
 def open_request(data: Buffer) -> RequestHeader:
-    """The 128 bytes of a request header, checked. Raises ProtocolError."""
+    """Check and return the 128 bytes of a request header. Raises ProtocolError."""
 
 def open_answer(data: Buffer) -> AnswerHeader:
-    """The 128 bytes of an answer header, checked. Raises ProtocolError."""
+    """Check and return the 128 bytes of an answer header. Raises ProtocolError."""
 
 def open_stored(data: Buffer) -> tuple[int, int, int] | None:
-    """Of an answer that a batch is stored: (request_id, first_offset, credit_bytes); else None."""
+    """(request_id, first_offset, credit_bytes) of an answer that a batch is stored; else None."""
 
 def header_crc(data: Buffer, *, portable: bool = False) -> int:
     """CRC-32C of short data."""

@@ -1,7 +1,7 @@
-"""Headers of requests and answers, packed and read in place: one call a header, below a microsecond.
+"""Pack and read the headers of requests and answers in place: one call a header, below a microsecond.
 
-The layout is that of wire.pxd; magic, version and CRC are filled in and checked here. A header that cannot be
-believed raises ProtocolError, and nothing behind it may be read.
+wire.pxd has the layout; magic, version and CRC are written and checked here. An invalid header raises
+ProtocolError, and the bytes after it must not be read.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -24,17 +24,17 @@ cdef enum:
 
 
 cdef uint8_t *_room(object out, Py_ssize_t at, Py_buffer *view) except NULL:
-    """A writable header at `at`; the caller releases the view."""
+    """Pointer to a writable header at `at`; the caller releases the view."""
     PyObject_GetBuffer(out, view, PyBUF_SIMPLE | PyBUF_WRITABLE)
     if at < 0 or view.len - at < wire.HEADER_BYTES:
         length = view.len
         PyBuffer_Release(view)
-        raise InvalidArgumentError(f"a header needs {wire.HEADER_BYTES} bytes at {at}, the buffer has {length}")
+        raise InvalidArgumentError(f"a header needs {wire.HEADER_BYTES} bytes at {at}, but the buffer has {length}")
     return <uint8_t *> view.buf + at
 
 
 cdef int _check(const uint8_t *header, Py_ssize_t size) except -1:
-    """Length, magic, CRC, version: in this order, so that each message speaks of something that is there."""
+    """Check length, magic, CRC and version, in this order: each check relies on the ones before it."""
     cdef const wire.AnswerHeader *as_answer = <const wire.AnswerHeader *> header
     cdef uint32_t found
     if size != wire.HEADER_BYTES:
@@ -77,10 +77,10 @@ def pack_request(out, Py_ssize_t at, uint8_t opcode, uint64_t request_id, *, uin
 
 def pack_publish(kept, uint64_t request_id, uint64_t sequence, uint64_t send, uint32_t rows, uint32_t schema_id,
                  uint32_t deadline_ms, uint32_t extension_bytes, uint32_t body_bytes, uint32_t body_crc, /):
-    """A copy of `kept`, a PUBLISH header of `pack_request`, with what differs by batch: a third of its time.
+    """A copy of `kept`, a PUBLISH header of `pack_request`, with the values of one batch, in a third of its time.
 
     Raises:
-        ProtocolError: `kept` is no header.
+        ProtocolError: `kept` is not a header.
         OverflowError: a value does not fit its field.
     """
     cdef Py_buffer view
@@ -104,7 +104,7 @@ def pack_answer(out, Py_ssize_t at, uint8_t opcode, uint8_t status, uint64_t req
                 uint64_t end_offset=0, uint64_t sequence=0, uint64_t send=0, uint64_t generation=0,
                 uint64_t credit_bytes=0, uint32_t rows=0, uint32_t retry_after_ms=0, uint16_t code=0,
                 uint16_t flags=0, uint32_t body_bytes=0, uint32_t body_crc=0):
-    """Write a sealed answer header into `out[at:at + 128]`. Errors as of `pack_request`."""
+    """Write a sealed answer header into `out[at:at + 128]`. Errors as for `pack_request`."""
     cdef Py_buffer view
     cdef wire.AnswerHeader *header = <wire.AnswerHeader *> _room(out, at, &view)
     header.magic, header.version, header.opcode, header.status = wire.MAGIC, wire.PROTOCOL_VERSION, opcode, status
@@ -120,7 +120,7 @@ def pack_answer(out, Py_ssize_t at, uint8_t opcode, uint8_t status, uint64_t req
 
 
 def open_request(data):
-    """The 128 bytes of a request header, checked, as a `wire.RequestHeader`. Raises ProtocolError."""
+    """Check the 128 bytes of a request header, and return them as a `wire.RequestHeader`. Raises ProtocolError."""
     cdef Py_buffer view
     cdef const wire.RequestHeader *h
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -137,7 +137,7 @@ def open_request(data):
 
 
 def open_answer(data):
-    """The 128 bytes of an answer header, checked, as a `wire.AnswerHeader`. Raises ProtocolError."""
+    """Check the 128 bytes of an answer header, and return them as a `wire.AnswerHeader`. Raises ProtocolError."""
     cdef Py_buffer view
     cdef const wire.AnswerHeader *h
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -154,9 +154,9 @@ def open_answer(data):
 
 
 def open_stored(data):
-    """Of the answer that most batches get: (request_id, first_offset, credit_bytes).
+    """(request_id, first_offset, credit_bytes) of an answer that a batch is stored, the most frequent answer.
 
-    None for every other one, a damaged one included: `open_answer` has the whole of it, or says what is wrong.
+    None for every other answer, also for a damaged one: `open_answer` then returns all fields or the error.
     """
     cdef Py_buffer view
     cdef const wire.AnswerHeader *h
@@ -174,7 +174,7 @@ def open_stored(data):
 
 
 def header_crc(data, *, portable=False):
-    """CRC-32C of short data; `portable`: by the code for any CPU, for tests."""
+    """CRC-32C of short data; `portable`: use the code for any CPU (tests)."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:

@@ -1,7 +1,7 @@
-"""Write the Rust, Python and Cython constants out of core/wire/wire.toml.
+"""Generate the constants of Rust, Python and Cython from core/wire/wire.toml.
 
-`python native/gen_wire.py` rewrites the three generated files; `--check` changes nothing and exits 1
-when one of them is stale, which is what the tests call.
+`python native/gen_wire.py` rewrites the three generated files. `--check` changes nothing and exits 1 if one
+of them is stale; the tests call it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def field_size(field: dict[str, Any]) -> int:
 
 
 def offsets(header: dict[str, Any]) -> list[tuple[dict[str, Any], int]]:
-    """Each field with its position; a header whose fields do not fill it exactly is an error."""
+    """Each field with its position. Exits with an error unless the fields fill the header exactly."""
     placed, position = [], 0
     for field in header["fields"]:
         size = field_size(field)
@@ -221,8 +221,11 @@ def render_python(spec: dict[str, Any]) -> str:
     retriable = ", ".join(f"Code.{key.upper()}" for key, item in spec["codes"].items() if item["retriable"])
     out.append(f"\nRETRIABLE: Final = frozenset({{{retriable}}})")
     logs = ", ".join(f"RecordKind.{key.upper()}" for key, item in spec["record_kinds"].items() if item["log"])
-    rights = [f"Opcode.{key.upper()}: Right.{item['right'].upper()}" for key, item in spec["opcodes"].items()
-              if "right" in item]  # fmt: skip
+    rights = [
+        f"Opcode.{key.upper()}: Right.{item['right'].upper()}"
+        for key, item in spec["opcodes"].items()
+        if "right" in item
+    ]
     out.append(f"RIGHTS: Final = {{{', '.join(rights)}}}")
     out.append(f"LOG_KINDS: Final = frozenset({{{logs}}})\n")
     for name in HEADERS:

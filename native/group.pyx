@@ -1,4 +1,4 @@
-"""Rows of a batch by partition, in the order that they have in the batch."""
+"""Group the row numbers of a batch by partition, and keep their order."""
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint16_t, uint32_t
@@ -21,7 +21,7 @@ cdef int _slots(object array, str what, Py_buffer *view) except -1:
     if view.format == NULL or view.format[0] != c"H" or view.format[1] != 0:
         format = "bytes" if view.format == NULL else view.format.decode()
         PyBuffer_Release(view)
-        raise InvalidArgumentError(f"{what} must be uint16, it has format {format!r}")
+        raise InvalidArgumentError(f"{what} must be uint16; its format is {format!r}")
     return 0
 
 
@@ -38,22 +38,22 @@ def rows_by_partition(slots, table, uint32_t count):
         bounds: uint32, shape (count + 1,); rows of partition p are `order[bounds[p]:bounds[p + 1]]`.
 
     Raises:
-        InvalidArgumentError: wrong types or sizes, or a row whose index is not below `count`, which it names.
+        InvalidArgumentError: wrong types or sizes, or a row whose index is not below `count`; the message names it.
     """
     cdef Py_buffer slots_view, table_view, order_view, bounds_view
     cdef int64_t rows, wrong = -1
     cdef uint32_t *counters = NULL
     if not 1 <= count <= wire.PARTITIONS_MAX:
-        raise InvalidArgumentError(f"count is {count}, it must be 1..{wire.PARTITIONS_MAX}")
+        raise InvalidArgumentError(f"count is {count}, and must be 1..{wire.PARTITIONS_MAX}")
     _slots(slots, "slots", &slots_view)
     try:
         _slots(table, "table", &table_view)
         try:
             rows = slots_view.len // 2
             if table_view.len != 2 * wire.SLOT_COUNT:
-                raise InvalidArgumentError(f"table has {table_view.len // 2} slots, it must have {wire.SLOT_COUNT}")
+                raise InvalidArgumentError(f"table has {table_view.len // 2} slots, and must have {wire.SLOT_COUNT}")
             if rows > wire.ROWS_MAX:
-                raise InvalidArgumentError(f"{rows} rows in one batch, the limit is {wire.ROWS_MAX}")
+                raise InvalidArgumentError(f"the batch has {rows} rows, above the limit of {wire.ROWS_MAX}; split it")
             order = np.empty(rows, dtype=np.uint32)
             bounds = np.empty(count + 1, dtype=np.uint32)
             counters = <uint32_t *> calloc(4 * <size_t> count, sizeof(uint32_t))

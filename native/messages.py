@@ -1,7 +1,8 @@
-"""MessagePack bodies of control requests and answers: the contract of client and node, beside wire.toml.
+"""MessagePack bodies of control requests and answers: with wire.toml the contract of client and node.
 
-Maps with string keys; unknown keys are ignored (a newer peer may send more), missing optional ones take their
-defaults, wrong types are refused. `docs/protocol.md` shows each with bytes. Byte limits hold before decoding.
+Bodies are maps with string keys. Unknown keys are ignored (a newer peer may send more), missing optional keys
+get their defaults, and wrong types are refused. Callers check the length before they decode.
+`docs/protocol.md` has bytes of each.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 class Hello(Message):
-    """HELLO: who calls. `cluster` and `history` of an earlier connection let a node refuse a stranger."""
+    """HELLO: identifies the client. A node refuses another `cluster` or `history` (of an earlier READY)."""
 
     version_min: int
     version_max: int
@@ -33,7 +34,7 @@ class Hello(Message):
 
 
 class Ready(Message):
-    """READY: the first answer. Credit stands in the answer's header."""
+    """READY: the first answer. The credit is in the answer's header."""
 
     cluster: bytes
     history: bytes
@@ -52,14 +53,14 @@ class Ready(Message):
 
 
 class Refused(Message):
-    """Body of REFUSED: the sentence for a person, and the values in it."""
+    """Body of REFUSED: a sentence for users, and the values in it."""
 
     message: str
     details: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class Redirected(Message):
-    """Body of REDIRECT; version and epoch stand in the header."""
+    """Body of REDIRECT; version and epoch are in the header."""
 
     owner: int
     addresses: list[str]
@@ -89,7 +90,7 @@ class NodeEntry(Message):
 
 
 class Table(Message):
-    """Routing table of one topic: answer to TABLE, and body of TABLE_PUSH, byte for byte the same."""
+    """Routing table of one topic: answer to TABLE, and body of TABLE_PUSH, with the same bytes."""
 
     topic: int
     name: str
@@ -101,16 +102,17 @@ class Table(Message):
     replication: int
     partitions: list[PartitionEntry]
     nodes: list[NodeEntry]
+    # Only for topics without a key: bytes a second that each partition receives, if the load is known. A hint
+    # that may be old, and the only field that may differ between two tables of one generation.
     loads: dict[int, int] = msgspec.field(default_factory=dict)
-    """Of a topic without key: bytes a second that partitions take, where that is known. A hint that may be
-    old, and the one field that may differ between two tables of one generation."""
 
 
+# Prefix of the properties that nodes interpret.
 OWN_PROPERTIES: Final = "ringfence."
+# Property of a topic: the event that its retention waits for. Without it, retention waits for nothing.
 RETENTION: Final = "ringfence.retention"
-"""A property of a topic: what its retention waits for. Not set: nothing."""
+# Value of RETENTION: nodes remove no rows by themselves; a compaction removes rows that its files have.
 COMPACTED: Final = "compacted"
-"""The nodes give up nothing by themselves; a compaction does, of what its files have."""
 
 
 class TopicCreate(Message):
@@ -158,7 +160,7 @@ class PartitionStats(Message):
     end_offset: int
     bytes: int
     quarantined: str | None = None
-    unknown: str | None = None  # why offsets and bytes are not known: they are 0 here, and count nothing
+    unknown: str | None = None  # reason for unknown offsets and bytes, which are 0 then; None: they are known
 
 
 class TopicInfo(Message):
@@ -178,9 +180,9 @@ class TopicInfo(Message):
 
 
 class TopicList(Message):
-    """TOPIC_LIST: names that begin with `prefix`, sorted, after `after`.
+    """TOPIC_LIST: the names that begin with `prefix` and come after `after`, sorted.
 
-    `linearizable`: no topic is missing whose creation was answered by any node before this was asked.
+    `linearizable`: the answer has every topic whose creation any node had answered before this request.
     """
 
     prefix: str = ""
@@ -198,9 +200,9 @@ class Topics(Message):
 
 
 class ProducerOpen(Message):
-    """A new identity for exactly-once appends. `count` unnamed ids may be drawn at once.
+    """PRODUCER_OPEN: a new identity for exactly-once appends; one request may get `count` unnamed ids.
 
-    `accept_fresh_start`: partitions that forgot the named producer begin as if it were new.
+    `accept_fresh_start`: partitions that lost their entry of the named producer treat it as new.
     """
 
     topic: str
@@ -210,7 +212,7 @@ class ProducerOpen(Message):
 
 
 class ResumePoint(Message):
-    """What the predecessor of a named producer left in one partition."""
+    """The last batch in one partition of the previous epoch of a named producer."""
 
     partition: int
     sequence: int
@@ -234,9 +236,8 @@ class Resolved(Message):
     producer_epoch: int | None
     sequence: int | None
     send: int | None
-    answers: list[tuple[int, int, int]] = msgspec.field(
-        default_factory=list
-    )  # (sequence, first_offset, rows), oldest first
+    # (sequence, first_offset, rows), oldest first
+    answers: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
 
 
 # ---- status -----------------------------------------------------------------------------------------
@@ -245,9 +246,9 @@ class Resolved(Message):
 class Status(Message):
     """Answer to STATUS; counters are documented in docs/operations.md.
 
-    `leader` is the node that leads the metadata in `term`, 0 for nobody; `role` is what this node is there:
-    leader, candidate, voter, learner or none. `members`: nodes of the cluster, as this one knows it;
-    `failed`: those of them that the cluster does without, in ascending order.
+    `leader`: the metadata leader in `term`, 0 for none. `role`: this node's role in the metadata group:
+    leader, candidate, voter, learner or none. `members`: number of nodes in this node's metadata. `failed`:
+    the members that have failed, in ascending order.
     """
 
     cluster: bytes
@@ -275,5 +276,5 @@ def encode(message: Message) -> bytes:
 
 
 def decode(kind: type[AnyMessage], body: bytes | memoryview) -> AnyMessage:
-    """`body` as `kind`. Raises msgspec.DecodeError, ValidationError; callers bound its length first."""
+    """`body` as `kind`. Raises msgspec.DecodeError, ValidationError; callers check its length first."""
     return msgspec.msgpack.decode(body, type=kind)

@@ -1,7 +1,7 @@
-"""Key columns to slots, the same that Spark's `shiftrightunsigned(xxhash64(key...), 48)` gives.
+"""Compute slots from key columns, equal to Spark's `shiftrightunsigned(xxhash64(key...), 48)`.
 
 Reads any Arrow data in place, through the Arrow C data interface; the loops (key_column.h, xxh64.h) run without
-the GIL. What Spark cannot hash (unsigned integers, timestamps of other units, maps, ...) is refused by name.
+the GIL. Types that Spark cannot hash (unsigned integers, timestamps of other units, maps, ...) are refused.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -36,7 +36,7 @@ cdef dict NAMES = {
 
 
 cdef int _buffer_count(key_column *column) except -1:
-    """Buffers that an array has at least, its validity included."""
+    """Minimum number of buffers of an array, its validity included."""
     if column.kind == KEY_NULL:
         return 0
     if column.kind == KEY_STRUCT or column.list_size >= 0:
@@ -63,15 +63,15 @@ cdef int _unsupported(str path, str format) except -1:
 
 
 cdef list _numbers(str format, int count, str path):
-    """The numbers behind the colon, `count` of them or fewer by one; each below 2^31, as Arrow has them.
+    """The numbers after the colon: `count` of them, or one fewer; each below 2^31, as in Arrow.
 
-    Whoever made the format may have written anything, and what follows it reads as many bytes as it says.
+    The format string comes from the caller and is checked: these numbers decide how many bytes are read.
     """
     cdef list parts = format[format.index(":") + 1:].split(",")
     digits = [part[1:] if at == 1 and part.startswith("-") else part for at, part in enumerate(parts)]
     if not max(1, count - 1) <= len(parts) <= count or not all(
             part.isascii() and part.isdigit() and len(part) < 11 and int(part) < 1 << 31 for part in digits):
-        raise SchemaError(f"column {path!r} is not sound: no type has the format {format!r}", column=path)
+        raise SchemaError(f"column {path!r} is invalid: no type has the format {format!r}", column=path)
     return [int(part) for part in parts]
 
 
@@ -81,7 +81,7 @@ cdef int _decimal(key_column *column, str format, str path) except -1:
     if parts[0] > 38:
         _unsupported(path, f"decimal({parts[0]}, {parts[1]})")
     if bits not in (32, 64, 128, 256):
-        raise SchemaError(f"column {path!r} is not sound: no type has the format {format!r}", column=path)
+        raise SchemaError(f"column {path!r} is invalid: no type has the format {format!r}", column=path)
     column.kind, column.width = KEY_DECIMAL if parts[0] <= 18 else KEY_BIG_DECIMAL, bits // 8
     return 0
 
@@ -105,21 +105,22 @@ cdef int _kind(key_column *column, str format, str path) except -1:
 
 
 cdef int _measure(key_column *column, ArrowArray *array, str format, str path) except -1:
-    """Set the limit of what offsets, views and indexes may say. The array is one that it has buffers for.
+    """Set the limit of offsets, views and indexes. The array has all buffers of its type.
 
-    The interface does not tell how many bytes a buffer has: that of strings ends where the last offset says.
+    The interface does not pass the length of a buffer: the bytes of strings end at the last offset.
     """
     cdef int64_t i, end = array.offset + array.length
     cdef bint fixed = column.kind not in (KEY_NULL, KEY_STRUCT, KEY_BYTES, KEY_LIST)
     cdef bint listed = column.kind == KEY_BYTES or (column.kind == KEY_LIST and column.list_size < 0)
     if array.length == 0:
-        return 0  # nothing follows any of it
+        return 0  # no value is read
     if (fixed and column.width and column.values == NULL) or (listed and column.ends == NULL):
-        raise BatchError(f"column {path!r} has {array.length} rows and no buffer of them", column=path)
+        raise BatchError(f"column {path!r} is invalid: it has {array.length} rows and no buffer for them", column=path)
     if column.kind == KEY_BYTES:
         column.limit = key_end(column, end)
         if column.limit < 0 or (column.limit and column.values == NULL):
-            raise BatchError(f"column {path!r} is not sound: its last offset is {column.limit}, of no bytes", column=path)
+            raise BatchError(f"column {path!r} is invalid: its last offset is {column.limit}, but it has no bytes",
+                             column=path)
     elif column.kind == KEY_VIEW:
         column.limit = array.n_buffers - 3
         column.sizes = <const int64_t *> array.buffers[array.n_buffers - 1]
@@ -127,7 +128,7 @@ cdef int _measure(key_column *column, ArrowArray *array, str format, str path) e
             column.limit = 0
     elif column.kind == KEY_DICTIONARY:
         column.limit = array.dictionary.length
-        if column.width < 8 and format in SIMPLE:  # as unsigned numbers its negative indexes begin there
+        if column.width < 8 and format in SIMPLE:  # negative indexes, read as unsigned, begin at this number
             column.limit = min(column.limit, <int64_t> 1 << (8 * column.width - 1))
     elif column.kind == KEY_LIST:
         column.limit = array.children[0].length
@@ -141,12 +142,12 @@ cdef int _measure(key_column *column, ArrowArray *array, str format, str path) e
 
 
 cdef int _short(str path, str what, int64_t have, str need) except -1:
-    raise BatchError(f"column {path!r} is not sound: {have} {what} for {need}", column=path)
+    raise BatchError(f"column {path!r} is invalid: {have} {what} for {need}", column=path)
 
 
 cdef int _fill(key_column *column, ArrowSchema *schema, ArrowArray *array, str path, int depth,
                key_fault *fault) except -1:
-    """Describe one array and all below it. `column` was zeroed; its owner frees what was allocated."""
+    """Describe an array and all of its children. `column` was zeroed; the caller frees the children."""
     cdef int64_t i
     cdef str format = "" if schema.format == NULL else schema.format.decode(errors="backslashreplace")
     if depth > wire.NESTING_MAX:
@@ -154,8 +155,8 @@ cdef int _fill(key_column *column, ArrowSchema *schema, ArrowArray *array, str p
     column.offset, column.self, column.fault = array.offset, column, fault
     if schema.dictionary != NULL:
         if format not in INDEX_BYTES:
-            raise SchemaError(f"column {path!r} is not sound: the indexes of its dictionary have the format "
-                              f"{format!r}, which is no integer", column=path)
+            raise SchemaError(f"column {path!r} is invalid: the indexes of its dictionary have the format "
+                              f"{format!r}, which is no integer type", column=path)
         column.kind, column.width, column.list_size = KEY_DICTIONARY, INDEX_BYTES[format], -1
     else:
         _kind(column, format, path)
@@ -193,7 +194,7 @@ cdef str _name(ArrowSchema *schema):
 
 
 cdef str _path(key_column *column, ArrowSchema *schema, str path, const key_column *wanted):
-    """Where `wanted` stands at or below `column`; None if it does not."""
+    """Path of `wanted` if it is `column` or one of its descendants; else None."""
     cdef int64_t i
     if column == wanted:
         return path
@@ -207,7 +208,7 @@ cdef str _path(key_column *column, ArrowSchema *schema, str path, const key_colu
 
 
 cdef str _what(key_fault *fault):
-    """What the value says of itself."""
+    """The range or index that the invalid value names, and the limit."""
     cdef const key_column *column = fault.column
     if column.kind == KEY_BYTES:
         return f"the bytes {fault.from_}..{fault.to} of {column.limit}"
@@ -256,7 +257,7 @@ cdef int _refuse(key_column *columns, ArrowSchema *schema, list names, key_fault
     for i in range(len(names)):
         path = _path(columns + i, schema.children[_place(schema, names[i])], names[i], fault.column)
         if path is not None:
-            raise BatchError(f"column {path!r} is not sound: its value {fault.at} is {_what(fault)}; build it anew",
+            raise BatchError(f"column {path!r} is invalid: its value {fault.at} is {_what(fault)}; build it again",
                              column=path)
     return 0
 
@@ -299,7 +300,7 @@ cdef _hash_array(ArrowSchema *schema, ArrowArray *array, list names, bint slots,
 
 
 cdef _hash_stream(object capsule, list names, bint slots, const xxh_loops *loops):
-    """... of all batches of a stream, one after the other."""
+    """The hashes or slots of all batches of a stream, in order."""
     cdef ArrowArrayStream *stream = <ArrowArrayStream *> PyCapsule_GetPointer(capsule, "arrow_array_stream")
     cdef ArrowSchema schema
     cdef ArrowArray array
@@ -336,9 +337,9 @@ cdef _hash(object batch, object key, bint slots, int level):
     cdef list names = [key] if isinstance(key, str) else list(key)
     cdef const xxh_loops *loops = xxh_choose(level)
     if not names or not all(isinstance(name, str) for name in names):
-        raise InvalidArgumentError(f"key must name one column or more, it is {key!r}")
+        raise InvalidArgumentError(f"key must name one column or more, and is {key!r}")
     if loops == NULL:
-        raise InvalidArgumentError(f"this CPU has no loops of level {level}")
+        raise InvalidArgumentError(f"this CPU does not support the loops of level {level}; use level -1")
     if hasattr(batch, "__arrow_c_array__"):
         schema, array = batch.__arrow_c_array__()
         return _hash_array(<ArrowSchema *> PyCapsule_GetPointer(schema, "arrow_schema"),
@@ -355,21 +356,21 @@ def slots(batch, key, *, level=-1):
     Args:
         batch: anything with `__arrow_c_array__` (a record batch) or `__arrow_c_stream__` (a table).
         key: names of the key columns, in their order; a str is one name.
-        level: for tests: the loops for 0 any CPU, 1 AVX2, 2 AVX-512; -1 chooses.
+        level: for tests: selects the loops for 0 any CPU, 1 AVX2, 2 AVX-512; -1: the fastest that the CPU has.
 
     Returns:
         uint16, shape (rows,).
 
     Raises:
         SchemaError: a key column is missing, or of a type that Spark cannot hash.
-        BatchError: the Arrow data is not sound.
-        InvalidArgumentError: no key column is named, or this is not Arrow data.
+        BatchError: the Arrow data is invalid.
+        InvalidArgumentError: `key` names no column, or `batch` is not Arrow data.
     """
     return _hash(batch, key, True, level)
 
 
 def hash64(batch, key, *, level=-1):
-    """Spark SQL's `xxhash64(key...)` of every row: int64, shape (rows,). Arguments and errors as of `slots`."""
+    """Spark SQL's `xxhash64(key...)` of every row: int64, shape (rows,). Arguments and errors as for `slots`."""
     return _hash(batch, key, False, level)
 
 

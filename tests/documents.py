@@ -8,9 +8,9 @@ import sys
 import tomllib
 from pathlib import Path
 
-from ringfence.control.cli.exits import MEANINGS
+from ringfence.control.cli.exit_codes import MEANINGS
 from ringfence.control.http.metrics import kind_of, metric_of
-from ringfence.control.runtime.settings import Settings, flag_name
+from ringfence.control.runtime.process.settings import Settings, flag_name
 from ringfence.native import errors
 
 TOTALS_OF_TRANSPORT = {"bodies_cut"}

@@ -10,13 +10,29 @@ from ringfence.control.model.characters import BLANKS, is_printable
 from tests.test_tidy import PYTHON, text_of
 from tests.upgrade import apply_log
 
-APPLIED = ("control/model/", "control/machines/")
+APPLIED = ("control/model/", "control/state_machines/")
 """All that `machines.metadata.apply` reaches, and more."""
-TABLES = frozenset({
-    "isprintable", "isalnum", "isalpha", "isnumeric", "isidentifier", "istitle", "isspace", "isupper",
-    "islower",
-    "casefold", "upper", "lower", "title", "capitalize", "swapcase", "splitlines", "expandtabs",
-})  # fmt: skip
+TABLES = frozenset(
+    {
+        "isprintable",
+        "isalnum",
+        "isalpha",
+        "isnumeric",
+        "isidentifier",
+        "istitle",
+        "isspace",
+        "isupper",
+        "islower",
+        "casefold",
+        "upper",
+        "lower",
+        "title",
+        "capitalize",
+        "swapcase",
+        "splitlines",
+        "expandtabs",
+    }
+)
 """Methods of str that follow the Unicode tables of each Python."""
 DIGITS = frozenset({"isdigit", "isdecimal"})
 """As those, unless only ASCII is looked at."""
@@ -72,11 +88,18 @@ def test_what_apply_reaches_depends_on_no_interpreter(name: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "ok = name.isprintable()", "ok = name.isdigit()", "text = name.strip()", "text = name.lower()",
-        "number = hash(name)", "import unicodedata", "from locale import strcoll",
-        "for one in set(names): pass", "made = [one for one in {1, 2}]", "for one in set(a) - b: pass",
+        "ok = name.isprintable()",
+        "ok = name.isdigit()",
+        "text = name.strip()",
+        "text = name.lower()",
+        "number = hash(name)",
+        "import unicodedata",
+        "from locale import strcoll",
+        "for one in set(names): pass",
+        "made = [one for one in {1, 2}]",
+        "for one in set(a) - b: pass",
     ],
-)  # fmt: skip
+)
 def test_each_kind_is_found(line: str) -> None:
     assert faults(line)
 

@@ -20,15 +20,6 @@ RECORDS = re.compile(r"^benchmarks/record/[^/]+/")  # written by programs, one f
 CELLS_APART = re.compile(r"^benchmarks/record/(?!README)")  # what was seen, with its circumstances
 OLD_PATHS = {"docs/design/renames.md", "CHANGELOG.md"}  # they speak of what is gone
 MODULES = (".py", ".pyx", ".rs", ".toml")
-UNNAMED_MAX = {  # files that a package's docstring does not name yet: lower a number when you name some
-    "client": 5,
-    "client/arrow": 6,
-    "client/cluster": 1,
-    "client/common": 16,
-    "client/compaction": 2,
-    "client/network": 5,
-    "client/send": 12,
-}
 
 
 @cache
@@ -168,12 +159,7 @@ def test_a_page_of_the_design_stays_one_subject(page: str) -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_names_its_files(package: str) -> None:
     unnamed = unnamed_files(package)
-    where = f"the docstring of {package}/__init__.py does not name {unnamed}"
-    assert len(unnamed) <= UNNAMED_MAX.get(package, 0), where
-
-
-def test_no_package_on_the_list_of_exceptions_is_gone() -> None:
-    assert set(PACKAGES) >= set(UNNAMED_MAX)
+    assert unnamed == [], f"the docstring of {package}/__init__.py does not name them"
 
 
 def test_the_checks_find_what_they_look_for() -> None:

@@ -18,7 +18,7 @@ UNSAFE_ALLOWED = re.compile(
 )
 PURE = (
     "control/model/",
-    "control/machines/",
+    "control/state_machines/",
     "control/consensus/",
     "client/common/arguments.py",
     "client/common/codec.py",
@@ -267,6 +267,6 @@ def test_files_of_a_crate_import_in_no_circle(crate: str) -> None:
 
 def test_a_circle_of_files_is_found() -> None:
     assert use_paths("{a, b::{C, d::E}, f as g}") == [["a"], ["b", "C"], ["b", "d", "E"], ["f"]]
-    circle = {("b",): {("c",)}, ("c",): {("b",)}}
+    circle: dict[tuple[str, ...], set[tuple[str, ...]]] = {("b",): {("c",)}, ("c",): {("b",)}}
     assert circle_of({("a",): {("b",)}, **circle}) == ["a", "b", "c"]
     assert circle_of({("a",): {("b",)}, ("b",): set()}) == []

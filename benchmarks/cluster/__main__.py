@@ -26,10 +26,18 @@ from benchmarks.cluster import (
 )
 
 PARTS = {
-    "commits": commits, "elections": elections, "calm": calm, "moves": moves, "failovers": failovers,
-    "dips": dips, "chases": chases, "forwards": forwards, "copies": copies, "growth": growth,
+    "commits": commits,
+    "elections": elections,
+    "calm": calm,
+    "moves": moves,
+    "failovers": failovers,
+    "dips": dips,
+    "chases": chases,
+    "forwards": forwards,
+    "copies": copies,
+    "growth": growth,
     "wide": wide,
-}  # fmt: skip
+}
 
 
 def main() -> int:

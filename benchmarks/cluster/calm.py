@@ -59,8 +59,10 @@ class _Flow:
 
 def measure(seconds: float = SECONDS) -> dict[str, Any]:
     """Elections while nothing failed, and what was done meanwhile."""
-    busy = [multiprocessing.get_context("spawn").Process(target=_spin, daemon=True)
-            for _ in range(BUSY_A_CORE * (os.cpu_count() or 1))]  # fmt: skip
+    busy = [
+        multiprocessing.get_context("spawn").Process(target=_spin, daemon=True)
+        for _ in range(BUSY_A_CORE * (os.cpu_count() or 1))
+    ]
     with tempfile.TemporaryDirectory(dir=work_directory()) as folder, Nodes(Path(folder)) as nodes:
         with ringfence.connect(nodes.all[0].address) as client:
             client.create_topic("t", schema=SCHEMA, key=["id"], partitions=6, retention_bytes=64 << 20)
@@ -78,11 +80,15 @@ def measure(seconds: float = SECONDS) -> dict[str, Any]:
         nodes.until_whole()
         after = max(nodes.terms())
         return {
-            "limits": {"elections": 0}, "seconds": seconds, "busy_processes": len(busy),
-            "elections": after - before, "same_leader": nodes.leader().node == leader, "rows": flow.rows,
+            "limits": {"elections": 0},
+            "seconds": seconds,
+            "busy_processes": len(busy),
+            "elections": after - before,
+            "same_leader": nodes.leader().node == leader,
+            "rows": flow.rows,
             "requests": flow.requests,
             "load_average": round(os.getloadavg()[0], 1),
-        }  # fmt: skip
+        }
 
 
 def held(result: dict[str, Any]) -> bool:

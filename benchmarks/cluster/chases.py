@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.cluster.loaded import loaded
 from benchmarks.cluster.rebalances import ASK_S, shown
-from ringfence.control.cli.rebalance_door import asked
-from ringfence.control.runtime import calls
+from ringfence.control.cli.rebalance_api import ask_values
+from ringfence.control.runtime.rpc import messages
 
 PARTITIONS = (12, 6, 3)
 """Full load over so many: each takes its share."""
@@ -37,18 +37,24 @@ def _chased(count: int) -> dict[str, Any]:
         time.sleep(PHASE_S)
         before = load.steady.flow([(began, time.perf_counter())])
         moves = (load.move(load.parts[0]),)
-        asked(load.control, calls.SteerRebalance(verb="start", action="move", node=0, moves=moves), ASK_S)
+        ask_values(
+            load.control, messages.SteerRebalance(verb="start", action="move", node=0, moves=moves), ASK_S
+        )
         began = time.perf_counter()
         while (told := shown(load.control))["state"] != "IDLE" and time.perf_counter() - began < PATIENCE_S:
             time.sleep(0.1)
         ended = time.perf_counter()
         if told["state"] != "IDLE":
-            asked(load.control, calls.SteerRebalance(verb="cancel"), ASK_S)
+            ask_values(load.control, messages.SteerRebalance(verb="cancel"), ASK_S)
         during = load.steady.flow([(began, ended)])
     last = told["moves"][0]
     return {
-        "load_mb_per_s": round(before["mb_per_s"] / count, 1), "all_mb_per_s": before["mb_per_s"],
-        "during_mb_per_s": during["mb_per_s"], "state": last["state"], "tries": last["attempts"],
-        "seconds": round(ended - began, 1), "copied_mb_per_s": round(last["bytes"] / (ended - began) / 1e6),
+        "load_mb_per_s": round(before["mb_per_s"] / count, 1),
+        "all_mb_per_s": before["mb_per_s"],
+        "during_mb_per_s": during["mb_per_s"],
+        "state": last["state"],
+        "tries": last["attempts"],
+        "seconds": round(ended - began, 1),
+        "copied_mb_per_s": round(last["bytes"] / (ended - began) / 1e6),
         "gap_ms": None if last["gap_us"] is None else round(last["gap_us"] / 1e3, 1),
-    }  # fmt: skip
+    }

@@ -31,11 +31,12 @@ def measure(seconds: float = SECONDS, count: int = SERIAL_COUNT) -> dict[str, An
             flow = member.ask("pipelined", window=WINDOW, seconds=seconds)
             used = [after - earlier for after, earlier in zip(members.cpu_s(), before, strict=True)]
             result[who] = {
-                "p50_ms": round(cuts[49], 2), "p99_ms": round(cuts[98], 2),
+                "p50_ms": round(cuts[49], 2),
+                "p99_ms": round(cuts[98], 2),
                 "max_ms": round(max(took) / 1e6, 2),
                 "per_s": round(flow["commands"] / flow["seconds"]),
                 "cpu_us_a_command": [round(1e6 * s / flow["commands"]) for s in used],
-            }  # fmt: skip
+            }
         return result
 
 

@@ -39,9 +39,13 @@ def measure(turns: int = TURNS) -> dict[str, Any]:
                 seen.append(steady.flow([phase]))
     rates = {replication: median(flow["mb_per_s"] for flow in seen) for replication, seen in flows.items()}
     return {
-        "limits": {"ratio": RATIO_MIN}, "one_mb_per_s": rates[1], "three_mb_per_s": rates[3],
-        "one": flows[1], "three": flows[3], "ratio": round(rates[3] / rates[1], 3),
-    }  # fmt: skip
+        "limits": {"ratio": RATIO_MIN},
+        "one_mb_per_s": rates[1],
+        "three_mb_per_s": rates[3],
+        "one": flows[1],
+        "three": flows[3],
+        "ratio": round(rates[3] / rates[1], 3),
+    }
 
 
 def held(result: dict[str, Any]) -> bool:
@@ -51,6 +55,9 @@ def held(result: dict[str, Any]) -> bool:
 def _topic(addresses: str, replication: int) -> None:
     with ringfence.connect(addresses) as client:
         client.create_topic(
-            f"r{replication}", schema=SCHEMA, partitions=1, replication=replication,
+            f"r{replication}",
+            schema=SCHEMA,
+            partitions=1,
+            replication=replication,
             retention_bytes=RETENTION_BYTES,
-        )  # fmt: skip
+        )

@@ -32,16 +32,22 @@ def measure(moves: int = MOVES) -> dict[str, Any]:
             time.sleep(REST_S)
         after = [_phase()]
         time.sleep(REST_S)
-        flows = {name: load.steady.flow(phases) for name, phases in
-                 (("before", before), ("during", during), ("after", after))}  # fmt: skip
+        flows = {
+            name: load.steady.flow(phases)
+            for name, phases in (("before", before), ("during", during), ("after", after))
+        }
     calm = (flows["before"]["mb_per_s"] + flows["after"]["mb_per_s"]) / 2
     p99 = (flows["before"]["p99_ms"] + flows["after"]["p99_ms"]) / 2
     return {
-        "limits": LIMITS, "throttle_bytes_per_s": THROTTLE_BYTES_PER_S, "moves": len(during),
-        "copied_mb": round(copied / 1e6), **flows, "gaps_ms": [round(gap, 1) for gap in gaps],
+        "limits": LIMITS,
+        "throttle_bytes_per_s": THROTTLE_BYTES_PER_S,
+        "moves": len(during),
+        "copied_mb": round(copied / 1e6),
+        **flows,
+        "gaps_ms": [round(gap, 1) for gap in gaps],
         "dip": round(1 - flows["during"]["mb_per_s"] / calm, 3),
         "p99_ratio": round(flows["during"]["p99_ms"] / p99, 2),
-    }  # fmt: skip
+    }
 
 
 def held(result: dict[str, Any]) -> bool:

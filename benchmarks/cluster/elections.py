@@ -42,11 +42,12 @@ def measure(kills: int = KILLS) -> dict[str, Any]:
             nodes.until_whole()
             time.sleep(REST_S)
     return {
-        "limits": {"worst_s": WORST_S}, "kills": kills,
+        "limits": {"worst_s": WORST_S},
+        "kills": kills,
         "leader_s": {"median": round(median(elected), 2), "worst": round(max(elected), 2)},
         "created_s": {"median": round(median(served), 2), "worst": round(max(served), 2)},
         "all_s": [round(s, 2) for s in sorted(elected)],
-    }  # fmt: skip
+    }
 
 
 def held(result: dict[str, Any]) -> bool:

@@ -12,8 +12,8 @@ import ringfence
 from benchmarks.cluster.nodes import Nodes, ServeProcess, until
 from benchmarks.cluster.steady import SCHEMA, Steady
 from benchmarks.paths import work_directory
-from ringfence.control.cli.rebalance_door import asked
-from ringfence.control.runtime import calls
+from ringfence.control.cli.rebalance_api import ask_values
+from ringfence.control.runtime.rpc import messages
 
 KILLS = 20
 WORST_S = 2.5
@@ -76,8 +76,10 @@ def _owner(nodes: Nodes, client: ringfence.Client, partition: int, *, is_leader:
         others = [node.node for node in nodes.all if node is not leader]
         target = (leader.node, *others) if is_leader else (others[0], leader.node, others[1])
         control = leader.control
-        asked(control, calls.SteerRebalance(verb="start", action="move", moves=((partition, target),)), 10.0)
-        until(lambda: asked(control, calls.SteerRebalance(verb="show"), 10.0)["state"] == "IDLE")
+        ask_values(
+            control, messages.SteerRebalance(verb="start", action="move", moves=((partition, target),)), 10.0
+        )
+        until(lambda: ask_values(control, messages.SteerRebalance(verb="show"), 10.0)["state"] == "IDLE")
         owner = client.topic("t").partitions[0].owner
     return next(node for node in nodes.all if node.node == owner)
 

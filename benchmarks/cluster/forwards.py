@@ -37,10 +37,14 @@ def measure() -> dict[str, Any]:
     target, owner_alone = _copied()
     follower = _followed(owner_alone)
     return {
-        "limits": LIMITS, "bytes_per_s": BYTES_PER_S, "follower": follower, "target": target,
+        "limits": LIMITS,
+        "bytes_per_s": BYTES_PER_S,
+        "follower": follower,
+        "target": target,
         "cpu_ratio": round(target["ns_a_byte"] / follower["ns_a_byte"], 2),
-        "source_cpu_ratio": round(target["source_ns_a_byte"] / follower["source_ns_a_byte"], 2), **_bytes(),
-    }  # fmt: skip
+        "source_cpu_ratio": round(target["source_ns_a_byte"] / follower["source_ns_a_byte"], 2),
+        **_bytes(),
+    }
 
 
 def held(result: dict[str, Any]) -> bool:
@@ -73,10 +77,11 @@ def _cost(sample: _Sample, idle: float, owner_alone: float) -> dict[str, float]:
     if not taken:
         raise RuntimeError("nothing was forwarded: the replicas or the move did not stand")
     return {
-        "seconds": round(seconds, 1), "taken_mb": round(taken / 1e6),
+        "seconds": round(seconds, 1),
+        "taken_mb": round(taken / 1e6),
         "ns_a_byte": round((takers - idle * seconds) / taken, 3),
         "source_ns_a_byte": round((owner - owner_alone * seconds) / taken, 3),
-    }  # fmt: skip
+    }
 
 
 def _copied() -> tuple[dict[str, float], float]:
@@ -140,17 +145,21 @@ def _bytes(moves: int = MOVES) -> dict[str, Any]:
             with Steady(addresses, f"t{number}", 20e6) as steady:
                 until(lambda: len(steady.acknowledged_s) * steady.batch_bytes > SMALL_BYTES)
                 others = [node.node for node in nodes.all if node.node != part.owner]
-                rebalanced(nodes.all[0].control, action="move",
-                           moves=((part.partition, (others[number % 2],)),))  # fmt: skip
+                rebalanced(
+                    nodes.all[0].control, action="move", moves=((part.partition, (others[number % 2],)),)
+                )
             source = next(node for node in nodes.all if node.node == part.owner)
             after, known = _counters(source), before[source.node]
             sent += after["replicated_bytes"] - known["replicated_bytes"]
             copied += after["copied_bytes"] - known["copied_bytes"]
             least += after["bytes"] - known["bytes"]
     return {
-        "moves": moves, "least_mb": round(least / 1e6, 2), "sent_mb": round(sent / 1e6, 2),
-        "copied_from_disk_mb": round(copied / 1e6, 2), "bytes_ratio": round(sent / least, 4),
-    }  # fmt: skip
+        "moves": moves,
+        "least_mb": round(least / 1e6, 2),
+        "sent_mb": round(sent / 1e6, 2),
+        "copied_from_disk_mb": round(copied / 1e6, 2),
+        "bytes_ratio": round(sent / least, 4),
+    }
 
 
 @contextmanager

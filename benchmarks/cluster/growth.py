@@ -40,8 +40,14 @@ def measure() -> dict[str, Any]:
         stored = sum(part.end_offset for part in client.topic("t").partitions)
     ratio = max(step["bytes_ratio"] for step in steps.values())
     moved = max(step["moved"] / step["least"] for step in steps.values())
-    return {"limits": LIMITS, **steps, "bytes_ratio": ratio, "moved_over_least": round(moved, 3),
-            "rows_acknowledged": rows, "rows_stored": stored}  # fmt: skip
+    return {
+        "limits": LIMITS,
+        **steps,
+        "bytes_ratio": ratio,
+        "moved_over_least": round(moved, 3),
+        "rows_acknowledged": rows,
+        "rows_stored": stored,
+    }
 
 
 def held(result: dict[str, Any]) -> bool:
@@ -62,13 +68,17 @@ def _step(nodes: Nodes, client: ringfence.Client, steady: Steady, count: int) ->
     size, least = sum(move["bytes"] for move in moves), ROW_BYTES * sum(move["rows"] for move in moves)
     gaps = sorted(move["gap_us"] / 1e3 for move in moves if move["gap_us"] is not None)
     return {
-        "moved": len(moves), "least": PARTITIONS // count, "join_s": round(joined - began, 2),
-        "rebalance_s": round(ended - joined, 2), "moved_mb": round(size / 1e6, 1),
+        "moved": len(moves),
+        "least": PARTITIONS // count,
+        "join_s": round(joined - began, 2),
+        "rebalance_s": round(ended - joined, 2),
+        "moved_mb": round(size / 1e6, 1),
         "bytes_ratio": round(size / least, 4),
         "gap_ms": {"p50": round(gaps[len(gaps) // 2], 1), "worst": round(gaps[-1], 1)},
         "longest_pause_ms": round(steady.longest_gap_s(joined, ended + AFTER_S) * 1e3, 1),
-        "without_moves_ms": round(calm * 1e3, 1), "owned_after": _owned(client, node.node),
-    }  # fmt: skip
+        "without_moves_ms": round(calm * 1e3, 1),
+        "owned_after": _owned(client, node.node),
+    }
 
 
 def _owned(client: ringfence.Client, node: int) -> int:

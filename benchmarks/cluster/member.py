@@ -19,10 +19,10 @@ from ringfence.control.model.commands import InitCluster, RestartNode
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.results import NodeRestarted
-from ringfence.control.runtime import logs
 from ringfence.control.runtime.cluster import Cluster
-from ringfence.control.runtime.health import Health
-from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.process import logs
+from ringfence.control.runtime.process.health import Health
+from ringfence.control.runtime.process.settings import Settings
 from ringfence.control.store.directory import JoiningDirectory, open_directory, open_or_join
 from ringfence.control.store.raft_store import RaftStore
 
@@ -51,20 +51,32 @@ class Member:
         self.node = NodeId(identity.node)
         if not proposer.state.cluster:
             await proposer.propose(
-                InitCluster(cluster=identity.cluster, history=identity.history, node=self.node,
-                            store=identity.store)
-            )  # fmt: skip
-        restart = RestartNode(node=self.node, store=identity.store, addresses=("ipc://none",),
-                              program="benchmark", control=self.cluster.control)  # fmt: skip
+                InitCluster(
+                    cluster=identity.cluster, history=identity.history, node=self.node, store=identity.store
+                )
+            )
+        restart = RestartNode(
+            node=self.node,
+            store=identity.store,
+            addresses=("ipc://none",),
+            program="benchmark",
+            control=self.cluster.control,
+        )
         restarted = (await proposer.propose(restart)).result
         assert isinstance(restarted, NodeRestarted), restarted
         proposer.use_session(restarted.session)
 
     def status(self) -> dict[str, Any]:
         replica = self.cluster.proposer.replica
-        return {"node": int(self.node), "control": self.cluster.control, "leads": replica.leads,
-                "leader": replica.leader, "term": replica.term, "applied": replica.applied.index,
-                "voters": replica.configuration.voters}  # fmt: skip
+        return {
+            "node": int(self.node),
+            "control": self.cluster.control,
+            "leads": replica.leads,
+            "leader": replica.leader,
+            "term": replica.term,
+            "applied": replica.applied.index,
+            "voters": replica.configuration.voters,
+        }
 
     async def serial(self, count: int, pause_s: float) -> dict[str, Any]:
         """Commit one command after the other; how long each took, in ns."""
@@ -89,8 +101,11 @@ class Member:
             return count
 
         counts = await asyncio.gather(*(lane() for _ in range(window)))
-        return {"commands": sum(counts), "seconds": time.perf_counter() - begin,
-                "cpu_s": time.process_time() - cpu}  # fmt: skip
+        return {
+            "commands": sum(counts),
+            "seconds": time.perf_counter() - begin,
+            "cpu_s": time.process_time() - cpu,
+        }
 
     async def _one(self) -> None:
         """A command that changes the state each time."""

@@ -51,8 +51,9 @@ class Seen:
             "gap_ms": {"p50": _ms(median(self.gaps)), "p99": _ms(p99), "worst": _ms(max(self.gaps))},
             "without_a_move_ms": {"p50": _ms(median(self.calm)), "worst": _ms(max(self.calm))},
             "move_s": {"median": round(median(self.durations), 3), "worst": round(max(self.durations), 3)},
-            "moved_bytes": self.size, "batches": self.batches,
-        }  # fmt: skip
+            "moved_bytes": self.size,
+            "batches": self.batches,
+        }
 
 
 def _gaps(nodes: Nodes, replication: int, moves: int) -> dict[str, Any]:

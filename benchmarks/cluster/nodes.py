@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from ringfence.control.runtime import calls
-from ringfence.control.transport.question import put
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
 
 WAIT_S = 60.0
@@ -34,10 +34,22 @@ class ServeProcess:
         """Start it; `serving` waits for it."""
         with (self._folder / f"{self._name}.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [PROGRAM, "serve", "--json", "--data", self._folder / self._name, "--listen", self._listen,
-                 "--control", self.control, *self._options],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-            )  # fmt: skip
+                [
+                    PROGRAM,
+                    "serve",
+                    "--json",
+                    "--data",
+                    self._folder / self._name,
+                    "--listen",
+                    self._listen,
+                    "--control",
+                    self.control,
+                    *self._options,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
 
     def serving(self) -> None:
         assert self.process is not None
@@ -56,13 +68,15 @@ class ServeProcess:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
-    def says(self) -> calls.Nodes | None:
+    def says(self) -> messages.Nodes | None:
         """The cluster as this node sees it; None if it does not answer."""
         try:
-            reply = calls.decode_reply(put(self.control, calls.encode(calls.ListNodes()), ASK_S))
+            reply = messages.decode_reply(
+                ask_address(self.control, messages.encode(messages.ListNodes()), ASK_S)
+            )
         except ConnectError:
             return None
-        return reply if isinstance(reply, calls.Nodes) else None
+        return reply if isinstance(reply, messages.Nodes) else None
 
 
 class Nodes:
@@ -85,9 +99,8 @@ class Nodes:
         """Limits of the cluster, through the admin API of the first node (option `--http 127.0.0.1:0`)."""
         body = json.dumps({"values": values}).encode()
         request = urllib.request.Request(
-            f"{self.all[0].http}/admin/config", body, {"Content-Type": "application/json"},
-            method="PATCH",
-        )  # fmt: skip
+            f"{self.all[0].http}/admin/config", body, {"Content-Type": "application/json"}, method="PATCH"
+        )
         with urllib.request.urlopen(request, timeout=WAIT_S):
             pass
 

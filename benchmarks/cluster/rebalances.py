@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.cluster.nodes import until
-from ringfence.control.cli.rebalance_door import asked
-from ringfence.control.runtime import calls
+from ringfence.control.cli.rebalance_api import ask_values
+from ringfence.control.runtime.rpc import messages
 
 ASK_S = 10.0
 RUN_S = 600.0
@@ -19,7 +19,7 @@ def rebalanced(
 
     Raises RuntimeError if it did not end well.
     """
-    asked(control, calls.SteerRebalance(verb="start", action=action, node=node, moves=moves), ASK_S)
+    ask_values(control, messages.SteerRebalance(verb="start", action=action, node=node, moves=moves), ASK_S)
     until(lambda: shown(control)["state"] == "IDLE", RUN_S)
     told = shown(control)
     if told["outcome"] != "DONE":
@@ -29,4 +29,4 @@ def rebalanced(
 
 def shown(control: str) -> dict[str, Any]:
     """The newest run, and its moves."""
-    return asked(control, calls.SteerRebalance(verb="show"), ASK_S)
+    return ask_values(control, messages.SteerRebalance(verb="show"), ASK_S)

@@ -61,9 +61,11 @@ class Steady:
         p50, p99 = np.quantile(waits, [0.5, 0.99]) if waits else (float("nan"), float("nan"))
         seconds = sum(until - since for since, until in phases)
         return {
-            "mb_per_s": round(len(waits) * self.batch_bytes / seconds / 1e6, 1), "seconds": round(seconds, 1),
-            "p50_ms": round(p50 * 1e3, 1), "p99_ms": round(p99 * 1e3, 1),
-        }  # fmt: skip
+            "mb_per_s": round(len(waits) * self.batch_bytes / seconds / 1e6, 1),
+            "seconds": round(seconds, 1),
+            "p50_ms": round(p50 * 1e3, 1),
+            "p99_ms": round(p99 * 1e3, 1),
+        }
 
     def _run(self) -> None:
         batch = pa.record_batch([pa.array(np.arange(self.batch_bytes // 8))], schema=SCHEMA)

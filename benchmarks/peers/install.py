@@ -70,14 +70,26 @@ def _redis() -> None:
         # Run level 1: Debian starts no service that nobody asked for.
         _run(
             [apt, "install", "-y", "-q", "--no-install-recommends", "redis-server"],
-            RUNLEVEL="1", DEBIAN_FRONTEND="noninteractive",
-        )  # fmt: skip
+            RUNLEVEL="1",
+            DEBIAN_FRONTEND="noninteractive",
+        )
 
 
 def _clients() -> None:
     pins = HERE / "requirements.txt"
-    _run([sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes",
-          "-r", str(pins)])  # fmt: skip
+    _run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--disable-pip-version-check",
+            "--require-hashes",
+            "-r",
+            str(pins),
+        ]
+    )
 
 
 def _tool(name: str, way_out: str) -> str:
@@ -90,9 +102,13 @@ def _tool(name: str, way_out: str) -> str:
 def _run(command: Sequence[str], **environment: str) -> None:
     try:
         done = subprocess.run(
-            command, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+            command,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
             timeout=STEP_TIMEOUT_S,
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired as error:
         raise InstallError(f"{' '.join(command)} did not end within {STEP_TIMEOUT_S} s") from error
     if done.returncode != 0:

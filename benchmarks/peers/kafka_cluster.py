@@ -42,14 +42,14 @@ PROFILES = {
         "session time-out 2 s (our failure_ms), heartbeats 0.4 s, back-offs 20 ms",
         {"broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 400},
         {
-            "retry.backoff.ms": 20, "topic.metadata.refresh.fast.interval.ms": 20,
-            "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200,
+            "retry.backoff.ms": 20,
+            "topic.metadata.refresh.fast.interval.ms": 20,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
         },
     ),
-}  # fmt: skip
-TOPIC_CONFIG = {
-    "min.insync.replicas": 2, "retention.bytes": RETENTION_BYTES, "segment.bytes": 64 << 20,
-}  # fmt: skip
+}
+TOPIC_CONFIG = {"min.insync.replicas": 2, "retention.bytes": RETENTION_BYTES, "segment.bytes": 64 << 20}
 
 
 class Brokers:

@@ -19,9 +19,13 @@ MESSAGE_BYTES_MAX = 32 << 20
 """Of one produced batch; the largest body of a workload is 8 MiB."""
 # Of kafka-server-start.sh and kafka-run-class.sh; the heap is what a caller says.
 JVM = (
-    "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
-    "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
-)  # fmt: skip
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
 COMMON: dict[str, object] = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",

@@ -29,10 +29,17 @@ class KafkaSteady(Steady):
         body = pa.record_batch([rows], schema=SCHEMA).serialize().to_pybytes()
         ended = threading.Event()
         try:
-            producer = Producer({
-                "bootstrap.servers": self._addresses, "enable.idempotence": True, "acks": "all",
-                "compression.type": "none", "linger.ms": 0, "log_level": 0, **self._more,
-            })  # fmt: skip
+            producer = Producer(
+                {
+                    "bootstrap.servers": self._addresses,
+                    "enable.idempotence": True,
+                    "acks": "all",
+                    "compression.type": "none",
+                    "linger.ms": 0,
+                    "log_level": 0,
+                    **self._more,
+                }
+            )
             poller = threading.Thread(target=_poll, args=(producer, ended), daemon=True)
             poller.start()
             due = time.perf_counter()

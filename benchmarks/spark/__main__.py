@@ -119,10 +119,17 @@ def main() -> int:
             stream = latency.measure(bench, arguments.stream_rows, arguments.seconds)
             if jars is not None:
                 seconds |= beside_kafka(bench, arguments.rounds)
-        result = {"machine": state, "load_average_after": machine.describe()["load_average"], "rows": rows,
-                  "version": version("ringfence"), "scale": arguments.scale, "seconds": seconds,
-                  "kafka": None if jars is None else kafka.about(),
-                  "ratios": ratios(seconds), "stream": stream}  # fmt: skip
+        result = {
+            "machine": state,
+            "load_average_after": machine.describe()["load_average"],
+            "rows": rows,
+            "version": version("ringfence"),
+            "scale": arguments.scale,
+            "seconds": seconds,
+            "kafka": None if jars is None else kafka.about(),
+            "ratios": ratios(seconds),
+            "stream": stream,
+        }
     show(result)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")

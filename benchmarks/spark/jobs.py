@@ -150,9 +150,14 @@ def plain(bench: Bench) -> Path:
 
 
 WRITES: dict[str, Callable[[Bench, str], None]] = {
-    "sink": sink, "staged": staged, "repartitioned": repartitioned, "at_least_once": at_least_once,
-}  # fmt: skip
+    "sink": sink,
+    "staged": staged,
+    "repartitioned": repartitioned,
+    "at_least_once": at_least_once,
+}
 OTHERS: dict[str, Callable[[Bench], None]] = {
-    "nothing": nothing, "to_parquet": to_parquet, "to_parquet_by_python": to_parquet_by_python,
+    "nothing": nothing,
+    "to_parquet": to_parquet,
+    "to_parquet_by_python": to_parquet_by_python,
     "read_parquet_by_python": read_parquet_by_python,
-}  # fmt: skip
+}

@@ -85,12 +85,7 @@ def overload(workload: Workload, *, quick: bool) -> dict[str, Any]:
             lanes = directory / f"lanes-{number}"
             save_lanes(route, lanes)
             command = [programs()["loadgen"], "--address", ready["address"], "--framing", "ringfence"]
-            command += [
-                "--bodies",
-                str(bodies_file(workload)),
-                "--lanes",
-                str(lanes),
-            ]
+            command += ["--bodies", str(bodies_file(workload)), "--lanes", str(lanes)]
             command += ["--window", str(workload.window)]
             command += [
                 "--shared",

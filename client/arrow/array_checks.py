@@ -1,9 +1,9 @@
-"""Is an Arrow batch what it says? pyarrow makes arrays of any buffers, and looks only when it is asked.
+"""Validate Arrow arrays from callers. pyarrow accepts any buffers and validates them only on request.
 
-Two looks. The quick one (0.2 us, whatever the rows) compares the lengths of all buffers with those of the
-arrays, and last offsets with what they point into. What stands between, the native loops compare themselves
-where they follow it. The whole one reads every value: before pyarrow itself casts what has children or
-indexes (or joins it: then those that its rows use), for it takes all of that for granted.
+The quick check (0.2 us for any number of rows) compares the lengths of all buffers with those of the arrays,
+and the last offsets with the buffers that they point into. The native loops check the other offsets as they
+follow them. The full check reads every value. It runs before pyarrow casts or joins columns with children or
+indices, because pyarrow does not validate them.
 """
 
 from __future__ import annotations
@@ -20,36 +20,38 @@ if TYPE_CHECKING:
 
 
 def require(rows: Any) -> None:
-    """The quick look at a batch, a table or an array.
+    """Run the quick check on a batch, a table or an array.
 
     Raises:
-        BatchError: a buffer is too short, or a last offset points behind its end; it names the column.
+        BatchError: a buffer is too short, or a last offset points past its end; it names the column.
     """
     try:
         rows.validate()
     except pa.ArrowException as error:
-        raise fault(rows) or BatchError(f"the rows are not sound: {error}; build them anew") from error
+        raise fault(rows) or BatchError(
+            f"the Arrow data of the rows is invalid: {error}; build the arrays again"
+        ) from error
 
 
-def require_whole(name: str, column: pa.Array) -> None:
-    """The whole look at a column with children or indexes; others need none.
+def require_valid(name: str, column: pa.Array) -> None:
+    """Run the full check on a column with children or indices; other columns need none.
 
     Raises:
-        BatchError: a value is not sound; it names the column.
+        BatchError: a value is invalid; it names the column.
     """
     _require(name, column, lambda column: column.validate(full=True))
 
 
 def require_used(name: str, column: pa.Array) -> None:
-    """The whole look at no more of a column than its rows use: enough before pyarrow joins it.
+    """Run the full check on the values that the rows use: enough before pyarrow joins columns.
 
-    A slice carries the children of the whole column. pyarrow looks at all of them each time, but joins only
-    those of the slice (its casts do not keep to that).
+    A slice keeps the children of the whole column. pyarrow validates all of them each time, but joins only
+    those of the slice (its casts use all).
 
     Raises:
-        BatchError: a value is not sound; it names the column.
+        BatchError: a value is invalid; it names the column.
     """
-    _require(name, column, _look)
+    _require(name, column, _check_used)
 
 
 def _require(name: str, column: pa.Array, look: Callable[[pa.Array], None]) -> None:
@@ -58,15 +60,15 @@ def _require(name: str, column: pa.Array, look: Callable[[pa.Array], None]) -> N
     try:
         look(column)
     except pa.ArrowException as error:
-        raise _unsound(name, error, None) from error
+        raise _invalid(name, error, None) from error
 
 
-def _look(column: pa.Array) -> None:
-    """ArrowException if a value is not sound. The quick look found enough bytes in each buffer."""
+def _check_used(column: pa.Array) -> None:
+    """Raises ArrowException for an invalid value. The quick check has verified the buffer lengths."""
     kind = column.type
     if pa.types.is_struct(kind):
         for place in range(kind.num_fields):
-            _look(column.field(place))  # as far as the rows go
+            _check_used(column.field(place))  # only the used values
         return
     large = pa.types.is_large_list(kind)
     if not len(column) or not (large or pa.types.is_list(kind)):
@@ -78,28 +80,32 @@ def _look(column: pa.Array) -> None:
     )
     first, last = int(offsets[0]), int(offsets[-1])
     if first < 0 or last > len(column.values) or (offsets[1:] < offsets[:-1]).any():
-        column.validate(full=True)  # says which
-    _look(column.values.slice(first, last - first))
+        column.validate(full=True)  # raises, and names the value
+    _check_used(column.values.slice(first, last - first))
 
 
 def fault(rows: Any, *, full: bool = False, topic: str | None = None) -> BatchError | None:
-    """The error of the first column that is not sound, if one is; `full`: by the whole look."""
+    """The error of the first invalid column, or None; `full`: use the full check."""
     if not isinstance(rows, pa.RecordBatch | pa.Table):
         return None
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         try:
             column.validate(full=full)
         except pa.ArrowException as error:
-            return _unsound(name, error, topic)
+            return _invalid(name, error, topic)
     return None
 
 
-def _unsound(name: str, why: pa.ArrowException, topic: str | None) -> BatchError:
-    return BatchError(f'column "{name}" is not sound: {why}; build it anew', topic=topic, column=name)
+def _invalid(name: str, why: pa.ArrowException, topic: str | None) -> BatchError:
+    return BatchError(
+        f'the Arrow data of column "{name}" is invalid: {why}; build the column again',
+        topic=topic,
+        column=name,
+    )
 
 
 def cut_name(fields: Iterable[pa.Field]) -> str | None:
-    """A name with a zero byte, at any depth: Arrow's C interface would end it there, as another name."""
+    """A name with a zero byte, at any depth: Arrow's C interface would cut it there."""
     for field in fields:
         if "\0" in field.name:
             return str(field.name)
@@ -111,5 +117,5 @@ def cut_name(fields: Iterable[pa.Field]) -> str | None:
 
 
 def cut_error(name: str) -> SchemaError:
-    """For a name that `cut_name` found."""
+    """The error for a name that `cut_name` found."""
     return SchemaError(f"a column's name {name!r} has a zero byte; rename it", column=name)

@@ -1,4 +1,4 @@
-"""Reads what a caller passes, pyarrow, pandas or anything else that speaks Arrow, as record batches."""
+"""Convert rows of the caller to record batches: pyarrow, pandas, or any object with an Arrow interface."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ringfence.native.errors import BatchError, InvalidArgumentError, RingfenceE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Below it all that a batch refers to is counted, also where a slice uses less: the exact count takes 17 us
-# instead of 0.7, as long as the encoding of one row.
+# Below this size all buffers of a batch are counted in full, even if a slice uses less: an exact count takes
+# 17 us instead of 0.7 us, as long as the encoding of one row.
 SMALL_BYTES_MAX = 4096
 
 
 def record_batches(data: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """As `each_batch`, all of them. A stream is read to its end."""
+    """Like `each_batch`, as a list. A stream is read to its end."""
     if isinstance(data, pa.RecordBatch):
-        return _sound([data])
+        return _checked([data])
     return list(each_batch(data, schema))
 
 
 def each_batch(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """`data` as record batches with at least one row each, without a copy where it is Arrow already.
+    """`data` as record batches with at least one row each; Arrow data is not copied.
 
     Args:
         data: a pyarrow RecordBatch or Table, anything with `__arrow_c_array__` or `__arrow_c_stream__`
@@ -34,19 +34,19 @@ def each_batch(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         schema: of the topic; pandas columns are converted to it.
 
     Raises:
-        InvalidArgumentError: it is none of these.
-        BatchError: it cannot be read as rows.
+        InvalidArgumentError: `data` is of another type.
+        BatchError: `data` cannot be read as rows.
     """
     try:
         for batch in _parts(data, schema):
-            yield from _sound([batch])
-    except RingfenceError:  # some of them are ValueErrors, too
+            yield from _checked([batch])
+    except RingfenceError:  # some of these are also ValueErrors
         raise
     except (
         pa.ArrowException,
-        ValueError,  # pa.ArrowInvalid is one; pandas' nulls for a column without are another
+        ValueError,  # for example pa.ArrowInvalid, or pandas' nulls in a column without nulls
         KeyError,
-        OSError,  # a stream that ends early, or whose source breaks off
+        OSError,  # a stream that ends early or whose source fails
     ) as error:
         raise BatchError(f"the {type(data).__name__} cannot be read as rows: {error}") from error
 
@@ -70,10 +70,7 @@ def _parts(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def is_stream(data: Any) -> bool:
-    """Whether reading it may take its rows away, or bring more than memory holds.
-
-    Only tables that are known to be in memory are not.
-    """
+    """Whether reading may consume the rows or exceed the memory; False only for known in-memory tables."""
     if isinstance(data, pa.RecordBatch | pa.Table) or hasattr(data, "__arrow_c_array__"):
         return False
     module = type(data).__module__.partition(".")[0]
@@ -81,7 +78,7 @@ def is_stream(data: Any) -> bool:
 
 
 class _Checked:
-    """The schema whose names were looked at last; comparing takes a tenth of looking."""
+    """The last schema whose names were checked; a comparison takes a tenth of a check."""
 
     schema: ClassVar[pa.Schema | None] = None
 
@@ -96,8 +93,11 @@ def _check_names(schema: pa.Schema) -> None:
     _Checked.schema = schema
 
 
-def _sound(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Those with rows. BatchError if one is not sound: what reads them next knows no lengths of buffers."""
+def _checked(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The batches with rows.
+
+    Raises BatchError for invalid ones: later readers do not check buffer lengths.
+    """
     for batch in batches:
         if _Checked.schema is None or not batch.schema.equals(_Checked.schema):
             _check_names(batch.schema)
@@ -106,14 +106,13 @@ def _sound(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def one_batch(batches: list[pa.RecordBatch], schema: pa.Schema | None = None) -> pa.RecordBatch:
-    """Several batches of one schema as one, copied if there are several.
+    """Join batches of one schema; several batches are copied.
 
-    Dictionaries of different values become one. Where Arrow cannot join them (more values than the index type
-    holds, nulls or nested values among them), their plain values are joined, as `schema`, the topic's, has
-    the columns.
+    Different dictionaries are unified. If Arrow cannot do that (too many values for the index type, nulls or
+    nested values), their plain values are joined, in the column types of the topic's `schema`.
 
     Raises:
-        BatchError: they cannot be one batch.
+        BatchError: they cannot be joined.
     """
     if len(batches) == 1:
         return batches[0]
@@ -127,18 +126,20 @@ def one_batch(batches: list[pa.RecordBatch], schema: pa.Schema | None = None) ->
             table = _in_plain_values(pa.Table.from_batches(batches), schema)
         except pa.ArrowException:
             raise BatchError(
-                f"the rows come in {len(batches)} parts that cannot be one batch ({error}); send each part "
-                "by itself",
+                f"the rows consist of {len(batches)} parts that cannot be joined ({error}); send each part "
+                "separately",
                 rows=sum(batch.num_rows for batch in batches),
             ) from error
     found = table.to_batches()
     if len(found) != 1:  # a string column above 2 GiB stays in chunks
-        raise BatchError("the rows are too many for one batch; send fewer at once", rows=table.num_rows)
+        raise BatchError(
+            "the rows are too many for one batch; send fewer rows in one call", rows=table.num_rows
+        )
     return found[0]
 
 
 def _in_plain_values(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
-    """One chunk a column, dictionaries as their values, or as the topic has the column."""
+    """One chunk for each column, with dictionaries as plain values or in the column type of the topic."""
     for place, field in enumerate(table.schema):
         if not pa.types.is_dictionary(field.type):
             continue
@@ -154,10 +155,7 @@ def _in_plain_values(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
 
 
 def bytes_of(batch: pa.RecordBatch) -> int:
-    """About how many bytes the rows take. Views cannot be told apart in a slice.
-
-    Then it is all they refer to.
-    """
+    """Approximate size of the rows. For a slice of views it is the size of all buffers."""
     referred = int(batch.get_total_buffer_size())
     if referred <= SMALL_BYTES_MAX:
         return referred + int(batch.num_rows)

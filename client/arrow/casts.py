@@ -1,4 +1,4 @@
-"""Rows in just the topic's types, where the encoder does not convert them itself: nested columns, zones."""
+"""Cast columns to the exact types of the topic where the encoder does not: nested columns, time zones."""
 
 from __future__ import annotations
 
@@ -9,25 +9,22 @@ from ringfence.common.type_families import has_zone, in_utc, is_bytes, is_text
 
 
 def exact_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Names of the columns that need their exact type.
-
-    Beside nested columns all of them; in a schema of flat columns those with a zone, or none, and no work.
-    """
+    """Names of the columns that need an exact type: all if one is nested, else those with a time zone."""
     if any(field.type.num_fields or pa.types.is_dictionary(field.type) for field in schema):
         return tuple(field.name for field in schema)
     return tuple(field.name for field in schema if has_zone(field.type))
 
 
 def in_exact_types(schema: pa.Schema, batch: pa.RecordBatch, names: tuple[str, ...]) -> pa.RecordBatch:
-    """`batch` with equal values in exactly the types of `schema`, as far as only the form differs.
+    """`batch` with equal values in exactly the types of `schema`, where only the representation differs.
 
-    A list's child is `element` to Parquet, `item` to Arrow and `l` to DuckDB, and Parquet adds field ids as
-    metadata: the same list to everybody but the encoder. Text comes as views from polars, and instants with
-    the zone in which their producer shows them.
+    The child of a list is called `element` in Parquet, `item` in Arrow and `l` in DuckDB, and Parquet adds
+    field ids as metadata. polars uses views for text. Timestamps may have any zone for display. The encoder
+    would refuse all of these.
 
     Args:
         schema: of the topic.
-        batch: rows as they came. What is missing or of another type altogether stays: the encoder judges it.
+        batch: rows of the caller. Missing columns and columns of other types stay; the encoder refuses them.
         names: `exact_columns(schema)`.
     """
     for name in names:
@@ -35,10 +32,10 @@ def in_exact_types(schema: pa.Schema, batch: pa.RecordBatch, names: tuple[str, .
         if place < 0:
             continue
         given, stored = batch.schema.field(place), schema.field(name).type
-        if not _differs_in_form(given.type, stored):
+        if not _differs_in_representation(given.type, stored):
             continue
         columns = batch.columns
-        array_checks.require_whole(name, columns[place])
+        array_checks.require_valid(name, columns[place])
         try:
             columns[place] = columns[place].cast(stored)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -47,8 +44,8 @@ def in_exact_types(schema: pa.Schema, batch: pa.RecordBatch, names: tuple[str, .
     return batch
 
 
-def _differs_in_form(given: pa.DataType, stored: pa.DataType) -> bool:
-    """Whether equal values mean the same in both, and the encoder would still stumble."""
+def _differs_in_representation(given: pa.DataType, stored: pa.DataType) -> bool:
+    """Whether the types hold the same values, but the encoder would refuse the column."""
     if given == stored:
         return given.num_fields > 0 and not given.equals(stored, check_metadata=True)
     if is_text(given):

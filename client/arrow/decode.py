@@ -1,4 +1,4 @@
-"""Fetched records as record batches, without a copy: columns are views into the received frame."""
+"""Decode fetched records as record batches without a copy: columns are views into the received frame."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WITH_ROWS = frozenset({wire.RecordKind.ROWS, wire.RecordKind.PUBLISH})
 
 
 class Place(NamedTuple):
-    """Where a batch stands: `rows` rows from `first_offset` on, appended under `epoch` at `time_ms`."""
+    """Place of a batch: `rows` rows from `first_offset` on, appended under `epoch` at `time_ms`."""
 
     partition: int
     first_offset: int
@@ -32,10 +32,7 @@ class Place(NamedTuple):
 
 
 def has_dictionary(schema: pa.Schema) -> bool:
-    """Whether any column, at any depth, is dictionary-encoded.
-
-    Then a body begins with dictionary messages.
-    """
+    """Whether a column, at any depth, is dictionary-encoded: a body then begins with dictionary messages."""
     return any(_has_dictionary(field.type) for field in schema)
 
 
@@ -51,23 +48,23 @@ def read_body(
     """A body's Arrow message as rows of its schema; `is_stream`: `has_dictionary(schema)`.
 
     Raises:
-        pa.ArrowException, OSError, EOFError, StopIteration: the bytes are no batch of the schema.
+        pa.ArrowException, OSError, EOFError, StopIteration: the bytes are not a batch of the schema.
     """
     if is_stream:
-        # pyarrow takes dictionaries from streams only, so these bodies are copied behind their schema.
+        # pyarrow reads dictionaries only from streams, so the body is appended to the schema message.
         stream = pa.BufferReader(b"".join([schema_message, message]))
         return pa.ipc.open_stream(stream).read_next_batch()
     return pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(message)), schema)
 
 
 class Decoder:
-    """Bodies of any schema of a topic as batches of one: `schema`, the newest one at the time it was made.
+    """Decodes bodies of all schemas of a topic to one `schema`: the newest one when the decoder was created.
 
-    Columns that a batch's own schema had not yet are null; columns that it has beyond are left out.
+    Columns that the schema of a batch lacks are null; additional columns are left out.
     """
 
     def __init__(self, topic: str, schemas: Sequence[bytes], columns: str | Sequence[str] | None) -> None:
-        """Raises InvalidArgumentError for a column that the topic has not."""
+        """Raises InvalidArgumentError for a column that the topic lacks."""
         self._topic = topic
         self._messages = [pa.py_buffer(message) for message in schemas]
         self._schemas = [pa.ipc.read_schema(message) for message in self._messages]
@@ -86,13 +83,13 @@ class Decoder:
         self._streams = [has_dictionary(schema) for schema in self._schemas]
 
     def knows(self, schema_id: int) -> bool:
-        """Whether this schema was there when the decoder was made."""
+        """Whether the decoder has this schema."""
         return schema_id < len(self._schemas)
 
     def learn(self, schemas: Sequence[bytes]) -> None:
-        """Newer schemas of the topic.
+        """Add newer schemas of the topic.
 
-        `schema` stays, so that a reader's batches all have the same columns.
+        `schema` stays, so that all batches of a reader have equal columns.
         """
         for message in schemas[len(self._schemas) :]:
             self._messages.append(pa.py_buffer(message))
@@ -100,7 +97,7 @@ class Decoder:
             self._streams.append(has_dictionary(self._schemas[-1]))
 
     def records(self, body: memoryview) -> Iterator[tuple[wire.RecordHeader, memoryview]]:
-        """(header, Arrow message) of every record with rows in a FETCH body; of a publish record its list.
+        """(header, message) of each record with rows in a FETCH body: Arrow data, or a publish list.
 
         Raises RecordError on damage.
         """
@@ -110,29 +107,29 @@ class Decoder:
                 yield record, body[start + record.extension_bytes : start + length]
 
     def batch(self, record: wire.RecordHeader, message: memoryview, offset: int) -> pa.RecordBatch:
-        """The rows of one record, as `schema`; the first one stands at `offset` of its partition.
+        """The rows of one record in the columns of `schema`; the first row has the given `offset`.
 
         Raises:
-            ProtocolError: the bytes are no batch of the record's schema. `offset` and `rows` say which rows
-                cannot be read, `next_offset` where a read can go on.
+            ProtocolError: the bytes are not a batch of the record's schema. `offset` and `rows` name the rows
+                that cannot be read; a read can continue at `next_offset`.
         """
         schema = self._schemas[record.schema_id]
         try:
             batch = read_body(
                 self._messages[record.schema_id], schema, message, is_stream=self._streams[record.schema_id]
             )
-        # Whatever pyarrow makes of bytes that it cannot read; a message that ends early is an EOFError.
+        # pyarrow raises any of these for invalid bytes; EOFError for a message that ends early.
         except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
-            behind = offset + record.rows
+            after = offset + record.rows
             raise ProtocolError(
-                f"rows {offset} to {behind - 1} are stored as a batch that cannot be decoded ({error}); "
-                f"go on behind them with partition={record.partition}, start={behind}; where more partitions "
-                f"are read from its `positions()`, but partition {record.partition} at {behind}",
+                f"rows {offset} to {after - 1} are stored as a batch that cannot be decoded ({error}); "
+                f"continue after them with partition={record.partition}, start={after}; if several "
+                f"partitions are read, from its `positions()`, but partition {record.partition} at {after}",
                 topic=self._topic,
                 partition=record.partition,
                 offset=offset,
                 rows=record.rows,
-                next_offset=behind,
+                next_offset=after,
             ) from error
         return batch if schema is self.schema else self._fitted(batch)
 

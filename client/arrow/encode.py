@@ -1,4 +1,4 @@
-"""Encodes record batches as publish bodies: hashed, grouped and gathered in one pass per partition."""
+"""Encode record batches as publish bodies: hash rows, group them by partition, gather each group."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ringfence.arrow.casts import exact_columns, in_exact_types
 from ringfence.arrow.decode import has_dictionary, read_body
 from ringfence.arrow.keys import in_types_of
 from ringfence.arrow.pandas_frames import other_case
-from ringfence.arrow.partition_choice import Reach
-from ringfence.common.routing import Chooser
+from ringfence.arrow.partition_choice import PartitionChoice
+from ringfence.common.routing import WeightedRoundRobin
 from ringfence.native import wire
 from ringfence.native._node import Encoder
 from ringfence.native.errors import BatchError, InvalidArgumentError, RingfenceError, SchemaError
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from ringfence.common.routing import Layout
 
 EXTENSION_ITEM = struct.Struct("<HHI")  # kind, zero, length
-# Half of the largest message: what is estimated to be this big stays below the limit even if the estimate is
-# off by two.
+# Half of the largest message: the result stays below the limit even if the estimate is too low by a factor of
+# 2.
 CHUNK_BYTES_MAX = wire.MESSAGE_BYTES_MAX // 2
-ROWS_MAX = wire.ROWS_MAX  # of a message
-FEW_ROWS = 16  # encoded before there is room for them: what a thread holds beyond the limit is one such send
+ROWS_MAX = wire.ROWS_MAX  # of one message
+# Encoded before the budget is taken: each thread can exceed the limit by one such send.
+FEW_ROWS = 16
 
 
 class Body(NamedTuple):
-    """What one partition gets: an Arrow message, perhaps with the note in front."""
+    """The message for one partition: Arrow data, after an optional note."""
 
     partition: int
     data: bytearray
@@ -44,25 +45,24 @@ class Body(NamedTuple):
     rows: int
     schema_id: int
     extension_bytes: int
-    order: (
-        NDArray[np.uint32] | None
-    )  # which rows of the batch, where somebody must know; None = not kept, or all
+    # Row numbers in the batch, if requested; None: not requested, or all rows.
+    order: NDArray[np.uint32] | None
 
 
 def checked_note(note: Any) -> bytes | None:
     """The note as bytes.
 
     Raises:
-        InvalidArgumentError: it is something else, or above `note_bytes_max`.
+        InvalidArgumentError: the note is not bytes, or above `note_bytes_max`.
     """
     if note is None:
         return None
     if not isinstance(note, bytes | bytearray | memoryview):
-        raise InvalidArgumentError("a note is bytes; encode text yourself", note=type(note).__name__)
+        raise InvalidArgumentError("a note must be bytes; encode text before", note=type(note).__name__)
     held = bytes(note)
     if len(held) > wire.NOTE_BYTES_MAX:
         raise InvalidArgumentError(
-            "a note is a place in a source, not a payload",
+            "a note is above the limit; it is meant for a position in a source",
             bytes=len(held),
             note_bytes_max=wire.NOTE_BYTES_MAX,
         )
@@ -78,46 +78,39 @@ def note_extension(note: bytes | None) -> bytes:
 
 
 class TopicEncoder:
-    """Bodies for one layout of one topic. Used by many threads at once: the kernels hold no state."""
+    """Encodes bodies for one layout of a topic. Thread-safe: the kernels have no state."""
 
-    def __init__(self, layout: Layout, *, split: bool, reach: Reach | None = None) -> None:
-        """`split`: a body above the limit becomes several.
+    def __init__(self, layout: Layout, *, split: bool, choice: PartitionChoice | None = None) -> None:
+        """`split`: divide a body above the limit; False: refuse it, since a send must have one body each.
 
-        False refuses it, for one send must be one body a partition. `reach`: what a topic without key leaves
-        out.
+        `choice`: the partitions that a topic without a key avoids.
         """
         self.layout = layout
         self._message = pa.py_buffer(layout.schemas[layout.schema_id])
         self.schema: pa.Schema = pa.ipc.read_schema(self._message)
         self._is_stream = has_dictionary(self.schema)
         self._encoder = Encoder(layout.schemas[layout.schema_id])
-        self._chooser = Chooser(layout)
-        self._split, self._reach = split, reach or Reach()
+        self._chooser = WeightedRoundRobin(layout)
+        self._split, self._choice = split, choice or PartitionChoice()
         self._partitions = [entry.partition for entry in layout.active]
         self._key = list(layout.key)
         self._exact = exact_columns(self.schema)
 
     def room_for(self, rows: int, size: int, note: bytes | None) -> int:
-        """About the most bytes that the bodies of `rows` rows of `size` bytes take.
-
-        They, and what a body needs besides.
-        """
+        """Upper estimate of the bytes of the bodies for `rows` rows of `size` bytes."""
         bodies = min(rows, len(self._partitions)) if self._key else 1
-        # Per body: message and extension; per column: three buffers padded to 64 bytes, with their places.
+        # Per body: message and extension; per column: three buffers padded to 64 bytes, with their offsets.
         return size + bodies * (512 + 256 * len(self.schema) + len(note or b""))
 
     def chunks(self, batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:
-        """Slices that stay well below the limit of a message, with their bytes.
-
-        Just the batch if it may not split.
-        """
+        """Slices well below the limit of a message, with their sizes; the whole batch without `split`."""
         size, rows = bytes_of(batch), batch.num_rows
         if not self._split or (size <= CHUNK_BYTES_MAX and rows <= ROWS_MAX):
             return [(batch, size)]
         step = max(1, min(rows * CHUNK_BYTES_MAX // size, ROWS_MAX))
         parts = [batch.slice(start, step) for start in range(0, rows, step)]
         for part in parts:
-            array_checks.require(part)  # its last offset is another one
+            array_checks.require(part)  # a slice has another last offset
         return [(part, size * part.num_rows // rows) for part in parts]
 
     def bodies(
@@ -130,18 +123,18 @@ class TopicEncoder:
         extension: bytes | None = None,
         begin: int = 0,
     ) -> list[Body]:
-        """One body for each partition that gets rows; more only where one would be above a limit of messages.
+        """One body for each partition with rows; several only above a limit of messages.
 
         Args:
             batch: rows in the topic's columns, matched by name.
-            note: kept with every body.
+            note: stored with every body.
             bytes_max: the node's limit of a message.
-            keep_order: fill in `Body.order`.
-            extension: what stands in front of each message instead of the note's.
-            begin: rows of the same send before these, for the text of an error.
+            keep_order: set `Body.order`.
+            extension: of each message, instead of the note's extension.
+            begin: number of rows of the same send before these, for the text of an error.
 
         Raises:
-            BatchError: the columns do not fit (SchemaError), or a row alone is too large.
+            BatchError: the columns do not match (SchemaError), or a single row is too large.
         """
         extension = note_extension(note) if extension is None else extension
         sizes = _Sizes(bytes_max, begin)
@@ -151,7 +144,7 @@ class TopicEncoder:
             if not self._key:
                 return self._whole(batch, extension, sizes, None)
             if len(self._partitions) == 1 and not keep_order:
-                # The owner checks the slots in any case; with one partition there is nothing to choose.
+                # With one partition no hashing is needed; the owner checks the slots anyway.
                 return self._whole(batch, extension, sizes, self._partitions[0])
             return self._gather(batch, extension, sizes, keep_order=keep_order)
         except SchemaError as error:
@@ -159,16 +152,15 @@ class TopicEncoder:
         except RingfenceError:
             raise
         except BaseException as error:
-            raise _unsound(error, batch, self.layout.name) from error
+            raise _invalid(error, batch, self.layout.name) from error
 
     def owned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows in the topic's types, in memory of their own: the caller may change its buffers then.
+        """A copy of the rows in the topic's types, so that the caller may change its buffers.
 
-        Whatever `bodies` refuses in rows is refused here already, except their size: what the encoder has
-        written has slots.
+        Refuses all rows that `bodies` refuses, except for their size.
 
         Raises:
-            BatchError: as `bodies`.
+            BatchError: as for `bodies`.
         """
         try:
             if self._exact:
@@ -180,10 +172,10 @@ class TopicEncoder:
         except RingfenceError:
             raise
         except BaseException as error:
-            raise _unsound(error, batch, self.layout.name) from error
+            raise _invalid(error, batch, self.layout.name) from error
 
     def _with_case(self, error: SchemaError) -> SchemaError:
-        """The error, with the topic's column that differs from the one it names in upper and lower case."""
+        """The error, with a hint at a column whose name differs only in upper and lower case."""
         column = error.details.get("column")
         hint = other_case(column, self.schema.names) if isinstance(column, str) else ""
         if not hint or column in self.schema.names:
@@ -191,10 +183,10 @@ class TopicEncoder:
         return SchemaError(error.message + hint, topic=error.topic, code=error.code, **error.details)
 
     def check(self, schema: pa.Schema) -> None:
-        """Could rows of this schema be sent? Tells before the first row comes.
+        """Check whether rows of this schema can be sent, before there are any rows.
 
         Raises:
-            SchemaError: a column is missing, is not the topic's, or has another type; it names both types.
+            SchemaError: a column is missing, unknown, or has another type; it names both types.
         """
         nothing = pa.RecordBatch.from_pylist([], schema=schema)
         if self._exact:
@@ -207,7 +199,7 @@ class TopicEncoder:
     def _gather(
         self, batch: pa.RecordBatch, extension: bytes, sizes: _Sizes, *, keep_order: bool, first: int = 0
     ) -> list[Body]:
-        # `first`: where a half begins in the batch that was sent; `Body.order` counts from there.
+        # `first`: row number of a half in the whole batch; `Body.order` counts from there.
         if batch.num_rows > ROWS_MAX:
             self._check_split(batch.num_rows, 0, sizes, first)
             return self._halves(batch, extension, sizes, keep_order=keep_order, first=first)
@@ -220,7 +212,7 @@ class TopicEncoder:
             start, end = ends[index], ends[index + 1]
             if start == end:
                 continue
-            if len(message) > sizes.bytes_max:  # rare: much bigger rows than the estimate says
+            if len(message) > sizes.bytes_max:  # rare: the rows are much larger than estimated
                 self._check_split(end - start, len(message), sizes, first + int(order[start]))
                 return self._halves(batch, extension, sizes, keep_order=keep_order, first=first)
             rows = order[start:end] + np.uint32(first) if keep_order else None
@@ -247,8 +239,8 @@ class TopicEncoder:
         partition: int | None,
         first: int | None = None,
     ) -> list[Body]:
-        # `first`: where a half begins in the batch that was sent; None: it is all of it.
-        chosen = self._chooser.choose(self._reach.away) if partition is None else partition
+        # `first`: row number of a half in the whole batch; None: this is the whole batch.
+        chosen = self._chooser.choose(self._choice.unavailable) if partition is None else partition
         message, crc = bytearray(), 0
         if batch.num_rows <= ROWS_MAX:
             message, crc = self._encoder.whole(batch, 0, batch.num_rows, extension)
@@ -262,11 +254,11 @@ class TopicEncoder:
         return [Body(chosen, message, crc, batch.num_rows, self.layout.schema_id, len(extension), rows)]
 
     def _check_split(self, rows: int, size: int, sizes: _Sizes, first: int) -> None:
-        """Raises BatchError for what may not be sent in parts; `first` is the number of its first row."""
+        """Raises BatchError for rows that must not be split; `first`: number of the first row."""
         if rows == 1:
             row = sizes.begin + first
             raise BatchError(
-                f"row {row} (counted from 0) alone is above the limit of a message; leave it out, or make it "
+                f"row {row} (counted from 0) is above the limit of a message; leave it out, or make it "
                 "smaller",
                 topic=self.layout.name,
                 row=row,
@@ -281,24 +273,24 @@ class TopicEncoder:
             )
             raise BatchError(
                 "the rows for one partition are above the limit of a message, and a named producer sends one "
-                "message a partition, so that its resume point is exact; send fewer rows at once",
+                "message to each partition, so that its resume point is exact; send fewer rows in one call",
                 topic=self.layout.name,
                 **limits,
             )
 
 
 class _Sizes(NamedTuple):
-    """What bounds a message, and how many rows of the same send came before the batch."""
+    """The limit of a message, and the number of rows of the same send before the batch."""
 
     bytes_max: int
     begin: int
 
 
-def _unsound(error: BaseException, batch: pa.RecordBatch, topic: str) -> BaseException:
-    """What the rows' own fault is, as one; anything else as it is.
+def _invalid(error: BaseException, batch: pa.RecordBatch, topic: str) -> BaseException:
+    """A BatchError if the rows caused the error; else the error itself.
 
-    What an array says of itself may be found untrue only where it is used: by pyarrow, or by a panic of the
-    native encoder (no `Exception`).
+    Invalid arrays may be noticed only when they are used: by pyarrow, or by a panic of the native encoder
+    (which is not an `Exception`).
     """
     if isinstance(error, Exception) or type(error).__name__ == "PanicException":
         found = array_checks.fault(batch, full=True, topic=topic)
@@ -306,6 +298,6 @@ def _unsound(error: BaseException, batch: pa.RecordBatch, topic: str) -> BaseExc
             return found
         why = f"{type(error).__name__}: {error}"
         return BatchError(
-            f"the rows cannot be encoded; is an offset, view or length in them unsound? {why}", topic=topic
+            f"the rows cannot be encoded; check their offsets, views and lengths: {why}", topic=topic
         )
     return error

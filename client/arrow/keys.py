@@ -1,6 +1,6 @@
-"""Key columns in the topic's types, so that rows hash to the slots of what will be stored.
+"""Cast key columns to the topic's types, so that rows hash to the slots of the stored values.
 
-A column of int32 for a key of int64 is widened when it is stored, and the two hash differently.
+For example int32 values of an int64 key are widened when they are stored, and the two types hash differently.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def slots(batch: Any, key: str | Sequence[str]) -> NDArray[np.uint16]:
-    """Slot of every row: the same that Spark's `shiftrightunsigned(xxhash64(key...), 48)` gives.
+    """Slot of every row, equal to Spark's `shiftrightunsigned(xxhash64(key...), 48)`.
 
     Args:
         batch: anything with `__arrow_c_array__` (a record batch) or `__arrow_c_stream__` (a table; it is read
@@ -33,9 +33,9 @@ def slots(batch: Any, key: str | Sequence[str]) -> NDArray[np.uint16]:
 
     Raises:
         SchemaError: a key column is missing, or of a type that Spark cannot hash.
-        BatchError: the Arrow data is not sound: an offset, view or index points nowhere, or a buffer of
-            pyarrow's is too short. How long those of others are, only they know.
-        InvalidArgumentError: no key column is named, or this is not Arrow data.
+        BatchError: the Arrow data is invalid: an offset, view or index is out of bounds, or a buffer is too
+            short. Buffer lengths are checked for pyarrow only; other libraries do not tell them.
+        InvalidArgumentError: no key column is named, or `batch` is not Arrow data.
     """
     if isinstance(batch, pa.RecordBatchReader):
         parts = [slots(part, key) for part in batch]
@@ -46,9 +46,9 @@ def slots(batch: Any, key: str | Sequence[str]) -> NDArray[np.uint16]:
 
 
 def in_types_of(schema: pa.Schema, batch: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
-    """What to hash: `batch` itself, or its key columns cast to their types in `schema`.
+    """The columns to hash: `batch` itself, or its key columns cast to their types in `schema`.
 
-    A column that is missing, or that cannot be cast, stays as it is: hashing or encoding it is refused.
+    A column that is missing, or that cannot be cast, stays: hashing or encoding refuses it.
     """
     if batch.schema.equals(schema):
         return batch
@@ -63,7 +63,7 @@ def in_types_of(schema: pa.Schema, batch: pa.RecordBatch, key: Sequence[str]) ->
 
 
 def _alike(given: pa.DataType, stored: pa.DataType) -> bool:
-    """Whether equal values of both types have equal hashes: the same type, or forms of text or bytes."""
+    """Whether equal values of both types have equal hashes: equal types, or both text or bytes."""
     given, stored = _values(given), _values(stored)
     return given == stored or (_is_text(given) and _is_text(stored))
 
@@ -79,7 +79,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _cast(name: str, column: pa.Array, stored: pa.DataType) -> pa.Array:
     if _alike(column.type, stored):
         return column
-    array_checks.require_whole(name, column)
+    array_checks.require_valid(name, column)
     try:
         return column.cast(_values(stored))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

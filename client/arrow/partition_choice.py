@@ -1,7 +1,7 @@
-"""Which partitions would keep a batch waiting: of a topic without key the next one goes to another.
+"""Track partitions whose owner is unavailable, so that batches without a key avoid them.
 
-The link's thread looks; whoever encodes reads what it found. It is a hint for the next batch: one that was
-chosen for a partition stays there, for it may be stored, and a partition keeps the order of the sends.
+The I/O thread updates the set; the encoder reads it. It is a hint for the next batch only. A batch stays at
+its partition once chosen: it may be stored there, and a partition keeps the order of the sends.
 """
 
 from __future__ import annotations
@@ -15,46 +15,49 @@ if TYPE_CHECKING:
 
     from ringfence.common.routing import Layout
 
-LOOK_S = 0.005  # how late a connection that ended may be seen; a look costs some us an owner
-LANE_S = 50e-6  # and so much a lane: with 10,000 of them a look takes a few percent of the thread
-KNOWN_S_MAX = 0.5  # connecting takes milliseconds; an owner that takes longer is left out until it answers
+# Delay with which the end of a connection may be noticed; a look costs a few us for each owner.
+LOOK_S = 0.005
+# Pause for each partition: with 10,000 partitions the looks take a few percent of the thread's time.
+PARTITION_S = 50e-6
+# Connecting takes milliseconds. A slower owner counts as unavailable until it answers.
+KNOWN_S_MAX = 0.5
 
 
-class Lanes(Protocol):
-    """What was sent to a topic's partitions and has no outcome yet."""
+class SentPartitions(Protocol):
+    """The pending batches of a topic's partitions."""
 
     @property
-    def lanes(self) -> int:
-        """How many there are to look at."""
+    def partitions(self) -> int:
+        """Number of partitions to look at."""
 
     def held(self, now: float) -> Iterator[int]:
-        """Partitions where a further batch would wait behind others that are not taken."""
+        """Partitions whose owner does not store the batches that it has."""
 
 
 class Owner(Protocol):
-    """What is known of the connection to a partition's owner."""
+    """State of the connection to a partition's owner."""
 
     @property
     def answers(self) -> bool:
-        """Whether it stands, and answers."""
+        """Whether it is connected and not silent."""
 
     @property
     def was_tried(self) -> bool:
-        """Whether connecting has come to an end once."""
+        """Whether one connection has succeeded or failed."""
 
 
 class Owners(Protocol):
-    """Finds what is known of an owner: the I/O thread."""
+    """Finds the connection to an owner: the I/O thread."""
 
     def peer_of(self, layout: Layout, node: int) -> Owner: ...
 
 
-class Reach:
+class PartitionChoice:
     """`away`: partitions whose owner has no connection, says nothing, or does not take what it was sent."""
 
     def __init__(self) -> None:
-        self.away: frozenset[int] = frozenset()  # replaced whole, and only by another one
-        self.looking = False  # owners are being connected for the first time
+        self.unavailable: frozenset[int] = frozenset()  # replaced as a whole when it changes
+        self.looking = False  # the first connections to the owners are being made
         self._known = Flag()
         self._until = 0.0
         self._next = 0.0
@@ -62,32 +65,32 @@ class Reach:
         self._owned: dict[int, list[int]] = {}
 
     def wait(self) -> None:
-        """Until each owner answers, or does not: else the first batches would go to one that is down."""
+        """Wait for the first connections: else the first batches could go to an owner that is down."""
         self._known.wait(KNOWN_S_MAX)
 
-    # ---- on the link's thread ---------------------------------------------------------------------------
+    # ---- on the I/O thread ------------------------------------------------------------------------------
 
     def begin(self, now: float) -> None:
-        """Connect to all owners, though nothing is to be sent yet."""
+        """Connect to all owners before the first batch."""
         self.looking, self._until = True, now + KNOWN_S_MAX
 
-    def look(self, owners: Owners, layout: Layout, sent: Lanes, now: float) -> None:
-        """Find `away` anew, at most every LOOK_S."""
+    def look(self, owners: Owners, layout: Layout, sent: SentPartitions, now: float) -> None:
+        """Update `unavailable`, at most every LOOK_S."""
         if now < self._next:
             return
-        self._next = now + max(LOOK_S, sent.lanes * LANE_S)
+        self._next = now + max(LOOK_S, sent.partitions * PARTITION_S)
         if layout is not self._layout:
             self._layout, self._owned = layout, {}
             for entry in layout.active:
                 self._owned.setdefault(entry.owner, []).append(entry.partition)
-        away, unknown = set(sent.held(now)), False
+        unavailable, unknown = set(sent.held(now)), False
         for owner, partitions in self._owned.items():
             peer = owners.peer_of(layout, owner)
             if not peer.answers:
-                away.update(partitions)
+                unavailable.update(partitions)
                 unknown = unknown or not peer.was_tried
-        if away != self.away:
-            self.away = frozenset(away)
+        if unavailable != self.unavailable:
+            self.unavailable = frozenset(unavailable)
         if self.looking and (not unknown or now >= self._until):
             self.looking = False
             self._known.set()

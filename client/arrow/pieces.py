@@ -1,4 +1,4 @@
-"""Cuts a stream of record batches into pieces of the size of a body, while it is read."""
+"""Split a stream of record batches into pieces of the size of a body while reading it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def read_ahead(
     batches: Iterator[pa.RecordBatch], bytes_max: int
 ) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
-    """The batches up to more than `bytes_max` bytes, and what comes behind them; None: they are all."""
+    """The first batches, up to more than `bytes_max` bytes, and the rest of the stream; None: no rest."""
     found: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -33,7 +33,7 @@ def pieces(
     piece_bytes: int,
     join: Callable[[list[pa.RecordBatch]], list[pa.RecordBatch]],
 ) -> Iterator[pa.RecordBatch]:
-    """All batches in their order; small ones are joined up to `piece_bytes`. Nothing is kept behind it."""
+    """All batches in order; small ones are joined up to `piece_bytes`. Returned batches are not kept."""
     waiting = deque(ahead)
     ahead.clear()
     held: list[pa.RecordBatch] = []

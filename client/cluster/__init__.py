@@ -1,1 +1,5 @@
-"""What a client learns from the cluster: routing tables, and the offsets where a read begins and ends."""
+"""State of the cluster in a client.
+
+table_cache  cache routing tables: fetch, receive pushes, refresh, acknowledge
+offsets      resolve `start` and the end of a read to offsets of each partition
+"""

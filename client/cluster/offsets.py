@@ -1,4 +1,4 @@
-"""Where a read begins and ends: from what the caller says to one span of offsets a partition."""
+"""Resolve the `start` argument of a read to a span of offsets for each partition."""
 
 from __future__ import annotations
 
@@ -20,27 +20,30 @@ from ringfence.native.errors import (
     RingfenceError,
     TruncatedError,
 )
-from ringfence.network.request import Ask, owner_silent
+from ringfence.network.request import Request, owner_silent
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from ringfence.cluster.table_cache import Tables
+    from ringfence.cluster.table_cache import TableCache
     from ringfence.common.codec import Answer
     from ringfence.common.routing import Layout
-    from ringfence.network.io_thread import Link
+    from ringfence.network.io_thread import IoThread
 
-TRY_S = 5.0  # at one owner; then a newer table is asked for: it may have died
-COUNT_TRY_S = 3.5  # and of a count, behind which others are asked: a failover takes 2 to 3 s
-REDIRECT_S_MAX = 1.0  # between two tries of a partition that has no owner just now
-
-OFFSET_MAX = NUMBER_MAX  # of a row, as the journal counts; epochs are indexes and far below
+# Seconds of one try at an owner; then a newer table is fetched.
+TRY_S = 5.0
+# Seconds of one try of a count, before other nodes are queried: a failover takes 2 to 3 s.
+COUNT_TRY_S = 3.5
+# Maximum seconds between two tries while a partition has no owner.
+REDIRECT_S_MAX = 1.0
+# The largest offset of a row. Epochs are log indexes and stay far below.
+OFFSET_MAX = NUMBER_MAX
 
 
 class Position(NamedTuple):
-    """The next row to read. `epoch` is that of the row before, 0 = none read.
+    """The next row to read. `epoch`: owner epoch of the row before it; 0: no row was read.
 
-    It proves that the log is still the same.
+    The epoch proves that the log is still the same.
     """
 
     partition: int
@@ -63,8 +66,8 @@ class LogPoint(NamedTuple):
 class Ends(NamedTuple):
     """Rows `start` .. `end - 1` of a partition can be read now.
 
-    `epoch` is that of the row before `end`, 0 where the node does not tell: `Position(partition, end, epoch)`
-    is a place to go on from, which proves that the log is still the same.
+    `epoch` is the owner epoch of the row before `end`; 0: unknown to the node. A later read can begin at
+    `Position(partition, end, epoch)`, which proves that the log is still the same.
     """
 
     partition: int
@@ -78,7 +81,7 @@ class Ends(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What to read of one partition; `end` None = go on for ever."""
+    """The rows to read of one partition; `end` None: continue without end."""
 
     partition: int
     start: int
@@ -98,16 +101,16 @@ Start = (
 )
 
 
-def chosen(layout: Layout, partition: Any) -> list[int]:
-    """Ids of the partitions to read.
+def partitions_of(layout: Layout, partition: Any) -> list[int]:
+    """Ids of the partitions to read: all active ones, or those of the argument `partition`.
 
     Raises:
         NotFoundError: the topic has no such partition.
     """
     if partition is None:
         return [entry.partition for entry in layout.active]
-    wanted = _whole_numbers(partition)
-    for one in wanted:
+    ids = _whole_numbers(partition)
+    for one in ids:
         if one not in layout.partitions:
             raise NotFoundError(
                 "the topic has no such partition",
@@ -115,77 +118,84 @@ def chosen(layout: Layout, partition: Any) -> list[int]:
                 partition=one,
                 known=sorted(layout.partitions),
             )
-    return wanted
+    return ids
 
 
 def ends(
-    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], deadline: float
+    io_thread: IoThread, tables: TableCache, layout: Layout, partitions: Iterable[int], deadline: float
 ) -> list[Ends]:
-    """Log start and mark of each partition, asked for at once."""
-    found = _asked(link, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline)
-    return _ends(found)
+    """Log start and mark of each partition, requested in parallel."""
+    return _ends(_request_all(io_thread, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline))
 
 
 def ends_or_silence(
-    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], deadline: float
+    io_thread: IoThread, tables: TableCache, layout: Layout, partitions: Iterable[int], deadline: float
 ) -> list[Ends]:
-    """As `ends`, for who needs all of them: ends as soon as nobody hears of an owner, not at the deadline.
+    """Like `ends`, but fails as soon as another node reports that an owner does not respond.
 
     Raises:
-        ConnectError: another node says that an owner tells it nothing, either.
+        ConnectError: an owner answers neither the client nor another node.
     """
-    found = _asked(link, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline, heeds_others=True)
-    return _ends(found)
+    answers = _request_all(
+        io_thread, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline, trusts_others=True
+    )
+    return _ends(answers)
 
 
-def _ends(found: Mapping[int, Answer]) -> list[Ends]:
-    headers = {one: answer.header for one, answer in found.items()}
+def _ends(answers: Mapping[int, Answer]) -> list[Ends]:
+    headers = {one: answer.header for one, answer in answers.items()}
     return [Ends(one, header.first_offset, header.end_offset, header.send) for one, header in headers.items()]
 
 
 def log_points(
-    link: Link, tables: Tables, layout: Layout, offsets: Mapping[int, int], deadline: float
+    io_thread: IoThread, tables: TableCache, layout: Layout, offsets: Mapping[int, int], deadline: float
 ) -> list[LogPoint]:
-    """The points of a log at `offsets`, by partition. The row before each must be in the log.
+    """The points of the logs at `offsets`, by partition.
 
     Raises:
-        TruncatedError: it is not.
+        TruncatedError: the row before an offset is not in the log.
     """
     rows = {partition: offset - 1 for partition, offset in offsets.items()}
-    found = _asked(link, tables, layout, rows, wire.Opcode.FETCH, rows, deadline)
+    answers = _request_all(io_thread, tables, layout, rows, wire.Opcode.FETCH, rows, deadline)
     points = []
-    for partition, answer in found.items():
+    for partition, answer in answers.items():
         record = _record_with(answer, rows[partition])
         points.append(LogPoint(partition, offsets[partition], record.owner_epoch, record.time_ms))
     return points
 
 
 def _record_with(answer: Answer, offset: int) -> wire.RecordHeader:
-    """Raises ProtocolError where the answer to a FETCH of a row does not have the row."""
+    """The record that has the row `offset`. Raises ProtocolError if the answer to a FETCH lacks it."""
     for packed, _, _ in RecordReader(answer.body):
         header = wire.RecordHeader._make(wire.RECORD_STRUCT.unpack(packed))
         if header.first_offset <= offset < header.first_offset + header.rows:
             return header
-    raise ProtocolError("the node's answer does not have the row that was asked for", offset=offset)
+    raise ProtocolError("the node's answer lacks the requested row", offset=offset)
 
 
 def spans(
-    link: Link, tables: Tables, layout: Layout, partitions: list[int], start: Start, *, follow: bool,
+    io_thread: IoThread,
+    tables: TableCache,
+    layout: Layout,
+    partitions: list[int],
+    start: Start,
+    *,
+    follow: bool,
     deadline: float,
-) -> list[Span]:  # fmt: skip
-    """One span a partition: from `start` to the mark of now, or for ever.
+) -> list[Span]:
+    """One span for each partition: from `start` to the current mark, or without end.
 
     Raises:
         NotFoundError: `start` names a partition that the topic does not have.
-        InvalidArgumentError: `start` is of no known form, the message names the forms; or it lies behind the
-            mark, where no row is that a reader could have read.
-        TruncatedError: it is a position, and the log does not have the row before it any more.
+        InvalidArgumentError: `start` has an invalid form, and the message lists the valid ones; or `start` is
+            after the mark, where no reader can have read a row.
+        TruncatedError: `start` is a position, and the log no longer has the row before it.
     """
-    marks = ends(link, tables, layout, partitions, deadline)
-    positions = _positions(link, tables, layout, marks, start, deadline)
-    chosen(layout, positions)  # a place of another topic, or a slip, would mean that every row is read again
+    marks = ends(io_thread, tables, layout, partitions, deadline)
+    positions = _positions(io_thread, tables, layout, marks, start, deadline)
+    partitions_of(layout, positions)  # unknown partitions mean another topic: all rows would be read again
     for mark in marks:
-        _check_reached(layout, mark, positions.get(mark.partition))
+        _check_in_log(layout, mark, positions.get(mark.partition))
     return [
         Span(
             mark.partition,
@@ -199,72 +209,70 @@ def spans(
 
 
 def _positions(
-    link: Link, tables: Tables, layout: Layout, marks: list[Ends], start: Any, deadline: float
+    io_thread: IoThread, tables: TableCache, layout: Layout, marks: list[Ends], start: Any, deadline: float
 ) -> dict[int, Position]:
-    """Where to begin; a partition that is left out begins at its log start."""
+    """The positions to begin at; partitions without one begin at the log start."""
     if start is None or start == "earliest":
         return {}
     if start == "latest":
         return {mark.partition: Position(mark.partition, mark.end, mark.epoch) for mark in marks}
     if isinstance(start, dt.datetime):
-        return offsets_at(link, tables, layout, [mark.partition for mark in marks], start, deadline)
+        return offsets_at(io_thread, tables, layout, [mark.partition for mark in marks], start, deadline)
     if _is_whole(start):
         if len(marks) != 1:
             raise InvalidArgumentError(
-                "an offset is of one partition: pass partition=, or {partition: offset}", start=start
+                "an offset belongs to one partition; pass partition=, or {partition: offset}", start=start
             )
         return {marks[0].partition: _position(marks[0].partition, start)}
     if isinstance(start, Mapping):
-        found = [
+        positions = [
             _position(*value) if isinstance(value, Position) else _position(partition, value)
             for partition, value in start.items()
         ]
-        return {position.partition: position for position in found}
+        return {position.partition: position for position in positions}
     if not isinstance(start, str) and isinstance(start, Iterable):
         try:
             return {position.partition: position for position in (_position(*one) for one in start)}
         except TypeError as error:
             raise InvalidArgumentError(
-                "a position is (partition, offset, epoch)", start=repr(start)
+                "a position must be (partition, offset, epoch)", start=repr(start)
             ) from error
     raise InvalidArgumentError(
-        'start is None, "earliest", "latest", an offset, a datetime, {partition: offset} or positions',
+        'start must be None, "earliest", "latest", an offset, a datetime, {partition: offset} or positions',
         start=repr(start),
     )
 
 
 def _position(partition: object, offset: object, epoch: object = 0) -> Position:
-    """Raises InvalidArgumentError for what no header can hold."""
+    """Raises InvalidArgumentError for values that no header can hold."""
     number = whole("start: a partition", partition, 0)
-    return Position(
-        number,
-        _within(number, "offset", offset),
-        _within(number, "epoch", epoch),
-    )
+    return Position(number, _whole_of(number, "offset", offset), _whole_of(number, "epoch", epoch))
 
 
-def _within(partition: int, name: str, given: object) -> int:
+def _whole_of(partition: int, name: str, value: object) -> int:
+    """Like `whole`, with the partition in the error."""
     try:
-        return whole(f"start: the {name}", given, 0)
+        return whole(f"start: the {name}", value, 0)
     except InvalidArgumentError as error:
-        raise InvalidArgumentError(error.message, partition=partition, given=repr(given)) from None
+        raise InvalidArgumentError(error.message, partition=partition, given=repr(value)) from None
 
 
-def _is_whole(given: object) -> bool:
-    return hasattr(given, "__index__") and not isinstance(given, bool)
+def _is_whole(value: object) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
-def _whole_numbers(given: object) -> list[int]:
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
-        return [whole("partition", one, 0) for one in given]
-    return [whole("partition", given, 0)]
+def _whole_numbers(value: object) -> list[int]:
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return [whole("partition", one, 0) for one in value]
+    return [whole("partition", value, 0)]
 
 
-def _check_reached(layout: Layout, mark: Ends, position: Position | None) -> None:
-    """A place that the log has not reached is of another log, or a slip: waiting there would skip rows.
+def _check_in_log(layout: Layout, mark: Ends, position: Position | None) -> None:
+    """Refuse a position after the end of the log: it belongs to another log, and waiting would skip rows.
 
     Raises:
-        TruncatedError: the place has an epoch (its row was read once), and the log does not have the row.
+        InvalidArgumentError: the position has no epoch.
+        TruncatedError: the position has an epoch (its row was read once), and the log does not have the row.
     """
     if position is None or position.offset < mark.end:
         return  # the first FETCH compares the epoch
@@ -278,11 +286,13 @@ def _check_reached(layout: Layout, mark: Ends, position: Position | None) -> Non
     if position.offset == mark.end and (not position.epoch or mark.epoch in {0, position.epoch}):
         return
     why = (
-        f"is of epoch {mark.epoch}" if position.offset == mark.end else f"is not there: it ends at {mark.end}"
+        f"is of epoch {mark.epoch}"
+        if position.offset == mark.end
+        else f"does not exist: it ends at {mark.end}"
     )
     raise TruncatedError(
         f"the log has another history now: the row before {position.offset}, which was of epoch "
-        f"{position.epoch}, {why}; go on at the log start, or at a place of your own",
+        f"{position.epoch}, {why}; continue at the log start, or at another offset",
         topic=layout.name,
         partition=mark.partition,
         offset=position.offset,
@@ -292,90 +302,112 @@ def _check_reached(layout: Layout, mark: Ends, position: Position | None) -> Non
 
 
 def offsets_at(
-    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], start: Any, deadline: float
+    io_thread: IoThread,
+    tables: TableCache,
+    layout: Layout,
+    partitions: Iterable[int],
+    start: Any,
+    deadline: float,
 ) -> dict[int, Position]:
-    """The first batch at or after a time, in each partition; the mark where there is none yet.
+    """The first batch at or after a time, in each partition; the mark if there is none.
 
     Raises:
         InvalidArgumentError: the time has no zone.
     """
     if not isinstance(start, dt.datetime) or start.tzinfo is None:
         raise InvalidArgumentError(
-            "a start time is a datetime with a time zone: datetime.now(timezone.utc), say", start=repr(start)
+            "a start time must be a datetime with a time zone, for example datetime.now(timezone.utc)",
+            start=repr(start),
         )
     time_ms = min(max(0, int(start.timestamp() * 1000)), NUMBER_MAX)
-    found = _asked(link, tables, layout, partitions, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline)
+    answers = _request_all(
+        io_thread, tables, layout, partitions, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline
+    )
     return {
-        one: Position(one, answer.header.first_offset, answer.header.send) for one, answer in found.items()
+        one: Position(one, answer.header.first_offset, answer.header.send) for one, answer in answers.items()
     }
 
 
 def redirect_delay_s(redirects: int, error: RingfenceError) -> float:
-    """How long to wait after so many redirects in a row: a new owner takes ms when planned, else seconds."""
+    """Pause after redirects in a row: a planned change of owner takes milliseconds, a failover seconds."""
     return float(min(REDIRECT_S_MAX, max(0.01 * 2**redirects, error.details.get("retry_after_s", 0.0))))
 
 
-def _asked(
-    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], opcode: wire.Opcode,
-    sequence: int | Mapping[int, int], deadline: float, *, heeds_others: bool = False,
-) -> dict[int, Answer]:  # fmt: skip
-    """Each partition's answer, asked for at once; who was moved or died is looked for until the deadline.
+def _request_all(
+    io_thread: IoThread,
+    tables: TableCache,
+    layout: Layout,
+    partitions: Iterable[int],
+    opcode: wire.Opcode,
+    sequence: int | Mapping[int, int],
+    deadline: float,
+    *,
+    trusts_others: bool = False,
+) -> dict[int, Answer]:
+    """Request all partitions in parallel, and follow changes of owners until the deadline.
 
-    `heeds_others`: or until others say that it is dead.
+    `trusts_others`: fail earlier if another node reports that an owner does not respond.
     """
-    wanted = list(partitions)
-    found: dict[int, Answer] = {}
+    ids = list(partitions)
+    answers: dict[int, Answer] = {}
     last: RerouteError | RetriableError | None
-    left, redirects = wanted, 0
-    try_s = COUNT_TRY_S if heeds_others else TRY_S
+    left, redirects = ids, 0
+    try_s = COUNT_TRY_S if trusts_others else TRY_S
     while left:
-        asked = []
+        requests = []
         for one in left:
             number = sequence if isinstance(sequence, int) else sequence[one]
-            asked.append((one, _ask(link, layout, one, opcode, number, deadline, try_s)))
+            requests.append((one, _request(io_thread, layout, one, opcode, number, deadline, try_s)))
         left, last = [], None
-        for one, future in asked:
+        for one, future in requests:
             try:
-                found[one] = future.result()
+                answers[one] = future.result()
             except (RerouteError, RetriableError) as error:
                 left.append(one)
                 last = error
         if last is not None:
             redirects += 1
-            if heeds_others and isinstance(last, ConnectError):
+            if trusts_others and isinstance(last, ConnectError):
                 _check_owners(tables, layout, left, deadline, tries=redirects)
             delay_s = redirect_delay_s(redirects, last)
             if time.monotonic() + delay_s >= deadline:
                 raise last
             time.sleep(delay_s)
             layout = tables.get_by_id(layout.topic, deadline, layout.name)
-    return {one: found[one] for one in wanted}
+    return {one: answers[one] for one in ids}
 
 
-def _check_owners(tables: Tables, layout: Layout, left: list[int], deadline: float, *, tries: int) -> None:
-    """Raises ConnectError where another node has no figures of a partition, of the owner that was asked."""
+def _check_owners(
+    tables: TableCache, layout: Layout, left: list[int], deadline: float, *, tries: int
+) -> None:
+    """Raises ConnectError if another node has no statistics of a partition from the same owner."""
     try:
-        told = tables.described(layout.name, min(deadline, time.monotonic() + TRY_S))
+        info = tables.described(layout.name, min(deadline, time.monotonic() + TRY_S))
     except RingfenceError:
-        return  # nobody tells: the owner is asked anew
-    if told.topic != layout.topic or (told.replication > 1 and tries == 1):
-        return  # another replica may be about to take over
-    for part in told.partitions:
+        return  # no node answers: the owner is tried again
+    if info.topic != layout.topic or (info.replication > 1 and tries == 1):
+        return  # another replica may take over soon
+    for part in info.partitions:
         entry = layout.partitions.get(part.partition)
         if part.partition in left and part.unknown and entry is not None and part.owner == entry.owner:
             raise owner_silent(layout, part.partition, part.unknown)
 
 
-def _ask(
-    link: Link, layout: Layout, partition: int, opcode: wire.Opcode, sequence: int, deadline: float,
+def _request(
+    io_thread: IoThread,
+    layout: Layout,
+    partition: int,
+    opcode: wire.Opcode,
+    sequence: int,
+    deadline: float,
     try_s: float,
-) -> Future[Answer]:  # fmt: skip
+) -> Future[Answer]:
     rows = 1 if opcode == wire.Opcode.FETCH else 0
-    ask = Ask(
+    request = Request(
         opcode,
         b"",
         min(deadline, time.monotonic() + try_s),
         topic=layout.name,
         fields={"topic": layout.topic, "partition": partition, "sequence": sequence, "rows": rows},
     )
-    return link.ask_owner(ask, layout, partition)
+    return io_thread.request_owner(request, layout, partition)

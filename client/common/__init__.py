@@ -1,1 +1,8 @@
-"""Values and helpers that all rooms of the client share; imports no other room."""
+"""Values and helpers that all rooms of the client share; imports no other room.
+
+address, arguments, options, token    what callers pass         routing, codec       tables and frames
+retry, failure_detector               delays and silent nodes   send_effects         effects of Inflight
+scope_values                          drivers and stages        type_families        similar Arrow types
+fork, process_local, locks            processes and threads     serial_executor      calls of asyncio tasks
+lazy_future                           cheap futures
+"""

@@ -1,4 +1,4 @@
-"""Where a node is: `tcp://HOST[:PORT]` or `ipc://PATH`, several separated by commas."""
+"""Parse addresses of nodes: `tcp://HOST[:PORT]` or `ipc://PATH`, several separated by commas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADDRESS_DEFAULT = f"tcp://127.0.0.1:{PORT_DEFAULT}"
 ADDRESS_VARIABLE = "RINGFENCE_ADDRESS"
 _HOST = re.compile(r"[\w.:%\[\]-]*")  # names (IDNA by the resolver), IPv4, [IPv6%zone], port
 _BARE = re.compile(r"[\w.%-]+(:\d{1,5})?|\[[\w:.%]+\](:\d{1,5})?")
-ADDRESSES_MAX = 64  # a list to begin with; the routing table names the rest
+ADDRESSES_MAX = 64  # addresses for the first connection; routing tables name all nodes
 
 
 def addresses(address: str | None, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -23,10 +23,10 @@ def addresses(address: str | None, environment: Mapping[str, str]) -> tuple[str,
 
     Args:
         address: one or several, separated by commas; None = `RINGFENCE_ADDRESS`, else `tcp://127.0.0.1:7411`.
-        environment: where the variable is looked up.
+        environment: variables of the process.
 
     Raises:
-        ConfigError: an address has another form; the message shows it.
+        ConfigError: an address is invalid; the message contains it.
     """
     text = address if address is not None else environment.get(ADDRESS_VARIABLE) or ADDRESS_DEFAULT
     if not isinstance(text, str):
@@ -35,26 +35,24 @@ def addresses(address: str | None, environment: Mapping[str, str]) -> tuple[str,
         )
     found = tuple(_normal(part.strip()) for part in text.split(",") if part.strip())
     if not 0 < len(found) <= ADDRESSES_MAX:
-        raise ConfigError(
-            f"address {text!r} names {len(found)} nodes; between 1 and {ADDRESSES_MAX} are possible"
-        )
+        raise ConfigError(f"address {text!r} names {len(found)} nodes; 1 to {ADDRESSES_MAX} are allowed")
     return found
 
 
 def _normal(address: str) -> str:
     scheme, separator, rest = address.partition("://")
     if not address.isprintable() or (scheme == "tcp" and not _HOST.fullmatch(rest)):
-        raise ConfigError(f"address {address!r}: what names a host or a file has other characters")
+        raise ConfigError(f"address {address!r}: the name of the host or file has invalid characters")
     if scheme == "ipc" and separator and rest:
         return address
     if scheme == "tcp" and separator and rest:
         host, colon, port = rest.rpartition(":")
-        if not colon or rest.endswith("]"):  # a bare host, or [v6] without port
+        if not colon or rest.endswith("]"):  # a host or [v6] without port
             return f"tcp://{rest}:{PORT_DEFAULT}"
         if host and port.isdigit() and 0 < int(port) < 65536:
             return address
     forms = "tcp://HOST[:PORT] or ipc://PATH"
-    if not separator and _BARE.fullmatch(address):  # as other programs take it
+    if not separator and _BARE.fullmatch(address):  # the form of other programs
         raise ConfigError(
             f"address {address!r} has no scheme: write 'tcp://{address}' (the forms are {forms})"
         )

@@ -1,4 +1,4 @@
-"""Checks arguments of public calls before anything is queued: seconds, whole numbers, names of scopes."""
+"""Check arguments of public calls before anything is queued: seconds, whole numbers, names of scopes."""
 
 from __future__ import annotations
 
@@ -8,42 +8,44 @@ from typing import Any, Final
 from ringfence.native.errors import InvalidArgumentError
 
 SECONDS_MAX: Final = 31_536_000.0
-"""A year: what is more, as infinity, is no time-out to people, and too much for the system's clocks."""
-NUMBER_MAX: Final = 2**63 - 1  # what every language counts to
+"""A year. Larger values, such as infinity, exceed the range of system clocks."""
+NUMBER_MAX: Final = 2**63 - 1  # the largest signed 64-bit integer
 
 
 def seconds(name: str, given: Any) -> float:
-    """A time-out above 0; infinity and all beyond a year is a year.
+    """A time-out above 0; values above a year become a year.
 
     Raises:
-        InvalidArgumentError: it is none; it names the argument.
+        InvalidArgumentError: the value is invalid; the message names the argument.
     """
     try:
         if isinstance(given, str | bytes | bool):
-            raise TypeError  # noqa: TRY301 - as what float() does not take
+            raise TypeError  # noqa: TRY301 - float() would accept these types
         value = float(given)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(f"{name} is a number of seconds above 0", **_shown(name, given)) from error
+        raise InvalidArgumentError(
+            f"{name} must be a number of seconds above 0", **_shown(name, given)
+        ) from error
     if not value > 0:
         raise InvalidArgumentError(f"{name} must be above 0", **_shown(name, given))
     return min(value, SECONDS_MAX)
 
 
 def whole(name: str, given: Any, least: int, most: int = NUMBER_MAX) -> int:
-    """A whole number within its range: an int, or one of numpy's.
+    """A whole number within a range: an int, or an integer of numpy.
 
     Raises:
-        InvalidArgumentError: it is none; it names the argument.
+        InvalidArgumentError: the value is invalid; the message names the argument.
     """
     try:
         if isinstance(given, bool):
-            raise TypeError  # noqa: TRY301 - as what has no index
+            raise TypeError  # noqa: TRY301 - operator.index() would accept it
         value = operator.index(given)
     except TypeError as error:
-        hint = f"; it is a text: int({given!r})" if isinstance(given, str) else ""
-        raise InvalidArgumentError(f"{name} is a whole number{hint}", **_shown(name, given)) from error
+        hint = f"; convert the text: int({given!r})" if isinstance(given, str) else ""
+        raise InvalidArgumentError(f"{name} must be a whole number{hint}", **_shown(name, given)) from error
     if not least <= value <= most:
-        raise InvalidArgumentError(f"{name} is {least} .. {most}", **_shown(name, value))
+        raise InvalidArgumentError(f"{name} must be {least} .. {most}", **_shown(name, value))
     return value
 
 
@@ -52,23 +54,23 @@ def _shown(name: str, given: Any) -> dict[str, Any]:
 
 
 def scope_name(given: Any, bytes_max: int, **values: Any) -> str:
-    """A scope's name.
+    """Check the name of a scope.
 
     Raises:
-        InvalidArgumentError: it is no text that UTF-8 can write, is empty, or is too long.
+        InvalidArgumentError: it is not a str, cannot be encoded as UTF-8, is empty, or is too long.
     """
     if not isinstance(given, str):
         raise InvalidArgumentError(
-            f"a scope's name is a text of 1 to {bytes_max} bytes", scope=repr(given), **values
+            f"the name of a scope must be a text of 1 to {bytes_max} bytes", scope=repr(given), **values
         )
     try:
         size = len(given.encode())
     except UnicodeEncodeError as error:
         raise InvalidArgumentError(
-            "a scope's name has a character that UTF-8 cannot write", scope=ascii(given), **values
+            "the name of a scope has a character that UTF-8 cannot encode", scope=ascii(given), **values
         ) from error
     if not 0 < size <= bytes_max:
         raise InvalidArgumentError(
-            f"a scope's name is a text of 1 to {bytes_max} bytes", scope=given, bytes=size, **values
+            f"the name of a scope must be a text of 1 to {bytes_max} bytes", scope=given, bytes=size, **values
         )
     return given

@@ -1,4 +1,4 @@
-"""Request headers out of values, answers out of frames."""
+"""Encode request headers and control bodies; decode answers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ringfence.native.errors import (
 from ringfence.native.frame import pack_request
 
 NO_BODY = memoryview(b"")
-UNHEARD: Final = frozenset({wire.Code.UNKNOWN_TOPIC, wire.Code.UNKNOWN_PARTITION})
-UNHEARD_RETRY_S: Final = 0.05
-"""A node that lags hears of an entry within a heartbeat or two, or is cut off."""
+MAYBE_NOT_APPLIED: Final = frozenset({wire.Code.UNKNOWN_TOPIC, wire.Code.UNKNOWN_PARTITION})
+NOT_APPLIED_RETRY_S: Final = 0.05
+"""A node that lags applies an entry within a heartbeat or two, unless it is partitioned away."""
 
 
 def request_header(opcode: int, request_id: int, **fields: int) -> bytearray:
@@ -33,19 +33,19 @@ def request_header(opcode: int, request_id: int, **fields: int) -> bytearray:
 
 
 def control_body(message: messages.Message) -> bytes:
-    """The body of a control request that holds what a caller passed.
+    """The body of a control request with values of the caller.
 
     Raises:
-        InvalidArgumentError: a value has another type than the message's, or cannot be sent; it is named.
+        InvalidArgumentError: a value has the wrong type or cannot be encoded; the message names it.
     """
     kind = type(message)
     try:
         msgspec.convert(msgspec.structs.asdict(message), kind)
         return messages.encode(message)
     except OverflowError as error:
-        raise InvalidArgumentError(f"a number is beyond 64 bits: {error}") from error
+        raise InvalidArgumentError(f"a number exceeds 64 bits: {error}") from error
     except UnicodeEncodeError as error:
-        raise InvalidArgumentError(f"a name is no Unicode text: {error}") from error
+        raise InvalidArgumentError(f"a name is not valid Unicode: {error}") from error
     except msgspec.ValidationError as error:
         wanted, _, place = str(error).partition(" - at ")
         place = place.strip("`").removeprefix("$.")
@@ -54,10 +54,10 @@ def control_body(message: messages.Message) -> bytes:
 
 
 def column_names(argument: str, given: Any) -> list[str]:
-    """The names of columns that a caller passed; a str is one name.
+    """Column names of the caller as a list; a str is one name.
 
     Raises:
-        InvalidArgumentError: it is no sequence of names; it names the argument.
+        InvalidArgumentError: the value is not a sequence of names; the message names the argument.
     """
     if isinstance(given, str):
         return [given]
@@ -67,13 +67,13 @@ def column_names(argument: str, given: Any) -> list[str]:
         names = [given]
     wrong = [name for name in names if not isinstance(name, str)]
     if wrong:
-        raise InvalidArgumentError(f"{argument} takes names of columns, not {wrong[0]!r}")
+        raise InvalidArgumentError(f"{argument} must contain names of columns, not {wrong[0]!r}")
     return names
 
 
 @dataclass(slots=True)
 class Answer:
-    """One answer or push; `body` may be a view of the received frame and keeps it alive."""
+    """An answer or push; `body` may be a view that keeps the received frame in memory."""
 
     header: wire.AnswerHeader
     body: memoryview
@@ -81,20 +81,22 @@ class Answer:
     def control(self, kind: type[messages.AnyMessage]) -> messages.AnyMessage:
         """The body as a control message. Raises ProtocolError."""
         if self.body.nbytes > wire.MESSAGE_BYTES_MAX:
-            raise ProtocolError("an answer's body is above message_bytes_max", body_bytes=self.body.nbytes)
+            raise ProtocolError(
+                "the body of an answer is above message_bytes_max", body_bytes=self.body.nbytes
+            )
         try:
             return messages.decode(kind, self.body)
-        except ValueError as error:  # of msgspec: not MessagePack, or other types than agreed
+        except ValueError as error:  # raised by msgspec: invalid MessagePack, or wrong types
             opcode = self.header.opcode
             raise ProtocolError(
                 f"the body of an answer is not a {kind.__name__}: {error}", opcode=opcode
             ) from error
 
     def error(self, topic: str | None = None, *, held: int = 0) -> RingfenceError:
-        """What an answer REFUSED or REDIRECT stands for.
+        """The error of an answer REFUSED or REDIRECT.
 
-        `held` is the generation of the table that the request went by: a node of an older one that knows of
-        no such topic or partition has not heard of it yet.
+        `held`: generation of the table that the request is based on. A node with an older generation that
+        does not know the topic or partition may not have applied it yet, so the error is retriable.
         """
         header = self.header
         partition = header.partition or None
@@ -107,13 +109,13 @@ class Answer:
         )
         values = dict(refused.details)
         known = topic if topic is not None else values.get("topic")
-        if header.code in UNHEARD and header.generation < held:
+        if header.code in MAYBE_NOT_APPLIED and header.generation < held:
             return RetriableError(
                 f"the node is at generation {header.generation}, the routing table at {held}: "
                 f"{refused.message}",
                 topic=known,
                 partition=partition,
-                retry_after_s=UNHEARD_RETRY_S,
+                retry_after_s=NOT_APPLIED_RETRY_S,
             )
         for name in ("topic", "partition", "code", "retriable", "message", "retry_after_s"):
             values.pop(name, None)
@@ -122,9 +124,8 @@ class Answer:
         if header.code == wire.Code.TRUNCATED:
             values["start_offset"] = header.first_offset
         message = refused.message
-        if (
-            header.code == wire.Code.UNKNOWN_TOPIC and topic is not None and header.topic
-        ):  # asked for by its id
+        # The request names the topic by id.
+        if header.code == wire.Code.UNKNOWN_TOPIC and topic is not None and header.topic:
             message, values["id"] = topic_gone(topic, header.topic, message), header.topic
         return refusal(
             header.code,
@@ -156,20 +157,20 @@ class Answer:
         )
 
 
-def topic_gone(name: str, number: int, said: str) -> str:
-    """What to say of a topic that is asked for by its id; `said` by the node, which knows the id alone."""
+def topic_gone(name: str, number: int, answered: str) -> str:
+    """The text for a deleted topic that was requested by id; `answered`: the text of the node."""
     return (
-        f'topic "{name}" was deleted, or deleted and made anew with another id: the one with the id '
-        f"{number}, which this was opened for, is gone ({said})"
+        f'topic "{name}" was deleted, or deleted and created again: the topic with id {number} no longer '
+        f"exists ({answered})"
     )
 
 
 def checked(header: wire.AnswerHeader, body: memoryview) -> Answer:
-    """The answer whose frames these are.
+    """The answer of a header and a body frame.
 
     Raises:
-        ProtocolError: the body is not the one that the header tells of.
+        ProtocolError: size or checksum of the body differ from the header.
     """
     if header.body_bytes != body.nbytes or (body.nbytes and crc32c(body) != header.body_crc):
-        raise ProtocolError("an answer's body is damaged", opcode=header.opcode, body_bytes=body.nbytes)
+        raise ProtocolError("the body of an answer is damaged", opcode=header.opcode, body_bytes=body.nbytes)
     return Answer(header, body)

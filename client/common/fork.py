@@ -1,8 +1,8 @@
-"""What a fork leaves behind: sockets and threads of the parent are not the child's.
+"""Detect the use of sockets and threads in a forked child.
 
-A DEALER used in a forked child takes messages and loses them (its I/O thread is in the parent). So everything
-that holds a socket remembers its process, and says ForkedError elsewhere; ZeroMQ contexts are made per
-process on first use.
+A DEALER socket in a forked child accepts messages and loses them, because its I/O thread is in the parent. So
+every object with a socket remembers its process and raises ForkedError in others. Each process creates its
+ZeroMQ context on first use.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ringfence.native.errors import ForkedError
 
 
 class _Process:
-    """What a process has once. The lock is new in a forked child: the parent's may be held for ever."""
+    """State of a process. A forked child gets a new lock: the parent's may be locked forever."""
 
     lock = threading.Lock()
     contexts: ClassVar[dict[int, zmq.Context[Any]]] = {}
 
 
 def context() -> zmq.Context[Any]:
-    """This process's ZeroMQ context, with one I/O thread: two were slower for one connection on two cores."""
+    """The ZeroMQ context of this process. One I/O thread: two were slower for one connection on two cores."""
     with _Process.lock:
         found = _Process.contexts.get(os.getpid())
         if found is None:
@@ -41,8 +41,8 @@ os.register_at_fork(after_in_child=_after_in_child)
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """The process that something was made in."""
+class OwningProcess:
+    """The process that created an object."""
 
     what: str
     process: int
@@ -55,12 +55,12 @@ class Owner:
         """Raises ForkedError in any other process."""
         if os.getpid() != self.process:
             raise ForkedError(
-                f"this {self.what} was made before a fork, in the parent process; make a new one here",
+                f"this {self.what} was created in the parent process, before a fork; create a new one here",
                 made_in=self.process,
                 used_in=os.getpid(),
             )
 
 
-def guard(what: str) -> Owner:
-    """An Owner for this process."""
-    return Owner(what, os.getpid())
+def guard(what: str) -> OwningProcess:
+    """The current process as the owner of an object."""
+    return OwningProcess(what, os.getpid())

@@ -1,8 +1,7 @@
-"""A `concurrent.futures.Future` whose condition is made when somebody waits for it.
+"""A `concurrent.futures.Future` that creates its condition only when a caller waits.
 
-A condition is a lock, a queue and five bound methods, all of them looked at by every collection of garbage.
-With some thousand futures under way, most of which nobody waits for, that is a fifth of what a small send
-costs.
+A condition consists of a lock, a queue and five bound methods, which every garbage collection visits. With
+thousands of pending futures, most of which have no waiter, that is a fifth of the cost of a small send.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ T = TypeVar("T")
 
 
 class _Process:
-    """A lock of all futures, held for a moment. New in a forked child: the parent's may be held for ever.
+    """A lock shared by all futures. A forked child gets a new one: the parent's may be locked forever.
 
-    What takes it may be interrupted by a signal's handler, or a finalizer, that takes it again. So it is
-    reentrant, and what is stored under it is made before.
+    A signal handler or a finalizer may interrupt the holder and take the lock again. So it is reentrant, and
+    values are created before it is taken.
     """
 
     making = threading.RLock()
@@ -36,23 +35,23 @@ def _after_in_child() -> None:
 os.register_at_fork(after_in_child=_after_in_child)
 
 
-class BareFuture(Future[T]):
-    """One that is pending or finished, and never cancelled. `finish` ends it, once.
+class LazyFuture(Future[T]):
+    """A future that is pending or finished, never cancelled. `finish` ends it, once.
 
-    `wait` and `as_completed` take the condition, look at the state, and leave a waiter. So the state changes
-    under the condition wherever there is one, and always under the lock that makes one and adds callbacks.
+    `wait` and `as_completed` take the condition, read the state, and add a waiter. So the state changes under
+    the condition if there is one, and always under the lock that protects its creation and the callbacks.
     """
 
     _state = PENDING
     _result: T | None = None
     _exception: BaseException | None = None
-    _awaited = False  # there is a condition
+    _awaited = False  # the condition exists
     _done_callbacks: list[Callable[[Future[T]], object]] | None = None
 
     def __init__(self) -> None:
-        """Not Future's: it would make what is made late here."""
+        """Does not call `Future.__init__`, which would create the condition."""
 
-    if not TYPE_CHECKING:  # else every name would be known
+    if not TYPE_CHECKING:  # else a type checker would accept every name
 
         def __getattr__(self, name: str) -> Any:
             if name not in {"_condition", "_waiters"}:
@@ -76,19 +75,19 @@ class BareFuture(Future[T]):
         return self._state is FINISHED
 
     def result(self, timeout: float | None = None) -> T:
-        """As of every Future."""
+        """Like `Future`."""
         if self._state is FINISHED and self._exception is None:
-            return self._result  # type: ignore[return-value]  # of type T, since it is finished
+            return self._result  # type: ignore[return-value]  # set by `finish`
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As of every Future."""
+        """Like `Future`."""
         if self._state is FINISHED:
             return self._exception
         return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
-        """As of every Future: called once, by the thread that ends it, or here where it has ended."""
+        """Like `Future`: `fn` is called once, by the thread that ends the future, or now if it has ended."""
         alone = [fn]
         with _Process.making:
             ended = self._state is FINISHED
@@ -101,7 +100,7 @@ class BareFuture(Future[T]):
             self._call(fn)
 
     def finish(self, result: T | None, exception: BaseException | None) -> None:
-        """End it with an exception, or with a result where there is none."""
+        """End the future with an exception, or with a result if the exception is None."""
         self._result, self._exception = result, exception
         with _Process.making:
             if not self._awaited:
@@ -120,5 +119,5 @@ class BareFuture(Future[T]):
     def _call(self, fn: Callable[[Future[T]], object]) -> None:
         try:
             fn(self)
-        except Exception:  # noqa: BLE001  # it is the callback's, as of every Future
+        except Exception:  # noqa: BLE001  # logged, as by every Future
             LOGGER.exception("exception calling callback for %r", self)

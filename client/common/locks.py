@@ -1,4 +1,4 @@
-"""Locks that tell whose they are, for calls that a signal's handler or a finalizer interrupts."""
+"""Locks with a known owner, to refuse calls that a signal handler or finalizer makes inside another call."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 
-class Owned:
-    """A lock, and whether this thread holds it: who does must not take it again, though it would get it."""
+class OwnedLock:
+    """A lock, and whether this thread holds it. A holder must not take it again, although it could."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        # What `Condition` itself asks; a flag of our own would cost more than the lock does.
+        # `Condition` uses this method too; a flag of our own would cost more than the lock.
         self.is_mine: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
 
 
@@ -28,34 +28,34 @@ _HOLDERS: set[CodeType] = set()
 
 
 def holds(call: Call) -> Call:
-    """Marks a function that holds locks, at times, that the link's thread takes, too; it asks no node."""
+    """Mark a function that may hold locks which the I/O thread also takes. It must not send requests."""
     assert isinstance(call, FunctionType)
     _HOLDERS.add(call.__code__)
     return call
 
 
 def interrupted(frame: FrameType | None, what: str) -> None:
-    """Refuse to wait for the link's thread in the midst of one of those calls, for it may wait for that one.
+    """Refuse to wait for the I/O thread inside a function marked by `holds`: the thread may wait for it.
 
-    `frame` is where to begin. The stack is looked at where somebody waits, for a mark would cost each call.
+    `frame`: start of the search. The stack is searched only when a call waits; a flag would cost every call.
 
     Raises:
-        ReentrantError: there is one.
+        ReentrantError: a marked function is on the stack.
     """
     while frame is not None:
         if frame.f_code in _HOLDERS:
             raise ReentrantError(
-                f"{what} would wait, in a signal's handler or a finalizer, for the call that it interrupts: "
-                "hand it to a thread or the main loop, as by a queue.SimpleQueue"
+                f"{what} in a signal handler or finalizer would wait for the call that it interrupts: hand "
+                "it to a thread or the main loop, for example through a queue.SimpleQueue"
             )
         frame = frame.f_back
 
 
 class Flag:
-    """As `threading.Event`, and no thread ever waits for one that a signal's handler has interrupted in it.
+    """Like `threading.Event`, but safe in signal handlers.
 
-    An Event has a lock that Python code holds: its owner's handler may wait for the very thread that wants
-    it. Here it is one primitive, held while the flag is not set.
+    Python code of an Event holds a lock. A signal handler that interrupts it may wait for a thread that needs
+    this lock. A Flag is a single primitive lock, held while the flag is not set.
     """
 
     def __init__(self) -> None:
@@ -63,19 +63,19 @@ class Flag:
         self._unset.acquire()
 
     def is_set(self) -> bool:
-        """As of now."""
+        """Whether it is set now."""
         return not self._unset.locked()
 
     def set(self) -> None:
-        """Wake all that wait."""
-        with contextlib.suppress(RuntimeError):  # it is set
+        """Wake all waiting threads."""
+        with contextlib.suppress(RuntimeError):  # it is set already
             self._unset.release()
 
     def clear(self) -> None:
-        """Waits begin anew."""
+        """Reset the flag."""
         self._unset.acquire(blocking=False)
 
     def wait(self, timeout_s: float) -> None:
-        """Until it is set, or the time is over."""
+        """Wait until it is set, at most `timeout_s`."""
         if self._unset.acquire(timeout=timeout_s):
-            self.set()  # for the next who waits
+            self.set()  # for the next waiting thread

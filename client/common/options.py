@@ -1,4 +1,4 @@
-"""How a producer behaves; `Client.producer` documents each."""
+"""Options of a producer; `Client.producer` documents each."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ringfence.common.arguments import seconds, whole
 from ringfence.native.errors import InvalidArgumentError
 from ringfence.native.wire import MESSAGE_BYTES_MAX
 
-TIMEOUT_S = 120.0  # a node that restarts and recovers is back within this
+TIMEOUT_S = 120.0  # enough for a node to restart and recover
 BYTES_IN_FLIGHT_MAX = 134_217_728  # 128 MiB: a full window of 64 bodies of 2 MiB
-BATCH_BYTES = 1_048_576  # 1 MiB: from here on a body costs by its bytes, not by being one
+BATCH_BYTES = 1_048_576  # 1 MiB: above it the cost of a body depends on its bytes only
 LINGER_MS_MAX = 60_000
 OnFull = Literal["block", "raise"]
 
 
 class Options(NamedTuple):
-    """Checked by `check`."""
+    """Unchecked values; `check` validates them."""
 
     on_full: OnFull = "block"
     timeout_s: float = TIMEOUT_S
@@ -27,16 +27,18 @@ class Options(NamedTuple):
 
     @property
     def wait_s(self) -> float:
-        """How long a send waits for room."""
+        """Seconds that a send waits for room."""
         return 0.0 if self.on_full == "raise" else self.timeout_s
 
     def check(self) -> Options:
-        """Itself, in plain numbers. Raises InvalidArgumentError, which names the option."""
+        """The options with validated numbers. Raises InvalidArgumentError, which names the option."""
         if self.on_full not in {"block", "raise"}:
-            raise InvalidArgumentError('on_full is "block" or "raise"', on_full=self.on_full)
+            raise InvalidArgumentError('on_full must be "block" or "raise"', on_full=self.on_full)
         batch_bytes = whole("batch_bytes", self.batch_bytes, 1)
         if batch_bytes > MESSAGE_BYTES_MAX // 2:
-            raise InvalidArgumentError("batch_bytes is above half a message", batch_bytes=batch_bytes)
+            raise InvalidArgumentError(
+                "batch_bytes must be at most half of message_bytes_max", batch_bytes=batch_bytes
+            )
         if not _is_number(self.linger_ms) or not 0 <= self.linger_ms <= LINGER_MS_MAX:
             raise InvalidArgumentError(f"linger_ms must be 0 .. {LINGER_MS_MAX}", linger_ms=self.linger_ms)
         return self._replace(

@@ -1,10 +1,10 @@
-"""What belongs to one process: it says so to those who would send it to another."""
+"""Base of objects that belong to one process and cannot be pickled."""
 
 from __future__ import annotations
 
 
-class Local:
-    """Has sockets and a thread: pickle, and what uses it, is refused with the way out."""
+class ProcessLocal:
+    """Has sockets and a thread; pickling it raises TypeError with advice."""
 
     __slots__ = ()
 

@@ -1,8 +1,7 @@
-"""The client's routing cache of one topic. Pure.
+"""The routing table of one topic: slot -> partition -> owner. Pure.
 
-A `Layout` is what a routing table says, checked and indexed: slot -> partition -> owner. It is never changed,
-only replaced whole, and only by a newer generation of the same history (I10: what is acknowledged is what is
-held).
+A `Layout` is a checked and indexed routing table. It is immutable, and only a newer generation of the same
+history replaces it (I10: a client acknowledges the generation that it has).
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ ACTIVE = "ACTIVE"
 class Layout:
     """One topic as of one generation.
 
-    `active` is sorted by `lo`; `index_of_slot` is uint16, shape (65536,): index into `active`, the same for
-    all slots of one partition. `loads`: bytes a second by partition, where they are known; a hint.
+    `active` is sorted by `lo`. `index_of_slot`: uint16, shape (65536,), indexes into `active`. `loads`: bytes
+    per second by partition, where known; a hint.
     """
 
     topic: int
@@ -59,7 +58,7 @@ class Layout:
 
 
 def layout_of(table: Table) -> Layout:
-    """The layout that a table describes.
+    """Check and index a table.
 
     Raises:
         ProtocolError: the ACTIVE partitions do not tile the slots (I1), or the table has no schema.
@@ -72,7 +71,7 @@ def layout_of(table: Table) -> Layout:
     for index, entry in enumerate(active):
         if entry.lo != slot or not entry.lo <= entry.hi < SLOT_COUNT:
             raise ProtocolError(
-                "a routing table has a gap or an overlap",
+                "the slots of a routing table have a gap or an overlap",
                 topic=table.name,
                 partition=entry.partition,
                 lo=entry.lo,
@@ -83,7 +82,7 @@ def layout_of(table: Table) -> Layout:
         index_of_slot[entry.lo : slot] = index
     if slot != SLOT_COUNT or not table.schemas:
         raise ProtocolError(
-            "a routing table ends early or has no schema",
+            "a routing table lacks slots at its end, or has no schema",
             topic=table.name,
             slots=slot,
             schemas=len(table.schemas),
@@ -105,9 +104,7 @@ def layout_of(table: Table) -> Layout:
 
 
 def newest(held: Layout | None, offered: Layout) -> Layout:
-    """Which one to hold: the offered one only if it is a newer generation of the same history, or the same
-    one with other loads.
-    """
+    """The layout to keep: `offered` if it is a newer generation of the same history, or has other loads."""
     if held is None:
         return offered
     if (offered.history, offered.topic) != (held.history, held.topic):
@@ -117,7 +114,7 @@ def newest(held: Layout | None, offered: Layout) -> Layout:
 
 
 def moved_between(before: Layout, after: Layout) -> Iterator[int]:
-    """Active partitions that another node owns in `after`, or the same one anew (another owner epoch)."""
+    """Active partitions with another owner or owner epoch in `after`."""
     for entry in after.active:
         known = before.partitions.get(entry.partition)
         if known is not None and (known.owner, known.epoch) != (entry.owner, entry.epoch):
@@ -125,17 +122,17 @@ def moved_between(before: Layout, after: Layout) -> Iterator[int]:
 
 
 def is_early(error: RerouteError, generation: int, held: Layout) -> bool:
-    """Whether a node of this generation refuses only because it has not heard yet what `held` says of it."""
+    """Whether a node redirects only because its generation is older than `held`, which names it as owner."""
     return error.reason is RedirectReason.NOT_OWNER and generation < held.generation
 
 
-class Chooser:
-    """Which partition takes the next whole batch of a topic without key.
+class WeightedRoundRobin:
+    """Chooses the partition of the next batch of a topic without a key.
 
-    Smooth weighted round-robin (as nginx does it): each turn every partition gains its weight, the richest is
-    chosen and pays the sum. Weights fall with the advertised load, so the idle ones are preferred and none
-    starves; without loads it is plain round-robin. A load is a hint and may be old: sending *all* to the
-    least loaded would overload it.
+    Smooth weighted round-robin, as in nginx: in each turn every partition gains its weight as credit; the one
+    with the most credit is chosen and loses the sum of the weights. A higher load means a lower weight, so
+    idle partitions are preferred and none starves. Without loads it is plain round-robin. Loads may be
+    outdated: sending *all* batches to the least loaded partition would overload it.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -143,7 +140,7 @@ class Chooser:
         known = [load for load in loads if load is not None]
         mean = sum(known) / len(known) if known else 0.0
         top = max(known, default=0.0)
-        # An unknown load counts as the mean. + mean / 4: the most loaded one still gets a share.
+        # An unknown load counts as the mean. + mean / 4: the most loaded partition still gets a share.
         self._weights = [
             top - (mean if load is None else load) + mean / 4 if mean > 0 else 1.0 for load in loads
         ]
@@ -151,17 +148,17 @@ class Chooser:
         self._turn = 0
         self._credit = [0.0] * len(loads)
         self._ids = [entry.partition for entry in layout.active]
-        # The last `away`, and places in `_ids` of the others: one value, for many threads choose.
+        # The last `unavailable` set, and the indexes of other partitions: one value, since threads share it.
         self._open: tuple[frozenset[int], list[int]] = (frozenset(), list(range(len(loads))))
 
-    def choose(self, away: frozenset[int] = frozenset()) -> int:
-        """Partition id of the next batch: not one of `away`, unless all are."""
+    def choose(self, unavailable: frozenset[int] = frozenset()) -> int:
+        """Partition id for the next batch: not one of `unavailable`, unless all are."""
         known, indexes = self._open
-        if away is not known:
-            indexes = [at for at, one in enumerate(self._ids) if one not in away] or list(
+        if unavailable is not known:
+            indexes = [at for at, one in enumerate(self._ids) if one not in unavailable] or list(
                 range(len(self._ids))
             )
-            self._open = (away, indexes)
+            self._open = (unavailable, indexes)
         if self._even:
             self._turn += 1
             return self._ids[indexes[(self._turn - 1) % len(indexes)]]

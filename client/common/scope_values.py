@@ -1,4 +1,4 @@
-"""Values that a scope's driver and the writers of its rows exchange."""
+"""Values that the driver of a scope and the writers of its rows exchange."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Parts = dict[tuple[int, int], int]  # (topic id, partition) -> rows
 
 
 class Begun(NamedTuple):
-    """One driver of a scope. Epochs up to `committed` are in the log, up to `decided` are taken."""
+    """One driver of a scope. Epochs up to `committed` are in the log; epochs up to `decided` are used."""
 
     scope: int
     driver: int
@@ -17,10 +17,10 @@ class Begun(NamedTuple):
 
 
 class StagedRows(NamedTuple):
-    """What one attempt staged: all of it is on disk, none of it can be read.
+    """The rows that one attempt staged: on disk, but not visible to readers.
 
-    `already`: the epoch was committed before, so nothing was stored. `scope` and `epoch` say where it is
-    staged, `driver` by whom; 0: not known.
+    `already`: the epoch was committed before, so nothing was stored. `scope`, `epoch` and `driver` identify
+    the stage; 0: not known.
     """
 
     token: bytes

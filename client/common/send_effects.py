@@ -1,4 +1,4 @@
-"""What `inflight` asks for, and what it finds out. Values only."""
+"""Effects and outcomes that `Inflight` returns. Values only."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ if TYPE_CHECKING:
 
 
 class Identity(NamedTuple):
-    """A producer as the nodes know it; sequences count per (identity, partition)."""
+    """A producer's id and epoch at the nodes; sequences count per (identity, partition)."""
 
     producer_id: int
     producer_epoch: int
 
 
 class Transmit(NamedTuple):
-    """Send this batch now. Its answer comes back with `key` and `attempt`: one to an older try is left."""
+    """Send this batch now.
+
+    Its answer is reported with `key` and `attempt`; answers to older tries are ignored.
+    """
 
     key: int
     attempt: int
@@ -26,36 +29,36 @@ class Transmit(NamedTuple):
     deadline: float
 
 
-class Done(NamedTuple):
+class BatchStored(NamedTuple):
     """The batch is stored once, on disk."""
 
     key: int
     first_offset: int
 
 
-class Refused(NamedTuple):
+class BatchRefused(NamedTuple):
     """The batch is not stored, and never will be."""
 
     key: int
     error: RingfenceError
 
 
-class Unknown(NamedTuple):
-    """The batch may be stored: an answer was lost, and the same sequence cannot be asked about any more."""
+class BatchUnknown(NamedTuple):
+    """The batch may be stored: an answer was lost, and the outcome can no longer be queried."""
 
     key: int
     error: RingfenceError
 
 
 class FetchTable(NamedTuple):
-    """A node knows a newer layout or owner. Fetch the table, then call `table_arrived`."""
+    """A node has a newer layout or owner. Fetch the table, then call `table_arrived`."""
 
     generation: int
 
 
 class OpenEpoch(NamedTuple):
-    """Everything under the old identity has its outcome. Draw a new identity, then call `opened`."""
+    """All batches of the old identity have an outcome. Draw a new identity, then call `opened`."""
 
 
-Outcome = Done | Refused | Unknown
+Outcome = BatchStored | BatchRefused | BatchUnknown
 Effect = Outcome | FetchTable | OpenEpoch

@@ -1,4 +1,4 @@
-"""Calls of an object for one thread, out of the tasks of an event loop."""
+"""Run calls of asyncio tasks one at a time, for objects that only one thread may use."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Turns:
+class SerialExecutor:
     """One call at a time, in worker threads.
 
-    An `await` that is cancelled goes on in its thread, and what comes next waits for it.
+    A cancelled `await` continues in its thread, and the next call waits for it.
     """
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     async def run(self, step: Callable[[], Result]) -> Result:
-        """Wait for the turn, and for what the call gives."""
+        """Run one call after all earlier ones, and return its result."""
 
         def alone() -> Result:
-            with self._turn:
+            with self._lock:
                 return step()
 
         return await asyncio.to_thread(alone)

@@ -1,7 +1,7 @@
-"""The token that a client shows at each connection: a text, or a file that is read anew each time.
+"""The token that a client sends on each connection: a text, or a file that is read for each connection.
 
-A file may be replaced while clients run: the next connection shows the new token. No text of ours has a token
-in it: not `repr`, not an error, not a log line.
+A file may be replaced while clients run: the next connection sends the new token. The token appears in no
+`repr`, error or log line.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VARIABLE = "RINGFENCE_TOKEN"
-# What `ringfence token create` makes: rf_ and 32 random bytes in base64.
+# Format of `ringfence token create`: rf_ and 32 random bytes in base64.
 _SHAPE = re.compile(r"\s*rf_[A-Za-z0-9_-]{40,}\s*")
 
 
 class Token:
-    """What to show, or nothing."""
+    """The source of the token, or none."""
 
     __slots__ = ("_file", "_text")
 
@@ -34,29 +34,31 @@ class Token:
         return f"Token(file={str(self._file)!r})" if self._file is not None else "Token()"
 
     def __reduce__(self) -> str:
-        raise TypeError("a token cannot be pickled: name a file, or set RINGFENCE_TOKEN, where it is used")
+        raise TypeError(
+            "a token cannot be pickled: name a file, or set RINGFENCE_TOKEN, in the other process"
+        )
 
     def current(self) -> str | None:
-        """The token as it is now; None for none.
+        """The current token; None: no token is used.
 
         Raises:
-            ConfigError: the file cannot be read, or what is there cannot be a token.
+            ConfigError: the file cannot be read, or its content cannot be a token.
         """
         if self._file is None:
             return checked(self._text) if self._text else None
         if _SHAPE.fullmatch(str(self._file)) and not self._file.exists():
-            # The error below would show it, and Spark would log it with the job.
+            # The error below would contain it, and Spark would log it with the job.
             raise ConfigError(
-                "what is given as a token file looks like a token: name a file that holds it; revoke the "
-                "token if it stands in plans or logs now",
+                "the name of the token file looks like a token: name a file that contains it; revoke the "
+                "token if it is in plans or logs now",
                 key="token_file",
             )
         try:
-            # One more than a token and its line's end may have: what is larger is another file.
+            # One byte more than a token with a line end may have: a larger file cannot be a token file.
             with self._file.open(encoding="utf-8") as file:
                 text = file.read(CREDENTIAL_BYTES_MAX + 3)
         except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
             raise ConfigError(f"token file {self._file}: {why}", key="token_file") from None
         if not text.strip():
             raise ConfigError(f"token file {self._file} is empty", key="token_file")
@@ -64,25 +66,25 @@ class Token:
 
 
 def checked(text: str) -> str:
-    """A token without what surrounds it. ConfigError says what is wrong with it, and shows nothing of it."""
+    """The token without white space. Raises ConfigError, which does not contain the token."""
     token = text.strip()
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError("the token has other than printable ASCII characters", key="token")
+        raise ConfigError("the token must consist of printable ASCII characters", key="token")
     if len(token) > CREDENTIAL_BYTES_MAX:
-        message = f"the token has {len(token)} characters, at most {CREDENTIAL_BYTES_MAX}"
+        message = f"the token has {len(token)} characters, at most {CREDENTIAL_BYTES_MAX} are allowed"
         raise ConfigError(message, key="token")
     return token
 
 
 def token_of(text: str | None, file: str | os.PathLike[str] | None, environment: Mapping[str, str]) -> Token:
-    """What was given: a text, else a file, else RINGFENCE_TOKEN. ConfigError when it cannot be a token."""
+    """A token of a text, else a file, else RINGFENCE_TOKEN. Raises ConfigError if it is invalid."""
     if text is not None and file is not None:
-        raise ConfigError("token and token_file: one of them", key="token_file")
+        raise ConfigError("token and token_file exclude each other; pass one of them", key="token_file")
     if not isinstance(text, str | None):
-        raise ConfigError(f"token is a {type(text).__name__}, it must be a str", key="token")
+        raise ConfigError(f"token must be a str, not a {type(text).__name__}", key="token")
     if file is not None:
         token = Token(file=Path(file))
     else:
         token = Token(text if text is not None else environment.get(VARIABLE))
-    token.current()  # what is wrong with it is said here, not at some later connection
+    token.current()  # raises here instead of at the first connection
     return token

@@ -1,4 +1,4 @@
-"""Which Arrow types are forms of the same: text, bytes, or instants."""
+"""Families of Arrow types that represent the same values: text, bytes, timestamps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """As `is_text`, of any bytes; values of one fixed size are another type."""
+    """Like `is_text`, for bytes; fixed-size binary is another type."""
     types = pa.types
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
 
@@ -28,10 +28,10 @@ def without_views(kind: pa.DataType) -> pa.DataType:
 
 
 def in_utc(kind: pa.DataType) -> pa.DataType:
-    """The same type with each zone called UTC, at any depth.
+    """The same type with all time zones replaced by UTC, at any depth.
 
-    A zone is how an instant is shown: timestamps of one unit are the same numbers in any. One without a zone
-    is no instant, and stays.
+    A zone only affects the display: timestamps of one unit are equal numbers in every zone. Timestamps
+    without a zone are not instants, and stay.
     """
     return each_leaf(kind, _in_utc)
 
@@ -52,7 +52,7 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
 
 
 def each_leaf(kind: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The same type with what has no columns of its own, at any depth, as `changed` gives it."""
+    """The same type with every leaf, at any depth, replaced by `changed(leaf)`."""
 
     def field_of(field: pa.Field) -> pa.Field:
         return field.with_type(each_leaf(field.type, changed))

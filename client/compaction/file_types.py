@@ -1,4 +1,4 @@
-"""Convert rows to the types that a file format holds, and refuse by name the columns that it cannot hold.
+"""Convert rows to the types of a file format, and refuse columns that it cannot hold.
 
 Parquet lacks some types and pyarrow does not write others. Arrow files hold one dictionary for each column.
 """
@@ -17,6 +17,7 @@ from ringfence.native.errors import SchemaError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# Maximum digits of Arrow's decimals.
 DECIMAL128_DIGITS = 38
 DECIMAL256_DIGITS = 76
 
@@ -28,10 +29,10 @@ class FileForm:
         schema: of the file.
     """
 
-    def __init__(self, given: pa.Schema, changed: Callable[[pa.DataType], pa.DataType]) -> None:
-        self._given = given
+    def __init__(self, schema: pa.Schema, file_type: Callable[[pa.DataType], pa.DataType]) -> None:
+        """`file_type`: the type in the file, by the type of the rows."""
         self.schema = pa.schema(
-            [field.with_type(changed(field.type)) for field in given], metadata=given.metadata
+            [field.with_type(file_type(field.type)) for field in schema], metadata=schema.metadata
         )
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -63,23 +64,23 @@ def parquet_form(schema: pa.Schema) -> FileForm:
         SchemaError: columns that no Parquet file holds. Their names are in `columns`.
     """
     form = FileForm(schema, lambda kind: kind if _stays(kind) else _values(kind))
-    refused = {
-        given.name: str(given.type)
-        for given, field in zip(schema, form.schema, strict=True)
-        if not _is_writable(given, field)
+    unwritable = {
+        column.name: str(column.type)
+        for column, field in zip(schema, form.schema, strict=True)
+        if not _is_writable(column, field)
     }
-    if refused:
-        named = ", ".join(f"{name!r} ({kind})" for name, kind in refused.items())
+    if unwritable:
+        listed = ", ".join(f"{name!r} ({kind})" for name, kind in unwritable.items())
         raise SchemaError(
-            f"Parquet files cannot hold the types of these columns: {named}; read the topic itself, or add "
+            f"Parquet files cannot hold the types of these columns: {listed}; read the topic itself, or add "
             "the values in another column of a type that Parquet has",
-            columns=list(refused),
+            columns=list(unwritable),
         )
     return form
 
 
 def values_form(schema: pa.Schema) -> FileForm:
-    """As `parquet_form`, with all dictionaries as their values. Refuses nothing before it converts."""
+    """Like `parquet_form`, with dictionaries as plain values. Columns are refused at conversion only."""
     return FileForm(schema, _values)
 
 
@@ -87,13 +88,13 @@ def _values(kind: pa.DataType) -> pa.DataType:
     return each_leaf(_plain(kind), _in_parquet)
 
 
-def _is_writable(given: pa.Field, field: pa.Field) -> bool:
+def _is_writable(column: pa.Field, field: pa.Field) -> bool:
     """Whether pyarrow converts the column, writes it, and reads what it wrote."""
-    if _has_lists_of_nothing(field.type):
-        return False  # written, and then not read
+    if _has_empty_lists(field.type):
+        return False  # pyarrow writes the column, and then cannot read it
     file = io.BytesIO()
     try:
-        _converted(_empty(pa.schema([given])).column(0), field)
+        _converted(_empty(pa.schema([column])).column(0), field)
         pq.write_table(pa.schema([field]).empty_table(), file)
         pq.read_table(file)
     except (pa.ArrowException, OSError):
@@ -101,14 +102,14 @@ def _is_writable(given: pa.Field, field: pa.Field) -> bool:
     return True
 
 
-def _has_lists_of_nothing(kind: pa.DataType) -> bool:
+def _has_empty_lists(kind: pa.DataType) -> bool:
     if pa.types.is_fixed_size_list(kind) and kind.list_size == 0:
         return True
-    return any(_has_lists_of_nothing(kind.field(place).type) for place in range(kind.num_fields))
+    return any(_has_empty_lists(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _stays(kind: pa.DataType) -> bool:
-    """A dictionary that Parquet keeps as one; others become their values."""
+    """Whether the type is a dictionary that Parquet can hold; other dictionaries become their values."""
     return bool(
         pa.types.is_dictionary(kind)
         and (is_text(kind.value_type) or is_bytes(kind.value_type))
@@ -163,6 +164,6 @@ def _decoded(array: pa.Array) -> pa.Array:
 
 def _without_null_values(array: pa.DictionaryArray) -> pa.DictionaryArray:
     """Equal rows whose nulls stand in the indices: pyarrow writes no null among a dictionary's values."""
-    made = array.dictionary_decode().dictionary_encode()
-    indices = made.indices.cast(array.type.index_type)
-    return pa.DictionaryArray.from_arrays(indices, made.dictionary, ordered=array.type.ordered)
+    encoded = array.dictionary_decode().dictionary_encode()
+    indices = encoded.indices.cast(array.type.index_type)
+    return pa.DictionaryArray.from_arrays(indices, encoded.dictionary, ordered=array.type.ordered)

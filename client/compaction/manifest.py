@@ -1,10 +1,10 @@
 """Keep the manifest of a compacted directory, and repair the directory after a crash.
 
-    DIR/_manifest.parquet               which files count, and where the next run begins in each partition
+    DIR/_manifest.parquet               the valid files, and where the next run begins in each partition
     DIR/p-9/000000000000-000000120000.parquet
 
 The manifest is JSON in the metadata of a Parquet file that has the topic's columns and no row: some readers
-of a directory pass over names that begin with `_`, others (polars) read every file. No reader takes a column
+of a directory skip names that begin with `_`, others (polars) read every file. No reader takes a column
 from `p-9`. Directories of format 1 (`manifest.json`, `partition=9`) are converted when a run opens them.
 
 A file is committed in four durable steps: written under a hidden name and synced; its folder synced; the
@@ -28,12 +28,12 @@ from ringfence.native.errors import InvalidArgumentError
 FORMAT = 2
 MANIFEST = "_manifest.parquet"
 METADATA_KEY = b"ringfence.manifest"
+# The manifest of format 1.
 MANIFEST_OLD = "manifest.json"
-"""Of format 1."""
+# Files that an error lists.
 FILES_NAMED_MAX = 5
-"""Files that an error names."""
+# Name of a file that a run did not finish; other hidden files are not removed.
 OWN_NAME = re.compile(r"\.\d{12,}-\d{12,}\.parquet\.part")
-"""A file that a run did not finish."""
 
 
 class Piece(NamedTuple):
@@ -42,34 +42,33 @@ class Piece(NamedTuple):
     partition: int
     first: int
     last: int
-    path: str
-    """Below the directory."""
-    size: int
-    """Bytes."""
+    path: str  # relative to the directory
+    size: int  # bytes
 
     @classmethod
     def named(cls, partition: int, first: int, last: int) -> Piece:
         return cls(partition, first, last, f"p-{partition}/{first:012d}-{last:012d}.parquet", 0)
 
     def renamed(self) -> Piece:
-        """As format 2 names it."""
+        """With the path of format 2."""
         return Piece.named(self.partition, self.first, self.last)._replace(size=self.size)
 
     def former(self) -> Piece:
-        """As format 1 named it."""
+        """With the path of format 1."""
         return self._replace(path=f"partition={self.partition}/{self.path.rpartition('/')[2]}")
 
     @property
     def hidden(self) -> str:
-        """Its name until the manifest has it. Parquet readers pass over names that begin with a dot."""
+        """The name before the manifest has the file. Parquet readers skip names that begin with a dot."""
         folder, name = os.path.split(self.path)
         return os.path.join(folder, f".{name}.part")  # noqa: PTH118 - a relative name, not yet a path
 
 
-class Reached(NamedTuple):
-    """Rows below `offset` are in files. `epoch` and `time_ms` are those of the last of these rows.
+class FilesEnd(NamedTuple):
+    """End of a partition's rows in files: rows below `offset` are in files.
 
-    They prove that a log is still the one that was compacted. 0: not known (format 1, or no row yet).
+    `epoch` and `time_ms` are those of the last of these rows. They prove that a log is still the one that was
+    compacted. 0: unknown (format 1, or no row yet).
     """
 
     offset: int
@@ -82,8 +81,8 @@ class Manifest:
 
     Attributes:
         files: in the order of their commits.
-        reached: by partition.
-        history: of the metadata log that the topic is of; empty where format 1 did not say.
+        file_ends: by partition.
+        history: of the topic's metadata log; empty in format 1.
         schema: of the files that the next run writes.
     """
 
@@ -91,15 +90,15 @@ class Manifest:
         self.root, self.topic, self.name, self.history = root, topic, name, history
         self.schema = pa.schema([])
         self.files: list[Piece] = []
-        self.reached: dict[int, Reached] = {}
+        self.file_ends: dict[int, FilesEnd] = {}
 
     @classmethod
     def open(cls, root: Path, topic: int, name: str, history: str, schema: pa.Schema) -> Manifest:
-        """The directory's manifest, new where there is none; what a crash left is repaired.
+        """Open or create the manifest of a directory, and repair it after a crash.
 
         Raises:
-            InvalidArgumentError: the directory is of another topic or cluster, has Parquet files that the
-            manifest does not name, or lacks files that it names.
+            InvalidArgumentError: the directory belongs to another topic or cluster, has Parquet files that
+                the manifest does not name, or lacks files that the manifest names.
         """
         path = manifest_path(root)
         manifest = cls(root, topic, name, history) if path is None else read(path)
@@ -109,43 +108,43 @@ class Manifest:
         return manifest
 
     def check_topic(self, topic: int, name: str, history: str) -> None:
-        """Raises InvalidArgumentError for a topic that the directory is not of."""
+        """Raises InvalidArgumentError if the directory belongs to another topic."""
         if self.topic == topic and self.history in {"", history}:
             return
         raise InvalidArgumentError(
-            "the directory is of another topic (or of one of this name that was deleted, or of another "
-            "cluster); take another",
+            "the directory belongs to another topic (or to a deleted topic of this name, or to another "
+            "cluster); use another directory",
             directory=os.fspath(self.root),
             topic=name,
             manifest_topic=self.name,
         )
 
     def repair(self, *, convert: bool) -> None:
-        """Give each file its name and remove what no manifest names; with `convert` from format 1."""
+        """Rename files to their final names, and remove leftovers; `convert`: from format 1."""
         self.files = [piece.renamed() for piece in self.files]
-        self._refuse_strangers()
+        self._refuse_unknown_files()
         moves = self._moves()
         if convert:
             self.save()
         self._move(moves)
         self._remove_leftovers()
 
-    def commit(self, piece: Piece, reached: Reached) -> None:
-        """Name a file that is on disk under its hidden name, then rename it."""
+    def commit(self, piece: Piece, file_end: FilesEnd) -> None:
+        """Add a file to the manifest that is on disk under its hidden name, then rename the file."""
         self.files.append(piece)
-        self.reached[piece.partition] = reached
+        self.file_ends[piece.partition] = file_end
         self.save()
         (self.root / piece.hidden).rename(self.root / piece.path)
         sync((self.root / piece.path).parent)
 
     def save(self) -> None:
-        """Replace the manifest on disk; it is durable when this returns."""
+        """Replace the manifest on disk, durably."""
         values = {
             "format": FORMAT,
             "topic": self.topic,
             "name": self.name,
             "history": self.history,
-            "next": {str(partition): at._asdict() for partition, at in sorted(self.reached.items())},
+            "next": {str(partition): end._asdict() for partition, end in sorted(self.file_ends.items())},
             "files": [piece._asdict() for piece in self.files],
         }
         schema = self.schema.with_metadata({METADATA_KEY: json.dumps(values)})
@@ -158,10 +157,10 @@ class Manifest:
         sync(self.root)
 
     def _moves(self) -> list[tuple[Path, Path]]:
-        """Files that lack the name that the manifest has for them, and these names.
+        """Files that do not have their final name yet, and these names.
 
         Raises:
-            InvalidArgumentError: a file is not there under any name.
+            InvalidArgumentError: a file does not exist under any of its names.
         """
         moves, missing = [], []
         for piece in self.files:
@@ -170,15 +169,15 @@ class Manifest:
                 continue
             former = piece.former()
             names = [self.root / name for name in (piece.hidden, former.path, former.hidden)]
-            found = next((name for name in names if name.exists()), None)
-            if found is None:
+            source = next((name for name in names if name.exists()), None)
+            if source is None:
                 missing.append(piece.path)
             else:
-                moves.append((found, path))
+                moves.append((source, path))
         if missing:
             raise InvalidArgumentError(
-                f"{MANIFEST} names files that are not there; restore them, or take another directory: "
-                "it gets every row that the topic has now",
+                f"{MANIFEST} names files that do not exist; restore them, or use another directory, which "
+                "gets every row that the topic has now",
                 directory=os.fspath(self.root),
                 files=missing[:FILES_NAMED_MAX],
                 count=len(missing),
@@ -186,33 +185,33 @@ class Manifest:
         return moves
 
     def _move(self, moves: list[tuple[Path, Path]]) -> None:
-        for found, path in moves:
+        for source, path in moves:
             make_folder(path.parent)
-            found.rename(path)
+            source.rename(path)
         for folder in sorted({name.parent for move in moves for name in move}):
             sync(folder)
 
-    def _refuse_strangers(self) -> None:
-        """A reader of the whole directory would take other Parquet files for rows of the topic.
+    def _refuse_unknown_files(self) -> None:
+        """Refuse Parquet files that the manifest does not name: readers would use them as rows of the topic.
 
-        Where a manifest was lost, a new one would name the newer rows only.
+        They may also mean that the manifest was lost, and a new one would name only newer rows.
         """
         named = {piece.path for piece in self.files} | {piece.former().path for piece in self.files}
         paths = (path for path in self.root.rglob("*") if path.suffix.lower() == ".parquet")
-        found = sorted(os.fspath(path.relative_to(self.root)) for path in paths)
+        names = sorted(os.fspath(path.relative_to(self.root)) for path in paths)
         named.add(MANIFEST)
-        strangers = [path for path in found if path not in named and not Path(path).name.startswith(".")]
-        if strangers:
+        unknown = [path for path in names if path not in named and not Path(path).name.startswith(".")]
+        if unknown:
             raise InvalidArgumentError(
                 f"the directory has Parquet files that {MANIFEST} does not name; restore it if it was lost, "
-                "move them away if they are not of this topic, or take another directory",
+                "move them away if they are not of this topic, or use another directory",
                 directory=os.fspath(self.root),
-                files=strangers[:FILES_NAMED_MAX],
-                count=len(strangers),
+                files=unknown[:FILES_NAMED_MAX],
+                count=len(unknown),
             )
 
     def _remove_leftovers(self) -> None:
-        """Files that no manifest names because their run was killed, and what format 1 had."""
+        """Remove unfinished files of killed runs, and the manifest and folders of format 1."""
         for folder in (*self.root.glob("p-*"), *self.root.glob("partition=*")):
             for leftover in folder.glob(".*.part"):
                 if OWN_NAME.fullmatch(leftover.name):
@@ -227,33 +226,34 @@ class Manifest:
 
 
 def manifest_path(root: Path) -> Path | None:
-    """Of a compacted directory, also one of format 1; None: it has no manifest."""
+    """Path of the manifest, also of format 1; None: there is no manifest."""
     return next((root / name for name in (MANIFEST, MANIFEST_OLD) if (root / name).exists()), None)
 
 
 def read(path: Path) -> Manifest:
-    """Raises InvalidArgumentError for a file that is no manifest, or one of a newer version."""
+    """Read a manifest. Raises InvalidArgumentError for another file, or a newer format."""
     try:
         values: Any = json.loads(_text_of(path))
     except (ValueError, KeyError, pa.ArrowException):
         values = None
-    known = values.get("format") if isinstance(values, dict) else None
-    if type(known) is int and known > FORMAT:
+    form = values.get("format") if isinstance(values, dict) else None
+    if type(form) is int and form > FORMAT:
         raise InvalidArgumentError(
-            "the manifest has a format that this version does not know; use a newer ringfence",
+            "the format of the manifest is newer than this version; use a newer ringfence",
             directory=os.fspath(path.parent),
-            format=known,
+            format=form,
         )
     try:
         manifest = Manifest(path.parent, values["topic"], values["name"], values.get("history", ""))
         manifest.files = [Piece(**piece) for piece in values["files"]]
-        manifest.reached = {
-            int(partition): Reached(at) if known == 1 else Reached(**at)
-            for partition, at in values["next"].items()
+        manifest.file_ends = {
+            int(partition): FilesEnd(end) if form == 1 else FilesEnd(**end)
+            for partition, end in values["next"].items()
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            "this is no manifest of ringfence; restore it, or take another directory", file=os.fspath(path)
+            "the file is not a manifest of ringfence; restore it, or use another directory",
+            file=os.fspath(path),
         ) from error
     return manifest
 
@@ -261,12 +261,12 @@ def read(path: Path) -> Manifest:
 def _text_of(path: Path) -> bytes:
     if path.name == MANIFEST_OLD:
         return path.read_bytes()
-    with path.open("rb") as file:  # opened here, for pyarrow takes no name that is not UTF-8
+    with path.open("rb") as file:  # pyarrow accepts only names in UTF-8
         return bytes((pq.read_schema(file).metadata or {})[METADATA_KEY])
 
 
 def make_folder(path: Path) -> None:
-    """Make it with its parents, durably."""
+    """Create a folder and its parents, durably."""
     missing = [path, *path.parents]
     missing = [folder for folder in missing if not folder.exists()]
     for folder in reversed(missing):
@@ -275,7 +275,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Names in the folder are durable when this returns."""
+    """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

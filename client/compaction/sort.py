@@ -1,4 +1,4 @@
-"""Sort the rows of a file by columns, also by those whose type pyarrow does not sort by itself."""
+"""Sort the rows of a file by columns, including types that pyarrow does not sort itself."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ringfence.native.errors import SchemaError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-ROWS_AT_ONCE = 65_536
-"""Rows that get a dictionary together after sorting."""
+# Rows of one batch, with a dictionary of its own, after sorting.
+ROWS_A_BATCH = 65_536
 
 
 class Sorting:
-    """By some columns of one schema, ascending; by none it keeps the order.
+    """Sorts rows of one schema by columns, ascending; without columns it keeps the order.
 
     Raises:
         SchemaError: rows cannot be sorted by one of the columns.
@@ -27,14 +27,14 @@ class Sorting:
 
     def __init__(self, schema: pa.Schema, columns: list[str]) -> None:
         self._columns = columns
-        refused = {
+        unsortable = {
             name: str(schema.field(name).type) for name in columns if not _is_sortable(schema.field(name))
         }
-        if refused:
-            named = ", ".join(f"{name!r} ({kind})" for name, kind in refused.items())
+        if unsortable:
+            listed = ", ".join(f"{name!r} ({kind})" for name, kind in unsortable.items())
             raise SchemaError(
-                f"rows cannot be sorted by these columns: {named}; leave them out of `sort`",
-                columns=list(refused),
+                f"rows cannot be sorted by these columns: {listed}; leave them out of `sort`",
+                columns=list(unsortable),
             )
 
     def batches(self, rows: Iterable[pa.RecordBatch], form: FileForm) -> Iterator[pa.RecordBatch]:
@@ -54,12 +54,12 @@ class Sorting:
             sort_keys=[(name, "ascending") for name in self._columns],
         )
         takeable = pa.schema([field.with_type(without_views(field.type)) for field in table.schema])
-        for batch in table.cast(takeable).take(order).to_batches(ROWS_AT_ONCE):
+        for batch in table.cast(takeable).take(order).to_batches(ROWS_A_BATCH):
             yield from _encoded(batch, form)
 
 
 def _encoded(batch: pa.RecordBatch, form: FileForm) -> Iterator[pa.RecordBatch]:
-    """In the types of the file. Where a dictionary would get too many values, in two halves."""
+    """Convert to the types of the file. If a dictionary would get too many values, convert two halves."""
     try:
         columns = [
             _in_type(column, field.type) for column, field in zip(batch.columns, form.schema, strict=True)
@@ -77,9 +77,9 @@ def _encoded(batch: pa.RecordBatch, form: FileForm) -> Iterator[pa.RecordBatch]:
 def _in_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_dictionary(kind):
         return column if column.type == kind else column.cast(kind)
-    made = column.cast(kind.value_type).dictionary_encode()
-    indices = made.indices.cast(kind.index_type)
-    return pa.DictionaryArray.from_arrays(indices, made.dictionary, ordered=kind.ordered)
+    encoded = column.cast(kind.value_type).dictionary_encode()
+    indices = encoded.indices.cast(kind.index_type)
+    return pa.DictionaryArray.from_arrays(indices, encoded.dictionary, ordered=kind.ordered)
 
 
 def _is_sortable(field: pa.Field) -> bool:

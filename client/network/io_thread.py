@@ -1,18 +1,16 @@
-"""The background thread of a client: it owns every socket, and nothing else touches them.
+"""The background I/O thread of a client. It alone uses the sockets.
 
-    user threads --calls (deque + wake-up)--> link thread --frames--> nodes
-                 <---------futures-----------
+    caller threads --calls (deque + wake-up)--> I/O thread --frames--> nodes
+                   <---------futures-----------
 
-START HERE for the loop: `_turn` is one round of it. Producers are `Member`s: after each round in which
-anything happened they may send what fits. The thread starts with the first call and ends with `close`. ZeroMQ
-contexts are made per process on first use, for a context does not survive a fork: see `fork.py`.
+START HERE for the loop: `_turn` is one round. Producers are `Member`s: each round lets them send as much as
+fits. The thread starts with the first call and ends with `close`. A ZeroMQ context does not survive a fork,
+so each process creates one on first use: see `fork.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import heapq
-import itertools
 import logging
 import math
 import random
@@ -38,9 +36,10 @@ from ringfence.native.errors import (
     RingfenceError,
 )
 from ringfence.network.connection import Connection
-from ringfence.network.failover import mind
+from ringfence.network.failover import check_connection
 from ringfence.network.peer import Peer
-from ringfence.network.request import Ask, send_waiting
+from ringfence.network.request import Request, send_waiting
+from ringfence.network.scheduler import MODERATE_S, Scheduler, should_collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -50,20 +49,24 @@ if TYPE_CHECKING:
     from ringfence.common.routing import Layout
     from ringfence.network.member import Member
 
-HANDSHAKE_S_MAX = 10.0  # from connect to READY, as libzmq's own 5 s for each half
-TICK_S = 0.02  # while anything is under way: how late a deadline or a back-off may be seen
-MODERATE_FROM = 16  # unanswered requests: below it somebody may be waiting for this very answer
-MODERATE_BYTES_MAX = 65536  # of such a request on average: larger ones keep both sides busy by their bytes
-MODERATE_S = 0.002  # a quarter of what a window of 64 takes at 15,000 sends a second
-CROWD = 32  # calls that are worth a turn of their own: what one takes besides them is then a few percent
-GIVE_WAY_S = 0.005  # a caller waits no longer for such a turn: the interpreter's own interval between threads
-CLOSE_S_MAX = 10.0  # the thread never blocks on anything but its poll; this is a last resort
-FAILURE = Backoff(first_s=0.05, cap_s=1.0)  # between turns that end by an error
-FAILED_MAX = 16  # of them in a row, by a defect: some ten seconds
+# From connect to READY: twice libzmq's own 5 s for connecting and for its handshake.
+HANDSHAKE_S_MAX = 10.0
+# Delay with which a deadline or the end of a backoff may be noticed while requests are pending.
+TICK_S = 0.02
+# Queued calls that justify a turn of their own: the fixed cost of a turn is then a few percent.
+CROWD = 32
+# Longest wait of a caller for such a turn: the interpreter's own switch interval.
+YIELD_S = 0.005
+# The thread blocks on nothing but its poll, so this limit is a last resort.
+CLOSE_S_MAX = 10.0
+# Between turns that end with an error.
+FAILURE = Backoff(first_s=0.05, cap_s=1.0)
+# Failed turns in a row after which a defect ends the thread: about ten seconds.
+FAILED_MAX = 16
 logger = logging.getLogger("ringfence")
 
 
-class Link:
+class IoThread:
     """Sockets, timers and requests of one client."""
 
     def __init__(self, addresses: tuple[str, ...], *, token: Token | None = None) -> None:
@@ -74,32 +77,34 @@ class Link:
         self.history: bytes | None = None
         self.on_history: Callable[[], None] = lambda: None
         self.message_bytes_max = wire.MESSAGE_BYTES_MAX
-        """The least of the nodes that were reached: what is above it is refused before any of it is sent."""
+        """The smallest limit of all nodes reached so far.
+
+        Larger messages are refused before any byte is sent.
+        """
         self.on_up: Callable[[Connection], None] = lambda _: None
         self.on_silent: Callable[[], None] = lambda: None
         self.known: Callable[[], Iterable[str]] = tuple
         self.on_push: Callable[[Answer], None] = lambda _: None
         self._token = token or Token()
-        self._calls: deque[Callable[[], object]] = (
-            deque()
-        )  # bounded: by the producers' bytes in flight, one per blocked caller
-        self._timers: list[tuple[float, int, Callable[[], object]]] = []
-        self._timer_numbers = itertools.count()
+        # Bounded by the bytes in flight of the producers, and by one call for each blocked caller.
+        self._calls: deque[Callable[[], object]] = deque()
+        self._timers = Scheduler()
+        self.at = self._timers.at  # on this thread only
         self.first = Peer(None, addresses)
         self._peers: dict[int | None, Peer] = {None: self.first}
         self._crowd, self._drained = Flag(), Flag()
-        self._took = 0  # calls of the last turn
-        self._asleep: list[None] = []  # one for each sleep; not empty: nobody has waked it
+        self._took = 0  # calls that the last turn executed
+        self._asleep: list[None] = []  # a new list for each poll; not empty: no wake-up was sent
         self._closing = False
-        self._released = False  # nobody looks at `_calls` any more, after one last round
+        self._released = False  # `_calls` is not executed any more, after one last round
         self._thread: threading.Thread | None = None
-        # While it runs: the system gives the ident of a thread that has ended to others.
+        # Set only while the thread runs: the system reuses the ident of an ended thread.
         self._ident: int | None = None
         self._start_lock = threading.Lock()
         try:
             self._wake_in, self._wake_out = socket.socketpair()
         except OSError as error:
-            raise ConnectError(f"a client cannot be made: {error.strerror}") from error
+            raise ConnectError(f"the client cannot create its wake-up socket: {error.strerror}") from error
         self._wake_in.settimeout(0)
         self._wake_out.settimeout(0)
         self._poller = zmq.Poller()
@@ -109,7 +114,7 @@ class Link:
     # ---- from any thread --------------------------------------------------------------------------------
 
     def call(self, function: Callable[[], object]) -> None:
-        """Run a function on the link's thread, soon.
+        """Run a function on the I/O thread, soon.
 
         Raises:
             ClosedError: the client is closed. ForkedError: it belongs to the parent process.
@@ -118,32 +123,36 @@ class Link:
         self.post(function)
 
     def post(self, function: Callable[[], object]) -> None:
-        """`call`, for those who know already that this is the client's process."""
+        """Like `call`, without the fork check."""
         if self._closing:
-            raise ClosedError("the client is closed; connect anew")
+            raise ClosedError("the client is closed; connect again")
         if self._thread is None:
             self._start()
         self._calls.append(function)
         self._wake()
-        if self._released:  # it ended in between; either its last round took the call, or it is still there
+        if self._released:
+            # The thread ended meanwhile: either its last round took the call, or the call is still queued.
             with contextlib.suppress(ValueError):
                 self._calls.remove(function)
-                raise ClosedError("the client is closed; connect anew")
+                raise ClosedError("the client is closed; connect again")
 
-    def give_way(self) -> None:
-        """Wait a moment where many calls wait: the link's thread then takes them in one go.
+    def yield_to_io(self) -> None:
+        """Pause the caller while many calls are queued, so that the I/O thread executes them in one turn.
 
-        With one interpreter lock only one of the two threads runs at a time, and the link's gives it away at
-        every call of ZeroMQ. A caller that wants it then costs both a switch a message; one that sleeps does
-        not.
+        The interpreter lock lets one of the two threads run at a time, and the I/O thread releases it at
+        every ZeroMQ call. A caller that competes for the lock costs a thread switch for each message. A
+        sleeping caller does not.
         """
         if len(self._calls) >= CROWD and not self.inside:
             self._drained.clear()
             self._crowd.set()
-            self._drained.wait(GIVE_WAY_S)
+            self._drained.wait(YIELD_S)
 
     def call_at_last(self, function: Callable[[], object]) -> None:
-        """`call`, and once the thread has ended here: for what must happen in any case."""
+        """Like `call`.
+
+        If the I/O thread has ended, run the function here: for cleanup that must not be lost.
+        """
         try:
             self.call(function)
         except ClosedError:
@@ -153,47 +162,50 @@ class Link:
 
     @property
     def inside(self) -> bool:
-        """Whether this is the link's own thread: a callback of a future runs there."""
+        """Whether the caller is the I/O thread itself, as in a callback of a future."""
         return threading.get_ident() == self._ident
 
     def check_outside(self, what: str) -> None:
-        """For who waits for the link's thread, by the caller's name.
+        """Refuse a call that would deadlock because it waits for the I/O thread.
+
+        Args:
+            what: name of the call, for the error text.
 
         Raises:
-            InvalidArgumentError: it is that thread itself, which would wait for ever.
-            ReentrantError: a call is interrupted which that thread may wait for.
+            InvalidArgumentError: the caller is the I/O thread and would wait for itself.
+            ReentrantError: the caller interrupts a call that may hold a lock of the I/O thread.
         """
         if self.inside:
             raise InvalidArgumentError(
-                f"{what} would wait for its own thread here, in a callback of a future; hand it to a thread "
-                "of your own"
+                f"{what} would block the client's I/O thread, which runs this callback of a future; call it "
+                "from a thread of your own"
             )
-        interrupted(sys._getframe(2), what)  # noqa: SLF001 - the one way to it
+        interrupted(sys._getframe(2), what)  # noqa: SLF001 - there is no public way to the stack
 
     def _wake(self) -> None:
-        # The loop falls asleep before it looks at `_calls` a last time: either it sees the call, or this sees
-        # it asleep. First the byte: a signal's handler that comes in between must not believe that it was
-        # sent. And what is cleared then is this sleep, not the next.
+        # The loop sets `_asleep` before it reads `_calls` a last time: either it sees the call, or this code
+        # sees `_asleep`. The byte is sent before the list is cleared: a signal handler that runs in between
+        # must not assume that the byte was sent. Each poll has its own list, so only that poll is cleared.
         asleep = self._asleep
         if asleep:
-            with contextlib.suppress(OSError):  # full: it will wake anyway; closed: it has ended already
+            with contextlib.suppress(OSError):  # full: it will wake anyway; closed: the thread has ended
                 self._wake_out.send(b"\0")
             asleep.clear()
 
-    def ask(self, ask: Ask) -> Future[Answer]:
-        """Send a request with its retries; the future ends at its deadline at the latest."""
+    def request(self, request: Request) -> Future[Answer]:
+        """Send a request and repeat it as needed; the future ends at the deadline at the latest."""
         self.check_outside("a request")
-        self.call(lambda: self.enqueue(ask))
-        return ask.future
+        self.call(lambda: self.enqueue(request))
+        return request.future
 
-    def ask_owner(self, ask: Ask, layout: Layout, partition: int) -> Future[Answer]:
-        """`ask` at the owner of a partition."""
+    def request_owner(self, request: Request, layout: Layout, partition: int) -> Future[Answer]:
+        """Like `request`, to the owner of a partition."""
         self.check_outside("a request")
-        self.call(lambda: self.enqueue_at_owner(ask, layout, partition))
-        return ask.future
+        self.call(lambda: self.enqueue_at_owner(request, layout, partition))
+        return request.future
 
     def close(self) -> None:
-        """End the thread and close the sockets. Requests under way end with ClosedError."""
+        """End the thread and close the sockets. Pending requests end with ClosedError."""
         if self._closing or not self._owner.mine:
             return
         with self._start_lock:
@@ -208,7 +220,7 @@ class Link:
                 thread.join(CLOSE_S_MAX)
 
     def drop(self) -> None:
-        """As `close`, without waiting for the thread: from a finalizer, which may run anywhere."""
+        """Like `close`, without waiting for the thread: for finalizers, which may run in any thread."""
         if self._closing or not self._owner.mine:
             return
         self._closing = True
@@ -221,44 +233,40 @@ class Link:
     def _start(self) -> None:
         with self._start_lock:
             if self._thread is None and not self._closing:
-                thread = threading.Thread(target=self._run, name="ringfence-link", daemon=True)
+                thread = threading.Thread(target=self._run, name="ringfence-io", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:
-                    raise ConnectError(f"the client's thread cannot be started: {error}") from error
+                    raise ConnectError(f"the client's I/O thread cannot be started: {error}") from error
                 self._thread = thread
 
-    # ---- on the link's thread ---------------------------------------------------------------------------
+    # ---- on the I/O thread ------------------------------------------------------------------------------
 
-    def at(self, when: float, function: Callable[[], object]) -> None:
-        """Run a function at a time of `time.monotonic`."""
-        heapq.heappush(self._timers, (when, next(self._timer_numbers), function))
-
-    def enqueue(self, ask: Ask) -> None:
+    def enqueue(self, request: Request) -> None:
         """Queue a request for its node."""
-        peer = self._peers.get(ask.node) or self.first
-        peer.waiting.append(ask)
+        peer = self._peers.get(request.node) or self.first
+        peer.waiting.append(request)
         send_waiting(self, peer)
 
-    def enqueue_at_owner(self, ask: Ask, layout: Layout, partition: int) -> None:
-        """As `enqueue`, for the node that a layout names."""
-        ask.layout, ask.partition = layout, partition
+    def enqueue_at_owner(self, request: Request, layout: Layout, partition: int) -> None:
+        """Like `enqueue`, to the owner of a partition according to `layout`."""
+        request.layout, request.partition = layout, partition
         try:
             entry = layout.partitions.get(partition)
-            ask.node = None if entry is None else self.peer_of(layout, entry.owner).node
-        except Exception as error:  # noqa: BLE001  # of this request alone
-            ask.failed(error)
+            request.node = None if entry is None else self.peer_of(layout, entry.owner).node
+        except Exception as error:  # noqa: BLE001  # ends this request only
+            request.failed(error)
             return
-        self.enqueue(ask)
+        self.enqueue(request)
 
     def peer_of(self, layout: Layout, node: int) -> Peer:
-        """The peer of an owner. The node at the application's own address is reached there."""
+        """The peer of an owner. A node that answers at the application's own address is used there."""
         up = self.first.up
         if up is not None and up.ready is not None and up.ready.node == node:
             return self.first
         addresses = layout.addresses.get(node)
         if not addresses:
-            return self.first  # it will redirect
+            return self.first  # that node will redirect
         peer = self._peers.get(node)
         if peer is None:
             peer = self._peers[node] = Peer(node, addresses)
@@ -266,15 +274,8 @@ class Link:
             peer.addresses = addresses
         return peer
 
-    def _is_moderate(self) -> bool:
-        up = [peer.connection for peer in self._peers.values() if peer.connection is not None]
-        unanswered = sum(map(len, up))
-        if unanswered < MODERATE_FROM:
-            return False
-        return sum(connection.unanswered_bytes for connection in up) <= unanswered * MODERATE_BYTES_MAX
-
     def connections(self) -> list[Connection]:
-        """Those that stand."""
+        """The established ones."""
         return [up for peer in self._peers.values() if (up := peer.up) is not None]
 
     def _run(self) -> None:
@@ -285,11 +286,11 @@ class Link:
                 try:
                     self._turn()
                     failed = 0
-                except Exception as error:  # noqa: BLE001  # it serves many: see `_after_failure`
+                except Exception as error:  # noqa: BLE001  # see `_after_failure`
                     failed += 1
                     self._after_failure(error, failed)
         except BaseException:
-            logger.exception("the link's thread ended by a defect; every request under way is lost")
+            logger.exception("the I/O thread ended because of a defect; all pending requests are lost")
             raise
         finally:
             self._closing = True
@@ -297,34 +298,32 @@ class Link:
             self._ident = None
 
     def _after_failure(self, error: Exception, failed: int) -> None:
-        """A turn ended in its midst: the next one goes on, later each time.
+        """Continue after a failed turn, with a growing pause.
 
-        What the system refuses (descriptors, memory) may be there again; a defect that comes every time ends
-        the thread.
+        A shortage of the system (descriptors, memory) may pass. A defect that repeats ends the thread.
         """
         if failed >= FAILED_MAX and not isinstance(error, OSError | zmq.ZMQError | MemoryError):
             raise error
         if failed == 1:
-            logger.error("the link's thread goes on after an error", exc_info=error)
+            logger.error("the I/O thread continues after an error", exc_info=error)
         time.sleep(FAILURE.delay_s(failed, 0.5))
 
     @staticmethod
     def _guarded(step: Callable[[], object]) -> None:
-        """Something that was asked for: what fails there ends nothing else."""
+        """Run one queued step; its failure affects no other step."""
         try:
             step()
         except Exception:
-            logger.exception("a step of the link's thread failed by a defect; the others go on")
+            logger.exception("a step of the I/O thread failed because of a defect; the others continue")
 
     def _turn(self) -> None:
-        if self._took and self._is_moderate():
-            # Many small answers are on their way: let some come together with what is sent meanwhile.
+        if self._took and should_collect(self._peers.values()):
             self._crowd.clear()
             if len(self._calls) < CROWD:
                 self._crowd.wait(MODERATE_S)
         self._asleep = [None]
         timeout_s = 0.0 if self._calls else self._timeout_s()
-        # Rounded up: a wait of less than a millisecond would spin.
+        # Rounded up: with a wait of 0 ms the loop would spin.
         events = self._poller.poll(None if timeout_s is None else math.ceil(timeout_s * 1000))
         self._asleep.clear()
         self.now = now = time.monotonic()
@@ -337,13 +336,13 @@ class Link:
             self._guarded(self._calls.popleft())
         for peer in list(self._peers.values()):
             self._serve(peer, ready, now)
-        while self._timers and self._timers[0][0] <= now:
-            self._guarded(heapq.heappop(self._timers)[2])
+        for function in self._timers.due(now):
+            self._guarded(function)
         for member in list(self.members):
             try:
                 member.tick(now)
                 member.pump(now)
-            except Exception as error:  # noqa: BLE001  # of this member alone
+            except Exception as error:  # noqa: BLE001  # ends this member only
                 member.failed(error)
         for connection in self.connections():
             connection.flush()
@@ -351,8 +350,8 @@ class Link:
             self._drained.set()
 
     def _timeout_s(self) -> float | None:
-        """Until something is due: seconds, or None for nothing."""
-        due = [self._timers[0][0]] if self._timers else []
+        """Seconds until the next timer or retry; None: nothing is due."""
+        due = [self._timers.next_at] if self._timers else []
         busy = any(member.busy for member in self.members)
         for peer in self._peers.values():
             busy = busy or bool(peer.waiting) or bool(peer.connection)
@@ -367,7 +366,10 @@ class Link:
     # ---- one peer -----------------------------------------------------------------------------------------
 
     def _is_wanted(self, peer: Peer) -> bool:
-        """Whether it is connected again when it may be. Of another one nothing is due: turns would spin."""
+        """Whether the peer is to be connected again.
+
+        A retry time of any other peer would make the loop spin.
+        """
         return peer is self.first or bool(peer.waiting) or any(member.busy for member in self.members)
 
     def _serve(self, peer: Peer, ready: set[Any], now: float) -> None:
@@ -399,13 +401,13 @@ class Link:
             return
         if peer.waiting:
             send_waiting(self, peer)
-        mind(self, peer, now)
+        check_connection(self, peer, now)
 
     def leave_first(self, now: float) -> bool:
-        """The node that serves requests to any node is silent: go on to the next one.
+        """Send requests that any node can serve to the next node, because the current one is silent.
 
-        The connection stays, as that of the node itself: what its owner alone can answer may still come.
-        False: no other node is known.
+        The old connection is kept under the node's id: answers that only this node can give may still arrive.
+        Returns False if no other node is known.
         """
         connection = self.first.left(now, self.known())
         if connection is None:
@@ -415,14 +417,14 @@ class Link:
         own = self._peers.setdefault(node, Peer(node, (connection.address,)))
         if own.connection is None:
             own.connection = connection
-        else:  # since the first address led elsewhere once
+        else:  # the first address led to another node before
             self._poller.unregister(connection.socket)
             self._poller.unregister(connection.monitor)
             connection.close()
         return True
 
     def peers(self) -> list[Peer]:
-        """All, whether or not they are connected."""
+        """All peers, connected or not."""
         return list(self._peers.values())
 
     def _open(self, peer: Peer, now: float) -> None:
@@ -436,8 +438,12 @@ class Link:
                 is_ipv6=peer.tries_ipv6,
             )
         except (RingfenceError, zmq.ZMQError, OSError) as error:
-            # Of a context of ZeroMQ: the system gives no descriptors.
-            failure = error if isinstance(error, RingfenceError) else ConnectError(f"no socket: {error}")
+            # ZeroMQ raises OSError when the system has no descriptors left.
+            failure = (
+                error
+                if isinstance(error, RingfenceError)
+                else ConnectError(f"the client cannot open a socket: {error}")
+            )
             peer.failed(now, self.jitter(), failure)
             return
         self._poller.register(peer.connection.socket, zmq.POLLIN | zmq.POLLOUT)
@@ -465,13 +471,13 @@ class Link:
         peer.failed(now, self.jitter(), failure)
         connection.close()
         if failure is not None and not failure.retriable:
-            # The node spoke and will say the same again: whoever waits should hear it now.
-            for ask in peer.waiting:
-                ask.future.set_exception(failure)
+            # The node would give the same answer again, so pending requests end now.
+            for request in peer.waiting:
+                request.future.set_exception(failure)
             peer.waiting.clear()
 
     def _release(self) -> None:
-        error = ClosedError("the client was closed while this was under way")
+        error = ClosedError("the client was closed before this request was answered")
         for peer in self._peers.values():
             if peer.connection is not None:
                 connection, peer.connection = peer.connection, None
@@ -479,10 +485,9 @@ class Link:
         for member in list(self.members):
             member.abandon(error)
         self._released = True
-        while self._calls:  # what was asked for in the last moment ends as well
+        while self._calls:  # calls queued at the last moment end as well
             self._guarded(self._calls.popleft())
-        timers, self._timers = self._timers, []
-        for _, _, function in timers:  # so do requests that wait for their next try
+        for function in self._timers.take_all():  # requests that wait for a retry end as well
             self._guarded(function)
         for member in list(self.members):
             member.abandon(error)

@@ -1,4 +1,4 @@
-"""Names what a part of a client that sends by itself has for the link's thread."""
+"""Interface of producers and others that the I/O thread calls in each round."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ if TYPE_CHECKING:
 
 
 class Member(Protocol):
-    """Something that sends through the link by itself; called on the link's thread only."""
+    """A part of the client that sends by itself; called on the I/O thread only."""
 
     def pump(self, now: float) -> None:
-        """Send what may go."""
+        """Send as much as fits."""
 
     def tick(self, now: float) -> None:
-        """Look at the clock; at least every TICK_S while there is anything to do."""
+        """Check deadlines; called at least every TICK_S while `busy`."""
 
     @property
     def busy(self) -> bool:
-        """Whether the clock matters."""
+        """Whether `tick` must be called regularly."""
 
     def abandon(self, error: RingfenceError) -> None:
-        """The link ends: nothing can be sent any more."""
+        """The I/O thread ends: nothing can be sent any more."""
 
     def failed(self, error: Exception) -> None:
-        """It raised what is no error of its requests: it ends, alone."""
+        """End this member because of a defect in it; other members continue."""
 
     def history_changed(self) -> None:
-        """The cluster's metadata was restored from a backup: every id is void."""
+        """The cluster's metadata was restored from a backup: all ids are invalid."""

@@ -1,4 +1,4 @@
-"""A node as the client knows it: its addresses, the connection of the moment, and when to try again."""
+"""A node from the client's view: addresses, current connection, and time of the next try."""
 
 from __future__ import annotations
 
@@ -12,32 +12,31 @@ if TYPE_CHECKING:
 
     from ringfence.native.errors import RingfenceError
     from ringfence.network.connection import Connection
-    from ringfence.network.request import Ask
+    from ringfence.network.request import Request
 
-# A node that restarts is back within a second; a cap of 1 s finds it soon, and 1,000 clients make 1,000 tries
-# a second.
+# A restarted node is back within a second, and a cap of 1 s finds it soon. 1,000 clients then make 1,000
+# tries a second.
 RECONNECT = Backoff(first_s=0.02, cap_s=1.0)
 
 
 class Peer:
-    """`node` is its id, None for whoever answers at the addresses that the application named."""
+    """`node`: its id; None for any node that answers at the addresses of the application."""
 
     def __init__(self, node: int | None, addresses: tuple[str, ...]) -> None:
         self.node, self.addresses = node, addresses
         self.connection: Connection | None = None
-        self.waiting: deque[Ask] = (
-            deque()
-        )  # requests that go out once it is ready; bounded by their callers' threads
-        self.failure: RingfenceError | None = None  # why the last connection did not come about
+        # Sent once a connection is ready; bounded by the threads of the callers.
+        self.waiting: deque[Request] = deque()
+        self.failure: RingfenceError | None = None  # of the last connection
         self.retry_at = 0.0
-        self._found = ""  # how far the last connection came
+        self._found = ""  # state in which the last connection ended
         self._tries = 0
-        self._connects = 0  # in a row that did not come about: of names every second one is by IPv6
-        self.was_tried = False  # a connection came about, or did not
+        self._connects = 0  # failed connections in a row; for a host name every second try uses IPv6
+        self.was_tried = False  # one connection has succeeded or failed
 
     @property
     def up(self) -> Connection | None:
-        """The connection if READY came."""
+        """The connection after READY, else None."""
         connection = self.connection
         return (
             connection
@@ -47,21 +46,21 @@ class Peer:
 
     @property
     def answers(self) -> bool:
-        """Whether it is connected, and not silent."""
+        """Whether the node is connected and not silent."""
         up = self.up
         return up is not None and not up.silent
 
     @property
     def address(self) -> str:
-        """The one to try now."""
+        """The address of the next try."""
         return self.addresses[self._tries % len(self.addresses)]
 
     @property
     def tries_ipv6(self) -> bool:
-        """Whether the next connection is one of IPv6.
+        """Whether the next connection uses IPv6.
 
-        A name may have addresses of both, and its node listen at either. ZeroMQ tries one of them only, so
-        they take turns.
+        A host name may have addresses of both families, and the node may listen at either. ZeroMQ tries one
+        of them only, so the tries alternate.
         """
         if not self.address.startswith("tcp://"):
             return False
@@ -73,11 +72,11 @@ class Peer:
 
     @property
     def found(self) -> str:
-        """Why nobody answers, as far as connections tell: of the last one that ended, else of this one."""
+        """State of the last connection that ended, else of the current one, for the text of an error."""
         return self._found or ("" if self.connection is None else self.connection.found())
 
     def failed(self, now: float, jitter: float, failure: RingfenceError | None) -> None:
-        """The connection ended, or never stood."""
+        """The connection ended, or was never established."""
         if self.connection is not None:
             self._found = self.connection.found()
         self.connection = None
@@ -88,9 +87,9 @@ class Peer:
         self.retry_at = now + RECONNECT.delay_s(self._tries, jitter)
 
     def left(self, now: float, others: Iterable[str]) -> Connection | None:
-        """Go on to the next address, at once; the connection, which is the caller's from here on.
+        """Switch to the next address immediately, and hand the current connection over to the caller.
 
-        `others` are addresses of nodes that an application did not name. None: there is no other address.
+        `others`: addresses of nodes that the application did not name. None: there is no other address.
         """
         addresses = tuple(dict.fromkeys([*self.addresses, *others]))
         connection = self.connection
@@ -101,7 +100,7 @@ class Peer:
         return connection
 
     def succeeded(self) -> None:
-        """READY came."""
+        """READY arrived."""
         self.was_tried = True
         self._connects = 0
         self.failure, self._found, self._tries = None, "", self.addresses.index(self.address)

@@ -1,7 +1,7 @@
-"""One control or read request with its retries, from any thread: `link.ask` gives a future of the answer.
+"""One control or read request with its retries. `IoThread.request` returns a future of the answer.
 
-Lost answers and retriable refusals are tried again until the deadline, so `ask` is for requests that may be
-served twice. `Ask.lost` tells a caller who must know that an earlier try may have been served.
+A lost answer and a retriable refusal are retried until the deadline, so a request must be safe to execute
+twice. `Request.may_be_served` tells whether an earlier try may have been executed.
 """
 
 from __future__ import annotations
@@ -26,47 +26,46 @@ if TYPE_CHECKING:
     from ringfence.common.codec import Answer
     from ringfence.common.routing import Layout
     from ringfence.network.connection import Connection
-    from ringfence.network.io_thread import Link
+    from ringfence.network.io_thread import IoThread
     from ringfence.network.peer import Peer
 
-ANSWER_GRACE_S = (
-    2.0  # a node answers within the request's deadline; this much later the answer counts as lost
-)
-TRY_S_MAX = 30.0  # one try; a long request is asked for again after it
-
-
-# Of a STAGE or COMMIT all three mean that nothing is left to do.
+# A node answers within the deadline of a request. An answer that is later than this counts as lost.
+ANSWER_GRACE_S = 2.0
+# Length of one try; a request with a later deadline is then sent again.
+TRY_S_MAX = 30.0
+# For a STAGE or COMMIT all three mean success.
 DONE = frozenset({wire.Status.OK, wire.Status.STAGED, wire.Status.ALREADY_COMMITTED})
 
 
-# What does no harm where a node that stood still serves it long after another one did: while a node is silent
-# the next is asked. Not so for a TRUNCATE, say, whose late copy would take rows that came since: it waits for
-# the node, or for the end of its connection. COMMIT is told its repeats, EXPIRE decides an epoch once.
+# Requests that are safe if a stopped node executes them long after another node did. While a node is silent,
+# these go to the next node. A TRUNCATE is not safe: a late copy would remove rows that were stored since. It
+# waits for the node, or for the end of the connection. COMMIT recognizes repeats; EXPIRE decides an epoch
+# once.
 HARMLESS_LATE = frozenset(
     {
         wire.Opcode.TABLE,
         wire.Opcode.TOPIC_DESCRIBE,
         wire.Opcode.TOPIC_LIST,
         wire.Opcode.STATUS,
-        wire.Opcode.BEGIN,  # with the driver that it fences, and an instance, which `Admin` sees to
+        wire.Opcode.BEGIN,  # `Admin` gives it the driver that it fences, and an instance
         wire.Opcode.COMMIT,
         wire.Opcode.EXPIRE,
     }
 )
 
 
-# Of one partition, answered by its owner alone.
+# Reads of one partition; only its owner answers them.
 READS = frozenset({wire.Opcode.FETCH, wire.Opcode.END_OFFSETS, wire.Opcode.OFFSET_FOR_TIME})
 
 
-NAMED_MAX = 8  # partitions in the text of an error
+NAMED_MAX = 8  # partitions listed in the text of an error
 
 
-class Ask:
-    """A request on its way. `future` gets the answer (status OK, STAGED or ALREADY_COMMITTED) or the error.
+class Request:
+    """A request until its outcome: `future` gets the answer (OK, STAGED or ALREADY_COMMITTED) or the error.
 
-    `tries_lost` may have been served, and so may `refusals` that were not `unbegun`. Unless `sent`, no node
-    has heard of it.
+    `tries_lost` tries may have been executed, and so may `refusals` that were not `unbegun`. Unless `sent`,
+    no node has received it.
     """
 
     def __init__(
@@ -81,17 +80,17 @@ class Ask:
         fields: dict[str, int] | None = None,
         held: int = 0,
     ) -> None:
-        """`deadline` on time.monotonic; `wait_s`: one try's long poll; `fields`: of the header.
+        """`deadline`: on time.monotonic; `wait_s`: long poll of one try; `fields`: of the header.
 
-        A body is MessagePack. `held` is the generation of the table that this request goes by.
+        The body is MessagePack. `held`: generation of the routing table that this request is based on.
         """
         self.held = held
         self.opcode, self.body, self.deadline = opcode, body, deadline
         self.node, self.topic, self.wait_s = node, topic, wait_s
-        self.layout: Layout | None = None  # by which it goes to the owner of `partition`; None: to any node
+        self.layout: Layout | None = None  # names the owner of `partition`; None: any node may answer
         self.partition = 0
         self.harmless_late = opcode in HARMLESS_LATE
-        self.once = False  # it says "now": a repeat of what may be served would be another request
+        self.once = False  # depends on the time of execution: it must not be repeated once it may be executed
         self.fields = fields or {}
         if body and opcode != wire.Opcode.STAGE:
             self.fields["flags"] = wire.RequestFlags.CONTROL
@@ -104,23 +103,23 @@ class Ask:
         self.last_error: RingfenceError | None = None
 
     def failed(self, error: Exception) -> None:
-        """A defect while it was handled: it ends, and no other request does."""
+        """End this request because of a defect; other requests are not affected."""
         if not self.future.done():
             self.future.set_exception(error)
 
     @property
     def may_be_served(self) -> bool:
-        """An earlier try may have done what was asked for."""
+        """Whether an earlier try may have been executed."""
         return self.tries_lost + self.refusals > self.unbegun
 
     def expired_error(self, peer: Peer) -> RingfenceError:
-        """What the caller hears when the deadline is over."""
+        """The error for the caller when the deadline has passed."""
         if self.last_error is not None:
             return self.last_error
         if peer.failure is not None:
             return peer.failure
         if self.layout is not None and self.opcode in READS and self.partition in self.layout.partitions:
-            found = peer.found or f"{', '.join(peer.addresses)} gives no answer"
+            found = peer.found or f"{', '.join(peer.addresses)} does not respond"
             return owner_silent(self.layout, self.partition, found)
         return ConnectError(
             f"no node answered {self.opcode.name} in time; {peer.found}".removesuffix("; "),
@@ -130,7 +129,7 @@ class Ask:
 
 
 def owner_silent(layout: Layout, partition: int, found: str) -> ConnectError:
-    """A partition's owner does not answer, and `found` says how that is known."""
+    """The error if the owner of a partition does not respond; `found`: state of its connection."""
     owner = layout.partitions[partition].owner
     owned = [entry.partition for entry in layout.partitions.values() if entry.owner == owner]
     numbers = ", ".join(map(str, owned[:NAMED_MAX])) + (", ..." if len(owned) > NAMED_MAX else "")
@@ -144,79 +143,82 @@ def owner_silent(layout: Layout, partition: int, found: str) -> ConnectError:
     )
 
 
-class AskPending(Pending):
-    """One try of an Ask."""
+class PendingRequest(Pending):
+    """One try of a Request."""
 
-    __slots__ = ("_link", "_peer", "ask", "polls")
+    __slots__ = ("_io_thread", "_peer", "polls", "request")
 
-    def __init__(self, link: Link, peer: Peer, ask: Ask, give_up_at: float) -> None:
+    def __init__(self, io_thread: IoThread, peer: Peer, request: Request, give_up_at: float) -> None:
         super().__init__(give_up_at)
-        self._link, self._peer, self.ask = link, peer, ask
-        self.polls = ask.wait_s > 0
+        self._io_thread, self._peer, self.request = io_thread, peer, request
+        self.polls = request.wait_s > 0
 
     def answered(self, answer: Answer) -> None:
-        ask = self.ask
+        request = self.request
         if answer.header.status in DONE:
-            ask.future.set_result(answer)
+            request.future.set_result(answer)
             return
         try:
-            error = answer.error(ask.topic, held=ask.held)
+            error = answer.error(request.topic, held=request.held)
         except ProtocolError as damaged:
             error = damaged
         if not isinstance(error, RetriableError):
-            ask.future.set_exception(error)
+            request.future.set_exception(error)
             return
-        ask.last_error = error
-        ask.refusals += 1
-        ask.unbegun += isinstance(error, DeadlineError)  # the code says: nothing was begun, nothing will be
-        delay = ASK_BACKOFF.delay_s(ask.refusals, self._link.jitter(), error.retry_after_s)
-        self._link.at(self._link.now + delay, lambda: self._link.enqueue(ask))
+        request.last_error = error
+        request.refusals += 1
+        # This code means that the node did not begin the request and never will.
+        request.unbegun += isinstance(error, DeadlineError)
+        delay = REQUEST_BACKOFF.delay_s(request.refusals, self._io_thread.jitter(), error.retry_after_s)
+        self._io_thread.at(self._io_thread.now + delay, lambda: self._io_thread.enqueue(request))
 
     def failed(self, error: Exception) -> None:
-        self.ask.failed(error)
+        self.request.failed(error)
 
     def lost(self) -> None:
-        self.ask.tries_lost += 1
-        if self.ask.once:
-            self.ask.future.set_exception(
+        self.request.tries_lost += 1
+        if self.request.once:
+            self.request.future.set_exception(
                 UnknownOutcomeError(
-                    f"{self.ask.opcode.name} got no answer: it may be carried out or not, and once more it "
-                    "would take what came since; look, and name offsets",
-                    topic=self.ask.topic,
+                    f"{self.request.opcode.name} got no answer and may have been executed; a repeat would "
+                    "also remove rows that arrived since. Check the log, and name offsets",
+                    topic=self.request.topic,
                 )
             )
             return
-        self._link.enqueue(self.ask)
+        self._io_thread.enqueue(self.request)
 
 
-ASK_BACKOFF = Backoff(first_s=0.05, cap_s=2.0)
+REQUEST_BACKOFF = Backoff(first_s=0.05, cap_s=2.0)
 
 
-def send_waiting(link: Link, peer: Peer) -> None:
-    """Send what waits for this peer, as far as there is room; refuse what is over its deadline."""
+def send_waiting(io_thread: IoThread, peer: Peer) -> None:
+    """Send the waiting requests of a peer while there is room; end those whose deadline has passed."""
     connection = peer.up
-    now = link.now
+    now = io_thread.now
     for _ in range(len(peer.waiting)):
-        ask = peer.waiting.popleft()
+        request = peer.waiting.popleft()
         try:
-            _send_or_wait(link, peer, connection, ask, now)
-        except Exception as error:  # noqa: BLE001  # whatever it is: this thread serves others too
-            ask.failed(error)
+            _send_or_wait(io_thread, peer, connection, request, now)
+        except Exception as error:  # noqa: BLE001  # ends this request only
+            request.failed(error)
 
 
-def _send_or_wait(link: Link, peer: Peer, connection: Connection | None, ask: Ask, now: float) -> None:
-    if ask.deadline <= now:
-        ask.future.set_exception(ask.expired_error(peer))
+def _send_or_wait(
+    io_thread: IoThread, peer: Peer, connection: Connection | None, request: Request, now: float
+) -> None:
+    if request.deadline <= now:
+        request.future.set_exception(request.expired_error(peer))
         return
-    if connection is None or not connection.room_for(len(ask.body)):
-        peer.waiting.append(ask)
+    if connection is None or not connection.room_for(len(request.body)):
+        peer.waiting.append(request)
         return
-    left = min(ask.deadline, now + TRY_S_MAX)
-    wait = ask.wait_s if ask.wait_s > 0 else left - now
+    left = min(request.deadline, now + TRY_S_MAX)
+    wait = request.wait_s if request.wait_s > 0 else left - now
     give_up_at = min(left, now + wait) + ANSWER_GRACE_S
-    pending = AskPending(link, peer, ask, give_up_at)
+    pending = PendingRequest(io_thread, peer, request, give_up_at)
     deadline = deadline_ms(min(left, now + wait), now)
-    if connection.send(ask.opcode, ask.body, pending, deadline_ms=deadline, **ask.fields):
-        ask.sent = True
+    if connection.send(request.opcode, request.body, pending, deadline_ms=deadline, **request.fields):
+        request.sent = True
     else:
-        peer.waiting.append(ask)
+        peer.waiting.append(request)

@@ -1,4 +1,4 @@
-"""How many bytes a producer may hold: what is encoded and has no outcome yet."""
+"""Limit the bytes of a producer that are encoded and have no outcome yet."""
 
 from __future__ import annotations
 
@@ -6,27 +6,30 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ringfence.common.locks import Owned
+from ringfence.common.locks import OwnedLock
 from ringfence.send.wait_reasons import full_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringfence.send.wait_reasons import Held
+    from ringfence.send.wait_reasons import PendingSends
 
 
 class Budget:
-    """A counter with a limit. One body above the whole limit may be alone, so that nothing waits for ever."""
+    """A counter with a limit.
 
-    def __init__(self, bytes_max: int, blocked: Callable[[float], Held]) -> None:
-        """`blocked`: whose bytes are held, and what they wait for; of who has waited so many seconds."""
+    A body above the whole limit is allowed alone, so that nothing waits forever.
+    """
+
+    def __init__(self, bytes_max: int, blocked: Callable[[float], PendingSends]) -> None:
+        """`blocked`: the topic and the reasons of the pending sends, given the seconds of a wait."""
         self.bytes_max, self._blocked = bytes_max, blocked
         self._used = 0
         self._closed = False
-        owned = Owned()
+        owned = OwnedLock()
         self._lock, self.is_mine = owned.lock, owned.is_mine
         self._changed = threading.Condition(self._lock)
-        self._waiting = 0  # threads in `take`: nobody is told of a change where nobody waits
+        self._waiting = 0  # threads that wait in `take`; without any no notification is needed
 
     @property
     def used(self) -> int:
@@ -40,14 +43,14 @@ class Budget:
             timeout_s: seconds; 0 does not wait.
 
         Raises:
-            OverloadedError: they did not fit in time; nothing was taken. It names what is waited for.
+            OverloadedError: they did not fit in time; nothing was taken. It names why the sends are pending.
         """
         with self._lock:
             if self._fits(size) or self._wait(size, time.monotonic() + timeout_s):
                 self._used += size
                 return
             held = self._used
-        # Without the lock: what is looked up comes from the link's thread, which gives bytes back.
+        # Without the lock: the I/O thread, which gives the reasons, also takes the lock to give bytes back.
         topic, waits = self._blocked(timeout_s)
         raise full_error(topic, waits, bytes_held=held, bytes_wanted=size, bytes_in_flight_max=self.bytes_max)
 
@@ -71,7 +74,7 @@ class Budget:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Let everybody through: whoever waits will find the producer closed."""
+        """Lift the limit: waiting callers then see that the producer is closed."""
         with self._lock:
             self._closed = True
             self._changed.notify_all()

@@ -1,9 +1,9 @@
-"""Small sends gathered into bigger bodies: with `linger_ms` they wait for company until time or bytes are up.
+"""Combine small sends into larger bodies. With `linger_ms` sends wait until a time or a size is reached.
 
-    send, send, send -> one record batch -> one body a partition -> each send's future gets its own rows'
-    offsets
+    send, send, send -> one record batch -> one body for each partition -> each future gets its own offsets
 
-A body keeps the rows in the order of the sends, so the offsets of one send's rows in a partition are a run.
+A body keeps the rows in the order of the sends, so the rows of one send have consecutive offsets in a
+partition.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from ringfence.common.locks import Owned
+from ringfence.common.locks import OwnedLock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ringfence.native.errors import RingfenceError
     from ringfence.send.send_future import SendFuture
 
-SENDS_MAX = 8192  # in one body: keeps the work of one flush within some ten milliseconds
+SENDS_MAX = 8192  # in one body: keeps the work of one flush at about ten milliseconds
 
 
-class Small(NamedTuple):
-    """One send that waits."""
+class LingeringSend(NamedTuple):
+    """A send that waits to be combined with others."""
 
     batches: list[pa.RecordBatch]
     rows: int
@@ -38,28 +38,29 @@ class Small(NamedTuple):
 class Run(Protocol):
     """Encodes and submits sends of one schema; called by one thread at a time, in order."""
 
-    def __call__(self, sends: list[Small]) -> None: ...
+    def __call__(self, sends: list[LingeringSend]) -> None: ...
 
 
 class Coalescer:
-    """Thread-safe. `add` says when the caller shall flush: at once, or after the linger."""
+    """Thread-safe. `add` tells the caller when to flush: immediately, or after the linger time."""
 
     def __init__(self, batch_bytes: int, run: Run) -> None:
         self._batch_bytes, self._run = batch_bytes, run
-        owned, runs = Owned(), Owned()
+        owned, runs = OwnedLock(), OwnedLock()
         self._lock, self.is_mine = owned.lock, owned.is_mine
-        # Flushes in the order in which they were taken.
+        # Keeps flushes in the order in which they took their sends.
         self._run_lock, self._is_flushing = runs.lock, runs.is_mine
-        self._again = False  # a flush was asked for in the midst of this thread's own
-        self._waiting: list[Small] = []
+        self._again = False  # this thread requested a flush during its own flush
+        self._waiting: list[LingeringSend] = []
         self._bytes = 0
-        self._generation = 0  # counts flushes: a timer of an earlier one does nothing
+        self._generation = 0  # number of flushes: a timer of an earlier generation does nothing
 
-    def add(self, send: Small) -> tuple[int, bool] | None:
-        """Let one send wait.
+    def add(self, send: LingeringSend) -> tuple[int, bool] | None:
+        """Add one send.
 
         Returns:
-            None if another send's flush will take it along; else (generation for `flush`, whether at once).
+            None if the flush of an earlier send includes it; else (generation for `flush`, whether
+            immediately).
         """
         with self._lock:
             first = not self._waiting
@@ -69,13 +70,13 @@ class Coalescer:
             return (self._generation, full) if first or full else None
 
     def flush(self, generation: int | None = None) -> None:
-        """Send what waits; with a generation only if it was not flushed since."""
-        if self._is_flushing():  # a callback of a send that could not be encoded, or a signal's handler
+        """Send all waiting sends; with a generation, only if it was not flushed yet."""
+        if self._is_flushing():  # called by a callback of a failed send, or by a signal handler
             self._again = True
             return
         with self._run_lock:
             self._flush(generation)
-            while self._again:  # at most once for each send that was made meanwhile
+            while self._again:  # at most once for each send that was added meanwhile
                 self._again = False
                 self._flush(None)
 
@@ -89,9 +90,9 @@ class Coalescer:
             self._run(run)
 
 
-def same_schema(sends: list[Small]) -> list[list[Small]]:
-    """Runs of sends that can be one batch: columns in another order, or of another type, begin a new one."""
-    runs: list[list[Small]] = []
+def same_schema(sends: list[LingeringSend]) -> list[list[LingeringSend]]:
+    """Split sends into groups with equal schemas, in order: each group can become one batch."""
+    runs: list[list[LingeringSend]] = []
     schema: pa.Schema = None
     for send in sends:
         found = send.batches[0].schema
@@ -102,11 +103,11 @@ def same_schema(sends: list[Small]) -> list[list[Small]]:
     return runs
 
 
-class Company:
-    """The sink of a coalesced body: tells every send what became of its rows."""
+class CoalescedBatch:
+    """The sink of a coalesced body: passes outcomes on to the sends that it consists of."""
 
-    def __init__(self, sends: list[Small], bodies: list[Body]) -> None:
-        self.settled: list[SendFuture] = []  # sends that have their outcome and were not reported yet
+    def __init__(self, sends: list[LingeringSend], bodies: list[Body]) -> None:
+        self.settled: list[SendFuture] = []  # sends with an outcome that was not reported yet
         self._sends = sends
         self._send_of_row = np.repeat(np.arange(len(sends), dtype=np.uint32), [send.rows for send in sends])
         for body in bodies:
@@ -114,20 +115,20 @@ class Company:
                 sends[index].future.expect(1)
 
     def expect(self, parts: int) -> None:
-        """The bodies are known from the start."""
+        """Does nothing: `__init__` knows all bodies."""
         del parts
 
     def seal(self) -> bool:
-        """No more bodies will come. True if any send has its outcome."""
+        """No further bodies follow. True if any send has an outcome."""
         self.settled += [send.future for send in self._sends if send.future.seal()]
         return bool(self.settled)
 
-    def tells(self, future: SendFuture) -> bool:
-        """Whether the send is one of them."""
+    def includes(self, future: SendFuture) -> bool:
+        """Whether the send is part of this batch."""
         return any(send.future is future for send in self._sends)
 
     def stored(self, body: Body, first_offset: int) -> bool:
-        """A body is stored. True if any send has its outcome."""
+        """A body is stored. True if any send has an outcome."""
         at = first_offset
         for index, rows in self._shares(body):
             if self._sends[index].future.stored(body._replace(rows=rows), at):
@@ -136,7 +137,7 @@ class Company:
         return bool(self.settled)
 
     def failed(self, body: Body | None, error: RingfenceError) -> bool:
-        """A body is not. True if any send has its outcome."""
+        """A body is not stored, or its outcome is unknown. True if any send has an outcome."""
         assert body is not None
         for index, _ in self._shares(body):
             if self._sends[index].future.failed(body, error):

@@ -1,7 +1,7 @@
-"""The interpreter ends, and a producer was not closed: what it holds is sent, and what is not stored is said.
+"""Flush producers that were never closed when the interpreter exits, and log rows that could not be stored.
 
-The link's thread is a daemon and dies with the interpreter. Without this, sends that nobody waited for would
-be lost without a word.
+The I/O thread is a daemon and ends with the interpreter. Without this flush, sends that no caller waited for
+would be lost silently.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 from ringfence.native.errors import RingfenceError
 
 EXIT_S_MAX = 10.0
-"""How long all of them together may hold up the end of a program: two round trips to a node that is busy."""
+"""Longest delay of a program's exit, for all producers together: two round trips to a busy node."""
 logger = logging.getLogger("ringfence")
 
 
@@ -27,32 +27,32 @@ class Closable(Protocol):
         """Its topic's full name."""
 
     @property
-    def owes(self) -> bool:
-        """Whether this process made it, and an outcome is not known or was never shown."""
+    def has_pending(self) -> bool:
+        """Whether this process made it, and an outcome is pending or was never raised."""
 
     def close(self, timeout_s: float | None = None) -> None:
-        """End it within about `timeout_s` seconds; raises the first outcome that is not "stored"."""
+        """Close it within about `timeout_s` seconds; raises the first outcome that is not "stored"."""
 
 
 _OPEN: weakref.WeakSet[Closable] = weakref.WeakSet()
 
 
 def remember(producer: Closable) -> None:
-    """Close it at the interpreter's end, if nobody did."""
+    """Close the producer when the interpreter exits, unless it was closed before."""
     _OPEN.add(producer)
 
 
 def _close_all() -> None:
     end = time.monotonic() + EXIT_S_MAX
     for producer in list(_OPEN):
-        if not producer.owes:
+        if not producer.has_pending:
             continue
         try:
             producer.close(max(0.0, end - time.monotonic()))
         except RingfenceError as error:
             notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
-            logger.error(  # noqa: TRY400 - a traceback of this close would help nobody
-                "a producer of topic %s was not closed, and not all that it sent is stored: %s%s",
+            logger.error(  # noqa: TRY400 - the traceback of this close has no use
+                "a producer of topic %s was not closed, and not all of its rows are stored: %s%s",
                 producer.topic,
                 error,
                 notes,

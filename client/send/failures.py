@@ -1,4 +1,4 @@
-"""Errors that the client itself finds, and how several of them are shown as one."""
+"""Build the errors of sends, and combine several failures into one."""
 
 from __future__ import annotations
 
@@ -13,49 +13,50 @@ from ringfence.native.errors import (
     RingfenceError,
     UnknownOutcomeError,
 )
-from ringfence.send.wait_reasons import Wait
+from ringfence.send.wait_reasons import WaitReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringfence.common.routing import Layout
 
-WAIT_VALUES = frozenset({"node", "address", "reason"})  # of who was waited for
-NOTES_MAX = 5  # of many failures this many are shown; `Producer.failures` has them
+WAIT_VALUES = frozenset({"node", "address", "reason"})  # of a WaitReason
+NOTES_MAX = 5  # failures listed in the notes of an error; `Producer.failures` has all
 
 
 def deadline_error(
-    topic: str | None, partition: int, said: RingfenceError | None, wait: Wait | None = None
+    topic: str | None, partition: int, refusal: RingfenceError | None, wait: WaitReason | None = None
 ) -> DeadlineError:
-    """`said`: why the node took nothing of the partition, as it said last; also the error's cause.
+    """The error of a batch whose deadline passed before it was stored.
 
-    `wait`: who is waited for.
+    `refusal`: the owner's last refusal for the partition, also the cause of the error. `wait`: why the batch
+    was pending.
     """
-    why = "" if said is None else f" (the node said: {said.message})"
+    why = "" if refusal is None else f" (the node answered: {refusal.message})"
     if wait is not None:
         why = f" ({wait.text})"
     error = DeadlineError(
-        f"the send's rows of this partition were not stored within its timeout_s{why}; no try of them can be "
-        "stored, so these may be sent again",
+        f"the send's rows of this partition were not stored within its timeout_s{why}; no try can be stored "
+        "later, so these rows may be sent again",
         topic=topic,
         partition=partition,
         **_named(wait),
     )
-    error.__cause__ = said
+    error.__cause__ = refusal
     return error
 
 
-def _named(wait: Wait | None) -> dict[str, Any]:
+def _named(wait: WaitReason | None) -> dict[str, Any]:
     if wait is None:
         return {}
-    node = {"node": wait.node} if wait.node else {}
+    node = {} if wait.node is None else {"node": wait.node}
     return {**node, "address": wait.address, "reason": wait.reason}
 
 
 def hole_error(topic: str | None, partition: int) -> ClosedError:
     return ClosedError(
-        "an earlier send of this named producer is not stored in the partition, so nothing behind it is: the "
-        "resume point must not pass a hole. Open the name anew, and go on from its resume point",
+        "an earlier send of this named producer is not stored in the partition, so no later send is: the "
+        "resume point must not pass a hole. Open the name again, and continue from its resume point",
         topic=topic,
         partition=partition,
     )
@@ -63,8 +64,8 @@ def hole_error(topic: str | None, partition: int) -> ClosedError:
 
 def defect_error(topic: str, why: Exception) -> ClosedError:
     error = ClosedError(
-        f"what was sent ended by a defect of this program ({type(why).__name__}: {why}); make a new "
-        "producer, and please report it with the log",
+        f"the send ended because of a defect in the client ({type(why).__name__}: {why}); open a new "
+        "producer, and please report the defect with the log",
         topic=topic,
     )
     error.__cause__ = why
@@ -72,10 +73,10 @@ def defect_error(topic: str, why: Exception) -> ClosedError:
 
 
 def cut_short_error(topic: str, why: BaseException) -> RingfenceError:
-    """A send ended in its midst, by something that is no refusal: Ctrl-C, or what its stream raised."""
+    """The error of a send that was interrupted, for example by Ctrl-C or an error of its stream."""
     error = ClosedError(
-        f"the send ended in its midst ({type(why).__name__}: {why}): the rows before that may be stored, the "
-        "others are not",
+        f"the send was interrupted ({type(why).__name__}: {why}): rows before that point may be stored, "
+        "later rows are not",
         topic=topic,
     )
     error.__cause__ = why
@@ -84,9 +85,9 @@ def cut_short_error(topic: str, why: BaseException) -> RingfenceError:
 
 def lingering_hole_error(topic: str, number: int, refusal: RingfenceError) -> ClosedError:
     error = ClosedError(
-        f"send {number} of this named producer waited for others and could then not be encoded "
-        f"({refusal.message}), so nothing behind it is stored: the resume point must not pass a hole. Open "
-        "the name again, and go on from its resume point",
+        f"send {number} of this named producer could not be encoded after its linger time "
+        f"({refusal.message}), so no later send is stored: the resume point must not pass a hole. Open "
+        "the name again, and continue from its resume point",
         topic=topic,
         send=number,
     )
@@ -94,46 +95,46 @@ def lingering_hole_error(topic: str, number: int, refusal: RingfenceError) -> Cl
     return error
 
 
-def fenced_error(producer: str, said: FencedError) -> FencedError:
-    """`said`: what the node said, which knows the producer's number alone; also the error's cause."""
+def fenced_error(producer: str, refusal: FencedError) -> FencedError:
+    """`refusal`, which becomes the cause, with the producer's name: a node knows only its id."""
     error = FencedError(
-        f'a newer holder of the producer name "{producer}" is at work ({said.message}): this one stores '
-        "nothing any more. End it, or give each of the two a name of its own",
-        topic=said.topic,
-        partition=said.partition,
-        code=said.code,
-        **said.details | {"producer": producer},
+        f'the producer name "{producer}" was opened again by a newer producer ({refusal.message}): this one '
+        "is fenced and stores nothing more. Close it, or give each of the two its own name",
+        topic=refusal.topic,
+        partition=refusal.partition,
+        code=refusal.code,
+        **refusal.details | {"producer": producer},
     )
-    error.__cause__ = said
+    error.__cause__ = refusal
     return error
 
 
-def scope_fenced_error(scope: str, topic: str | None, epoch: int, said: FencedError) -> FencedError:
-    """`said`: what the node said, in terms of drivers and numbers; also the error's cause."""
+def scope_fenced_error(scope: str, topic: str | None, epoch: int, refusal: FencedError) -> FencedError:
+    """`refusal`, which becomes the cause, with the scope's name: a node knows only drivers and ids."""
     of = f'of topic "{topic}"' if topic is not None else "of the cluster"
     error = FencedError(
-        f'a later client.transaction(scope="{scope}") {of} took the scope over: nothing of this one is '
-        "stored, nor will be. End this writer, or give each of the two a scope of its own",
+        f'a later client.transaction(scope="{scope}") {of} has taken over the scope: nothing of this one is '
+        "stored, now or later. Stop this writer, or give each of the two its own scope",
         topic=topic,
-        code=said.code,
+        code=refusal.code,
         scope=scope,
         epoch=epoch,
     )
-    error.__cause__ = said
+    error.__cause__ = refusal
     return error
 
 
-def topic_gone_error(layout: Layout, said: NotFoundError) -> NotFoundError:
-    """`said`: what the node said, which knows the topic's number alone; also the error's cause."""
-    known = said.details.get("id") is not None
-    gone = said.message if known else topic_gone(layout.name, layout.topic, said.message)
+def topic_gone_error(layout: Layout, refusal: NotFoundError) -> NotFoundError:
+    """`refusal`, which becomes the cause, with the topic's name: a node knows only its id."""
+    known = refusal.details.get("id") is not None
+    gone = refusal.message if known else topic_gone(layout.name, layout.topic, refusal.message)
     error = NotFoundError(
         f"{gone}. Open a new producer",
         topic=layout.name,
-        code=said.code,
-        **said.details | {"id": layout.topic},
+        code=refusal.code,
+        **refusal.details | {"id": layout.topic},
     )
-    error.__cause__ = said
+    error.__cause__ = refusal
     return error
 
 
@@ -142,16 +143,17 @@ def unknown_error(
 ) -> UnknownOutcomeError:
     if isinstance(cause, UnknownOutcomeError):
         return cause
-    # A deadline's own words end with "may be sent again", which is not so here.
+    # The text of a DeadlineError ends with "may be sent again", which is wrong here.
     then, named = cause.message, {}
     if isinstance(cause, DeadlineError):
         named = {key: value for key, value in cause.details.items() if key in WAIT_VALUES}
         then = "its timeout_s passed"
         if named:
-            then += f" ({Wait(partition, named.get('node', 0), named['address'], named['reason'], '').words})"
+            wait = WaitReason(partition, named.get("node"), named["address"], named["reason"], "")
+            then += f" ({wait.words})"
     error = UnknownOutcomeError(
-        f"a try of the batch was never answered, and then: {then}; another send of its rows may store them "
-        "twice. Open a named producer anew and send them with the same number, or read the partition",
+        f"a try of the batch was never answered, and then: {then}; sending its rows again may store them "
+        "twice. Open a named producer again and send them with the same number, or read the partition",
         topic=topic,
         partition=partition,
         sequence=sequence,
@@ -162,9 +164,9 @@ def unknown_error(
 
 
 def noted(first: BaseException, others: Sequence[BaseException], count: int) -> BaseException:
-    """`first`, with notes on the other failures: `count` in all, `others` the ones that were kept."""
+    """`first`, with notes on other failures. `count`: of all failures; `others`: those that are kept."""
     if count > 1:
-        first.add_note(f"{count} sends did not succeed; Producer.failures has them:")
+        first.add_note(f"{count} sends failed; Producer.failures lists them:")
         for other in others[:NOTES_MAX]:
             first.add_note(f"  {type(other).__name__}: {other}")
     return first

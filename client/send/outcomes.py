@@ -1,4 +1,4 @@
-"""What became of a producer's sends: how many have no outcome yet, and the ones that were not stored."""
+"""Outcomes of a producer's sends: the number of pending ones and the list of failures."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import threading
 import time
 from typing import NamedTuple
 
-from ringfence.common.locks import Owned
+from ringfence.common.locks import OwnedLock
 from ringfence.native.errors import RingfenceError
 from ringfence.send.failures import noted
 
-FAILURES_MAX = 1000  # kept; more are counted
+FAILURES_MAX = 1000  # kept; further ones are only counted
 
 
 class Failure(NamedTuple):
@@ -20,11 +20,11 @@ class Failure(NamedTuple):
     error: RingfenceError
 
 
-class Settlement:
-    """Thread-safe. Nothing that failed is forgotten until `raise_failures` has shown it."""
+class SendOutcomes:
+    """Thread-safe. Every failure is kept until `raise_failures` has raised it."""
 
     def __init__(self) -> None:
-        owned = Owned()
+        owned = OwnedLock()
         self._lock, self.is_mine = owned.lock, owned.is_mine
         self._changed = threading.Condition(self._lock)
         self._open = 0
@@ -34,23 +34,23 @@ class Settlement:
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """The first FAILURES_MAX, in the order in which they became known."""
+        """The first FAILURES_MAX failures, in the order in which they occurred."""
         return tuple(self._kept)
 
     @property
-    def owes(self) -> bool:
-        """Whether a send has no outcome yet, or a failure was not shown."""
+    def has_pending(self) -> bool:
+        """Whether a send has no outcome yet, or a failure was not raised."""
         return self._open > 0 or self._failed > self._shown
 
     def began(self, sends: int = 1) -> None:
-        """So many sends have no outcome yet; negative: they never began."""
+        """Add pending sends; negative: sends that did not begin after all."""
         with self._lock:
             self._open += sends
             if not self._open:
                 self._changed.notify_all()
 
     def ended(self, send: int, error: RingfenceError | None) -> None:
-        """A send has its outcome."""
+        """Record the outcome of a send; None: stored."""
         with self._lock:
             self._open -= 1
             if error is not None:
@@ -61,7 +61,7 @@ class Settlement:
                 self._changed.notify_all()
 
     def wait(self, timeout_s: float | None) -> int:
-        """Until every send has its outcome; how many have none after `timeout_s` seconds: they go on."""
+        """Wait until no send is pending. Returns the number that is pending after `timeout_s` seconds."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while self._open:
@@ -72,7 +72,7 @@ class Settlement:
         return 0
 
     def raise_failures(self) -> None:
-        """Raise the first failure that was not shown before, with notes on the others."""
+        """Raise the first failure that was not raised before, with notes on the others."""
         with self._lock:
             shown, self._shown = self._shown, self._failed
             count, new = self._failed - shown, self._kept[shown:]

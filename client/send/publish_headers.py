@@ -1,4 +1,4 @@
-"""What the headers of a partition's batches have in common, packed once instead of a batch (1 us)."""
+"""Cache the header fields that all batches of a partition share; packing them takes 1 us."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 
 class PublishHeaders:
-    """Headers of one layout and one identity; others begin anew."""
+    """Headers for one layout and one identity; a change of either clears the cache."""
 
     def __init__(self) -> None:
         self._layout: Layout | None = None
         self._identity: Identity | None = None
-        self._kept: dict[int, bytes] = {}
+        self._headers: dict[int, bytes] = {}
 
     def of(self, layout: Layout, identity: Identity, partition: int) -> bytes:
         """For `Connection.publish`."""
         if self._layout is not layout or self._identity is not identity:
             self._layout, self._identity = layout, identity
-            self._kept.clear()
-        kept = self._kept.get(partition)
-        if kept is None:
+            self._headers.clear()
+        packed = self._headers.get(partition)
+        if packed is None:
             entry = layout.partitions.get(partition)
             header = request_header(
                 wire.Opcode.PUBLISH,
@@ -38,5 +38,5 @@ class PublishHeaders:
                 producer_id=identity.producer_id,
                 producer_epoch=identity.producer_epoch,
             )
-            kept = self._kept[partition] = bytes(header)
-        return kept
+            packed = self._headers[partition] = bytes(header)
+        return packed

@@ -1,63 +1,63 @@
-"""The future of one `send`: it ends when every partition's batch has its outcome."""
+"""The future of one `send`: it ends when the batch of every partition has an outcome."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringfence.common.lazy_future import BareFuture
-from ringfence.common.process_local import Local
+from ringfence.common.lazy_future import LazyFuture
+from ringfence.common.process_local import ProcessLocal
 from ringfence.native.errors import ForkedError, RingfenceError, UnknownOutcomeError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from ringfence.arrow.encode import Body
-    from ringfence.send.wait_reasons import Waiting
+    from ringfence.send.wait_reasons import WaitReasons
 
 
 class Appended(NamedTuple):
-    """Rows that are on disk: `rows` rows of `partition`, from `first_offset` on."""
+    """Rows on disk: `rows` rows of `partition`, starting at `first_offset`."""
 
     partition: int
     first_offset: int
     rows: int
 
 
-class SendFuture(BareFuture[tuple[Appended, ...]]):
+class SendFuture(LazyFuture[tuple[Appended, ...]]):
     """A `concurrent.futures.Future` whose `result()` is one Appended per stored batch, in order of partition.
 
-    `result` raises the refusal of a batch (nothing of *that* batch is stored), or UnknownOutcomeError if any
-    batch may be stored; `appended` has the batches that are stored all the same. It cannot be cancelled: the
-    rows are on their way. In a forked child it raises ForkedError at once, for no answer will ever come
-    there.
+    `result` raises the refusal of a batch (nothing of *that* batch is stored), or UnknownOutcomeError if a
+    batch may be stored. `appended` has the batches that are stored nevertheless. A future cannot be
+    cancelled, because the rows may already be sent. In a forked child it raises ForkedError immediately: only
+    the parent process receives the answer.
     """
 
     error: RingfenceError | None = None
-    _stored: list[Appended] | tuple[Appended, ...] = ()  # a list from the second one on
+    _stored: list[Appended] | tuple[Appended, ...] = ()  # a list for two and more batches
 
-    __reduce__ = Local.__reduce__
+    __reduce__ = ProcessLocal.__reduce__
 
-    def __init__(self, number: int, waiting: Waiting) -> None:
+    def __init__(self, number: int, waiting: WaitReasons) -> None:
         super().__init__()
-        self.number = number  # the `send` that is stored with the rows
+        self.number = number  # the `send` number that is stored with the rows
         self._waiting = waiting
         self._process = os.getpid()
         self._parts_left = 1
 
     def cancel(self) -> bool:
-        """Always False: the rows are on their way."""
+        """Always False: the rows may already be sent."""
         return False
 
     @property
     def appended(self) -> tuple[Appended, ...]:
-        """What is stored so far."""
+        """The batches that are stored so far."""
         stored = self._stored
         return stored if isinstance(stored, tuple) else tuple(sorted(stored))
 
     def result(self, timeout: float | None = None) -> tuple[Appended, ...]:
         """See the class. Raises WaitTimeoutError (a TimeoutError) after `timeout` seconds.
 
-        The send goes on. In a callback of a future, which runs on the thread that takes answers, it would
-        wait for itself: InvalidArgumentError.
+        The send continues. In a callback of a future it raises InvalidArgumentError: callbacks run on the
+        I/O thread, which would wait for itself.
         """
         self._check_process()
         if not self.done() and timeout != 0:
@@ -85,26 +85,26 @@ class SendFuture(BareFuture[tuple[Appended, ...]]):
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise ForkedError(
-                "this send was made before a fork; its answer goes to the parent process",
+                "this send began before a fork; only the parent process receives its outcome",
                 made_in=self._process,
             )
 
-    # ---- on the link's thread ---------------------------------------------------------------------------
+    # ---- on the I/O thread ------------------------------------------------------------------------------
 
     def expect(self, parts: int) -> None:
-        """So many batches must end. It begins with one, for `seal`."""
+        """Add batches that must end. The count starts with one, for `seal`."""
         self._parts_left += parts
 
     def seal(self) -> bool:
-        """Nothing more will be expected. True if that ended the send."""
+        """No further batches follow. True if that ended the send."""
         return self._part_ended()
 
-    def tells(self, future: SendFuture) -> bool:
-        """Whether this is the future of that send."""
+    def includes(self, future: SendFuture) -> bool:
+        """Whether this is that future."""
         return future is self
 
     def stored(self, body: Body, first_offset: int) -> bool:
-        """One batch is stored. True if this was the last one."""
+        """One batch is stored. True if it was the last one."""
         part = Appended(body.partition, first_offset, body.rows)
         if not self._stored:
             self._stored = (part,)
@@ -115,16 +115,13 @@ class SendFuture(BareFuture[tuple[Appended, ...]]):
         return self._part_ended()
 
     def failed(self, body: Body | None, error: RingfenceError) -> bool:
-        """One batch ended otherwise. An unknown outcome is the worse one to know of.
-
-        True if this was the last.
-        """
+        """One batch is not stored, or its outcome is unknown. True if it was the last one."""
         del body
-        self.blame(error)
+        self.set_error(error)
         return self._part_ended()
 
-    def blame(self, error: RingfenceError) -> None:
-        """The send will end with this error, unless there is a worse one."""
+    def set_error(self, error: RingfenceError) -> None:
+        """Let the send end with this error. An unknown outcome takes precedence over a refusal."""
         worse = isinstance(error, UnknownOutcomeError) and not isinstance(self.error, UnknownOutcomeError)
         if self.error is None or worse:
             self.error = error

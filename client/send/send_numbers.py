@@ -1,4 +1,4 @@
-"""Counts the sends of one producer: the next number, and which ones a predecessor of its name has stored."""
+"""Number the sends of a producer, and recognize sends that a predecessor of its name has stored."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from ringfence.native.messages import ResumePoint
 
 
-class Numbers:
-    """Not thread-safe: the producer draws under its lock."""
+class SendNumbers:
+    """Not thread-safe: the producer draws numbers under its lock."""
 
     def __init__(self, resume: Mapping[int, ResumePoint]) -> None:
         self._resume = resume
         self._before = max((point.send for point in resume.values()), default=0)
         self.last = 0
-        """The number that was drawn last; 0 before the first."""
+        """The last number drawn; 0 before the first."""
 
     def draw(self, number: int | None) -> int:
         """The number of a send: the caller's own, or one more than the last.
 
         Raises:
-            InvalidArgumentError: it is no integer, does not ascend, or is above the greatest.
+            InvalidArgumentError: it is not an integer, does not ascend, or is above the maximum.
         """
         if number is None:
             number = max(self.last, self._before) + 1
             if number > NUMBER_MAX:
                 raise InvalidArgumentError(
-                    "the last send has the greatest number there is; make a producer of another name, and "
-                    "count from lower",
+                    "the last send has the maximum number; open a producer with another name, and start "
+                    "with a lower number",
                     last=number - 1,
                     number_max=NUMBER_MAX,
                 )
@@ -42,10 +42,15 @@ class Numbers:
             try:
                 number = operator.index(number)
             except TypeError as error:
-                raise InvalidArgumentError("a send's number is an integer", number=repr(number)) from error
+                raise InvalidArgumentError(
+                    "the number of a send must be an integer", number=repr(number)
+                ) from error
             if not self.last < number <= NUMBER_MAX:
                 raise InvalidArgumentError(
-                    "a send's number must ascend", number=number, last=self.last, number_max=NUMBER_MAX
+                    "the number of a send must be above the last one",
+                    number=number,
+                    last=self.last,
+                    number_max=NUMBER_MAX,
                 )
         self.last = number
         return number

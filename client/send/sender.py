@@ -1,7 +1,4 @@
-"""Runs the state machine of one producer on the link's thread.
-
-Its effects become frames, its outcomes futures.
-"""
+"""Run the state machine of one producer on the I/O thread: effects become frames, outcomes end futures."""
 
 from __future__ import annotations
 
@@ -12,69 +9,60 @@ from typing import TYPE_CHECKING, Protocol
 from ringfence.common.retry import deadline_ms
 from ringfence.common.routing import is_early, moved_between
 from ringfence.common.send_effects import (
-    Done,
+    BatchRefused,
+    BatchStored,
+    BatchUnknown,
     Effect,
     FetchTable,
     Identity,
     OpenEpoch,
-    Refused,
     Transmit,
-    Unknown,
 )
 from ringfence.native import messages, wire
-from ringfence.native.errors import (
-    FencedError,
-    NotFoundError,
-    RerouteError,
-    RetriableError,
-    RingfenceError,
-)
-from ringfence.network.connection import Pending
-from ringfence.network.request import ANSWER_GRACE_S, Ask
+from ringfence.native.errors import FencedError, NotFoundError, RerouteError, RetriableError, RingfenceError
+from ringfence.network.connection import Pending, PublishBatch
+from ringfence.network.request import ANSWER_GRACE_S, Request
 from ringfence.send.failures import defect_error, fenced_error, topic_gone_error
 from ringfence.send.inflight import Inflight, Phase
 from ringfence.send.publish_headers import PublishHeaders
-from ringfence.send.wait_reasons import why
+from ringfence.send.wait_reasons import wait_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
     from ringfence.arrow.encode import Body
-    from ringfence.arrow.partition_choice import Reach
-    from ringfence.cluster.table_cache import Tables
+    from ringfence.arrow.partition_choice import PartitionChoice
+    from ringfence.cluster.table_cache import TableCache
     from ringfence.common.codec import Answer
     from ringfence.common.routing import Layout
     from ringfence.network.connection import Connection
-    from ringfence.network.io_thread import Link
+    from ringfence.network.io_thread import IoThread
     from ringfence.network.peer import Peer
     from ringfence.send.send_future import SendFuture
-    from ringfence.send.wait_reasons import Wait
+    from ringfence.send.wait_reasons import WaitReason
 
-TRY_S_MAX = 30.0  # the node's own default: how long it parks or queues one try
-TICK_S = 0.02  # how late a back-off or a deadline may end
-AGAIN_S = 0.25  # until a table or an identity is asked for again, after an error
+TRY_S_MAX = 30.0  # how long a node parks or queues one try; the node's own default
+TICK_S = 0.02  # delay with which the end of a backoff or a deadline may be noticed
+AGAIN_S = 0.25  # pause before a table or an identity is requested again after an error
 logger = logging.getLogger("ringfence")
 
 
 class Sink(Protocol):
-    """What hears how the bodies of one send ended.
-
-    A SendFuture, or many of them behind one coalesced body.
-    """
+    """Receives the outcomes of the bodies of one send: a SendFuture, or a coalesced batch of many sends."""
 
     def expect(self, parts: int) -> None: ...
     def seal(self) -> bool: ...
     def stored(self, body: Body, first_offset: int) -> bool: ...
     def failed(self, body: Body | None, error: RingfenceError) -> bool: ...
-    def tells(self, future: SendFuture) -> bool: ...
+    def includes(self, future: SendFuture) -> bool: ...
 
 
-# One body, the send that it belongs to, and the `send` of the header, the same at every try.
+# A body, its send, and the `send` number of the header; the same at every try.
 Part = tuple["Body", Sink, int]
 
 
-class Publish(Pending):
+class PendingPublish(Pending):
     """One try of one body."""
 
     __slots__ = ("_attempt", "_key", "_sender")
@@ -98,42 +86,42 @@ class Publish(Pending):
 
 
 class Sender:
-    """A `Member` of the link. Everything here runs on the link's thread."""
+    """A `Member` of the I/O thread. All methods run on that thread."""
 
     def __init__(
         self,
-        link: Link,
-        tables: Tables,
+        io_thread: IoThread,
+        tables: TableCache,
         layout: Layout,
         identity: Identity,
         *,
         name: str | None,
         on_body_ended: Callable[[int], None],
         on_settled: Callable[[Sink], None],
-        reach: Reach | None = None,
+        choice: PartitionChoice | None = None,
     ) -> None:
-        """`reach`: kept up to date; None: nobody chooses a partition by it."""
-        self.layout, self._reach = layout, reach
+        """`choice`: is kept up to date; None: partitions are chosen by key."""
+        self.layout, self._choice = layout, choice
         self._inflight = Inflight(identity, topic=layout.name, named=name is not None)
-        self._link, self._tables, self._name = link, tables, name
+        self._io_thread, self._tables, self._name = io_thread, tables, name
         self._on_body_ended, self._on_settled = on_body_ended, on_settled
         self._parts: dict[int, Part] = {}
-        self._ways: dict[int, Connection] = {}  # by partition: over which its last batch went
+        self._last_connection: dict[int, Connection] = {}  # by partition: took its last batch
         self._headers = PublishHeaders()
-        self._wakes: dict[int, float] = {}  # by partition: the latest end of a pause that a timer waits for
+        self._wakes: dict[int, float] = {}  # by partition: the latest pause end with a timer
         self._next_key = 0
-        self.try_s_max, self.grace_s = TRY_S_MAX, ANSWER_GRACE_S  # tests are less patient
+        self.try_s_max, self.grace_s = TRY_S_MAX, ANSWER_GRACE_S  # tests use shorter times
         self._expire_at = 0.0
 
     # ---- from the producer ------------------------------------------------------------------------------
 
     def submit(self, sink: Sink, bodies: list[Body], number: int, deadline: float, last: bool = True) -> None:  # noqa: FBT001, FBT002
-        """Bodies of one send, in the order of their rows; `last`: no more will come."""
+        """Queue bodies of one send, in the order of their rows; `last`: the send has no further bodies."""
         sink.expect(len(bodies))
         for body in bodies:
             try:
                 self._submit((body, sink, number), deadline)
-            except Exception as error:  # noqa: BLE001  # whatever it is: this thread serves others too
+            except Exception as error:  # noqa: BLE001  # ends this producer only
                 self.failed(error)
         if last:
             self.seal(sink)
@@ -147,7 +135,7 @@ class Sender:
             self._run(effects)
 
     def seal(self, sink: Sink) -> None:
-        """No more bodies of this send will come."""
+        """The send has no further bodies."""
         if sink.seal():
             self._on_settled(sink)
 
@@ -155,46 +143,47 @@ class Sender:
         """See `Inflight.refuse_later`."""
         self._inflight.refuse_later(error)
 
-    def waits(self, future: SendFuture | None) -> list[Wait]:
-        """What a send waits for, or all of them do: one for each partition."""
+    def waits(self, future: SendFuture | None) -> list[WaitReason]:
+        """The reasons why one send, or all sends, are pending: one for each partition."""
         parts = self._parts.values()
-        found = {body.partition for body, sink, _ in parts if future is None or sink.tells(future)}
-        return [self._why(partition) for partition in sorted(found)]
+        found = {body.partition for body, sink, _ in parts if future is None or sink.includes(future)}
+        return [self._wait_reason(partition) for partition in sorted(found)]
 
-    def _why(self, partition: int) -> Wait:
-        said, awaits = self._inflight.said(partition), self._inflight.awaits(partition)
-        return why(self._link, self.layout, partition, said=said, awaits=awaits)
+    def _wait_reason(self, partition: int) -> WaitReason:
+        last_refusal, awaits = self._inflight.last_refusal(partition), self._inflight.awaits(partition)
+        return wait_reason(self._io_thread, self.layout, partition, last_refusal=last_refusal, awaits=awaits)
 
     def abandon(self, error: RingfenceError) -> None:
-        """The producer is closed: what has no outcome gets one now."""
-        self._run(self._inflight.die(error))
+        """End all pending batches because the producer is closed."""
+        self._run(self._inflight.end_all(error))
 
     def failed(self, error: Exception) -> None:
-        """A defect in what this producer does here: it ends, and nothing else of the client does."""
-        logger.error("the producer of topic %s ends by a defect", self.layout.name, exc_info=error)
-        told = defect_error(self.layout.name, error)
-        self.abandon(told)
-        for key in list(self._parts):  # what the state machine does not know, by the defect
-            self._failed(key, told)
+        """End this producer because of a defect; the rest of the client is not affected."""
+        logger.error("the producer of topic %s ends because of a defect", self.layout.name, exc_info=error)
+        defect = defect_error(self.layout.name, error)
+        self.abandon(defect)
+        for key in list(self._parts):  # parts that the state machine lost because of the defect
+            self._failed(key, defect)
 
     # ---- Member -------------------------------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
-        return bool(self._parts) or (self._reach is not None and self._reach.looking)
+        return bool(self._parts) or (self._choice is not None and self._choice.looking)
 
     def tick(self, now: float) -> None:
-        if self._reach is not None:
-            self._reach.look(self._link, self.layout, self._inflight, now)
+        if self._choice is not None:
+            self._choice.look(self._io_thread, self.layout, self._inflight, now)
         if self._parts and now >= self._expire_at:
-            # 50 us a lane bounds the share of the clock's work to a few percent, also with 10,000 partitions.
-            self._expire_at = now + max(TICK_S, self._inflight.lanes * 50e-6)
-            self._run(self._inflight.expire(now, self._why))
+            # 50 us for each partition keep this work at a few percent of the time, even with 10,000
+            # partitions.
+            self._expire_at = now + max(TICK_S, self._inflight.partitions * 50e-6)
+            self._run(self._inflight.expire(now, self._wait_reason))
 
     def pump(self, now: float) -> None:
-        """One body of each ready partition in turn, while there is credit."""
+        """Send one body of each ready partition in turn, while there is credit."""
         inflight = self._inflight
-        up: dict[int, Connection] = {}  # by partition; one that ends meanwhile has no room
+        up: dict[int, Connection] = {}  # by partition; a connection that ends meanwhile has no room
         while inflight.ready:
             sent = False
             for partition in list(inflight.ready):
@@ -206,46 +195,44 @@ class Sender:
                     up[partition] = connection
                 if not connection.room_for(0):
                     continue
-                if self._ways.get(partition) is not connection and inflight.awaits(partition):
-                    continue  # what is under way on another connection comes first: else this may overtake it
+                if self._last_connection.get(partition) is not connection and inflight.awaits(partition):
+                    continue  # batches on another connection go first, else this one could overtake them
                 order = inflight.transmit(partition, now)
                 if order is not None:
                     sent = True
-                    self._ways[partition] = connection
+                    self._last_connection[partition] = connection
                     self._send(connection, order, now)
             if not sent:
                 return
 
     def history_changed(self) -> None:
         error = RetriableError(
-            "the cluster was restored from a backup: open the producer anew", topic=self.layout.name
+            "the cluster was restored from a backup: open the producer again", topic=self.layout.name
         )
         error.retriable = False
-        self._run(self._inflight.die(error))
+        self._run(self._inflight.end_all(error))
 
-    # ---- sending
-    # --------------------------------------------------------------------------------------------
+    # ---- sending ------------------------------------------------------------------------------------
 
     def _peer_of(self, partition: int) -> Peer:
         entry = self.layout.partitions.get(partition)
-        return self._link.first if entry is None else self._link.peer_of(self.layout, entry.owner)
+        return self._io_thread.first if entry is None else self._io_thread.peer_of(self.layout, entry.owner)
 
     def _connection_to(self, partition: int) -> Connection | None:
         peer = self._peer_of(partition)
         up = peer.up
         if up is None and peer.failure is not None and not peer.failure.retriable:
-            # It is tried again until the deadline: a token in a file may be replaced meanwhile.
-            self._inflight.told(partition, peer.failure)
+            # Retried until the deadline: the file of the token may be replaced meanwhile.
+            self._inflight.note_refusal(partition, peer.failure)
         return up
 
     def _send(self, connection: Connection, order: Transmit, now: float) -> None:
         body, _, number = self._parts[order.key]
         left = min(order.deadline, now + self.try_s_max)
         try:
-            sent = connection.publish(
+            batch: PublishBatch = (
                 self._headers.of(self.layout, order.identity, order.partition),
                 body.data,
-                Publish(self, order.key, order.attempt, left + self.grace_s),
                 order.sequence,
                 number,
                 body.rows,
@@ -254,7 +241,10 @@ class Sender:
                 body.extension_bytes,
                 body.crc,
             )
-        except RingfenceError as error:  # above this node's limit: nothing was sent
+            sent = connection.publish(
+                batch, PendingPublish(self, order.key, order.attempt, left + self.grace_s)
+            )
+        except RingfenceError as error:  # above the node's limit: nothing was sent
             self._run(self._inflight.refused(order.key, order.attempt, error, now))
             return
         if not sent:
@@ -268,7 +258,7 @@ class Sender:
         if header.status == wire.Status.OK:
             self.stored(key, attempt, header.first_offset)
             return
-        now, jitter = self._link.now, self._link.jitter()
+        now, jitter = self._io_thread.now, self._io_thread.jitter()
         try:
             error = answer.error(self.layout.name, held=self.layout.generation)
         except RingfenceError as damaged:
@@ -296,28 +286,27 @@ class Sender:
         self._wake_after_pause(header.partition, now)
 
     def _wake_after_pause(self, partition: int, now: float) -> None:
-        """The clock alone would see the end of a pause TICK_S late."""
+        """Set a timer for the end of a pause; `tick` would notice it TICK_S late."""
         until = self._inflight.paused_until(partition)
         if until > max(now, self._wakes.get(partition, 0.0)):
             self._wakes[partition] = until
-            self._link.at(until, lambda: self._inflight.ready.setdefault(partition))
+            self._io_thread.at(until, lambda: self._inflight.ready.setdefault(partition))
 
     def lost(self, key: int, attempt: int) -> None:
         self._run(self._inflight.lost([(key, attempt)]))
 
-    # ---- effects
-    # --------------------------------------------------------------------------------------------
+    # ---- effects ------------------------------------------------------------------------------------
 
     def _run(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if type(effect) is Done:  # almost all are; matching takes as long as the rest of it
+            if type(effect) is BatchStored:  # nearly always; `match` would double the cost
                 body, sink, _ = self._parts.pop(effect.key)
                 self._on_body_ended(len(body.data))
                 if sink.stored(body, effect.first_offset):
                     self._on_settled(sink)
                 continue
             match effect:
-                case Refused(key, error) | Unknown(key, error):
+                case BatchRefused(key, error) | BatchUnknown(key, error):
                     self._failed(key, error)
                 case FetchTable():
                     self._fetch_table()
@@ -337,37 +326,39 @@ class Sender:
         if layout is not None:
             self.table(layout)
         elif isinstance(error, NotFoundError):
-            self._run(self._inflight.die(topic_gone_error(self.layout, error)))
+            self._run(self._inflight.end_all(topic_gone_error(self.layout, error)))
         elif self._inflight.waits_for_table:
-            self._link.at(self._link.now + AGAIN_S, self._fetch_table)
+            self._io_thread.at(self._io_thread.now + AGAIN_S, self._fetch_table)
 
     def table(self, layout: Layout) -> None:
-        """The newest layout that is held, fetched or pushed."""
+        """Use a newer layout, fetched or pushed."""
         moved = list(moved_between(self.layout, layout))
         self.layout = layout
         active = (entry.partition for entry in layout.active)
-        self._run(self._inflight.table_arrived(active, moved, now=self._link.now))
+        self._run(self._inflight.table_arrived(active, moved, now=self._io_thread.now))
 
     def _open_epoch(self) -> None:
-        """Of an unnamed producer: a named one keeps its identity."""
+        """Draw a new identity. Only unnamed producers do this; a named one keeps its identity."""
         body = messages.encode(messages.ProducerOpen(topic=self.layout.name))
-        ask = Ask(wire.Opcode.PRODUCER_OPEN, body, time.monotonic() + TRY_S_MAX, topic=self.layout.name)
-        ask.harmless_late = True
-        ask.future.add_done_callback(self._epoch_opened)
-        self._link.enqueue(ask)
+        request = Request(
+            wire.Opcode.PRODUCER_OPEN, body, time.monotonic() + TRY_S_MAX, topic=self.layout.name
+        )
+        request.harmless_late = True
+        request.future.add_done_callback(self._epoch_opened)
+        self._io_thread.enqueue(request)
 
     def _epoch_opened(self, future: Future[Answer]) -> None:
         if self._inflight.phase is not Phase.OPENING:
-            return  # closed in the meantime
+            return  # closed meanwhile
         try:
             opened = future.result().control(messages.ProducerOpened)
         except RetriableError:
-            self._link.at(self._link.now + AGAIN_S, self._open_epoch)
+            self._io_thread.at(self._io_thread.now + AGAIN_S, self._open_epoch)
         except NotFoundError as error:
-            self._run(self._inflight.die(topic_gone_error(self.layout, error)))
+            self._run(self._inflight.end_all(topic_gone_error(self.layout, error)))
         except RingfenceError as error:
-            self._run(self._inflight.die(error))
-        except Exception as error:  # noqa: BLE001  # of this producer alone
+            self._run(self._inflight.end_all(error))
+        except Exception as error:  # noqa: BLE001  # ends this producer only
             self.failed(error)
         else:
             self._run(self._inflight.opened(Identity(opened.producer_id, opened.producer_epoch)))

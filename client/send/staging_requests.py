@@ -1,7 +1,7 @@
-"""What one attempt has under way, and which partitions of its topics without key would keep a batch waiting.
+"""Pending staging requests of one attempt, and the unavailable partitions of its topics without a key.
 
-The link's thread looks after the latter as long as rows may still come: what is staged at a partition whose
-owner is down keeps the whole attempt from being committed.
+The I/O thread updates the unavailable partitions while rows may still arrive: a batch at a partition whose
+owner is down would keep the whole attempt from being committed.
 """
 
 from __future__ import annotations
@@ -11,96 +11,99 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from ringfence.arrow.partition_choice import Reach
+from ringfence.arrow.partition_choice import PartitionChoice
 from ringfence.common.locks import holds
 from ringfence.native.errors import ClosedError, RingfenceError
 from ringfence.send.partition_queue import UNANSWERED_S
-from ringfence.send.wait_reasons import looked_up, why
+from ringfence.send.wait_reasons import looked_up, wait_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ringfence.cluster.table_cache import Tables
+    from ringfence.cluster.table_cache import TableCache
     from ringfence.common.routing import Layout
-    from ringfence.network.io_thread import Link
-    from ringfence.network.request import Ask
-    from ringfence.send.wait_reasons import Held, Wait
+    from ringfence.network.io_thread import IoThread
+    from ringfence.network.request import Request
+    from ringfence.send.wait_reasons import PendingSends, WaitReason
 
 Place = tuple[int, int]  # topic id, partition
-Staged = tuple[int, int, int]  # and the sequence there
+Staged = tuple[int, int, int]  # topic id, partition, sequence
 
 logger = logging.getLogger("ringfence")
 
 
-class UnderWay:
-    """A `Member` of the link while it has a topic without key; it sends nothing by itself."""
+class StagingRequests:
+    """A `Member` of the I/O thread while it has a topic without a key; it sends nothing by itself."""
 
-    def __init__(self, link: Link, tables: Tables) -> None:
-        self._link, self._tables = link, tables
+    def __init__(self, io_thread: IoThread, tables: TableCache) -> None:
+        self._io_thread, self._tables = io_thread, tables
         self.changed = threading.Condition(threading.Lock())
-        self.layouts: dict[int, Layout] = {}  # the newest ones, by topic
-        self.asks: dict[Staged, Ask] = {}  # the last try of what has no outcome yet
-        self.refusals: dict[Place, RingfenceError] = {}  # of who is asked anew
-        self._took_at: dict[Place, float] = {}  # when a partition took something last
-        self._reaches: dict[int, Reach] = {}
-        self._watched: list[tuple[int, Reach]] = []  # the link's thread's own
+        self.layouts: dict[int, Layout] = {}  # the newest layouts, by topic id
+        self.requests: dict[Staged, Request] = {}  # the current try of each pending batch
+        self.refusals: dict[Place, RingfenceError] = {}  # of batches that wait for a retry
+        self._took_at: dict[Place, float] = {}  # time at which a partition last stored a batch
+        self._choices: dict[int, PartitionChoice] = {}
+        self._watched: list[tuple[int, PartitionChoice]] = []  # used by the I/O thread only
 
-    def watch(self, layout: Layout) -> Reach | None:
-        """What a topic without key leaves out, from now on; None: its keys choose."""
+    def watch(self, layout: Layout) -> PartitionChoice | None:
+        """Track the unavailable partitions of a topic; None if its key or its only partition decides."""
         self.layouts.setdefault(layout.topic, layout)
         if layout.key or len(layout.active) == 1:
             return None
-        reach = self._reaches.get(layout.topic)
-        if reach is None:
-            reach = self._reaches[layout.topic] = Reach()
-            self._link.call(lambda: self._begin(layout.topic, reach))
-            if not self._link.inside:
-                reach.wait()
-        return reach
+        choice = self._choices.get(layout.topic)
+        if choice is None:
+            choice = self._choices[layout.topic] = PartitionChoice()
+            self._io_thread.call(lambda: self._begin(layout.topic, choice))
+            if not self._io_thread.inside:
+                choice.wait()
+        return choice
 
     def end(self) -> None:
-        """No more rows will come."""
-        if self._reaches:
+        """No further rows follow."""
+        if self._choices:
             with contextlib.suppress(ClosedError):
-                self._link.call(self._forget)
+                self._io_thread.call(self._forget)
 
-    def waits(self) -> Held:
-        """What all that is under way waits for, and its first topic."""
-        said = self._said()
-        first = said[0][0][0] if said else min(self.layouts)
+    def waits(self) -> PendingSends:
+        """The reasons why batches are pending, and the first topic of them."""
+        refusals = self._last_refusals()
+        first = refusals[0][0][0] if refusals else min(self.layouts)
 
-        def look() -> list[Wait]:
+        def look() -> list[WaitReason]:
             return [
-                why(self._link, self.layouts[topic], partition, said=error, awaits=True)
-                for (topic, partition), error in said
+                wait_reason(self._io_thread, self.layouts[topic], partition, last_refusal=error, awaits=True)
+                for (topic, partition), error in refusals
             ]
 
-        return self.layouts[first].name, looked_up(self._link, look)
+        return self.layouts[first].name, looked_up(self._io_thread, look)
 
     @holds
-    def _said(self) -> list[tuple[Place, RingfenceError | None]]:
+    def _last_refusals(self) -> list[tuple[Place, RingfenceError | None]]:
         with self.changed:
-            asks = dict(self.asks)
-        found = {place[:2]: ask.last_error or self.refusals.get(place[:2]) for place, ask in asks.items()}
+            requests = dict(self.requests)
+        found = {
+            place[:2]: request.last_error or self.refusals.get(place[:2])
+            for place, request in requests.items()
+        }
         return sorted(found.items(), key=lambda one: one[0])
 
-    # ---- on the link's thread ---------------------------------------------------------------------------
+    # ---- on the I/O thread ------------------------------------------------------------------------------
 
     def took(self, place: Place) -> None:
-        """A partition has taken a batch."""
+        """A partition has stored a batch."""
         self.refusals.pop(place, None)
-        self._took_at[place] = self._link.now
+        self._took_at[place] = self._io_thread.now
 
-    def _begin(self, topic: int, reach: Reach) -> None:
-        reach.begin(self._link.now)
+    def _begin(self, topic: int, choice: PartitionChoice) -> None:
+        choice.begin(self._io_thread.now)
         if not self._watched:
-            self._link.members.append(self)
-        self._watched.append((topic, reach))
+            self._io_thread.members.append(self)
+        self._watched.append((topic, choice))
         self._tables.listen(topic, self._on_table)
 
     def _forget(self) -> None:
         if self._watched:
-            self._link.members.remove(self)
+            self._io_thread.members.remove(self)
         for topic, _ in self._watched:
             self._tables.forget(topic, self._on_table)
         self._watched = []
@@ -110,47 +113,47 @@ class UnderWay:
 
     @property
     def busy(self) -> bool:
-        return bool(self.asks) or any(reach.looking for _, reach in self._watched)
+        return bool(self.requests) or any(choice.looking for _, choice in self._watched)
 
     def tick(self, now: float) -> None:
-        for topic, reach in self._watched:
-            reach.look(self._link, self.layouts[topic], _Lanes(self, topic), now)
+        for topic, choice in self._watched:
+            choice.look(self._io_thread, self.layouts[topic], _TopicPartitions(self, topic), now)
 
     def pump(self, now: float) -> None:
-        """Asks go by themselves."""
+        """Does nothing: requests are sent without it."""
 
     def abandon(self, error: RingfenceError) -> None:
-        """Asks end by themselves."""
+        """Does nothing: the I/O thread ends all requests."""
 
     def failed(self, error: Exception) -> None:
-        """Partitions are chosen without a look at who answers, from here on."""
-        logger.error("what is known of slow partitions is given up, by a defect", exc_info=error)
+        """Choose partitions without regard to their owners from now on."""
+        logger.error("unavailable partitions are not tracked any more because of a defect", exc_info=error)
         self._forget()
 
     def history_changed(self) -> None:
-        """Nodes refuse what is staged by ids of the former history."""
+        """Does nothing: nodes refuse ids of the former history."""
 
     def held(self, topic: int, now: float) -> Iterator[int]:
-        """Partitions of a topic that refuse, or leave without an answer, what they were sent."""
+        """Partitions of a topic that refuse batches or do not answer in time."""
         with self.changed:
-            asks = list(self.asks.items())
-        for (one, partition, _), ask in asks:
+            requests = list(self.requests.items())
+        for (one, partition, _), request in requests:
             place = one, partition
-            since = max(ask.begun_s, self._took_at.get(place, 0.0))
-            refused = ask.last_error is not None or place in self.refusals
+            since = max(request.begun_s, self._took_at.get(place, 0.0))
+            refused = request.last_error is not None or place in self.refusals
             if one == topic and (refused or now - since >= UNANSWERED_S):
                 yield partition
 
 
-class _Lanes:
-    """One topic's part of it, as `Reach` looks at it."""
+class _TopicPartitions:
+    """The pending batches of one topic, for `PartitionChoice`."""
 
-    def __init__(self, under_way: UnderWay, topic: int) -> None:
-        self._under_way, self._topic = under_way, topic
+    def __init__(self, staging: StagingRequests, topic: int) -> None:
+        self._staging, self._topic = staging, topic
 
     @property
-    def lanes(self) -> int:
-        return len(self._under_way.asks)
+    def partitions(self) -> int:
+        return len(self._staging.requests)
 
     def held(self, now: float) -> Iterator[int]:
-        return self._under_way.held(self._topic, now)
+        return self._staging.held(self._topic, now)

@@ -1,18 +1,18 @@
-"""Spark in and out. START HERE: `write(df, address=, topic=)` and `read(spark, address=, topic=)`.
+"""Read and write topics with Spark. START HERE: `write(df, address=, topic=)` and `read(spark, ...)`.
 
-    write.py          write a DataFrame into a topic: staged by its tasks, committed together
+    write.py          write a DataFrame into a topic: its tasks stage the rows, the driver commits them
     read.py           read a topic as a DataFrame, one task for each range of offsets
-    compact.py        a topic as Parquet files with a manifest, and a DataFrame from them
-    progress.py       how many rows a stream has yet to read, from Spark's progress
-    schema.py         Spark's types and Arrow's
+    compact.py        write a topic to Parquet files with a manifest, and read them as a DataFrame
+    progress.py       count the rows that a stream has yet to read, from Spark's progress
+    schema.py         convert between Spark's types and Arrow's
     source.py         the data source `ringfence`: batch_read, batch_write, stream_read, stream_write
-    staging.py        shared by all writers; with routing.py, rows to tasks by the topic's partitions
-    ranges.py         shared by all readers; with places.py (ends), filters.py (which offsets can match)
-    history.py        owner epochs of a log's rows: is a position one of this log?
+    staging.py        shared by all writers; routing.py shuffles rows by the topic's partitions
+    ranges.py         shared by all readers; places.py resolves ends, filters.py narrows ranges
+    history.py        owner epochs of a log's rows, which prove that a position belongs to the log
     stream_offset.py  the offset of a stream in a checkpoint
     options.py        names, defaults and bounds of options
 
-pyspark is imported when a function here is called, never with `import ringfence`.
+pyspark is imported when a function here is called, never by `import ringfence`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`df.write.format("ringfence").mode("append")`: all rows of a DataFrame come, once, or none.
+"""Batch writer of `df.write.format("ringfence").mode("append")`: stores all rows exactly once, or none.
 
-A scope that is given is begun by the tasks: they know whether the write is part of a streaming query (a
-`save` inside `foreachBatch`), and of which. Such a scope is one of the query, so that a query with a new
+The tasks begin the scope of the option `scope`: only they can read the id of the streaming query that the
+write is part of (a `save` inside `foreachBatch`). The scope then belongs to the query. So a query with a new
 checkpoint, whose batches count from 0 again, finds no epoch committed.
 """
 
@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ringfence.common.scope_values import StagedRows
 from ringfence.spark.options import PARTITIONS, check_scope
-from ringfence.spark.staging import QUERY, check_newest, target, tell_left_out
+from ringfence.spark.staging import QUERY, check_newest, log_left_out, prepare_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,66 +29,67 @@ if TYPE_CHECKING:
 
 
 class StagedMessage(WriterCommitMessage):
-    """What one attempt of a task staged, and as which driver of the scope."""
+    """The rows that one attempt of a task staged, and the driver of the scope."""
 
     def __init__(self, staged: StagedRows, begun: Begun) -> None:
         self.staged, self.begun = staged, begun
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Made on the driver; `write` runs on workers, `commit` on the driver again."""
+    """Created on the driver; `write` runs on workers, `commit` and `abort` on the driver again."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        """Options `scope` and `epoch`: a job that is run again under both changes nothing.
+        """With the options `scope` and `epoch` a second run of the job changes nothing.
 
         Raises:
-            InvalidArgumentError: only one of them is given.
+            InvalidArgumentError: the options have only one of them.
         """
         scope, epoch = options.text("scope"), options.count("epoch", None)
         check_scope(scope, epoch)
         self._target = target_of(options, schema)
         self._scope, self._instance = scope, uuid.uuid4().bytes
-        self._own = self._target.begin(None, "spark-batch") if scope is None else None
+        # A new scope of this write alone; None with the option `scope`.
+        self._one_off = self._target.begin(None, "spark-batch") if scope is None else None
         self._epoch = 1 if epoch is None else epoch
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         context = TaskContext.get()
         writer = context.partitionId() if context is not None else 0
         query = context.getLocalProperty(QUERY) if context is not None else None
-        begun = self._own or self._begin(query)
+        begun = self._one_off or self._begin(query)
         if query is not None:
             check_newest(self._target.topic, self._scope, self._epoch, begun)
         if self._epoch <= begun.committed:
-            iterator = iter(())  # committed by an earlier run: nothing of this one is needed
+            iterator = iter(())  # an earlier run has committed the epoch: stage nothing
         return StagedMessage(self._target.stage(begun, self._epoch, writer, iterator), begun)
 
     def _begin(self, query: str | None) -> Begun:
         return self._target.begin(self._scope, "spark-batch", instance=self._instance, query=query)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Every row can be read when this returns."""
+        """Commit the rows of the attempts that Spark kept. All can be read when this returns."""
         begun = max(
             (message.begun for message in messages if isinstance(message, StagedMessage)),
             key=lambda one: one.driver,
-            default=self._own,
+            default=self._one_off,
         )
         if begun is None:
-            return  # no task, no row: there is nothing that a run of this epoch could store twice
+            return  # no task and no row: a second run of this epoch has nothing to store twice
         if self._epoch <= begun.committed:
-            tell_left_out(self._target.topic, self._scope, self._epoch, begun)
-        self._target.commit(begun, self._epoch, staged_of(messages), is_alone=self._own is not None)
+            log_left_out(self._target.topic, self._scope, self._epoch, begun)
+        self._target.commit(begun, self._epoch, staged_rows(messages), is_alone=self._one_off is not None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
-        """The job failed: what its tasks staged is given up."""
-        if self._own is not None:
-            self._target.give_up(self._own, self._epoch)
+        """Remove the staged rows of a failed job. A named scope keeps them until its next commit."""
+        if self._one_off is not None:
+            self._target.expire(self._one_off, self._epoch)
 
 
 def target_of(options: SourceOptions, schema: StructType) -> Target:
-    """Where a writer with these options writes to."""
+    """The target of a writer with these options."""
     partitions = options.count("partitions", PARTITIONS)
     assert partitions is not None
-    return target(
+    return prepare_target(
         schema,
         address=options.address,
         token_file=options.token_file,
@@ -100,8 +101,8 @@ def target_of(options: SourceOptions, schema: StructType) -> Target:
     )
 
 
-def staged_of(messages: list[WriterCommitMessage | None]) -> list[StagedRows]:
-    """What the attempts that Spark kept have staged."""
-    found = [message.staged for message in messages if isinstance(message, StagedMessage)]
-    assert len(found) == len(messages), "Spark commits only when every task has sent its message"
-    return found
+def staged_rows(messages: list[WriterCommitMessage | None]) -> list[StagedRows]:
+    """The staged rows of the attempts that Spark kept."""
+    staged = [message.staged for message in messages if isinstance(message, StagedMessage)]
+    assert len(staged) == len(messages), "Spark commits only when every task has sent its message"
+    return staged

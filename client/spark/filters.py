@@ -1,7 +1,7 @@
-"""Filters that say which offsets can hold a match: on `_partition`, `_offset`, `_time` and whole keys.
+"""Restrict the ranges of a read by filters on `_partition`, `_offset`, `_time` and on all key columns.
 
-They only narrow what is read; Spark applies every filter to the rows again, so a bound that is too wide is no
-error.
+Filters only reduce the rows that are read. Spark applies every filter to the rows again, so bounds may be too
+wide.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from ringfence.client import Client
     from ringfence.spark.ranges import Range
 
-VALUES_MAX = 1000  # of an IN on a key column; more are left to Spark
+# Keys whose partitions are computed: the product of the values of all key columns. More are left to Spark.
+VALUES_MAX = 1000
 
 
-class Pushed(NamedTuple):
-    """What the filters demand.
+class PushedFilters(NamedTuple):
+    """The conjunction of the filters that Spark pushed down.
 
-    `metadata`: `_partition`, `_offset` and `_time` are the log's; False: columns of the topic, if any.
-    `values`: column -> the values that it must have one of; null is none of them.
+    `metadata`: `_partition`, `_offset` and `_time` are metadata columns; False: columns of the topic, if any.
+    `values`: column -> the values of which it must have one; null is never one of them.
     """
 
     metadata: bool = True
@@ -38,34 +39,34 @@ class Pushed(NamedTuple):
     time_first: dt.datetime | None = None
 
     @classmethod
-    def of(cls, filters: Sequence[Filter], *, metadata: bool) -> Pushed:
-        """The conjunction of Spark's filters, as far as it narrows anything."""
-        found = cls(metadata, {})
+    def of(cls, filters: Sequence[Filter], *, metadata: bool) -> PushedFilters:
+        """The conjunction of Spark's filters, without the ones that restrict no range."""
+        conjunction = cls(metadata, {})
         for one in filters:
-            found = found._and(type(one).__name__, one)
-        return found
+            conjunction = conjunction._and(type(one).__name__, one)
+        return conjunction
 
-    def _and(self, kind: str, one: Any) -> Pushed:
+    def _and(self, kind: str, one: Any) -> PushedFilters:
         path: tuple[str, ...] = getattr(one, "attribute", ())
         if len(path) != 1:
             return self
         column, value = path[0], getattr(one, "value", None)
         if kind in {"EqualTo", "In"} and value is not None:
             try:
-                wanted = frozenset(value if kind == "In" else (value,)) - {None}
+                values = frozenset(value if kind == "In" else (value,)) - {None}
             except TypeError:
-                return self  # a list, a map: nothing that could be looked up
-            known = self.values.get(column)
-            kept = wanted if known is None else wanted & known
-            return self._replace(values={**self.values, column: kept})
+                return self  # a list or a map is not hashable; Spark alone applies the filter
+            earlier = self.values.get(column)
+            both = values if earlier is None else values & earlier
+            return self._replace(values={**self.values, column: both})
         if self.metadata and column == "_offset" and isinstance(value, int):
-            return self._offset(kind, value)
+            return self._and_offset(kind, value)
         since = self.metadata and column == "_time" and kind in {"GreaterThan", "GreaterThanOrEqual"}
         if since and isinstance(value, dt.datetime) and value.tzinfo is not None:
             return self._replace(time_first=max(self.time_first or value, value))
         return self
 
-    def _offset(self, kind: str, value: int) -> Pushed:
+    def _and_offset(self, kind: str, value: int) -> PushedFilters:
         match kind:
             case "GreaterThan":
                 return self._replace(offset_first=max(self.offset_first, value + 1))
@@ -77,31 +78,31 @@ class Pushed(NamedTuple):
                 return self._replace(offset_last=min(self.offset_last, value))
         return self
 
-    def narrowed(self, client: Client, topic: str, spans: Iterable[Range]) -> list[Range]:
-        """The spans without what cannot match."""
+    def restrict(self, client: Client, topic: str, spans: Iterable[Range]) -> list[Range]:
+        """The spans without the offsets that cannot match."""
         first, last = self.offset_first, self.offset_last
         offsets = self.values.get("_offset") if self.metadata else None
         if offsets and all(isinstance(offset, int) for offset in offsets):
             first, last = max(first, min(offsets)), min(last, max(offsets))
-        wanted = self._partitions(client, topic)
+        partitions = self._partitions(client, topic)
         since = {} if self.time_first is None else client.offsets_at(topic, self.time_first)
         return [
             span.within(max(first, since.get(span.partition, 0)), last + 1)
             for span in spans
-            if wanted is None or span.partition in wanted
+            if partitions is None or span.partition in partitions
         ]
 
     def _partitions(self, client: Client, topic: str) -> frozenset[int] | None:
         """Partitions that can hold a match; None = any."""
-        wanted = self.values.get("_partition") if self.metadata else None
+        by_filter = self.values.get("_partition") if self.metadata else None
         info = client.topic(topic)
         if not info.key or any(column not in self.values for column in info.key):
-            return wanted
+            return by_filter
         rows: list[tuple[Any, ...]] = [()]
         for column in info.key:
             rows = [(*row, value) for row in rows for value in self.values[column]]
             if len(rows) > VALUES_MAX:
-                return wanted
+                return by_filter
         schema = pa.ipc.read_schema(pa.py_buffer(info.schemas[0]))
         key_schema = pa.schema([schema.field(column) for column in info.key])
         try:
@@ -109,9 +110,11 @@ class Pushed(NamedTuple):
                 [dict(zip(info.key, row, strict=True)) for row in rows], key_schema
             )
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            return wanted  # a value that the column cannot hold matches nothing; Spark will say so
-        hit = slots(keys, info.key).tolist() if rows else []
-        held = frozenset(
-            part.partition for part in info.partitions if any(part.lo <= slot <= part.hi for slot in hit)
+            return by_filter  # the column cannot hold the value, so no row matches; Spark's filter finds none
+        key_slots = slots(keys, info.key).tolist() if rows else []
+        by_key = frozenset(
+            part.partition
+            for part in info.partitions
+            if any(part.lo <= slot <= part.hi for slot in key_slots)
         )
-        return held if wanted is None else held & wanted
+        return by_key if by_filter is None else by_key & by_filter

@@ -1,4 +1,4 @@
-"""How far behind a stream is, out of Spark's own progress: its Python data sources have no metrics (4.3)."""
+"""Compute the lag of a stream from Spark's own progress: Python data sources have no metrics (Spark 4.3)."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ if TYPE_CHECKING:
 
 
 def waiting(progress: Mapping[str, Any]) -> dict[int, int]:
-    """Rows that could be read when the micro-batch was planned and are behind its end, by partition.
+    """Rows that could be read when the micro-batch was planned and are after its end, by partition.
 
     Args:
         progress: `query.lastProgress`, or one of `query.recentProgress`.
 
     Returns:
-        Partition -> rows; all sources of the query that read topics together. Empty where Spark tells no
-        newest offset (a micro-batch without data, for one).
+        Partition -> rows, of all sources of the query that read topics. Empty if Spark's progress has no
+        newest offset (a micro-batch without data, for example).
     """
-    found: dict[int, int] = {}
+    rows: dict[int, int] = {}
     for source in progress["sources"]:
         newest, end = (_offsets(source[name]) for name in ("latestOffset", "endOffset"))
         for partition, offset in newest.items():
-            found[partition] = max(0, offset - end.get(partition, 0))
-    return found
+            rows[partition] = max(0, offset - end.get(partition, 0))
+    return rows
 
 
 def _offsets(text: str | None) -> dict[int, int]:
-    """Partition -> offset of what stream_read.py gave; empty for the offset of another source."""
+    """Partition -> offset, from an offset of stream_read.py; empty for the offset of another source."""
     try:
-        told = json.loads(text or "{}")
-        return {int(partition): int(place["offset"]) for partition, place in told["partitions"].items()}
+        values = json.loads(text or "{}")
+        return {int(partition): int(place["offset"]) for partition, place in values["partitions"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}

@@ -1,4 +1,4 @@
-"""One task of a read: a range of offsets of one partition, in the very types that Spark expects."""
+"""Read the range of one task: offsets of one partition, as batches in the exact types that Spark expects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ringfence.arrow.decode import Place
 
-# Added behind the topic's own columns with .option("metadata", "true").
+# Columns after the topic's own ones, with .option("metadata", "true").
 METADATA = pa.schema(
     [
         pa.field("_partition", pa.int64(), nullable=False),
@@ -26,14 +26,15 @@ METADATA = pa.schema(
         pa.field("_time", pa.timestamp("us", "UTC"), nullable=False),
     ]
 )
-RANGES_MAX = 100_000  # tasks of one job; Spark's driver keeps some KB for each
+# Tasks of one job: Spark's driver needs a few KB for each.
+RANGES_MAX = 100_000
 
 
 class Range(NamedTuple):
     """Rows first .. last - 1 of a partition.
 
-    `epoch` is that of the row before `first`, `last_epoch` that of the row before `last`; 0 = not known. A
-    task that finds others reads another history than the one that the read was planned for.
+    `epoch` is the owner epoch of the row before `first`, `last_epoch` that of the row before `last`; 0 =
+    unknown. A task that reads rows of other epochs fails: the log has another history than the planned one.
     """
 
     partition: int
@@ -56,7 +57,7 @@ class Range(NamedTuple):
         return (self.first, self.epoch), (self.last, self.last_epoch)
 
     def within(self, first: int, last: int) -> Range:
-        """The part of it from `first` to `last`; the epoch of an end that moves is not known."""
+        """The part of this range from `first` to `last`; the epoch of an end that moves is unknown."""
         return Range(
             self.partition,
             max(self.first, first),
@@ -70,60 +71,66 @@ def split(spans: Iterable[Range], rows_a_task: int) -> list[Range]:
     """Ranges of about `rows_a_task` rows, equal within a partition; empty spans give none."""
     spans = [span for span in spans if span.rows > 0]
     rows_a_task = max(rows_a_task, sum(span.rows for span in spans) // RANGES_MAX + 1)
-    found = []
+    ranges = []
     for span in spans:
         parts = -(-span.rows // rows_a_task)
         bounds = [span.first + span.rows * part // parts for part in range(parts + 1)]
-        found += [span.within(first, last) for first, last in pairwise(bounds)]
-    return found
+        ranges += [span.within(first, last) for first, last in pairwise(bounds)]
+    return ranges
 
 
 class RangeReader(NamedTuple):
-    """How ranges are read, on whatever worker: values only."""
+    """Reads ranges on a worker. Values only: Spark pickles it for its tasks."""
 
     address: str
     token_file: str | None
     topic: str
-    schema: pa.Schema  # what Spark expects, metadata columns included
-    metadata: frozenset[str] = frozenset()  # which columns those are: a topic may have its own of such a name
+    # The columns that Spark expects, metadata columns included.
+    schema: pa.Schema
+    # Names of the metadata columns in `schema`: a topic may have columns of its own with these names.
+    metadata: frozenset[str] = frozenset()
 
     def read(self, span: Range) -> Iterator[pa.RecordBatch]:
         """Rows of the range, in order.
 
         Raises:
-            TruncatedError: retention passed them, or the log has another history; the message says which.
+            TruncatedError: retention removed them, or the log has another history; the message says which.
         """
         own = [field.name for field in self.schema if field.name not in self.metadata]
         with connect(self.address, token_file=self.token_file) as client:
-            at = span.first
+            offset = span.first
             start = [Position(span.partition, span.first, span.epoch)]
             reader = client.read(self.topic, partition=span.partition, start=start, columns=own)
             for batch in reader:
                 place = reader.place
                 assert place is not None
-                if place.first_offset != at:
+                if place.first_offset != offset:
                     break
-                rows = min(batch.num_rows, span.last - at)
-                if at + rows == span.last:
+                rows = min(batch.num_rows, span.last - offset)
+                if offset + rows == span.last:
                     self._check_end(span, place)
-                yield self._fitted(batch.slice(0, rows), place)
-                at += rows
-                if at >= span.last:
+                yield self._in_spark_types(batch.slice(0, rows), place)
+                offset += rows
+                if offset >= span.last:
                     return
-        if at < span.last:
+        if offset < span.last:
             raise TruncatedError(
-                "the log ends before the range does: it was truncated or deleted while it was read",
+                "the log ends before the range: it was truncated or deleted during the read; read again",
                 topic=self.topic,
                 partition=span.partition,
-                offset=at,
+                offset=offset,
                 wanted_until=span.last,
             )
 
     def _check_end(self, span: Range, place: Place) -> None:
-        """`place` has the last row of the range."""
+        """Compare the epoch of the last row, which is in the batch at `place`, with the planned one.
+
+        Raises:
+            TruncatedError: the log has another history.
+        """
         if span.last_epoch not in (0, place.epoch):
             raise TruncatedError(
-                f"the partition has another history now: row {span.last - 1} is of epoch {place.epoch}, it "
+                f"the partition has another history now: row {span.last - 1} is of epoch {place.epoch}, and "
                 f"was of epoch {span.last_epoch} when the read was planned (an owner was chosen by force); "
                 "read again",
                 topic=self.topic,
@@ -132,12 +139,12 @@ class RangeReader(NamedTuple):
                 epoch=span.last_epoch,
             )
 
-    def _fitted(self, batch: pa.RecordBatch, place: Place) -> pa.RecordBatch:
+    def _in_spark_types(self, batch: pa.RecordBatch, place: Place) -> pa.RecordBatch:
         rows = batch.num_rows
         columns = []
         for field in self.schema:
             if field.name in self.metadata:
-                column = told(place, field, rows)
+                column = metadata_column(place, field, rows)
             else:
                 column = batch.column(field.name)
                 if column.type != field.type:
@@ -158,8 +165,8 @@ class RangeReader(NamedTuple):
             ) from error
 
 
-def told(place: Place, field: pa.Field, rows: int) -> pa.Array:
-    """A metadata column: what the log says of `rows` rows from `place` on."""
+def metadata_column(place: Place, field: pa.Field, rows: int) -> pa.Array:
+    """The partition, the offsets or the time of `rows` rows from `place` on."""
     if field.name == "_partition":
         return pa.repeat(pa.scalar(place.partition, field.type), rows)
     if field.name == "_offset":

@@ -1,4 +1,4 @@
-"""A topic as a DataFrame: its offsets up to the mark of now, in ranges, one task for each."""
+"""Read a topic as a DataFrame: the offsets up to the current mark, in ranges with one task each."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def read(
 
     Args:
         spark: the session.
-        address: of a node, as for `ringfence.connect`; executors must reach it, too.
-        topic: its name.
-        columns: only these.
-        rows_per_task: about how many rows one task reads; at least 1.
+        address: of one or more nodes, as for `ringfence.connect`; executors must reach them, too.
+        topic: name of the topic.
+        columns: names of the columns to read; default: all.
+        rows_per_task: approximate number of rows that one task reads; at least 1.
         token_file: a file with the token, on driver and workers; default: RINGFENCE_TOKEN of each process.
 
     Returns:
-        A lazy DataFrame: each evaluation reads the same offsets again; it fails with TruncatedError when
-        retention has passed them by then, or the log has another history. Rows of one offset range stay in
-        order, ranges come in any.
+        A lazy DataFrame: each evaluation reads the same offsets again. It fails with TruncatedError if
+        retention has removed the rows by then, or the log has another history. Rows of one range stay in
+        order; the ranges come in any order.
 
     Raises:
         NotFoundError: no such topic. SchemaError: Spark has no type for a column.
@@ -56,11 +56,11 @@ def read(
         address = ",".join(client.addresses)
         info = client.topic(topic)
         name = info.name
-        wanted = Decoder(name, info.schemas, columns).schema
+        arrow = Decoder(name, info.schemas, columns).schema
         ends = client.end_offsets(topic)
         spans = (Range(end.partition, end.start, end.end, last_epoch=end.epoch) for end in ends.values())
         ranges = History(client, topic, ends).with_epochs(split(spans, rows_per_task))
-    schema = spark_schema(wanted)
+    schema = spark_schema(arrow)
     reader = RangeReader(address, token_file, name, worker_schema(schema))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Rows to tasks by the topic's partitions, with Spark's own hash: one task writes one partition."""
+"""Shuffle rows by the topic's partitions with Spark's own hash, so that each task writes one partition."""
 
 from __future__ import annotations
 
@@ -12,33 +12,36 @@ if TYPE_CHECKING:
 
     from ringfence.common.routing import Layout
 
-PARTITIONS_MAX = (
-    256  # the expression has a comparison for each: many take Spark longer to compile than to run
-)
+# The expression has one comparison for each partition; with more, Spark compiles it longer than it runs.
+PARTITIONS_MAX = 256
 
 
-def routed(df: DataFrame, layout: Layout) -> DataFrame:
-    """The rows, shuffled so that task i has those of the topic's partition i, in order of slots.
+def repartition_by_slot(df: DataFrame, layout: Layout) -> DataFrame:
+    """Shuffle the rows so that task i has those of the topic's i-th partition, in order of slots.
 
-    A column whose type in the DataFrame is not that of the topic hashes otherwise here than there: then
-    rows of a task go to several partitions, and everything else holds.
+    A key column whose type differs from the topic's hashes to another slot in Spark. Rows of a task then go
+    to several partitions, which is slower and still correct.
 
     Raises:
-        InvalidArgumentError: the topic has no key, or more partitions than make sense.
+        InvalidArgumentError: the topic has no key, or more than PARTITIONS_MAX partitions.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415 - never with `import ringfence`
 
     starts = sorted(entry.lo for entry in layout.active)
     if not layout.key:
-        raise InvalidArgumentError("a topic without key has no rows of a partition", topic=layout.name)
+        raise InvalidArgumentError(
+            "rows of a topic without a key belong to no partition; write with repartition=False",
+            topic=layout.name,
+        )
     if len(starts) > PARTITIONS_MAX:
         raise InvalidArgumentError(
-            "too many partitions to shuffle by; write without it",
+            "the topic has too many partitions to shuffle by; write with repartition=False",
             topic=layout.name,
             partitions=len(starts),
             partitions_max=PARTITIONS_MAX,
         )
     slot = f.shiftrightunsigned(f.xxhash64(*layout.key), 48)
-    behind = [(slot >= start).cast("int") for start in starts[1:]]
-    index: Column = reduce(lambda one, other: one + other, behind, f.lit(0))
+    # The index of the partition: the number of later partitions whose slots begin at or below this slot.
+    reached = [(slot >= start).cast("int") for start in starts[1:]]
+    index: Column = reduce(lambda one, other: one + other, reached, f.lit(0))
     return df.repartitionById(len(starts), index)

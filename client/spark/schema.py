@@ -1,4 +1,4 @@
-"""Spark's types and Arrow's, both ways; the types are those that `mapInArrow` exchanges."""
+"""Convert between Spark's types and Arrow's. The Arrow types are the ones that `mapInArrow` exchanges."""
 
 from __future__ import annotations
 
@@ -14,29 +14,27 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
 
 PYTHON_VARIABLE = "PYSPARK_PYTHON"
-DECIMAL_DIGITS_MAX = 38  # of Spark; Arrow's widest have 76
+# Digits of Spark's decimals; Arrow's have up to 76.
+DECIMAL_DIGITS_MAX = 38
 
 
 def use_this_python() -> None:
-    """Let Spark's workers run this very interpreter, unless PYSPARK_PYTHON says otherwise.
-
-    They need this package.
-    """
+    """Let Spark's workers, which need this package, run this interpreter, unless PYSPARK_PYTHON is set."""
     os.environ.setdefault(PYTHON_VARIABLE, sys.executable)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema of these rows, instants in UTC: Spark hands them over in the session's zone.
+    """The Arrow schema of these rows, with instants in UTC: Spark passes them in the session's zone.
 
     Raises:
-        SchemaError: Spark has no Arrow type for a column, or one that only Spark knows from a struct.
+        SchemaError: Spark has no Arrow type for a column, or encodes it as a struct.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - never with `import ringfence`
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
     fields: list[pa.Field] = []
     for field in schema:
-        _refuse_disguised(field.name, field.dataType)
+        _refuse_struct_encoded(field.name, field.dataType)
         try:
             fields += worker_schema(StructType([field]))
         except PySparkException as error:
@@ -48,16 +46,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _refuse_disguised(column: str, kind: DataType) -> None:
-    """Raises SchemaError for types that Spark hands over as structs, from which nobody makes them again."""
-    from pyspark.sql.types import (  # noqa: PLC0415 - never with `import ringfence`
-        ArrayType,
-        GeographyType,
-        GeometryType,
-        MapType,
-        StructType,
-        VariantType,
-    )
+def _refuse_struct_encoded(column: str, kind: DataType) -> None:
+    """Raises SchemaError for types that Spark encodes as structs: a read would give plain structs."""
+    from pyspark.sql.types import ArrayType, GeographyType, GeometryType, MapType, StructType, VariantType  # noqa: PLC0415 - never with `import ringfence`
 
     if isinstance(kind, VariantType | GeometryType | GeographyType):
         way_out = (
@@ -71,17 +62,17 @@ def _refuse_disguised(column: str, kind: DataType) -> None:
             column=column,
         )
     if isinstance(kind, ArrayType):
-        _refuse_disguised(f"{column}[]", kind.elementType)
+        _refuse_struct_encoded(f"{column}[]", kind.elementType)
     elif isinstance(kind, MapType):
-        _refuse_disguised(f"{column}.key", kind.keyType)
-        _refuse_disguised(f"{column}.value", kind.valueType)
+        _refuse_struct_encoded(f"{column}.key", kind.keyType)
+        _refuse_struct_encoded(f"{column}.value", kind.valueType)
     elif isinstance(kind, StructType):
         for field in kind:
-            _refuse_disguised(f"{column}.{field.name}", field.dataType)
+            _refuse_struct_encoded(f"{column}.{field.name}", field.dataType)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Spark's type for rows of a topic. View and large types become plain ones, as `mapInArrow` gives them.
+    """Spark's type for rows of a topic. View and large types become plain ones, as in `mapInArrow`.
 
     Raises:
         SchemaError: Spark has no type for a column.
@@ -92,15 +83,15 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
     fields: list[StructField] = []
     for field in schema:
-        why = "its decimals have 38 digits at most" if _is_too_wide(field.type) else None
+        reason = "its decimals have 38 digits at most" if _is_too_wide(field.type) else None
         try:
             fields += from_arrow_schema(plain(pa.schema([field])))
         except PySparkException as error:
-            why = str(error)
-        if why is not None:
+            reason = str(error)
+        if reason is not None:
             raise SchemaError(
-                f'Spark has no type for column "{field.name}" ({field.type}): {why}; read the others, '
-                "by `columns`",
+                f'Spark has no type for column "{field.name}" ({field.type}): {reason}; read the other '
+                "columns with `columns`",
                 column=field.name,
                 type=str(field.type),
             )
@@ -108,19 +99,19 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def _is_too_wide(kind: pa.DataType) -> bool:
-    """Whether it has a decimal, at any depth, that PySpark takes and Spark's other half does not."""
+    """Whether the type has a decimal, at any depth, that PySpark accepts and Spark's JVM refuses."""
     if pa.types.is_dictionary(kind):
         return _is_too_wide(kind.value_type)
     if pa.types.is_decimal(kind) and kind.precision > DECIMAL_DIGITS_MAX:
         return True
-    return any(_is_too_wide(kind.field(place).type) for place in range(kind.num_fields))
+    return any(_is_too_wide(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
     """The schema in types that Spark has, at every depth; docs/spark.md has the table.
 
-    Views, 64-bit offsets and dictionaries become plain, unsigned integers the next wider signed ones, half
-    floats floats. Values stay as they are.
+    Views, 64-bit offsets and dictionaries become plain types, unsigned integers the next wider signed ones,
+    and half floats become floats. The values stay the same.
     """
     return pa.schema([_plain_field(field) for field in schema])
 
@@ -151,7 +142,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if types.is_fixed_size_binary(kind):
         return pa.binary()
     if types.is_struct(kind):
-        return pa.struct([_plain_field(kind.field(place)) for place in range(kind.num_fields)])
+        return pa.struct([_plain_field(kind.field(index)) for index in range(kind.num_fields)])
     if types.is_map(kind):
         return pa.map_(_plain(kind.key_type), _plain_field(kind.item_field))
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
@@ -160,9 +151,9 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def worker_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark wants from a data source's `read` for rows of this type.
+    """The Arrow schema that Spark requires from a data source's `read` for rows of this type.
 
-    PySpark asserts a zone as soon as there is an instant. Any will do, for it is not looked at.
+    PySpark asserts that there is a zone if there is an instant, and then ignores its value.
     """
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - never with `import ringfence`
 

@@ -1,11 +1,11 @@
-"""START HERE: the data source `ringfence`, which Spark finds through the package `pyspark_ringfence`.
+"""Define the data source `ringfence`. START HERE. Spark finds it by the package `pyspark_ringfence`.
 
     spark.read.format("ringfence").option("address", A).option("topic", T).load()       batch_read.py
     spark.readStream.format("ringfence")...load()                                        stream_read.py
     df.write.format("ringfence").mode("append")...save()                                 batch_write.py
     df.writeStream.format("ringfence")...start()                                         stream_write.py
 
-pyspark is imported at the top here: only Spark, or who asks for it, imports this module.
+This module imports pyspark at its top: only Spark and tests import it.
 """
 
 from __future__ import annotations
@@ -47,28 +47,29 @@ class RingfenceSource(DataSource):
         return "ringfence"
 
     def schema(self) -> StructType:
-        """The topic's newest columns (only `columns`, where given), then the metadata columns if wanted.
+        """The topic's newest columns, or `columns`, and the metadata columns with the option `metadata`.
 
-        Spark asks once for each `load` and keeps this object: what the topic has now is what every scan of
-        the DataFrame reads, also two of one query.
+        Spark calls this once for each `load` and keeps this object. So the ends are fixed here: every scan of
+        the DataFrame reads the same rows, also two scans of one query.
 
         Raises:
-            NotFoundError: no such topic. InvalidArgumentError: no such column, or one that is called as a
-            metadata column that is wanted, too. SchemaError: no type in Spark.
+            NotFoundError: no such topic.
+            InvalidArgumentError: no such column, or a column with the name of a metadata column.
+            SchemaError: Spark has no type for a column.
         """
         options = self._options
         with connect(options.address, token_file=options.token_file) as client:
             info = client.topic(options.topic)
-            if options.may_be(BATCH_READ):  # a stream asks where it begins, each time
+            if options.may_be(BATCH_READ):  # a stream fetches the ends itself, for each micro-batch
                 self._ends = dict(client.end_offsets(options.topic))
         columns = options.names("columns")
         if len(set(columns)) < len(columns):
-            raise InvalidArgumentError("columns: each column once", given=columns)
-        wanted = Decoder(info.name, info.schemas, columns or None).schema
+            raise InvalidArgumentError("columns: name each column once", given=columns)
+        arrow = Decoder(info.name, info.schemas, columns or None).schema
         if options.flag("metadata", default=False):
-            refuse_twins(info.name, wanted)
-            wanted = pa.schema([*wanted, *METADATA])
-        return spark_schema(wanted)
+            refuse_duplicates(info.name, arrow)
+            arrow = pa.schema([*arrow, *METADATA])
+        return spark_schema(arrow)
 
     def reader(self, schema: StructType) -> BatchReader:
         self._options.check_use(BATCH_READ)
@@ -80,34 +81,34 @@ class RingfenceSource(DataSource):
         return StreamReader(self._options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
-        """Raises InvalidArgumentError for mode overwrite: a log is appended to."""
+        """Raises InvalidArgumentError for mode overwrite."""
         refuse_overwrite(overwrite=overwrite)
         self._options.check_use(BATCH_WRITE)
         return BatchWriter(self._options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802
-        """Raises InvalidArgumentError for output mode complete, which would overwrite."""
+        """Raises InvalidArgumentError for output mode complete, which overwrites."""
         refuse_overwrite(overwrite=overwrite)
         self._options.check_use(STREAM_WRITE)
         return StreamWriter(self._options, schema)
 
 
-def refuse_twins(topic: str, wanted: pa.Schema) -> None:
-    """Two columns of one name could not be told apart."""
-    twins = [name for name in METADATA.names if name in wanted.names]
-    if twins:
+def refuse_duplicates(topic: str, schema: pa.Schema) -> None:
+    """Raises InvalidArgumentError for columns of the topic that have the name of a metadata column."""
+    duplicates = [name for name in METADATA.names if name in schema.names]
+    if duplicates:
         raise InvalidArgumentError(
-            "the topic has columns that are called as metadata columns: read it without metadata, or leave "
-            "them out with the option columns",
+            "the topic has columns with names of metadata columns; read it without metadata, or leave the "
+            "columns out with the option columns",
             topic=topic,
-            columns=twins,
+            columns=duplicates,
         )
 
 
 def refuse_overwrite(*, overwrite: bool) -> None:
-    """A topic is a log: its rows stay."""
+    """Raises InvalidArgumentError for writes that overwrite: rows can only be appended to a topic."""
     if overwrite:
         raise InvalidArgumentError(
-            'a topic is appended to: use mode "append" (streams: output mode append or update); '
-            "to begin anew, truncate or delete the topic first"
+            'rows can only be appended to a topic; use mode "append" (streams: output mode append or '
+            "update). To start from scratch, truncate or delete the topic first"
         )

@@ -1,7 +1,7 @@
-"""What every writer of Spark does: the driver prepares topic and scope, each task stages, the driver commits.
+"""The steps of all writers: the driver prepares topic and scope, each task stages rows, the driver commits.
 
-A task that Spark runs again, or twice at once, stages under another token; the commit names the tokens of the
-attempts that Spark kept, so rows of all others never come.
+A task that Spark runs again, or twice in parallel, stages under another token. The commit names the tokens of
+the attempts that Spark kept, so rows of all other attempts are never committed.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
     from ringfence.common.scope_values import Begun
 
+# Seconds after which a query that committed nothing may lose its scopes when the cluster needs room. Each new
+# checkpoint has new scopes, and no node learns that a checkpoint was deleted.
 QUERY_IDLE_S: Final = 30 * 86_400
-"""A query that was not run for a month may lose its scopes where the cluster needs room: no node is told that
-a checkpoint was thrown away, and each new one has new scopes."""
+# Spark's local property with the id of the streaming query that a job is part of.
 QUERY = "sql.streaming.queryId"
-"""Spark's local property with the id of the streaming query that a job is part of."""
 _LOG = logging.getLogger("ringfence.spark")
 if "PYSPARK_SPARK_SESSION_UUID" in os.environ:
-    # A worker whose lines Spark keeps (spark.sql.pyspark.worker.logging.enabled): nobody sets levels there.
+    # A worker whose log Spark stores (spark.sql.pyspark.worker.logging.enabled); users cannot set its level.
     _LOG.setLevel(logging.INFO)
 
 
 class Target(NamedTuple):
-    """Where tasks write to: values only, for they travel to the workers."""
+    """The topic of a write, and how to reach it. Values only: Spark pickles it for its tasks."""
 
     address: str
     token_file: str | None
@@ -47,7 +47,7 @@ class Target(NamedTuple):
     timeout_s: float
 
     def stage(self, begun: Begun, epoch: int, writer: int, batches: Iterable[pa.RecordBatch]) -> StagedRows:
-        """Runs in Spark's Python worker: every row is on disk when it returns, and none can be read."""
+        """In Spark's Python worker: stage the rows. All are on disk when this returns; none can be read."""
         with connect(self.address, token_file=self.token_file) as client:
             attempt = client.scopes.attempt(begun, epoch, writer=writer, timeout_s=self.timeout_s)
             for batch in batches:
@@ -57,59 +57,82 @@ class Target(NamedTuple):
     def commit(
         self, begun: Begun, epoch: int, staged: Iterable[StagedRows], *, is_alone: bool = False
     ) -> bool:
-        """On the driver: False if the epoch was committed before; `is_alone`: nobody else knows the scope.
+        """On the driver: commit the rows of these attempts.
 
-        Where the node does not tell whose commit it was, a job that counts its epochs has the rows of this
-        one in the log either way.
+        Args:
+            begun: the driver of the scope.
+            epoch: number of the epoch within the scope.
+            staged: the attempts that Spark kept.
+            is_alone: no other process has the scope, so only this call can have committed the epoch.
+
+        Returns:
+            False if the epoch was committed before, with rows of other attempts. If the node cannot tell
+            whose commit it was, the result is `is_alone`: the log has the rows of the epoch in either case.
         """
         staged = list(staged)
         with connect(self.address, token_file=self.token_file, timeout_s=self.timeout_s) as client:
-            told = client.scopes.commit_told(begun, epoch, staged)
-        fresh = is_alone if told is None else told
+            is_own = client.scopes.commit_told(begun, epoch, staged)
+        is_new = is_alone if is_own is None else is_own
         rows = sum(attempt.rows for attempt in staged)
-        done = "committed" if fresh else "was committed before, dropped"
-        _LOG.info("%s: scope %d, driver %d, epoch %d %s: %d rows by %d tasks",
-                  self.topic, begun.scope, begun.driver, epoch, done, rows, len(staged))  # fmt: skip
-        return fresh
+        outcome = "committed" if is_new else "was committed before, dropped"
+        _LOG.info(
+            "%s: scope %d, driver %d, epoch %d %s: %d rows by %d tasks",
+            self.topic,
+            begun.scope,
+            begun.driver,
+            epoch,
+            outcome,
+            rows,
+            len(staged),
+        )
+        return is_new
 
-    def give_up(self, begun: Begun, epoch: int) -> None:
-        """What is staged goes, if a node can be told: why the job failed is what its caller must see."""
+    def expire(self, begun: Begun, epoch: int) -> None:
+        """On the driver: remove the staged rows of a failed job.
+
+        Errors are only logged: the caller must see the job's own error.
+        """
         try:
             with connect(self.address, token_file=self.token_file) as client:
                 client.scopes.expire(begun, epoch)
         except RingfenceError as error:
-            _LOG.warning("%s: scope %d, epoch %d: staged rows of a failed job could not be given up: %s",
-                         self.topic, begun.scope, epoch, error)  # fmt: skip
+            _LOG.warning(
+                "%s: scope %d, epoch %d: staged rows of a failed job could not be removed: %s",
+                self.topic,
+                begun.scope,
+                epoch,
+                error,
+            )
 
     def begin(
         self, scope: str | None, kind: str, *, instance: bytes = b"", query: str | None = None
     ) -> Begun:
-        """A job's scope: one of its topic, and of the streaming query that it is part of.
+        """Begin a job's scope. It belongs to the topic, and to the streaming query that the job is part of.
 
         Args:
-            scope: None: one that no other run ever asks for.
-            kind: of such a scope.
+            scope: name; None: a new scope that no other run uses.
+            kind: first part of the name of a new scope.
             instance: the same for all processes of one run.
-            query: id of the query, which its checkpoint keeps: a new checkpoint has new scopes.
+            query: id of the query, from its checkpoint: a new checkpoint has new scopes.
         """
-        name = f"{kind}-{uuid.uuid4()}" if scope is None else of_query(scope, query)
+        name = f"{kind}-{uuid.uuid4()}" if scope is None else scope_of_query(scope, query)
         with connect(self.address, token_file=self.token_file) as client:
             idle_s = None if query is None else QUERY_IDLE_S
             return client.scopes.begin(name, instance, topic=self.topic, one_off=scope is None, idle_s=idle_s)
 
     def begin_query(self, query: str, instance: bytes) -> Begun:
-        """A stream's scope goes by its query, which has one checkpoint wherever it writes to."""
+        """Begin a stream's scope. It belongs to the query and to no topic: the query has one checkpoint."""
         with connect(self.address, token_file=self.token_file) as client:
             return client.scopes.begin(query, instance, idle_s=QUERY_IDLE_S)
 
 
 def check_newest(topic: str, scope: str | None, epoch: int, begun: Begun) -> None:
-    """Raises InvalidArgumentError where a streaming query has committed later epochs than this one."""
+    """Raises InvalidArgumentError if a streaming query has committed later epochs than this one."""
     if epoch < begun.committed:
         raise InvalidArgumentError(
-            "the query has committed later epochs of this scope than this one: its checkpoint is older than "
-            "the topic (restored, edited, or of a copy of the query), and its rows would be left out; give "
-            "the query a new checkpointLocation, and a start behind what the topic has",
+            "the query has committed later epochs of this scope: its checkpoint is older than the topic "
+            "(restored, edited, or of a copy of the query), and its rows would be left out; give the query a "
+            "new checkpointLocation, and a start after the rows that the topic has",
             topic=topic,
             scope=scope,
             epoch=epoch,
@@ -117,14 +140,20 @@ def check_newest(topic: str, scope: str | None, epoch: int, begun: Begun) -> Non
         )
 
 
-def tell_left_out(topic: str, scope: str | None, epoch: int, begun: Begun) -> None:
-    """Log that a run writes nothing."""
-    _LOG.warning("%s: scope %s: epoch %d was committed by an earlier run (the last one is %d): the rows of "
-                 "this run are left out", topic, scope, epoch, begun.committed)  # fmt: skip
+def log_left_out(topic: str, scope: str | None, epoch: int, begun: Begun) -> None:
+    """Log that a run writes nothing, because its epoch was committed before."""
+    _LOG.warning(
+        "%s: scope %s: epoch %d was committed by an earlier run (the last one is %d): the rows of "
+        "this run are left out",
+        topic,
+        scope,
+        epoch,
+        begun.committed,
+    )
 
 
-def of_query(scope: str, query: str | None) -> str:
-    """The name of a query's scope; a hash where the name would be too long."""
+def scope_of_query(scope: str, query: str | None) -> str:
+    """The name of a query's scope; a hash if the name is too long."""
     if query is None:
         return scope
     name = f"{scope}-{query}"
@@ -133,7 +162,7 @@ def of_query(scope: str, query: str | None) -> str:
     return f"spark-{hashlib.sha256(name.encode()).hexdigest()}"
 
 
-def target(
+def prepare_target(
     schema: StructType,
     *,
     address: str | None,
@@ -144,12 +173,13 @@ def target(
     key: Sequence[str],
     partitions: int,
 ) -> Target:
-    """The topic, made if it is missing and `create` says so; its columns fit those of the rows.
+    """Find the topic, or create it if it is missing and `create` is True; check that the rows fit.
 
     Raises:
-        NotFoundError: no such topic, and `create` is False. SchemaError: a column does not fit.
-        InvalidArgumentError: the topic exists with another key than a `key` that is given.
-        AlreadyExistsError: it was made with another schema meanwhile, and `create` is True.
+        NotFoundError: no such topic, and `create` is False.
+        SchemaError: a column of the rows does not fit the topic.
+        InvalidArgumentError: the topic exists with a key other than `key`.
+        AlreadyExistsError: another client created it with another schema meanwhile, and `create` is True.
     """
     rows = arrow_schema(schema)
     with connect(address, token_file=token_file) as client:
@@ -166,11 +196,14 @@ def target(
         try:
             layout = client.layout(topic)
         except NotFoundError as error:
-            hint = "or let the write make it: createTopic=true (of the function: create=True)"
+            hint = "or let the write create it: option createTopic=true (argument create=True)"
             raise NotFoundError(f"{error.message}; {hint}", topic=topic) from error
         if key and list(layout.key) != list(key):
             raise InvalidArgumentError(
-                "the topic exists with another key", topic=layout.name, key=list(layout.key), wanted=list(key)
+                "the topic exists with another key; leave `key` out, or write to another topic",
+                topic=layout.name,
+                key=list(layout.key),
+                wanted=list(key),
             )
         TopicEncoder(layout, split=True).check(rows)
         return Target(",".join(client.addresses), token_file, layout.name, timeout_s)

@@ -1,8 +1,8 @@
-"""`spark.readStream.format("ringfence")`: micro-batches between positions that Spark keeps in its checkpoint.
+"""Stream reader of `spark.readStream.format("ringfence")`: micro-batches between positions of the checkpoint.
 
-A position of the checkpoint must be one of the log's history: after an owner was chosen by force, a stream
-goes on where the rows that it has read are still in the log, and fails where they were lost.
-`stream_offset` has the format.
+A position of the checkpoint must belong to the log's history. After an owner was chosen by force, the stream
+continues if the rows that it has read are still in the log, and fails if they were lost. `stream_offset` has
+the format of the positions.
 """
 
 from __future__ import annotations
@@ -41,67 +41,73 @@ if TYPE_CHECKING:
     from ringfence.cluster.offsets import Ends
     from ringfence.spark.options import SourceOptions
 
+# The advice of the error for a checkpoint of another history.
 WAY_OUT = (
-    "rows that the query has read were lost. Give it a checkpointLocation of its own and a start; "
-    'docs/spark.md says how, under "After a forced owner"'
+    "rows that the query has read were lost. Give the query a checkpointLocation of its own and a start; "
+    'docs/spark.md has the steps, under "After a forced owner"'
 )
 _LOG = logging.getLogger("ringfence.spark")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans on the driver, where one client stays open; `read` runs on workers and uses none of it."""
+    """Plans on the driver with one client that stays open until `stop`; `read` runs on workers without it."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._reader = range_reader(options, schema)
+        # None until the first use, and on workers.
         self._client: Client | None = None
-        self._target: dict[int, int] | None = None
+        # With trigger AvailableNow: the ends at the start of the query, by partition; it reads no later rows.
+        self._final_ends: dict[int, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_client": None}  # workers get values only
 
-    # ---- offsets, on the driver
-    # -----------------------------------------------------------------------------
+    # ---- offsets, on the driver ---------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Option `start`: earliest unless it says otherwise."""
+        """The positions of the option `start`; default: earliest."""
         ends = self._ends()
         start = self._options.text("start") or "earliest"
-        first = positions_of(self._connected(), self._options.topic, ends, start, name="start")
+        first = positions_of(self._connect(), self._options.topic, ends, start, name="start")
         epochs = self._history(ends).epochs(
-            {at.partition: at.offset for at in first.values() if not at.epoch}
+            {position.partition: position.offset for position in first.values() if not position.epoch}
         )
-        return self._offset(
-            at._replace(epoch=epochs.get(partition, at.epoch)) for partition, at in first.items()
+        return self._encode(
+            position._replace(epoch=epochs.get(partition, position.epoch))
+            for partition, position in first.items()
         )
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """How far the next micro-batch goes: all that can be read, within the limits of a trigger.
+        """The end of the next micro-batch: all rows that can be read, within the limits of a trigger.
 
         Raises:
             InvalidArgumentError: `start` is of another topic or a newer format.
-            TruncatedError: rows behind `start` were given up, unless failOnDataLoss is false; or rows before
-            it were lost, and the log has another history.
+            TruncatedError: rows after `start` were removed, unless failOnDataLoss is false; or rows before
+                `start` were lost, and the log has another history.
         """
-        begin, ends = self._checked(start), self._ends()
+        begin, ends = self._decode(start), self._ends()
         history = self._history(ends)
         self._prove(history, begin)
         last = {end.partition: end.end for end in ends.values()}
-        if self._target is not None:
+        if self._final_ends is not None:
             last = {
-                partition: min(offset, self._target.get(partition, 0)) for partition, offset in last.items()
+                partition: min(offset, self._final_ends.get(partition, 0))
+                for partition, offset in last.items()
             }
-        begin = self._retained(begin, ends)
-        first = {partition: at.offset for partition, at in begin.items()}
+        begin = self._from_log_start(begin, ends)
+        first = {partition: position.offset for partition, position in begin.items()}
         last = {partition: max(offset, first.get(partition, 0)) for partition, offset in last.items()}
-        room = self._rows_room(limit, first, last)
-        if room is not None:
-            last = shared(first, last, room)
+        rows_max = self._rows_max(limit, first, last)
+        if rows_max is not None:
+            last = divide(first, last, rows_max)
         epochs = history.epochs(last)
-        return self._offset(Position(partition, at, epochs[partition]) for partition, at in last.items())
+        return self._encode(
+            Position(partition, offset, epochs[partition]) for partition, offset in last.items()
+        )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Options maxRowsPerTrigger and maxBytesPerTrigger; both hold where both are given."""
+        """The limit of maxRowsPerTrigger and maxBytesPerTrigger; with both options both apply."""
         rows = self._options.count("maxRowsPerTrigger", None)
         size = self._options.count("maxBytesPerTrigger", None)
         if rows is not None:
@@ -109,37 +115,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if size is None else ReadMaxBytes(size)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        return self._offset(Position(end.partition, end.end, end.epoch) for end in self._ends().values())
+        return self._encode(Position(end.partition, end.end, end.epoch) for end in self._ends().values())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target = {end.partition: end.end for end in self._ends().values()}
+        self._final_ends = {end.partition: end.end for end in self._ends().values()}
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark's checkpoint is the place of the query; the node keeps none."""
+        """Do nothing: Spark's checkpoint has the position of the query, nodes store none."""
 
     def stop(self) -> None:
         if self._client is not None:
             self._client.close()
             self._client = None
 
-    # ---- a micro-batch
-    # ---------------------------------------------------------------------------------------
+    # ---- a micro-batch ------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
-        """Ranges from `start` to `end`; after a restart both come from the checkpoint."""
-        first, last, ends = self._checked(start), self._checked(end), self._ends()
-        for partition, at in first.items():
-            until = last.get(partition, at).offset
-            if at.offset > until:
-                what = f"partition {partition} ends at {until}, begins at {at.offset}"
-                raise damaged(self._options.topic, end, what)
+        """The ranges from `start` to `end`; after a restart both come from the checkpoint."""
+        first, last, ends = self._decode(start), self._decode(end), self._ends()
+        for partition, position in first.items():
+            until = last.get(partition, position).offset
+            if position.offset > until:
+                reason = f"partition {partition} ends at {until}, begins at {position.offset}"
+                raise damaged(self._options.topic, end, reason)
         history = self._history(ends)
         self._prove(history, first)
         self._prove(history, last)
-        first = self._retained(first, ends)
+        first = self._from_log_start(first, ends)
         spans = [
-            Range.between(first.get(partition, Position(partition, 0)), at)
-            for partition, at in sorted(last.items())
+            Range.between(first.get(partition, Position(partition, 0)), position)
+            for partition, position in sorted(last.items())
         ]
         rows_a_task = self._options.count("rowsPerTask", ROWS_A_TASK)
         assert rows_a_task is not None
@@ -149,58 +154,61 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, RangePartition)
         return self._reader.read(partition.span)
 
-    # ---- inside
-    # -----------------------------------------------------------------------------------------------
+    # ---- private ------------------------------------------------------------------------------------------
 
-    def _connected(self) -> Client:
+    def _connect(self) -> Client:
         if self._client is None:
             self._client = connect(self._options.address, token_file=self._options.token_file)
         return self._client
 
     def _ends(self) -> dict[int, Ends]:
-        return self._connected().end_offsets(self._options.topic)
+        return self._connect().end_offsets(self._options.topic)
 
     def _history(self, ends: Mapping[int, Ends]) -> History:
-        return History(self._connected(), self._options.topic, ends)
+        return History(self._connect(), self._options.topic, ends)
 
     def _prove(self, history: History, positions: Mapping[int, Position]) -> None:
-        """Raises TruncatedError where the log has another history than the query has read, or planned to."""
+        """Raises TruncatedError if the query read or planned rows of another history of the log."""
         history.prove(positions.values(), whose="the checkpoint", way_out=WAY_OUT)
 
-    def _offset(self, positions: Iterable[Position]) -> dict[str, Any]:
-        return encode(self._connected().topic(self._options.topic), positions)
+    def _encode(self, positions: Iterable[Position]) -> dict[str, Any]:
+        return encode(self._connect().topic(self._options.topic), positions)
 
-    def _checked(self, offset: object) -> dict[int, Position]:
-        return decode(self._connected().topic(self._options.topic), offset)
+    def _decode(self, offset: object) -> dict[int, Position]:
+        return decode(self._connect().topic(self._options.topic), offset)
 
-    def _retained(self, first: Mapping[int, Position], ends: Mapping[int, Ends]) -> dict[int, Position]:
-        """`first`, moved up to the log start where failOnDataLoss is false."""
-        found = dict(first)
-        for partition, at in first.items():
+    def _from_log_start(self, first: Mapping[int, Position], ends: Mapping[int, Ends]) -> dict[int, Position]:
+        """`first`; with failOnDataLoss=false positions below the log start are moved to the log start.
+
+        Raises:
+            TruncatedError: a position is below the log start, and failOnDataLoss is true.
+        """
+        positions = dict(first)
+        for partition, position in first.items():
             end = ends.get(partition)
-            if end is None or end.start <= at.offset:
+            if end is None or end.start <= position.offset:
                 continue
-            lost = f"rows {at.offset} to {end.start - 1} were given up before the query read them"
+            lost = f"rows {position.offset} to {end.start - 1} were removed before the query read them"
             if self._options.flag("failOnDataLoss", default=True):
                 raise TruncatedError(
-                    f"{lost}; failOnDataLoss=false goes on behind them",
+                    f"{lost}; failOnDataLoss=false continues after them",
                     topic=self._options.topic,
                     partition=partition,
-                    rows_lost=end.start - at.offset,
+                    rows_lost=end.start - position.offset,
                     log_start=end.start,
                 )
             _LOG.warning("%s: partition %d: %s", self._options.topic, partition, lost)
-            found[partition] = Position(partition, end.start)
-        return found
+            positions[partition] = Position(partition, end.start)
+        return positions
 
-    def _rows_room(self, limit: ReadLimit, first: Mapping[int, int], last: Mapping[int, int]) -> int | None:
-        """How many rows the micro-batch may have; None = any."""
+    def _rows_max(self, limit: ReadLimit, first: Mapping[int, int], last: Mapping[int, int]) -> int | None:
+        """Maximum number of rows of the micro-batch; None: no limit."""
         rows = sum(last[partition] - first.get(partition, 0) for partition in last)
         if isinstance(limit, ReadMinRows):
-            return None if rows >= limit.min_rows or self._target is not None else 0
+            return None if rows >= limit.min_rows or self._final_ends is not None else 0
         if isinstance(limit, ReadAllAvailable):
             return None
-        room = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = (
             limit.max_bytes
             if isinstance(limit, ReadMaxBytes)
@@ -208,29 +216,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         if size is not None:
             by_size = max(1, int(size / self._row_bytes()))
-            room = by_size if room is None else min(room, by_size)
-        return room
+            rows_max = by_size if rows_max is None else min(rows_max, by_size)
+        return rows_max
 
     def _row_bytes(self) -> float:
-        """Bytes that a row takes in the log, on average: the log keeps no size for each offset."""
-        parts = self._connected().topic(self._options.topic).partitions
+        """Mean bytes of a row in the log: nodes do not tell the size of a range of offsets."""
+        parts = self._connect().topic(self._options.topic).partitions
         rows = sum(part.end_offset - part.start_offset for part in parts)
         return max(1.0, sum(part.bytes for part in parts) / max(1, rows))
 
 
-def shared(first: Mapping[int, int], last: Mapping[int, int], room: int) -> dict[int, int]:
-    """Ends that take about `room` rows in all, from each partition in proportion to what waits there.
+def divide(first: Mapping[int, int], last: Mapping[int, int], rows_max: int) -> dict[int, int]:
+    """Ends that include `rows_max` rows in all, from each partition in proportion to its unread rows.
 
-    At least one row moves when any waits and room is above 0, so that a stream always goes on.
+    If there are unread rows and `rows_max` is above 0, at least one row is included: a stream never stalls.
     """
-    waiting = {partition: end - first.get(partition, 0) for partition, end in last.items()}
-    total = sum(waiting.values())
-    if total <= room:
+    unread = {partition: end - first.get(partition, 0) for partition, end in last.items()}
+    total = sum(unread.values())
+    if total <= rows_max:
         return dict(last)
-    taken = {partition: rows * room // total for partition, rows in waiting.items()}
-    left = room - sum(taken.values())
-    for partition in sorted(waiting, key=lambda one: (taken[one] - waiting[one], one)):
-        more = min(left, waiting[partition] - taken[partition])
-        taken[partition] += more
+    shares = {partition: rows * rows_max // total for partition, rows in unread.items()}
+    left = rows_max - sum(shares.values())
+    for partition in sorted(unread, key=lambda one: (shares[one] - unread[one], one)):
+        more = min(left, unread[partition] - shares[partition])
+        shares[partition] += more
         left -= more
-    return {partition: first.get(partition, 0) + rows for partition, rows in taken.items()}
+    return {partition: first.get(partition, 0) + rows for partition, rows in shares.items()}

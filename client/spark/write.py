@@ -1,8 +1,8 @@
-"""A DataFrame into a topic: `mapInArrow`, staged by its tasks, committed at once by the driver.
+"""Write a DataFrame into a topic by `mapInArrow`: its tasks stage the rows, the driver commits them together.
 
-**Exactly once**, whatever Spark does: a task that it runs again, or twice at once, stages under another
-token, and only the attempts whose results Spark kept are committed. All rows can be read when `write`
-returns; if it raises, none ever can, unless it is UnknownOutcomeError: then all can, or none.
+**Exactly once**, also with retries and speculation: a task that Spark runs again, or twice in parallel,
+stages under another token, and only the attempts whose results Spark kept are committed. All rows can be read
+when `write` returns. If it raises, no row can ever be read; after UnknownOutcomeError all rows can, or none.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pyarrow as pa
 from ringfence.client import connect
 from ringfence.common.scope_values import StagedRows
 from ringfence.spark.options import check_scope, check_timeout
-from ringfence.spark.routing import routed
+from ringfence.spark.routing import repartition_by_slot
 from ringfence.spark.schema import use_this_python
-from ringfence.spark.staging import QUERY, check_newest, target, tell_left_out
+from ringfence.spark.staging import QUERY, check_newest, log_left_out, prepare_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ringfence.spark.staging import Target
 
 DELIVERY: Final = "exactly once: rows of the attempts that Spark kept, committed together"
-# What the tasks send back: a few bytes for each partition that they wrote to.
+# The result of a task: one row of a few bytes for each partition that it wrote to.
 REPORT = pa.schema(
     [
         pa.field("task", pa.int32(), nullable=False),
@@ -44,7 +44,7 @@ REPORT_DDL = "task int, attempt bigint, token binary, topic bigint, partition bi
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one task wrote to one partition. Other tasks' rows lie between."""
+    """The rows of one task in one partition, possibly with rows of other tasks between them."""
 
     task: int
     attempt: int
@@ -54,13 +54,13 @@ class Written:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WriteResult:
-    """What was written.
+    """The result of `write`.
 
     Attributes:
         topic: full name.
-        delivery: what is promised, in words.
+        delivery: the delivery guarantee, in words.
         written: one entry for each task and partition.
-        already: True if this scope and epoch were committed by an earlier run: then nothing was written now.
+        already: True if an earlier run has committed this scope and epoch, and this run wrote nothing.
     """
 
     topic: str
@@ -70,11 +70,11 @@ class WriteResult:
 
     @property
     def rows(self) -> int:
-        """Rows that came into the topic, each on disk."""
+        """Number of rows that were stored, all on disk."""
         return sum(part.rows for part in self.written)
 
     def __repr__(self) -> str:
-        """Without `written`, which has thousands of entries after a large write, and what never changes."""
+        """Without `delivery`, which is constant, and `written`, which may have thousands of entries."""
         return f"WriteResult(topic={self.topic!r}, rows={self.rows}, already={self.already})"
 
 
@@ -95,29 +95,28 @@ def write(
     """Append the rows of a DataFrame to a topic, exactly once; all of them can be read when it returns.
 
     Args:
-        df: its columns are matched by name.
-        address: of a node, as for `ringfence.connect`; executors must reach it, too.
-        topic: its name.
+        df: the rows; columns are matched by name.
+        address: of one or more nodes, as for `ringfence.connect`; executors must reach them, too.
+        topic: name of the topic.
         create: create the topic with the DataFrame's schema, `key` and `partitions`, unless it exists.
-        key: columns that say which partition a row belongs to, a str is one; an existing topic with another
-            key is refused. `shiftrightunsigned(xxhash64(key), 48)` is the slot here and in Spark.
-        partitions: of a topic that is created.
+        key: name or names of the columns that select a row's partition; an existing topic with another key
+            is refused. `shiftrightunsigned(xxhash64(key), 48)` is the slot here and in Spark.
+        partitions: number of partitions of a topic that is created.
         timeout_s: seconds within which each batch must be stored, retries included; then the task fails.
         token_file: a file with the token, on driver and workers; default: RINGFENCE_TOKEN of each process.
         scope: a job of this topic (in `foreachBatch`: of the query); a committed `epoch` writes nothing.
         epoch: from 1, ascending within the scope.
-        repartition: shuffle the rows first, so that each task writes one partition: fewer, larger batches,
-            for the price of the shuffle.
+        repartition: shuffle first, so that each task writes one partition, in fewer and larger batches.
 
     Raises:
-        NotFoundError: no such topic, and `create` is False. SchemaError: columns do not fit.
+        NotFoundError: no such topic, and `create` is False. SchemaError: columns do not fit the topic.
         InvalidArgumentError: only one of scope and epoch, an epoch below 1, or a timeout above a day.
-        pyspark.errors.PythonException: a task failed as often as Spark tries it; nothing was written.
-        UnknownOutcomeError: all rows are there, or none; with scope and epoch run the write again.
+        pyspark.errors.PythonException: all of Spark's attempts of a task failed; nothing was written.
+        UnknownOutcomeError: all rows are stored, or none; with scope and epoch run the write again.
     """
     check_scope(scope, epoch)
     use_this_python()
-    place = target(
+    target = prepare_target(
         df.schema,
         address=address,
         token_file=token_file,
@@ -127,54 +126,57 @@ def write(
         key=(key,) if isinstance(key, str) else key,
         partitions=partitions,
     )
-    begun = place.begin(scope, "spark-write", query=_query_of(df))
+    begun = target.begin(scope, "spark-write", query=_query_of(df))
     number = 1 if epoch is None else epoch
-    if _is_left_out(df, place, scope, number, begun):
-        return WriteResult(place.topic, (), already=True)
+    if _is_left_out(df, target, scope, number, begun):
+        return WriteResult(target.topic, (), already=True)
     if repartition:
-        with connect(place.address, token_file=token_file) as client:
-            df = routed(df, client.layout(place.topic))
+        with connect(target.address, token_file=token_file) as client:
+            df = repartition_by_slot(df, client.layout(target.topic))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _write_task(batches, place, begun, number)
+        yield _write_task(batches, target, begun, number)
 
     try:
-        found = df.mapInArrow(task, REPORT_DDL).collect()
-    except BaseException:  # Ctrl-C, too: PySpark cancels the job, and nobody could run its scope again
+        reports = df.mapInArrow(task, REPORT_DDL).collect()
+    except BaseException:
+        # Ctrl-C, too: PySpark cancels the job, and no other run uses a scope without a name.
         if scope is None:
-            place.give_up(begun, number)
+            target.expire(begun, number)
         raise
-    fresh = place.commit(begun, number, _staged(begun, number, found), is_alone=scope is None)
-    parts = (Written(row.task, row.attempt, row.partition, row.rows) for row in found if row.rows)
-    written = sorted(parts, key=lambda part: (part.task, part.partition)) if fresh else []
-    return WriteResult(place.topic, tuple(written), already=not fresh)
+    is_new = target.commit(begun, number, _staged(begun, number, reports), is_alone=scope is None)
+    parts = (Written(row.task, row.attempt, row.partition, row.rows) for row in reports if row.rows)
+    written = sorted(parts, key=lambda part: (part.task, part.partition)) if is_new else []
+    return WriteResult(target.topic, tuple(written), already=not is_new)
 
 
-def _is_left_out(df: DataFrame, place: Target, scope: str | None, epoch: int, begun: Begun) -> bool:
+def _is_left_out(df: DataFrame, target: Target, scope: str | None, epoch: int, begun: Begun) -> bool:
     """Whether an earlier run has committed the epoch. Raises InvalidArgumentError as `check_newest`."""
     if scope is not None and _query_of(df) is not None:
-        check_newest(place.topic, scope, epoch, begun)
+        check_newest(target.topic, scope, epoch, begun)
     if epoch > begun.committed:
         return False
-    tell_left_out(place.topic, scope, epoch, begun)
+    log_left_out(target.topic, scope, epoch, begun)
     return True
 
 
 def _query_of(df: DataFrame) -> str | None:
-    """Id of the streaming query whose `foreachBatch` this is."""
+    """Id of the streaming query whose `foreachBatch` calls `write`; None outside of one."""
     # Spark Connect has no context: pyspark's error there is an AttributeError.
     context = getattr(getattr(df, "sparkSession", None), "sparkContext", None)
-    found = None if context is None else context.getLocalProperty(QUERY)
-    return str(found) if found else None
+    query = None if context is None else context.getLocalProperty(QUERY)
+    return str(query) if query else None
 
 
-def _write_task(batches: Iterator[pa.RecordBatch], place: Target, begun: Begun, epoch: int) -> pa.RecordBatch:
-    """Runs in Spark's Python worker: everything that came is staged when it returns."""
+def _write_task(
+    batches: Iterator[pa.RecordBatch], target: Target, begun: Begun, epoch: int
+) -> pa.RecordBatch:
+    """In Spark's Python worker: stage the rows of one task. All are on disk when this returns."""
     from pyspark import TaskContext  # noqa: PLC0415 - never with `import ringfence`
 
     context = TaskContext.get()
     task, attempt = (context.partitionId(), context.taskAttemptId()) if context is not None else (0, 0)
-    staged = place.stage(begun, epoch, task, batches)
+    staged = target.stage(begun, epoch, task, batches)
     rows: list[tuple[Any, ...]] = [
         (task, attempt, staged.token, topic, partition, count)
         for (topic, partition), count in sorted(staged.parts.items())
@@ -187,11 +189,11 @@ def _write_task(batches: Iterator[pa.RecordBatch], place: Target, begun: Begun, 
 
 
 def _staged(begun: Begun, epoch: int, rows: Iterable[Any]) -> list[StagedRows]:
-    """The attempts whose reports came."""
-    parts: dict[bytes, Parts] = {}
+    """The attempts whose reports Spark returned."""
+    tokens: dict[bytes, Parts] = {}
     for row in rows:
-        parts.setdefault(bytes(row.token), {})[row.topic, row.partition] = row.rows
+        tokens.setdefault(bytes(row.token), {})[row.topic, row.partition] = row.rows
     return [
-        StagedRows(token, found, already=False, scope=begun.scope, epoch=epoch)
-        for token, found in parts.items()
+        StagedRows(token, parts, already=False, scope=begun.scope, epoch=epoch)
+        for token, parts in tokens.items()
     ]

@@ -1,18 +1,19 @@
 """The command `ringfence`.
 
-START HERE: `program.main`. Each command is a module of its own and is imported when it is called, so that
-`ringfence --help` loads neither Arrow nor the node. Exit codes stand in `exits`, output rules in `output`.
+START HERE: `program.run`. Each command is a separate module, imported when the command runs, so that
+`ringfence --help` loads neither Arrow nor the node.
 
 Commands: bench, cluster, compact, config, debug, demo, dev, fsck, node, partition, producer, publish, read,
-rebalance, serve, status, token, top, topic.
+rebalance, scope, serve, status, token, top, topic.
 
-    connection, admin, topic_door, rebalance_door  which node, socket or API a command asks, with which token
-    fsck_cluster, missing_counts, patience, bar    parts: checks, unknown counts, waiting, progress
-    tables, values, printable, schema_text         files of rows; values and texts as they are shown or typed
-    embedded, local_cluster, local_ports           nodes that a command starts
-    demo_steps, demo_spark                         the steps of `demo`
-    dev_story, cluster_story, cluster_load         the stories of `dev`
-    pipeline_story, pipeline_jobs, pipeline_answers, spark_process  the story with Spark
+    connection, admin, topic_api, rebalance_api  connections to a data socket, admin API or control address
+    fsck_cluster, missing_counts               checks of a whole cluster; unknown row counts in tables
+    exit_codes, output, retry_until, progress_bar  exit codes, tables and NDJSON, notices of long waits
+    tables, values, escape_control, schema_text  files of rows; values and texts for display and input
+    embedded, local_cluster, local_ports       nodes that a command starts
+    demo_steps, demo_spark                     the steps of `demo`
+    dev_story, cluster_story, cluster_load     the demos of `dev`
+    pipeline_story, pipeline_jobs, pipeline_answers, spark_process  the demo of `dev` with Spark
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ import sys
 
 
 def main() -> None:
-    """Entry point of the console script; ends the process with a code of `exits`."""
+    """Entry point of the console script; ends the process with a code of `exit_codes`."""
     try:
-        from ringfence.control.cli.program import run  # noqa: PLC0415 - after the package, so that it loads quickly
+        from ringfence.control.cli.program import run  # noqa: PLC0415 - imported here, so that the package loads quickly
 
         sys.exit(run(sys.argv[1:]))
     except KeyboardInterrupt:
-        # While modules load, which takes seconds on a busy machine: nothing of ours may be there yet.
+        # An interrupt during the imports, which take seconds on a busy machine: use no other module here.
         as_json = '{"error": "Interrupted", "message": "interrupted", "exit": 130}'
         print(as_json if "--json" in sys.argv else "ringfence: interrupted", file=sys.stderr)  # noqa: T201 - as above
         sys.exit(130)

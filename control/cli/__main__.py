@@ -1,4 +1,4 @@
-"""`python -m ringfence.control.cli` is the same as `ringfence`."""
+"""Run the command line as `python -m ringfence.control.cli`."""
 
 from ringfence.control.cli import main
 

@@ -1,6 +1,6 @@
-"""`ringfence bench`: how fast a running node takes and gives rows.
+"""`ringfence bench`: measure write and read rates of a running node.
 
-The full comparison is `python -m benchmarks`.
+`python -m benchmarks` has the full benchmarks.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import click
 import numpy as np
 import pyarrow as pa
 
-from ringfence.control.cli.connection import connected
+from ringfence.control.cli.connection import open_client
 from ringfence.control.cli.embedded import embedded_node
-from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import emit, json_option, progress, show_table, shown_bytes
+from ringfence.control.cli.exit_codes import Exit
+from ringfence.control.cli.output import emit, format_bytes, json_option, progress, show_table
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -32,34 +32,42 @@ SCHEMA = pa.schema(
         pa.field("text", pa.string(), nullable=False),
     ]
 )
+# Batches made before the measurement and sent in turn.
 DISTINCT_BATCHES = 4
-"""Batches that are made before the clock runs; sent in turn."""
 
 
 @click.command()
 @click.option(
-    "--address",
-    envvar="RINGFENCE_ADDRESS",
-    help="A running node. [default: one of its own, in a temporary folder]",
+    "--address", envvar="RINGFENCE_ADDRESS", help="Address of a running node. [default: a temporary node]"
 )
 @click.option(
-    "--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="How long to send."
+    "--seconds",
+    type=click.FloatRange(0.1, 600),
+    default=5.0,
+    show_default=True,
+    help="Duration of the writes.",
 )
 @click.option(
-    "--rows", type=click.IntRange(1, 1 << 20), default=50_000, show_default=True, help="Rows of one send."
+    "--rows", type=click.IntRange(1, 1 << 20), default=50_000, show_default=True, help="Rows per send."
 )
-@click.option("--partitions", type=click.IntRange(1, 4_096), default=8, show_default=True, help="Partitions.")
 @click.option(
-    "--window", type=click.IntRange(1, 4_096), default=32, show_default=True, help="Sends under way at once."
+    "--partitions", type=click.IntRange(1, 4_096), default=8, show_default=True, help="Number of partitions."
+)
+@click.option(
+    "--window",
+    type=click.IntRange(1, 4_096),
+    default=32,
+    show_default=True,
+    help="Maximum number of pending sends.",
 )
 @json_option
 def command(
     *, address: str | None, seconds: float, rows: int, partitions: int, window: int, as_json: bool
 ) -> int:
-    """Send rows for some seconds, read them back, and show rates and the time to an answer.
+    """Send rows for some seconds, read them back, and show rates and acknowledgement latencies.
 
-    Uses a topic of its own and deletes it. The figures include this process: it makes, routes and encodes
-    rows on the same machine.
+    Creates a topic and deletes it at the end. The figures include the cost of this process, which creates,
+    routes and encodes the rows.
 
     \b
     Example:
@@ -68,7 +76,7 @@ def command(
     topic = f"bench-{secrets.token_hex(4)}"
     with ExitStack() as stack:
         address = address or stack.enter_context(embedded_node())
-        client = stack.enter_context(connected(address))
+        client = stack.enter_context(open_client(address))
         client.create_topic(topic, schema=SCHEMA, key=["id"], partitions=partitions)
         stack.callback(client.delete_topic, topic, missing_ok=True)
         write = _write(client, topic, seconds, rows, window, quiet=as_json)
@@ -79,7 +87,7 @@ def command(
         emit({"step": "write", **write})
         emit({"step": "read", **read})
     else:
-        _tell(write, read)
+        _show(write, read)
     return Exit.OK
 
 
@@ -88,10 +96,10 @@ def _write(
 ) -> dict[str, Any]:
     batches = _batches(rows)
     latencies_ms: list[float] = []
-    waiting: deque[tuple[Future[Any], float]] = deque()
+    pending: deque[tuple[Future[Any], float]] = deque()
 
     def take() -> None:
-        future, began = waiting.popleft()
+        future, began = pending.popleft()
         future.result()
         latencies_ms.append((time.perf_counter() - began) * 1e3)
 
@@ -101,20 +109,20 @@ def _write(
     with client.producer(topic) as producer, progress("writing", quiet=quiet) as bar:
         while time.perf_counter() - began < seconds:
             batch = batches[sends % len(batches)]
-            waiting.append((producer.send(batch), time.perf_counter()))
+            pending.append((producer.send(batch), time.perf_counter()))
             sends += 1
             bar.advance(rows=rows, size=size)
-            while len(waiting) >= window:
+            while len(pending) >= window:
                 take()
-        while waiting:
+        while pending:
             take()
-        taken = time.perf_counter() - began
+        elapsed = time.perf_counter() - began
     return {
         "rows": sends * rows,
         "bytes": sends * size,
-        "seconds": round(taken, 3),
-        "rows_per_s": round(sends * rows / taken),
-        "bytes_per_s": round(sends * size / taken),
+        "seconds": round(elapsed, 3),
+        "rows_per_s": round(sends * rows / elapsed),
+        "bytes_per_s": round(sends * size / elapsed),
         "ack_p50_ms": round(float(np.percentile(latencies_ms, 50)), 3),
         "ack_p99_ms": round(float(np.percentile(latencies_ms, 99)), 3),
     }
@@ -126,30 +134,39 @@ def _read(client: Client, topic: str) -> dict[str, Any]:
     for batch in client.read(topic):
         rows += batch.num_rows
         size += batch.nbytes
-    taken = time.perf_counter() - began
+    elapsed = time.perf_counter() - began
     return {
         "rows": rows,
         "bytes": size,
-        "seconds": round(taken, 3),
-        "rows_per_s": round(rows / taken),
-        "bytes_per_s": round(size / taken),
+        "seconds": round(elapsed, 3),
+        "rows_per_s": round(rows / elapsed),
+        "bytes_per_s": round(size / elapsed),
     }
 
 
 def _batches(rows: int) -> list[pa.RecordBatch]:
     generator = np.random.default_rng(1)
-    made = []
+    batches = []
     for place in range(DISTINCT_BATCHES):
         ids = np.arange(place * rows, (place + 1) * rows, dtype=np.int64)
         text = pa.array([f"row {number % 1000}" for number in range(rows)])
-        made.append(pa.record_batch([pa.array(ids), pa.array(generator.random(rows)), text], schema=SCHEMA))
-    return made
+        batches.append(
+            pa.record_batch([pa.array(ids), pa.array(generator.random(rows)), text], schema=SCHEMA)
+        )
+    return batches
 
 
-def _tell(write: dict[str, Any], read: dict[str, Any]) -> None:
+def _show(write: dict[str, Any], read: dict[str, Any]) -> None:
     rows = [
-        [step, f"{values['rows']:,}", shown_bytes(values["bytes"]), f"{values['rows_per_s']:,}",
-         f"{shown_bytes(values['bytes_per_s'])}/s", values.get("ack_p50_ms"), values.get("ack_p99_ms")]
+        [
+            step,
+            f"{values['rows']:,}",
+            format_bytes(values["bytes"]),
+            f"{values['rows_per_s']:,}",
+            f"{format_bytes(values['bytes_per_s'])}/s",
+            values.get("ack_p50_ms"),
+            values.get("ack_p99_ms"),
+        ]
         for step, values in (("write, on disk", write), ("read", read))
-    ]  # fmt: skip
+    ]
     show_table("", ("", "rows", "bytes", "rows/s", "rate", "p50 ms", "p99 ms"), rows)

@@ -1,4 +1,4 @@
-"""`ringfence cluster`: programs and levels of the nodes, and the end of an upgrade."""
+"""`ringfence cluster`: show programs and levels of the nodes, and finalize an upgrade."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final
 import click
 
 from ringfence.control.cli.admin import Admin, http_options
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
-from ringfence.control.cli.rebalance_door import timeout_option
+from ringfence.control.cli.rebalance_api import timeout_option
 
 COLUMNS: Final = ("node", "program", "level", "life")
 
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Show which programs the nodes run, and finalize an upgrade.
+    """Show programs and levels of the nodes, and finalize an upgrade.
 
     \b
     Example:
@@ -30,25 +30,27 @@ def command() -> None:
 @timeout_option
 @json_option
 def versions(*, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:
-    """Show program and level of each node, the cluster's level, and what holds a finalization up.
+    """Show program and level of each node, the cluster's level, and the nodes that block a finalization.
 
     \b
     Example:
       ringfence cluster versions
     """  # noqa: D301
-    told = Admin(http, token_file, timeout_s).get("/admin/versions")
+    values = Admin(http, token_file, timeout_s).get("/admin/versions")
     if as_json:
-        emit(told)
+        emit(values)
         return Exit.OK
-    rows = [["not heard" if node[name] is None else node[name] for name in COLUMNS] for node in told["nodes"]]
-    show_table(f"level {told['level']} of {told['newest']}", COLUMNS, rows, ids=("node",))
-    if told["level"] >= told["newest"]:
-        click.echo(f"the cluster has level {told['level']}, the newest of this program")
-    elif told["holds"]:
-        for hold in told["holds"]:
-            click.echo(f"node {hold['node']} holds level {told['newest']} up: {hold['why']}")
+    rows = [["unknown" if node[name] is None else node[name] for name in COLUMNS] for node in values["nodes"]]
+    show_table(f"level {values['level']} of {values['newest']}", COLUMNS, rows, ids=("node",))
+    if values["level"] >= values["newest"]:
+        click.echo(f"the cluster has level {values['level']}, the newest of this program")
+    elif values["holds"]:
+        for hold in values["holds"]:
+            click.echo(f"node {hold['node']} blocks level {values['newest']}: {hold['why']}")
     else:
-        click.echo(f"all nodes know level {told['newest']}: `ringfence cluster finalize` raises it")
+        click.echo(
+            f"all nodes support level {values['newest']}: run `ringfence cluster finalize` to raise the level"
+        )
     return Exit.OK
 
 
@@ -59,8 +61,8 @@ def versions(*, http: str | None, token_file: Path | None, timeout_s: float, as_
 def finalize(*, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:
     """End an upgrade: raise the cluster's level, so that new formats may be written.
 
-    Refused, naming the nodes, while one of them does not know the new level. There is no way back: older
-    programs refuse the data directories from then on.
+    Refused, with the names of the nodes, while a node does not support the new level. It cannot be undone:
+    older programs refuse the data directories afterwards.
 
     \b
     Example:

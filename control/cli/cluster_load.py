@@ -1,4 +1,4 @@
-"""Producers and readers of the cluster's demo, and the proof that every row is there once and in order."""
+"""Writers and readers of the cluster demo, and the check that every row is stored once and in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ringfence.control.cli.connection import connected
+from ringfence.control.cli.connection import open_client
 from ringfence.native.errors import RingfenceError
 
 if TYPE_CHECKING:
@@ -22,37 +22,37 @@ if TYPE_CHECKING:
 
     from ringfence import Place
 
+# Rows per send: 140 KB, so that an answer depends on the cluster and not on the disk.
 SLICE_ROWS: Final = 1_000
-"""Rows of one send: 140 KB, so that a wait for an answer is a wait for the cluster and not for the disk."""
+# Maximum number of pending sends per writer.
 WINDOW: Final = 8
-"""Sends of one writer that have no answer yet."""
+# Seconds within which each send must be answered, also during failures of nodes.
 WAIT_S: Final = 60.0
-"""Within which each send must be answered, whatever happens to the nodes."""
 PRODUCER: Final = "producer"
 NUMBER: Final = "number"
+# Columns added to lineitem: the producer of the row, and the row's number at this producer.
 IDENTITY: Final = (
     pa.field(PRODUCER, pa.int32(), nullable=False),
     pa.field(NUMBER, pa.int64(), nullable=False),
 )
-"""Columns that are added to lineitem: who sent the row, and which of its rows it is."""
 
 
 class ProofError(Exception):
-    """A row is not as it must be; the sentence says which and how."""
+    """A row is lost, doubled, out of order or altered. The text names the row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """What one writer saw since the last look."""
+class WriterStats:
+    """Figures of one writer since the last call of `take_stats`."""
 
     rows: int
     size: int
+    # Longest time from a send to its answer, of sends that were pending or answered since then.
     longest_s: float
-    """From a send to its answer, of those that were under way or answered meanwhile."""
 
 
-class _Sent:
-    """A send that was begun at `sent_s`, its wait for room included; `answered_s` is when its answer came."""
+class _PendingSend:
+    """A send. `sent_s`: time before the call of `send`; `answered_s`: time of its answer."""
 
     def __init__(self, future: Future[Any], size: int, sent_s: float) -> None:
         self.future, self.size, self.sent_s, self.answered_s = future, size, sent_s, 0.0
@@ -63,17 +63,17 @@ class _Sent:
 
 
 class Writer:
-    """One producer in a thread: lineitem's rows from `source`, again and again, at most `bytes_per_s`."""
+    """A producer in a thread. Sends the rows of `source` repeatedly, at most `bytes_per_s`."""
 
     def __init__(
         self, address: str, topic: str, number: int, source: pa.RecordBatch, bytes_per_s: float
     ) -> None:
         self.number, self.sent, self.failure = number, 0, ""
-        self.is_flowing = False  # a send has its answer
+        self.has_answer = False  # whether a send has been answered
         self._address, self._topic, self._source, self._rate = address, topic, source, bytes_per_s
         self._lock = threading.Lock()
-        self._waiting: deque[_Sent] = deque()
-        self._seen = Stretch(0, 0, 0.0)
+        self._pending: deque[_PendingSend] = deque()
+        self._stats = WriterStats(0, 0, 0.0)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"writer-{number}", daemon=True)
 
@@ -81,34 +81,34 @@ class Writer:
         self._thread.start()
 
     def finish(self) -> None:
-        """End when every send has its answer."""
+        """Stop the thread and wait for the answers of all sends."""
         self._stop.set()
         self._thread.join(2 * WAIT_S)
         if self._thread.is_alive() and not self.failure:
-            self.failure = "it does not end"
+            self.failure = "the thread does not end"
 
-    def take(self) -> Stretch:
-        """What happened since the last call."""
+    def take_stats(self) -> WriterStats:
+        """Return the figures since the last call."""
         with self._lock:
-            first = self._waiting[0] if self._waiting else None
+            first = self._pending[0] if self._pending else None
             oldest = 0.0 if first is None or first.future.done() else time.perf_counter() - first.sent_s
-            seen, self._seen = self._seen, Stretch(0, 0, 0.0)
-        return Stretch(seen.rows, seen.size, max(seen.longest_s, oldest))
+            stats, self._stats = self._stats, WriterStats(0, 0, 0.0)
+        return WriterStats(stats.rows, stats.size, max(stats.longest_s, oldest))
 
     def _run(self) -> None:
         try:
             with (
-                connected(self._address) as client,
+                open_client(self._address) as client,
                 client.producer(self._topic, timeout_s=WAIT_S) as producer,
             ):
-                self._next()  # pyarrow's first look at an array of numpy's may import pandas, for seconds
+                self._next()  # the first conversion of a numpy array may import pandas, which takes seconds
                 began, sent_bytes = time.perf_counter(), 0
                 while not self._stop.is_set():
                     batch = self._next()
                     sent_s = time.perf_counter()
-                    sent = _Sent(producer.send(batch), batch.nbytes, sent_s)
+                    sent = _PendingSend(producer.send(batch), batch.nbytes, sent_s)
                     with self._lock:
-                        self._waiting.append(sent)
+                        self._pending.append(sent)
                     self.sent += batch.num_rows
                     sent_bytes += batch.nbytes
                     self._settle(WINDOW)
@@ -118,7 +118,7 @@ class Writer:
             self.failure = f"{type(error).__name__}: {error}"
 
     def _next(self) -> pa.RecordBatch:
-        """The next rows, with their identity."""
+        """Return the next rows with their identity columns."""
         start = self.sent % self._source.num_rows
         rows = self._source.slice(start, SLICE_ROWS)
         numbers = np.arange(self.sent, self.sent + rows.num_rows, dtype=np.int64)
@@ -127,21 +127,21 @@ class Writer:
             [*rows.columns, *identity], schema=topic_schema(self._source.schema)
         )
 
-    def _settle(self, most: int) -> None:
-        """Wait until at most so many sends have no answer. Raises what the producer raises."""
-        while self._waiting and (len(self._waiting) > most or self._waiting[0].future.done()):
-            sent = self._waiting[0]
+    def _settle(self, pending_max: int) -> None:
+        """Wait until at most `pending_max` sends are pending. Raises the producer's errors."""
+        while self._pending and (len(self._pending) > pending_max or self._pending[0].future.done()):
+            sent = self._pending[0]
             rows = sum(part.rows for part in sent.future.result(2 * WAIT_S))
             waited = max(0.0, sent.answered_s - sent.sent_s)
             with self._lock:
-                self._waiting.popleft()
-                self.is_flowing = True
-                seen = self._seen
-                self._seen = Stretch(seen.rows + rows, seen.size + sent.size, max(seen.longest_s, waited))
+                self._pending.popleft()
+                self.has_answer = True
+                old = self._stats
+                self._stats = WriterStats(old.rows + rows, old.size + sent.size, max(old.longest_s, waited))
 
 
-class Following:
-    """A reader that follows the topic in a thread, and looks at each row's identity as it comes."""
+class FollowingReader:
+    """A reader that follows the topic in a thread and checks the identity of each row."""
 
     def __init__(self, address: str, topic: str) -> None:
         self.rows, self.failure = 0, ""
@@ -153,23 +153,23 @@ class Following:
         self._thread.start()
 
     def finish(self, rows: int) -> None:
-        """Wait until it has seen so many rows, then end it."""
+        """Wait until the reader has `rows` rows, then stop it."""
         end = time.monotonic() + WAIT_S
         while self.rows < rows and not self.failure and time.monotonic() < end:
             time.sleep(0.02)
         if self.rows != rows and not self.failure:
-            self.failure = f"it has seen {self.rows:,} of {rows:,} rows"
+            self.failure = f"the reader got {self.rows:,} of {rows:,} rows"
         self._closing = True
         self._client.close()
         self._thread.join(WAIT_S)
 
     def _run(self) -> None:
-        order = Order()
+        order = RowOrderCheck()
         try:
-            with connected(self._address, WAIT_S) as self._client:
+            with open_client(self._address, WAIT_S) as self._client:
                 reader = self._client.read(self._topic, follow=True, columns=[PRODUCER, NUMBER])
                 for batch in reader:
-                    order.look(reader.place, batch)
+                    order.check(reader.place, batch)
                     self.rows += batch.num_rows
         except ProofError as error:
             self.failure = str(error)
@@ -178,15 +178,15 @@ class Following:
                 self.failure = f"{type(error).__name__}: {error}"
 
 
-class Order:
-    """Within one partition the rows of one producer come in the order in which it sent them, each once."""
+class RowOrderCheck:
+    """Checks that a partition has the rows of each producer once, in the order of the sends."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[int, int], int] = {}
 
-    def look(self, where: Place | None, batch: pa.RecordBatch) -> None:
-        """`where`: of the reader that gave the batch. Raises ProofError."""
-        assert where is not None, "a batch was given"
+    def check(self, where: Place | None, batch: pa.RecordBatch) -> None:
+        """`where`: position of the reader after the batch. Raises ProofError."""
+        assert where is not None, "no batch was read"
         partition = where.partition
         producers, numbers = identity_of(batch)
         for producer in np.unique(producers):
@@ -196,57 +196,59 @@ class Order:
             if (steps <= 0).any():
                 at = int(own[int(np.argmax(steps <= 0))])
                 raise ProofError(
-                    f"partition {partition}: row {at} of producer {producer} comes a second time, or too late"
+                    f"partition {partition}: row {at} of producer {producer} is repeated or out of order"
                 )
             self._last[place] = int(own[-1])
 
 
-def prove(address: str, topic: str, source: pa.RecordBatch, sent: dict[int, int]) -> int:
-    """Read everything and `check` it. Raises ProofError, and RingfenceError when it cannot be read."""
-    with connected(address) as client, client.read(topic) as reader:
-        return check(((reader.place, batch) for batch in reader), source, sent)
+def verify_topic(address: str, topic: str, source: pa.RecordBatch, sent: dict[int, int]) -> int:
+    """Read the topic and verify its rows. Raises ProofError; RingfenceError if a read fails."""
+    with open_client(address) as client, client.read(topic) as reader:
+        return verify_rows(((reader.place, batch) for batch in reader), source, sent)
 
 
-def check(
+def verify_rows(
     read: Iterable[tuple[Place | None, pa.RecordBatch]], source: pa.RecordBatch, sent: dict[int, int]
 ) -> int:
-    """All rows that were sent are there, once, in order, with their content.
+    """Verify that the topic has all sent rows once, in order, with their content.
 
     Args:
-        read: all batches of the topic, with where they come from.
-        source: whose rows each producer sent, again and again.
-        sent: rows by producer; all of them acknowledged.
+        read: all batches of the topic, each with the position of the reader.
+        source: the rows that each producer sent repeatedly.
+        sent: number of acknowledged rows by producer.
 
     Returns:
-        How many rows.
+        Number of rows.
 
     Raises:
-        ProofError: one is not as it must be.
+        ProofError: a row is lost, doubled, out of order or altered.
     """
-    found = {producer: np.zeros(count, np.uint8) for producer, count in sent.items()}
-    order, rows = Order(), 0
+    counts = {producer: np.zeros(count, np.uint8) for producer, count in sent.items()}
+    order, rows = RowOrderCheck(), 0
     for where, batch in read:
-        order.look(where, batch)
+        order.check(where, batch)
         producers, numbers = identity_of(batch)
         for producer in np.unique(producers):
             own = numbers[producers == producer]
-            if int(producer) not in found or own.max() >= sent[int(producer)]:
+            if int(producer) not in counts or own.max() >= sent[int(producer)]:
                 raise ProofError(f"row {own.max()} of producer {producer} was never sent")
-            np.add.at(found[int(producer)], own, 1)
-        truth = source.take(pa.array(numbers % source.num_rows))
-        if not batch.drop_columns([PRODUCER, NUMBER]).equals(truth):
-            raise ProofError("rows differ from those that were sent")
+            np.add.at(counts[int(producer)], own, 1)
+        expected = source.take(pa.array(numbers % source.num_rows))
+        if not batch.drop_columns([PRODUCER, NUMBER]).equals(expected):
+            raise ProofError("rows differ from the sent rows")
         rows += batch.num_rows
-    for producer, times in found.items():
-        for wrong, what in ((times == 0, "lost"), (times > 1, "doubled")):
+    for producer, times in counts.items():
+        for wrong, fault in ((times == 0, "lost"), (times > 1, "doubled")):
             if wrong.any():
                 count, which = int(wrong.sum()), int(np.argmax(wrong))
-                raise ProofError(f"{count:,} rows of producer {producer} are {what}: {which} is one")
+                raise ProofError(
+                    f"{count:,} rows of producer {producer} are {fault}, for example row {which}"
+                )
     return rows
 
 
 def topic_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of lineitem and those of the identity."""
+    """Return the columns of lineitem and the identity columns."""
     return pa.schema([*schema, *IDENTITY])
 
 

@@ -1,4 +1,4 @@
-"""What `ringfence dev --demo-cluster` shows: rows flow while everything about the cluster changes."""
+"""Run `ringfence dev --demo-cluster`: send rows while nodes join, are killed and leave."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from ringfence.control.cli.admin import Admin
-from ringfence.control.cli.cluster_load import Following, ProofError, Writer, prove, topic_schema
-from ringfence.control.cli.connection import connected
+from ringfence.control.cli.cluster_load import FollowingReader, ProofError, Writer, topic_schema, verify_topic
+from ringfence.control.cli.connection import open_client
 from ringfence.control.cli.demo_steps import KEY
 from ringfence.control.cli.dev_story import Scene, StoryError
 from ringfence.control.cli.tables import Source
-from ringfence.control.model.words import counted
+from ringfence.control.model.text import counted
 
 if TYPE_CHECKING:
-    from ringfence.control.cli.local_cluster import LocalCluster, Process
+    from ringfence.control.cli.local_cluster import LocalCluster, NodeProcess
 
 TOPIC: Final = "lineitem"
 PLACE: Final = f"/admin/topics/public/default/{TOPIC}"
@@ -26,34 +26,34 @@ PARTITIONS: Final = 6
 REPLICATION: Final = 3
 WRITERS: Final = 2
 READERS: Final = 2
+# Rate of all writers together. Three replicas share one disk with readers, elections and a rebalance, so a
+# higher rate would measure the machine.
 BYTES_PER_S: Final = 10e6
-"""Of all writers. Three copies share one disk with readers, elections and a rebalance; more would only show
-how full the machine is."""
+# Seconds of undisturbed writes, as a reference for the other steps.
 STEADY_S: Final = 5.0
-"""How long the rows flow undisturbed, so that there is something to compare with."""
+# Copy rate while the leader is killed during a move: slow, so that the move is still running.
 SLOW_COPY_BYTES_PER_S: Final = 4_000_000
-"""While the leader is killed in the middle of a move: the move must have a middle."""
 WAIT_S: Final = 60.0
-LOOK_S: Final = 0.02
+POLL_S: Final = 0.02
 
 
 class ClusterStory:
-    """Of a cluster of three or more that serves."""
+    """The demo of changes in a serving cluster of three or more nodes."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
         self._writers: list[Writer] = []
-        self._readers: list[Following] = []
-        self._looked_s = time.perf_counter()
+        self._readers: list[FollowingReader] = []
+        self._taken_s = time.perf_counter()
         self._run_before = 0
 
-    def tell(self, source: Path) -> Iterator[Scene]:
-        """Run it, a scene at a time. Raises StoryError, RingfenceError."""
+    def run(self, source: Path) -> Iterator[Scene]:
+        """Run the demo and yield each step. Raises StoryError, RingfenceError."""
         with Source(str(source)) as rows:
             table = pa.Table.from_batches(list(rows), rows.schema).combine_chunks()
         self._source = table.to_batches()[0]
         began = time.perf_counter()
-        self._until(self._whole, "all nodes are members that vote, and in the ring")
+        self._until(self._all_voters, "all nodes are voters and in the ring")
         yield Scene("nodes agree on a leader", self._name(self._leader()), time.perf_counter() - began)
         yield self._placed()
         yield from self._flow()
@@ -67,28 +67,31 @@ class ClusterStory:
 
     def _placed(self) -> Scene:
         began = time.perf_counter()
-        with connected(self._addresses()) as client:
+        with open_client(self._addresses()) as client:
             client.create_topic(
-                TOPIC, schema=topic_schema(self._source.schema), key=[KEY], partitions=PARTITIONS,
+                TOPIC,
+                schema=topic_schema(self._source.schema),
+                key=[KEY],
+                partitions=PARTITIONS,
                 replication=REPLICATION,
-            )  # fmt: skip
+            )
         self._until(self._open, "every partition is open")
         owners = {part["owner"] for part in self._partitions()}
-        seen = f"{PARTITIONS} partitions, {REPLICATION} copies each, owned by {len(owners)} nodes"
-        return Scene("a topic is placed", seen, time.perf_counter() - began)
+        result = f"{PARTITIONS} partitions, {REPLICATION} replicas each, owned by {len(owners)} nodes"
+        return Scene("a topic is placed", result, time.perf_counter() - began)
 
     def _flow(self) -> Iterator[Scene]:
         rate = BYTES_PER_S / WRITERS
         self._writers = [
             Writer(self._addresses(), TOPIC, number, self._source, rate) for number in range(WRITERS)
         ]
-        self._readers = [Following(self._addresses(), TOPIC) for _ in range(READERS)]
+        self._readers = [FollowingReader(self._addresses(), TOPIC) for _ in range(READERS)]
         for writer in self._writers:
             writer.start()
         for reader in self._readers:
             reader.start()
-        # Connections, tables, imports are not what is shown.
-        self._until(lambda: all(writer.is_flowing for writer in self._writers), "rows flow")
+        # Wait for the first answers, so that connections, tables and imports do not count.
+        self._until(lambda: all(writer.has_answer for writer in self._writers), "the first answers")
         self._take()
         time.sleep(STEADY_S)
         yield self._scene(f"{WRITERS} writers and {READERS} readers, undisturbed", "", STEADY_S)
@@ -102,7 +105,7 @@ class ClusterStory:
         moved = self._run_ended()
         owned = sum(part["owner"] == node for part in self._partitions())
         return self._scene(
-            f"node-{number} joins, the cluster evens out",
+            f"node-{number} joins, partitions move to it",
             f"{moved}, it owns {owned}; ",
             time.perf_counter() - began,
         )
@@ -116,14 +119,14 @@ class ClusterStory:
         self._cluster.kill(name)
         self._until(lambda: victim not in {part["owner"] for part in self._partitions()}, "new owners")
         self._until(self._open, "they are open")
-        time.sleep(1.0)  # sends that waited for them are answered
+        time.sleep(1.0)  # pending sends get their answers
         scene = self._scene(
             f"kill -9 of {name}",
             f"new owners of its {counted(lost, 'partition')}; ",
             time.perf_counter() - began,
         )
         self._cluster.restart(name)
-        self._until(lambda: self._node(victim)["life"] == "LIVE", f"{name} is back")
+        self._until(lambda: self._node(victim)["life"] == "LIVE", f"{name} serves again")
         self._take()
         return scene
 
@@ -131,9 +134,9 @@ class ClusterStory:
         began = time.perf_counter()
         self._configure(sync_bytes_per_s=SLOW_COPY_BYTES_PER_S)
         leader = self._leader()
-        partition, nodes = self._chosen(leader)
+        partition, nodes = self._movable_partition(leader)
         self._begin({"action": "move", "moves": [{"partition": partition, "nodes": nodes}]})
-        self._until(lambda: self._move(partition)["state"] in {"DUAL_WRITE", "COPYING"}, "the copy runs")
+        self._until(lambda: self._move(partition)["state"] in {"DUAL_WRITE", "COPYING"}, "the copy to run")
         name = self._name(leader)
         self._cluster.kill(name)
         self._until(lambda: self._leader() not in {0, leader}, "another node leads")
@@ -142,12 +145,12 @@ class ClusterStory:
         after = next(part for part in self._partitions() if part["partition"] == partition)
         if {place["node"] for place in after["replicas"]} != set(nodes):
             raise StoryError(f"partition {partition} should be on nodes {nodes}: {after}")
-        text = f"node {self._leader()} leads and ends it: {moved}; "
+        text = f"node {self._leader()} leads and finishes the move: {moved}; "
         scene = self._scene(
             f"kill -9 of the leader, {name}, while a partition moves", text, time.perf_counter() - began
         )
         self._cluster.restart(name)
-        self._until(lambda: self._node(leader)["life"] == "LIVE", f"{name} is back")
+        self._until(lambda: self._node(leader)["life"] == "LIVE", f"{name} serves again")
         self._take()
         return scene
 
@@ -161,10 +164,12 @@ class ClusterStory:
         name = self._name(node)
         self._begin({}, f"/admin/nodes/{node}/drain")
         moved = self._run_ended()
-        held = self._rebalance()["held"]
-        if held:
-            raise StoryError(f"{name} was drained and has {held} replicas: {self._rebalance()['why']}")
-        self._until(lambda: self._node(node)["role"] == "learner", "another node votes in its place")
+        replica_count = self._rebalance()["held"]
+        if replica_count:
+            raise StoryError(
+                f"{name} was drained but still has {replica_count} replicas: {self._rebalance()['why']}"
+            )
+        self._until(lambda: self._node(node)["role"] == "learner", "another node votes instead")
         self._admin().change("DELETE", f"/admin/nodes/{node}")
         self._cluster.leave(name)
         return self._scene(f"{name} is drained and leaves", f"{moved}; ", time.perf_counter() - began)
@@ -175,37 +180,37 @@ class ClusterStory:
             writer.finish()
         sent = {writer.number: writer.sent for writer in self._writers}
         total = sum(sent.values())
-        self._healthy()
+        self._check_failures()
         for reader in self._readers:
             reader.finish(total)
-        self._healthy()
+        self._check_failures()
         yield Scene("errors that a producer saw", "0", time.perf_counter() - began)
         began = time.perf_counter()
         try:
-            rows = prove(self._addresses(), TOPIC, self._source, sent)
+            rows = verify_topic(self._addresses(), TOPIC, self._source, sent)
         except ProofError as error:
             raise StoryError(str(error)) from error
-        seen = f"{rows:,} acknowledged rows, each there once, in order, with its content"
-        yield Scene("everything read once more", seen, time.perf_counter() - began)
-        yield Scene("what the readers saw meanwhile", f"all {total:,} rows, each once and in order", 0.0)
+        result = f"{rows:,} acknowledged rows, each present once, in order, with its content"
+        yield Scene("all rows read again", result, time.perf_counter() - began)
+        yield Scene("rows at the readers", f"all {total:,} rows, each once and in order", 0.0)
 
     # ---- parts --------------------------------------------------------------------------------------
 
-    def _scene(self, what: str, text: str, seconds: float) -> Scene:
+    def _scene(self, title: str, text: str, seconds: float) -> Scene:
         rows, size, longest_s, spent = self._take()
         rate = f"{rows / spent:,.0f} rows/s, {size / spent / 1e6:.1f} MB/s"
-        return Scene(what, f"{text}{rate}, longest wait {longest_s * 1e3:,.0f} ms", seconds)
+        return Scene(title, f"{text}{rate}, longest wait {longest_s * 1e3:,.0f} ms", seconds)
 
     def _take(self) -> tuple[int, int, float, float]:
-        """Rows, bytes, longest wait and seconds since the last look; StoryError when anybody saw an error."""
-        self._healthy()
+        """Return rows, bytes, longest wait and seconds since the last call. StoryError after an error."""
+        self._check_failures()
         now = time.perf_counter()
-        spent, self._looked_s = now - self._looked_s, now
-        seen = [writer.take() for writer in self._writers]
-        longest_s = max(one.longest_s for one in seen)
-        return sum(one.rows for one in seen), sum(one.size for one in seen), longest_s, max(spent, 1e-3)
+        spent, self._taken_s = now - self._taken_s, now
+        stats = [writer.take_stats() for writer in self._writers]
+        longest_s = max(each.longest_s for each in stats)
+        return sum(each.rows for each in stats), sum(each.size for each in stats), longest_s, max(spent, 1e-3)
 
-    def _healthy(self) -> None:
+    def _check_failures(self) -> None:
         for writer in self._writers:
             if writer.failure:
                 raise StoryError(f"writer {writer.number}: {writer.failure}")
@@ -213,39 +218,39 @@ class ClusterStory:
             if reader.failure:
                 raise StoryError(f"a reader: {reader.failure}")
 
-    def _chosen(self, leader: int) -> tuple[int, list[int]]:
-        """A partition and its nodes after a move that has nothing to do with the leader's own copies."""
+    def _movable_partition(self, leader: int) -> tuple[int, list[int]]:
+        """Return a partition and its nodes after a move that does not touch replicas of the leader."""
         live = [node["node"] for node in self._nodes() if node["life"] == "LIVE"]
         for part in sorted(self._partitions(), key=lambda part: part["owner"] == leader):
             before = [place["node"] for place in part["replicas"]]
-            fresh = [node for node in live if node not in before and node != leader]
-            gone = [node for node in before if node not in {leader, part["owner"]}]
-            if fresh and gone and part["owner"] != leader:
-                kept = [node for node in before if node not in {part["owner"], gone[0]}]
-                return part["partition"], [fresh[0], part["owner"], *kept]
+            added = [node for node in live if node not in before and node != leader]
+            removable = [node for node in before if node not in {leader, part["owner"]}]
+            if added and removable and part["owner"] != leader:
+                remaining = [node for node in before if node not in {part["owner"], removable[0]}]
+                return part["partition"], [added[0], part["owner"], *remaining]
         raise StoryError(f"no partition can move without node {leader}")
 
-    def _begin(self, given: dict[str, Any], path: str = "/admin/rebalance") -> None:
+    def _begin(self, body: dict[str, Any], path: str = "/admin/rebalance") -> None:
         self._run_before = self._rebalance()["run"]
-        self._admin().change("POST", path, given or None)
+        self._admin().change("POST", path, body or None)
 
     def _run_ended(self) -> str:
-        """Wait for the run that was begun last; what it moved. The one before may be shown for a moment."""
-        told: dict[str, Any] = {}
+        """Wait for the end of the last run and return its moves. The status may first show an older run."""
+        status: dict[str, Any] = {}
 
         def ended() -> bool:
-            told.update(self._rebalance())
-            return bool(told["run"] != self._run_before and told["state"] == "IDLE")
+            status.update(self._rebalance())
+            return bool(status["run"] != self._run_before and status["state"] == "IDLE")
 
         self._until(ended, "the rebalance ends")
-        if told["outcome"] != "DONE":
-            raise StoryError(f"the rebalance ended as {told['outcome']}: {told['why']} {told['moves']}")
-        size = sum(move["bytes"] for move in told["moves"])
-        return f"{counted(len(told['moves']), 'move')}, {size / 1e6:.1f} MB"
+        if status["outcome"] != "DONE":
+            raise StoryError(f"the rebalance ended as {status['outcome']}: {status['why']} {status['moves']}")
+        size = sum(move["bytes"] for move in status["moves"])
+        return f"{counted(len(status['moves']), 'move')}, {size / 1e6:.1f} MB"
 
     def _rebalance(self) -> dict[str, Any]:
-        told: dict[str, Any] = self._admin().get("/admin/rebalance")
-        return told
+        status: dict[str, Any] = self._admin().get("/admin/rebalance")
+        return status
 
     def _move(self, partition: int) -> dict[str, Any]:
         moves = self._rebalance()["moves"]
@@ -255,23 +260,23 @@ class ClusterStory:
         self._admin().change("PATCH", "/admin/config", {"values": values})
 
     def _partitions(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._admin().get(f"{PLACE}/assignments")["partitions"]
-        return found
+        values: list[dict[str, Any]] = self._admin().get(f"{PLACE}/assignments")["partitions"]
+        return values
 
     def _open(self) -> bool:
         return all(part["state"] == "ONLINE" for part in self._partitions())
 
     def _nodes(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._admin().get("/admin/nodes")["nodes"]
-        return found
+        values: list[dict[str, Any]] = self._admin().get("/admin/nodes")["nodes"]
+        return values
 
     def _node(self, number: int) -> dict[str, Any]:
-        found = [node for node in self._nodes() if node["node"] == number]
-        if not found:
-            raise StoryError(f"node {number} is no member")
-        return found[0]
+        values = [node for node in self._nodes() if node["node"] == number]
+        if not values:
+            raise StoryError(f"node {number} is not a member of the cluster")
+        return values[0]
 
-    def _whole(self) -> bool:
+    def _all_voters(self) -> bool:
         nodes = self._nodes()
         votes = [node["role"] in {"leader", "voter"} for node in nodes]
         return (
@@ -281,15 +286,15 @@ class ClusterStory:
     def _leader(self) -> int:
         return int(self._admin().get("/admin/nodes")["leader"])
 
-    def _number(self, node: Process) -> int:
+    def _number(self, node: NodeProcess) -> int:
         return int(Admin(node.http, None, WAIT_S).get("/admin/status")["node"])
 
     def _name(self, number: int) -> str:
-        """Of the process that is a node's."""
+        """Return the name of a node's process."""
         listens = set(self._node(number)["addresses"])
         return next(node.name for node in self._cluster.nodes.values() if node.address in listens)
 
-    def _alive(self) -> list[Process]:
+    def _alive(self) -> list[NodeProcess]:
         gone = self._cluster.ended()
         return [node for name, node in self._cluster.nodes.items() if name not in gone]
 
@@ -299,11 +304,11 @@ class ClusterStory:
     def _addresses(self) -> str:
         return ",".join(node.address for node in self._alive())
 
-    def _until(self, holds: Callable[[], bool], what: str) -> None:
+    def _until(self, condition: Callable[[], bool], description: str) -> None:
         end = time.monotonic() + WAIT_S
-        while not holds():
+        while not condition():
             if self._writers:
-                self._healthy()
+                self._check_failures()
             if time.monotonic() > end:
-                raise StoryError(f"not within {WAIT_S:g} s: {what}")
-            time.sleep(LOOK_S)
+                raise StoryError(f"after {WAIT_S:g} s the demo still waits for: {description}")
+            time.sleep(POLL_S)

@@ -1,4 +1,4 @@
-"""`ringfence config`: the limits of a cluster, which every node keeps and goes by at once."""
+"""`ringfence config`: show and change the limits of a cluster; changes apply to all nodes immediately."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 import click
 
 from ringfence.control.cli.admin import Admin, http_options
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
-from ringfence.control.cli.rebalance_door import timeout_option
-from ringfence.control.runtime.settings import parse_size
+from ringfence.control.cli.rebalance_api import timeout_option
+from ringfence.control.runtime.process.settings import parse_size
 from ringfence.native.errors import InvalidArgumentError
 
 COLUMNS: Final = ("value", "default", "low", "high", "reason")
@@ -22,7 +22,7 @@ COLUMNS: Final = ("value", "default", "low", "high", "reason")
 def command() -> None:
     """Show and change the limits of a cluster.
 
-    What one node alone is run with are flags of `serve`.
+    Settings of a single node are flags of `serve`.
 
     \b
     Example:
@@ -35,18 +35,19 @@ def command() -> None:
 @http_options
 @timeout_option
 @json_option
-def show(names: tuple[str, ...], *, http: str | None, token_file: Path | None, timeout_s: float,
-         as_json: bool) -> int:  # fmt: skip
-    """Show limits NAME, or all: value, default, range, and the reason of the default.
+def show(
+    names: tuple[str, ...], *, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
+    """Show the limits NAME, or all limits: value, default, range, and reason of the default.
 
     \b
     Example:
       ringfence config show
       ringfence config show moves_concurrent sync_bytes_per_s
     """  # noqa: D301
-    known = _limits(Admin(http, token_file, timeout_s))
-    _check(names, known)
-    chosen = {name: known[name] for name in names or known}
+    limits = _limits(Admin(http, token_file, timeout_s))
+    _check(names, limits)
+    chosen = {name: limits[name] for name in names or limits}
     if as_json:
         for name, limit in chosen.items():
             emit({"name": name, **limit})
@@ -61,62 +62,67 @@ def show(names: tuple[str, ...], *, http: str | None, token_file: Path | None, t
 @http_options
 @timeout_option
 @json_option
-def set_(pairs: tuple[str, ...], *, http: str | None, token_file: Path | None, timeout_s: float,
-         as_json: bool) -> int:  # fmt: skip
-    """Change limits on all nodes, all of them or none; VALUE may be a size, as 50MB, or `default`.
+def set_(
+    pairs: tuple[str, ...], *, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
+    """Change limits on all nodes, all limits or none. VALUE may be a size such as 50MB, or `default`.
 
     \b
     Example:
       ringfence config set moves_concurrent=4 sync_bytes_per_s=50MB
       ringfence config set moves_concurrent=default
     """  # noqa: D301
-    given = _pairs(pairs)
+    texts = _pairs(pairs)
     admin = Admin(http, token_file, timeout_s)
-    known = _limits(admin)
-    _check(tuple(given), known)
-    values = {name: _value(name, text, known[name]) for name, text in given.items()}
+    limits = _limits(admin)
+    _check(tuple(texts), limits)
+    values = {name: _value(name, text, limits[name]) for name, text in texts.items()}
     receipt = admin.change("PATCH", "/admin/config", {"values": values})
     if as_json:
         emit({"index": receipt["index"], "values": values})
     else:
         for name, value in values.items():
-            click.echo(f"{name}: {value}, was {known[name]['value']}")
+            click.echo(f"{name}: {value}, was {limits[name]['value']}")
     return Exit.OK
 
 
 def _limits(admin: Admin) -> dict[str, Any]:
-    told: dict[str, Any] = admin.get("/admin/config?linearizable=true")["values"]
-    return told
+    limits: dict[str, Any] = admin.get("/admin/config?linearizable=true")["values"]
+    return limits
 
 
-def _check(names: tuple[str, ...], known: dict[str, Any]) -> None:
-    """InvalidArgumentError for a name that this cluster does not know."""
+def _check(names: tuple[str, ...], limits: dict[str, Any]) -> None:
+    """InvalidArgumentError for a name that is not a limit of this cluster."""
     for name in names:
-        if name not in known:
-            raise InvalidArgumentError(f"no limit is named {name!r}; there are {', '.join(known)}", name=name)
+        if name not in limits:
+            raise InvalidArgumentError(
+                f"no limit is named {name!r}; the limits are {', '.join(limits)}", name=name
+            )
 
 
 def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
-    """Values by name, as they were given. UsageError for what is no NAME=VALUE, or named twice."""
-    found: dict[str, str] = {}
+    """Return the texts of values by name. UsageError if a text is not NAME=VALUE or a name is repeated."""
+    pairs: dict[str, str] = {}
     for text in texts:
         name, _, value = text.partition("=")
         if not name or not value:
-            raise click.UsageError(f"{text!r}: NAME=VALUE, as sync_bytes_per_s=50MB")
-        if name in found:
-            raise click.UsageError(f"{name} is given twice")
-        found[name] = value
-    return found
+            raise click.UsageError(f"{text!r}: expected NAME=VALUE, for example sync_bytes_per_s=50MB")
+        if name in pairs:
+            raise click.UsageError(f"{name} is given twice; pass it once")
+        pairs[name] = value
+    return pairs
 
 
 def _value(name: str, text: str, limit: dict[str, Any]) -> int:
-    """UsageError for what is no number; InvalidArgumentError for one outside the limit's range."""
+    """Parse a value. UsageError if it is not a number; InvalidArgumentError outside the limit's range."""
     if text == "default":
         return int(limit["default"])
     size, allowed = parse_size(text), f"from {limit['low']} to {limit['high']}"
     # A size may have a fraction, 1.5GB; a count may not.
     if not isinstance(size, int) or re.fullmatch(r"[0-9]*[.][0-9]*", text):
-        raise click.UsageError(f"{name}={text}: a whole number {allowed}, or a size as 50MB, or `default`")
+        raise click.UsageError(
+            f"{name}={text}: expected a whole number {allowed}, a size such as 50MB, or `default`"
+        )
     if not limit["low"] <= size <= limit["high"]:
         raise InvalidArgumentError(f"{name}={text}: {allowed}; {limit['reason']}", name=name)
     return size

@@ -1,4 +1,4 @@
-"""`ringfence debug`: recordings of consensus, written by a node and run again here."""
+"""`ringfence debug`: record steps of consensus at a node, and replay recordings."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import click
 import msgspec
 
 from ringfence.control.cli.admin import Admin, http_options
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option
-from ringfence.control.cli.rebalance_door import control_option, questioned, timeout_option
+from ringfence.control.cli.rebalance_api import ask_node, control_option, timeout_option
 from ringfence.control.consensus.recording import FILE_BYTES_MAX, Recording, Shown, decode, replay
-from ringfence.control.runtime import calls
+from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import NotFoundError
 
+# Characters of a step in the text output; `--json` prints all.
 TEXT_MAX = 160
-"""Characters of a step for people; `--json` has all of it."""
 
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Record what consensus did, and run it again.
+    """Record steps of consensus and replay them.
 
     \b
     Example:
@@ -35,19 +35,20 @@ def command() -> None:
 @http_options
 @timeout_option
 @json_option
-def events(*, control: str | None, http: str | None, token_file: Path | None, timeout_s: float,
-           as_json: bool) -> int:  # fmt: skip
-    """Let a node write the last steps of its consensus into its data directory.
+def events(
+    *, control: str | None, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
+    """Make a node write the last steps of its consensus to a file in its data directory.
 
-    It is asked at its control address; with --http, at the one that its admin API names.
+    The request goes to the node's control address. With --http, the admin API provides that address.
 
     \b
     Example:
       ringfence debug events --control tcp://127.0.0.1:7421
     """  # noqa: D301
-    where = control or _control_of(Admin(http, token_file, timeout_s))
-    reply = questioned(where, calls.KeepEvents(), timeout_s)
-    assert isinstance(reply, calls.EventsKept), reply
+    address = control or _control_of(Admin(http, token_file, timeout_s))
+    reply = ask_node(address, messages.SaveRecording(), timeout_s)
+    assert isinstance(reply, messages.RecordingSaved), reply
     if as_json:
         emit({"path": reply.path})
     else:
@@ -56,7 +57,7 @@ def events(*, control: str | None, http: str | None, token_file: Path | None, ti
 
 
 def _control_of(admin: Admin) -> str:
-    """Where the node that answers is asked by others. NotFoundError: nowhere."""
+    """Return the control address of the node that answers. NotFoundError if it has none."""
     node = admin.get("/admin/status")["node"]
     addresses = admin.get(f"/admin/nodes/{node}")["control"]
     if not addresses:
@@ -66,12 +67,12 @@ def _control_of(admin: Admin) -> str:
 
 @command.command("replay")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--quiet", is_flag=True, help="Only the end, and what is broken.")
+@click.option("--quiet", is_flag=True, help="Print only the summary and errors.")
 @json_option
-def run_again(*, file: Path, quiet: bool, as_json: bool) -> int:
-    """Run the steps of FILE again through consensus, and show each.
+def replay_file(*, file: Path, quiet: bool, as_json: bool) -> int:
+    """Replay the steps of FILE and print each step.
 
-    Ends with 0 when no invariant breaks, with 6 when one does: the last step shown is the one that breaks it.
+    Exits with 0 if no invariant is broken. Exits with 6 otherwise: the last printed step breaks it.
 
     \b
     Example:
@@ -100,7 +101,9 @@ def run_again(*, file: Path, quiet: bool, as_json: bool) -> int:
 def _read(file: Path) -> Recording:
     size = file.stat().st_size
     if size > FILE_BYTES_MAX:
-        raise click.UsageError(f"{file} has {size} bytes, a recording at most {FILE_BYTES_MAX}")
+        raise click.UsageError(
+            f"{file} has {size} bytes, more than a recording can have ({FILE_BYTES_MAX}); name another file"
+        )
     try:
         return decode(file.read_bytes())
     except ValueError as error:
@@ -111,17 +114,21 @@ def _line(shown: Shown) -> str:
     text = _short(msgspec.to_builtins(shown.step, builtin_types=(bytes,)))
     after = f"{shown.role} term={shown.term} lead={shown.lead} commit={shown.commit} applied={shown.applied}"
     end = "".join(
-        f"\n  {what}: {why}"
-        for what, why in (("refused", shown.refused), ("BROKEN", shown.broken), ("differs", shown.differs))
-        if why
+        f"\n  {label}: {reason}"
+        for label, reason in (
+            ("refused", shown.refused),
+            ("BROKEN", shown.broken),
+            ("differs", shown.differs),
+        )
+        if reason
     )
     return f"{shown.segment}.{shown.number:<5} {text[:TEXT_MAX]:<60} -> {after}{end}"
 
 
 def _short(step: Any) -> str:
-    """A step without the fields that say nothing."""
+    """Return a step as text, without its empty fields."""
     if isinstance(step, dict):
         inner = step.get("event", step)
-        told = {key: value for key, value in inner.items() if key != "type" and value not in (0, (), None)}
-        return f"{inner.get('type', '?')} {told or ''}"
+        fields = {key: value for key, value in inner.items() if key != "type" and value not in (0, (), None)}
+        return f"{inner.get('type', '?')} {fields or ''}"
     return str(step)

@@ -1,4 +1,4 @@
-"""The steps of the demo that Spark does."""
+"""Steps of the demo that use Spark."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import ringfence.spark
-from ringfence.control.cli.demo_steps import Step
+from ringfence.control.cli.demo_steps import DemoStep
 
-# Of what Java wrote, shown when Spark fails: a Java error with its causes fits.
+# Lines of Java's output in an error: a Java error with its causes fits.
 LINES_MAX = 40
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Options for short applications, which spend most of their time in the start of Java and its compiler.
 QUICK = {"spark.driver.extraJavaOptions": JAVA, "spark.executor.extraJavaOptions": JAVA}
-"""For applications of seconds: most of their time is Java's own start and its optimizing compiler."""
 
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """A local Spark with two cores; its workers use this interpreter.
+    """Start a local Spark with two cores; its workers use this interpreter.
 
-    What Java writes to stderr from its first line on (module, host name and log4j notices) is shown only when
-    something fails.
+    Java's output on stderr (module, host name and log4j notices) is shown only after an error.
     """
     with tempfile.TemporaryFile() as written, ExitStack() as stack:
         try:
@@ -46,7 +45,7 @@ def session() -> Iterator[SparkSession]:
 
 @contextmanager
 def application(master: str, options: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A Spark without a user interface whose workers use this interpreter; stopped at the end."""
+    """Start a Spark without a user interface and stop it at the end; its workers use this interpreter."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = (
@@ -68,36 +67,36 @@ def application(master: str, options: Mapping[str, str] | None = None) -> Iterat
 
 @contextmanager
 def _stderr_to(descriptor: int) -> Iterator[None]:
-    """Processes that start within inherit `descriptor` as their stderr."""
+    """Let processes that start in the block inherit `descriptor` as stderr."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     os.dup2(descriptor, 2)
     try:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)
 
 
-def write(spark: SparkSession, address: str, topic: str, source: Path) -> Step:
-    """Send the file through `mapInArrow`, one producer a task."""
+def write(spark: SparkSession, address: str, topic: str, source: Path) -> DemoStep:
+    """Send the file through `mapInArrow`, with one producer per task."""
     frame = spark.read.parquet(os.fspath(source))
     began = time.perf_counter()
     result = ringfence.spark.write(frame, address=address, topic=topic)
-    return Step("Spark wrote, on disk", result.rows, 0, None, time.perf_counter() - began)
+    return DemoStep("Spark wrote, on disk", result.rows, 0, None, time.perf_counter() - began)
 
 
-def read(spark: SparkSession, address: str, topic: str) -> Step:
+def read(spark: SparkSession, address: str, topic: str) -> DemoStep:
     """Read the topic as a DataFrame and hash it inside Spark."""
     began = time.perf_counter()
     rows, digest = content(ringfence.spark.read(spark, address=address, topic=topic))
-    return Step("Spark read", rows, 0, digest, time.perf_counter() - began)
+    return DemoStep("Spark read", rows, 0, digest, time.perf_counter() - began)
 
 
 def content(frame: DataFrame) -> tuple[int, int]:
-    """Rows and content hash, as `demo_steps.Content` has them."""
+    """Return the number of rows and the content hash, equal to those of `demo_steps.Content`."""
     hashed = sf.xxhash64(*[sf.col(name) for name in frame.columns]).cast("decimal(38,0)")
-    found = frame.agg(sf.count(sf.lit(1)), sf.sum(hashed)).head()
-    assert found is not None, "an aggregate has one row"
-    return int(found[0]), int(found[1] or 0) % (1 << 64)
+    result = frame.agg(sf.count(sf.lit(1)), sf.sum(hashed)).head()
+    assert result is not None, "an aggregate has one row"
+    return int(result[0]), int(result[1] or 0) % (1 << 64)

@@ -1,4 +1,4 @@
-"""The steps of the demo that need no Spark."""
+"""Steps of the demo without Spark."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from ringfence import Client
 
 KEY = "l_orderkey"
+# Pending sends. The producer bounds their bytes; this bounds the length of the list.
 SENDS_MAX = 64
-"""Sends under way: the producer bounds their bytes, this bounds our list."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One way that all rows went.
+class DemoStep:
+    """Result of one step over all rows.
 
-    `digest` is the content hash, None where a step sees none; `size` is Arrow bytes.
+    `digest` is the content hash, None if the step does not compute it; `size` is in Arrow bytes.
     """
 
     name: str
@@ -47,10 +47,10 @@ class Step:
 
 
 class Content:
-    """Rows, bytes and a hash that the order of rows does not change.
+    """Rows, bytes and a hash that is independent of the order of rows.
 
-    The hash is the sum modulo 2**64 of every row's `xxhash64` over all columns as Spark computes it, so that
-    Spark can say the same of its own rows.
+    The hash is the sum modulo 2**64 of every row's `xxhash64` over all columns, as Spark computes it, so that
+    hashes from Spark and Python are comparable.
     """
 
     def __init__(self) -> None:
@@ -64,27 +64,28 @@ class Content:
 
 
 def generate(scale: float, folder: Path) -> Path:
-    """lineitem.parquet of a TPC-H scale. ConfigError when the generator is missing."""
+    """Generate lineitem.parquet of a TPC-H scale. ConfigError if the generator is missing."""
     return generate_tables(scale, folder, ["lineitem"])["lineitem"][0]
 
 
 def generate_tables(
     scale: float, folder: Path, tables: Sequence[str], parts: int = 1
 ) -> dict[str, list[Path]]:
-    """Parquet files of TPC-H tables, each in `parts` of about equal length. ConfigError as above."""
-    beside = Path(sys.executable).parent / "tpchgen-cli"
-    program = str(beside) if beside.exists() else shutil.which("tpchgen-cli")
+    """Generate Parquet files of TPC-H tables, each in `parts` of about equal length. ConfigError as above."""
+    installed = Path(sys.executable).parent / "tpchgen-cli"
+    program = str(installed) if installed.exists() else shutil.which("tpchgen-cli")
     if program is None:
         raise ConfigError(
-            "tpchgen-cli is missing: pip install tpchgen-cli, or pass --input lineitem.parquet", key="input"
+            "tpchgen-cli is missing: run `pip install tpchgen-cli`, or pass --input lineitem.parquet",
+            key="input",
         )
     command = [program, "parquet", "-s", str(scale), "--tables", ",".join(tables)]
     command += ["--output-dir", str(folder), *(["--parts", str(parts)] if parts > 1 else [])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a program we found
-    made = {table: sorted(folder.rglob(f"{table}*.parquet")) for table in tables}
-    if done.returncode != 0 or not all(made.values()):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the path was resolved above
+    files = {table: sorted(folder.rglob(f"{table}*.parquet")) for table in tables}
+    if done.returncode != 0 or not all(files.values()):
         raise ConfigError(f"tpchgen-cli failed: {done.stderr.strip()[-300:]}", key="input")
-    return made
+    return files
 
 
 def create_topic(client: Client, topic: str, source: Path, partitions: int) -> None:
@@ -92,8 +93,8 @@ def create_topic(client: Client, topic: str, source: Path, partitions: int) -> N
         client.create_topic(topic, schema=rows.schema, key=[KEY], partitions=partitions)
 
 
-def read_file(source: Path) -> Step:
-    """What the file itself holds: the truth that all others are compared with."""
+def read_file(source: Path) -> DemoStep:
+    """Hash the rows of the file: the reference for all other steps."""
     content, began = Content(), time.perf_counter()
     with Source(str(source)) as rows:
         for batch in rows:
@@ -101,28 +102,28 @@ def read_file(source: Path) -> Step:
     return _step("Parquet file", content, began)
 
 
-def write(client: Client, topic: str, source: Path) -> Step:
-    """Send the file by the Python producer; ends when all rows are on disk."""
+def write(client: Client, topic: str, source: Path) -> DemoStep:
+    """Send the file with a Python producer and wait until all rows are on disk."""
     rows = size = 0
-    waiting: deque[Future[Any]] = deque()
+    pending: deque[Future[Any]] = deque()
     began = time.perf_counter()
     with Source(str(source)) as batches, client.producer(topic) as producer:
         for batch in batches:
-            waiting.append(producer.send(batch))
+            pending.append(producer.send(batch))
             size += batch.nbytes
-            while len(waiting) >= SENDS_MAX:
-                rows += sum(part.rows for part in waiting.popleft().result())
-        while waiting:
-            rows += sum(part.rows for part in waiting.popleft().result())
-    return Step("Python wrote, on disk", rows, size, None, time.perf_counter() - began)
+            while len(pending) >= SENDS_MAX:
+                rows += sum(part.rows for part in pending.popleft().result())
+        while pending:
+            rows += sum(part.rows for part in pending.popleft().result())
+    return DemoStep("Python wrote, on disk", rows, size, None, time.perf_counter() - began)
 
 
-def read(client: Client, topic: str) -> Step:
+def read(client: Client, topic: str) -> DemoStep:
     content, began = Content(), time.perf_counter()
     for batch in client.read(topic):
         content.add(batch)
     return _step("Python read", content, began)
 
 
-def _step(name: str, content: Content, began: float) -> Step:
-    return Step(name, content.rows, content.size, content.digest, time.perf_counter() - began)
+def _step(name: str, content: Content, began: float) -> DemoStep:
+    return DemoStep(name, content.rows, content.size, content.digest, time.perf_counter() - began)

@@ -1,4 +1,4 @@
-"""A node of a command's own: a child process with a temporary data directory."""
+"""Run a temporary node for a command: a child process with a temporary data directory."""
 
 from __future__ import annotations
 
@@ -14,27 +14,35 @@ from pathlib import Path
 
 from ringfence.native.errors import ConnectError
 
+# A first start takes a second; a busy machine may need longer.
 START_S = 60.0
-"""A first start takes a second; a loaded machine may need longer."""
 STOP_S = 30.0
 
 
 @contextmanager
 def embedded_node(*options: str, data: Path | None = None) -> Iterator[str]:
-    """The address of a node that runs while the context is open.
+    """Run a node while the context is open; yield its address.
 
-    Its data directory is temporary unless `data` names one. ConnectError, with the node's own words, when it
-    does not start. The interpreter is this one, so that a command in a virtual environment needs no PATH.
+    The data directory is temporary unless `data` names one. ConnectError, with the last line of the node's
+    log, if the node does not start. The node uses this interpreter, so a virtual environment needs no PATH.
     """
     with tempfile.TemporaryDirectory(prefix="ringfence-") as folder:
         root = data if data is not None else Path(folder) / "data"
         log = Path(folder) / "log"
         command = [
-            sys.executable, "-m", "ringfence.control.cli", "serve", "--json", "--data", str(root),
-            "--listen", "tcp://127.0.0.1:0", *options,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "ringfence.control.cli",
+            "serve",
+            "--json",
+            "--data",
+            str(root),
+            "--listen",
+            "tcp://127.0.0.1:0",
+            *options,
+        ]
         with log.open("wb") as errors:
-            # A group of its own: Ctrl-C reaches us first, and we stop it in order.
+            # A separate session: Ctrl-C reaches only the command, which then stops the node.
             process = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
                 command,
                 stdin=subprocess.DEVNULL,
@@ -53,10 +61,10 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     readable, _, _ = select.select([process.stdout], [], [], START_S)
     line = process.stdout.readline() if readable else b""
     if not line:
-        said = log.read_text(errors="replace").strip().splitlines()
-        slow = f"did not serve within {START_S:g} s (a busy machine?)"
-        what = "ended before it served" if readable else slow
-        raise ConnectError(f"the embedded node {what}; {said[-1] if said else 'it said nothing'}")
+        lines = log.read_text(errors="replace").strip().splitlines()
+        late = f"did not serve within {START_S:g} s; check the load of the machine"
+        fault = "ended before it served" if readable else late
+        raise ConnectError(f"the embedded node {fault}; last log line: {lines[-1] if lines else 'none'}")
     address: str = json.loads(line)["address"]
     return address
 

@@ -1,4 +1,4 @@
-"""`ringfence fsck`: a stopped node's data directory, or a whole cluster; nothing is changed."""
+"""`ringfence fsck`: check a stopped node's data directory or a whole cluster, without changes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from typing import Any
 import click
 
 from ringfence.control.cli.admin import http_options
-from ringfence.control.cli.exits import Exit, data_directory
-from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
-from ringfence.control.cli.rebalance_door import control_option, timeout_option
+from ringfence.control.cli.exit_codes import Exit, storage_errors
+from ringfence.control.cli.output import emit, format_bytes, json_option, show_table
+from ringfence.control.cli.rebalance_api import control_option, timeout_option
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.model.words import counted
-from ringfence.control.runtime.recovery import check_age, check_log, holds_files, unread
+from ringfence.control.model.text import counted
+from ringfence.control.runtime.data_plane.recovery import (
+    check_age,
+    check_log,
+    holds_files,
+    unreadable_segments,
+)
 from ringfence.control.store.directory import open_existing
 from ringfence.control.store.identity import check_segments
 from ringfence.control.store.raft_store import RaftStore
@@ -23,25 +28,38 @@ from ringfence.native.errors import RecordError, StorageError
 
 
 @click.command()
-@click.option("--data", "data_dirs", multiple=True, type=click.Path(path_type=Path, file_okay=False),
-              help="A stopped node's data directory; with --cluster repeat it for each.")  # fmt: skip
-@click.option("--cluster", is_flag=True, help="Check what the nodes of a cluster have together.")
+@click.option(
+    "--data",
+    "data_dirs",
+    multiple=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Data directory of a stopped node; with --cluster, repeat it for each node.",
+)
+@click.option("--cluster", is_flag=True, help="Check all nodes of a cluster against each other.")
 @control_option
 @http_options
 @timeout_option
 @json_option
-def command(*, data_dirs: tuple[Path, ...], cluster: bool, control: str | None, http: str | None,
-            token_file: Path | None, timeout_s: float, as_json: bool) -> int:  # fmt: skip
-    """Check identity, metadata and every record of the log, changing nothing.
+def command(
+    *,
+    data_dirs: tuple[Path, ...],
+    cluster: bool,
+    control: str | None,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Check identity, metadata and every record of the log, without changing anything.
 
-    Ends with 0 when all is sound, with 6 when something is damaged; each damage is named with its file,
-    position, topic and partition.
+    Exits with 0 if no damage is found. Exits with 6 if something is damaged, and prints file, position, topic
+    and partition of each damage.
 
-    With --cluster: that metadata is sound and equal everywhere (I1), only owners take appends (I4), what they
-    have is on a majority (I5), replicas have equal chains (I11), no partition is missing or unknown (I16). A
-    running cluster is asked through --http or --control, a stopped one is named by all its directories. Ends
-    with 9 when a node was not heard, or something could not be proven; with 4 when no majority of a running
-    cluster's voters answers, for then nobody knows what should be where.
+    With --cluster, check that metadata is valid and equal on all nodes (I1), only owners take appends (I4),
+    their rows are on a majority (I5), replicas have equal chains (I11), and no partition is missing or
+    unknown (I16). Name a running cluster by --http or --control, a stopped one by all its directories. Exits
+    with 9 if a node did not answer or something could not be checked. Exits with 4 if no majority of a
+    running cluster's voters answers, because the valid metadata is then unknown.
 
     \b
     Example:
@@ -50,30 +68,32 @@ def command(*, data_dirs: tuple[Path, ...], cluster: bool, control: str | None, 
       ringfence fsck --cluster --data ./a --data ./b --data ./c
     """  # noqa: D301
     if cluster:
-        from ringfence.control.cli import fsck_cluster  # noqa: PLC0415 - only this way needs it
+        from ringfence.control.cli import fsck_cluster  # noqa: PLC0415 - needed with --cluster only
 
-        if data_dirs and (control or http_is_named()):
-            raise click.UsageError("--data is for stopped nodes, --http and --control for running ones")
+        if data_dirs and (control or is_http_flag()):
+            raise click.UsageError(
+                "--data names stopped nodes, --http and --control running ones: pass one kind"
+            )
         report = (
             fsck_cluster.stopped(data_dirs)
             if data_dirs
             else fsck_cluster.running(control, http, token_file, timeout_s)
         )
-        return fsck_cluster.tell(report, as_json=as_json)
+        return fsck_cluster.report_result(report, as_json=as_json)
     if len(data_dirs) != 1:
-        raise click.UsageError("name one data directory by --data, or check a cluster with --cluster")
-    with data_directory(data_dirs[0]):
-        return one(data_dirs[0], as_json=as_json)
+        raise click.UsageError("pass one data directory with --data, or check a cluster with --cluster")
+    with storage_errors(data_dirs[0]):
+        return check_directory(data_dirs[0], as_json=as_json)
 
 
-def http_is_named() -> bool:
-    """Whether --http is on the command line, not in the environment."""
+def is_http_flag() -> bool:
+    """Return whether --http is on the command line; the environment does not count."""
     source = click.get_current_context().get_parameter_source("http")
     return source is click.core.ParameterSource.COMMANDLINE
 
 
-def one(data_dir: Path, *, as_json: bool) -> int:
-    """Every record of one directory."""
+def check_directory(data_dir: Path, *, as_json: bool) -> int:
+    """Check every record of one directory and print the report."""
     directory = open_existing(data_dir)
     try:
         metadata, damage = _metadata(directory)
@@ -83,24 +103,31 @@ def one(data_dir: Path, *, as_json: bool) -> int:
             report = _node.fsck(os.fspath(directory.log))
             damage += [
                 {"file": os.fspath(directory.log / name), "position": 0, "why": f"it {why}"}
-                for name, why in unread(directory.log).items()
+                for name, why in unreadable_segments(directory.log).items()
             ]
         damage += list(report.get("damage", [])) + _age(directory, report, metadata)
     finally:
         directory.close()
     if as_json:
-        for found in damage:
-            emit({"damage": found})
+        for entry in damage:
+            emit({"damage": entry})
         summary = {key: value for key, value in report.items() if key not in {"damage", "partitions"}}
-        emit({"sound": not damage, "damaged": len(damage), "metadata": metadata, **summary,
-              "partitions": report.get("partitions", [])})  # fmt: skip
+        emit(
+            {
+                "sound": not damage,
+                "damaged": len(damage),
+                "metadata": metadata,
+                **summary,
+                "partitions": report.get("partitions", []),
+            }
+        )
     else:
-        _tell(metadata, report, damage)
+        _show(metadata, report, damage)
     return Exit.DAMAGE if damage else Exit.OK
 
 
 def _metadata(directory: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What the metadata holds, and what is damaged in it."""
+    """Return a summary of the metadata, and the damage in it."""
     try:
         store = RaftStore(directory, read_only=True)
         state = store.end_state()
@@ -123,19 +150,26 @@ def _metadata(directory: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _age(directory: Any, report: dict[str, Any], metadata: dict[str, Any]) -> list[dict[str, Any]]:
-    """Whether the log is gone, or the metadata older than the rows: such a directory does not start."""
+    """Return damage if the log is missing or the metadata is older than the rows: a node would not start."""
     if "index" not in metadata:
         return []
     try:
         check_log(directory.log, metadata["index"])
         check_age(report.get("partitions", []), metadata["index"])
     except StorageError as error:
-        return [{"file": str(directory.journal), "position": 0, "why": error.message, "topic": error.topic,
-                 "partition": error.partition}]  # fmt: skip
+        return [
+            {
+                "file": str(directory.journal),
+                "position": 0,
+                "why": error.message,
+                "topic": error.topic,
+                "partition": error.partition,
+            }
+        ]
     return []
 
 
-def _tell(metadata: dict[str, Any], report: dict[str, Any], damage: list[dict[str, Any]]) -> None:
+def _show(metadata: dict[str, Any], report: dict[str, Any], damage: list[dict[str, Any]]) -> None:
     click.echo(
         f"metadata: entry {metadata['index']}, {counted(metadata['topics'], 'topic')}, "
         f"{counted(metadata['partitions'], 'partition')}"
@@ -144,10 +178,14 @@ def _tell(metadata: dict[str, Any], report: dict[str, Any], damage: list[dict[st
     )
     click.echo(
         f"log: {counted(report.get('files', 0), 'file')}, {counted(report.get('records', 0), 'record')}, "
-        f"{shown_bytes(report.get('bytes', 0))}"
+        f"{format_bytes(report.get('bytes', 0))}"
     )
     if damage:
         columns = ("file", "position", "record_number", "topic", "partition", "why")
-        show_table("damage", columns, [[found.get(name) for name in columns] for found in damage],
-                   ids=("position", "record_number", "topic", "partition"))  # fmt: skip
+        show_table(
+            "damage",
+            columns,
+            [[entry.get(name) for name in columns] for entry in damage],
+            ids=("position", "record_number", "topic", "partition"),
+        )
     click.echo(f"{len(damage)} damaged" if damage else "sound")

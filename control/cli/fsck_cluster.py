@@ -1,4 +1,4 @@
-"""`ringfence fsck --cluster`: a running cluster through one of its nodes, stopped nodes by directories."""
+"""`ringfence fsck --cluster`: check a running cluster through a node, or stopped nodes by directories."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 import click
 
 from ringfence.control.cli.admin import Admin
-from ringfence.control.cli.exits import Exit, data_directory
+from ringfence.control.cli.exit_codes import Exit, storage_errors
 from ringfence.control.cli.output import emit, show_table
-from ringfence.control.cli.rebalance_door import asked
+from ringfence.control.cli.rebalance_api import ask_values
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.machines.inspection import Inspection, Seen
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.state import MetadataState, digest
-from ringfence.control.model.words import counted
-from ringfence.control.runtime import calls
-from ringfence.control.runtime.inspections import shown
-from ringfence.control.runtime.recovery import holds_files
+from ringfence.control.model.text import counted
+from ringfence.control.runtime.data_plane.recovery import holds_files
+from ringfence.control.runtime.handlers.inspections import shown
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.state_machines.inspection import Inspection, NodeReading
 from ringfence.control.store.directory import DataDirectory, open_existing
 from ringfence.control.store.identity import check_segments
 from ringfence.control.store.raft_store import RaftStore
@@ -34,69 +34,74 @@ COLUMNS = ("invariant", "node", "topic", "partition", "what")
 def running(
     control: str | None, http: str | None, token_file: Path | None, timeout_s: float
 ) -> dict[str, Any]:
-    """What a node tells after it has asked all."""
+    """Return the report of a node, which inspects all nodes."""
     if control is not None:
-        return asked(control, calls.InspectAll(), timeout_s)
-    told: dict[str, Any] = Admin(http, token_file, timeout_s).get("/admin/fsck")
-    return told
+        return ask_values(control, messages.InspectAll(), timeout_s)
+    report: dict[str, Any] = Admin(http, token_file, timeout_s).get("/admin/fsck")
+    return report
 
 
 def stopped(roots: Sequence[Path]) -> dict[str, Any]:
-    """What the data directories of stopped nodes show together; nothing in them is changed.
+    """Check the data directories of stopped nodes against each other, without changes.
 
     Raises:
-        ConfigError: they are not of one cluster. StorageError as `open_existing`.
+        ConfigError: the directories belong to several clusters. StorageError as `open_existing`.
     """
-    seen: dict[NodeId, Seen] = {}
+    by_node: dict[NodeId, NodeReading] = {}
     newest: tuple[int, MetadataState] | None = None
     first: DataDirectory | None = None
     for root in roots:
-        with data_directory(root), contextlib.closing(open_existing(root)) as directory:
+        with storage_errors(root), contextlib.closing(open_existing(root)) as directory:
             first = first or directory
             _check_same(first, directory)
             node = NodeId(directory.identity.node)
-            if node in seen:
-                raise ConfigError(f"{root}: another directory of node {node} is named, too", key="data")
-            found, state = _of(directory)
-        seen[node] = found
+            if node in by_node:
+                raise ConfigError(
+                    f"{root}: the options name another directory of node {node}, too; pass one per node",
+                    key="data",
+                )
+            inspected, state = _inspect(directory)
+        by_node[node] = inspected
         if state is not None and (newest is None or state[0] > newest[0]):
             newest = state
     if newest is None:
-        raise ConfigError("none of the directories has sound metadata: nothing can be judged", key="data")
-    return shown(Inspection(is_live=False).round(newest[1], seen))
+        raise ConfigError("none of the directories has valid metadata, so nothing can be checked", key="data")
+    return shown(Inspection(is_live=False).round(newest[1], by_node))
 
 
 def _check_same(first: DataDirectory, other: DataDirectory) -> None:
     if (first.identity.cluster, first.identity.history) != (other.identity.cluster, other.identity.history):
         raise ConfigError(
-            f"{other.root} is of cluster {other.identity.cluster.hex()}, {first.root} of "
-            f"{first.identity.cluster.hex()}: name the directories of one cluster",
+            f"{other.root} belongs to cluster {other.identity.cluster.hex()}, {first.root} to "
+            f"{first.identity.cluster.hex()}; pass the directories of one cluster",
             key="data",
         )
 
 
-def _of(directory: DataDirectory) -> tuple[Seen, tuple[int, MetadataState] | None]:
-    """One store; its metadata with the index where it ends, if it is sound."""
-    broken, at, state = _metadata(directory)
+def _inspect(directory: DataDirectory) -> tuple[NodeReading, tuple[int, MetadataState] | None]:
+    """Inspect one store. Also return its metadata and last index, if the metadata is readable."""
+    broken, index, state = _metadata(directory)
     parts: dict[tuple[int, int], dict[str, Any]] = {}
     if holds_files(directory.log):
         check_segments(directory.log, directory.identity)
         report = _node.fsck(os.fspath(directory.log))
-        parts = {(int(one["topic"]), int(one["partition"])): dict(one) for one in report["partitions"]}
+        parts = {(int(each["topic"]), int(each["partition"])): dict(each) for each in report["partitions"]}
         for damage in report["damage"]:
-            place = (int(damage["topic"] or 0), int(damage["partition"] or 0))
-            if place in parts:
+            key = (int(damage["topic"] or 0), int(damage["partition"] or 0))
+            if key in parts:
                 where = f"{damage['file']} at {damage['position']}: {damage['why']}"
-                parts[place]["quarantined"] = parts[place].get("quarantined") or where
+                parts[key]["quarantined"] = parts[key].get("quarantined") or where
             else:
                 broken = broken or f"{damage['file']} at {damage['position']}: {damage['why']}"
-    hashed = None if state is None else (at, digest(state))
-    found = Seen(NodeId(directory.identity.node), directory.identity.store, broken, hashed, parts)
-    return found, None if state is None else (at, state)
+    index_and_hash = None if state is None else (index, digest(state))
+    inspected = NodeReading(
+        NodeId(directory.identity.node), directory.identity.store, broken, index_and_hash, parts
+    )
+    return inspected, None if state is None else (index, state)
 
 
 def _metadata(directory: DataDirectory) -> tuple[str | None, int, MetadataState | None]:
-    """What is broken, where it ends, and the state; None for one that cannot be read."""
+    """Return the first fault, the last index, and the state, or None if the metadata cannot be read."""
     try:
         store = RaftStore(directory, read_only=True)
         state = store.end_state()
@@ -111,16 +116,16 @@ def _metadata(directory: DataDirectory) -> tuple[str | None, int, MetadataState 
     return None, store.recovered.index, state
 
 
-def tell(report: dict[str, Any], *, as_json: bool) -> int:
-    """The report on stdout, and the exit code: 6 if something is wrong, 9 if something is not proven."""
+def report_result(report: dict[str, Any], *, as_json: bool) -> int:
+    """Print the report; return 6 if it has findings, 9 if something could not be checked, else 0."""
     if as_json:
         emit(report)
     else:
-        for title, name in (("wrong", "findings"), ("not proven", "unproven")):
+        for title, name in (("findings", "findings"), ("not checked", "unproven")):
             if report[name]:
-                rows = [[one[column] for column in COLUMNS] for one in report[name]]
+                rows = [[each[column] for column in COLUMNS] for each in report[name]]
                 show_table(title, COLUMNS, rows, ids=("node", "partition"))
-        silent = f"; nodes {', '.join(map(str, report['silent']))} not heard" if report["silent"] else ""
+        silent = f"; nodes {', '.join(map(str, report['silent']))} did not answer" if report["silent"] else ""
         click.echo(
             f"{counted(len(report['nodes']), 'node')}, {counted(report['partitions'], 'partition')}, "
             f"replicas of {report['compared']} compared{silent}"

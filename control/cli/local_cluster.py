@@ -1,4 +1,4 @@
-"""Nodes of one cluster as processes of this machine, which `ringfence dev` starts, kills and stops."""
+"""Start, kill and stop the nodes of a local cluster as processes, for `ringfence dev`."""
 
 from __future__ import annotations
 
@@ -21,50 +21,50 @@ from typing import Final, Self
 
 import msgspec
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.local_ports import free_ports
 from ringfence.control.store.files import write_atomically
 from ringfence.native.errors import ConnectError, StorageError
 
 FIRST: Final = "node-1"
+# A first start takes a second; a busy machine may need longer.
 START_S: Final = 60.0
-"""A first start takes a second; a loaded machine may need longer."""
 STOP_S: Final = 30.0
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
+# Draws of a node's three ports. A free port is taken by another process before the node listens about once in
+# 20,000 draws. Five failures in a row have another cause, and more draws would fail, too.
 DRAWS_MAX: Final = 5
-"""Of a node's three ports, each free when it was drawn. One of 20,000 may be taken in the second until the
-node listens; five times in a row that is no chance, and another draw ends as the last one did."""
 
 
 class PortsTakenError(ConnectError):
-    """Whatever ports are drawn for a node, somebody has one when it starts: no log tells more than that."""
+    """Ports of a node were taken at every draw. The node's log has no further information."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name}: {DRAWS_MAX} times a port that was drawn for it was taken before it listened there; "
-            "the same command draws others"
+            f"{name}: other processes took its port {DRAWS_MAX} times before it listened; run the command "
+            "again for other ports"
         )
         self.name = name
 
 
-class _Local(msgspec.Struct):
-    """A node's ports, kept in the folder: clients and peers find it again after a restart."""
+class _NodePorts(msgspec.Struct):
+    """A node's ports, stored in the directory, so that clients and peers reach it after a restart."""
 
     port: int
     control: int
+    # 0: of an older program's folder; the system chooses one at each start.
     http: int = 0
-    """0: of an older program's folder; the system chooses one at each start."""
 
 
-class _Ready(msgspec.Struct):
-    """What is needed of the line that `serve` prints when it serves."""
+class _ServingLine(msgspec.Struct):
+    """The needed fields of the line that `serve` prints when it serves."""
 
     node: int
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
-    """One node and where it is reached; `is_new`: its folder was made now; `node`: id, 0 until it serves."""
+class NodeProcess:
+    """A node's process and addresses. `is_new`: its directory is new; `node`: id, 0 until it serves."""
 
     name: str
     address: str
@@ -76,13 +76,13 @@ class Process:
 
 
 class LocalCluster:
-    """Processes below one folder. Leaving the context stops them all."""
+    """Processes of nodes with data below one directory. The end of the context stops all of them."""
 
-    def __init__(self, root: Path, asked: threading.Event) -> None:
-        """`asked`: set when the user wants an end; nothing is waited for any longer then."""
+    def __init__(self, root: Path, stop: threading.Event) -> None:
+        """`stop`: set when the user ends the command; it ends all waits."""
         self.root = root
-        self.nodes: dict[str, Process] = {}
-        self._asked = asked
+        self.nodes: dict[str, NodeProcess] = {}
+        self._stop = stop
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -91,7 +91,7 @@ class LocalCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """All at once: the last ones have no majority any more, and must not wait for one."""
+        """Stop all nodes together: without a majority, the last nodes could not stop one after the other."""
         for process in self._running.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -100,104 +100,129 @@ class LocalCluster:
                 process.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-            _ended(process)
+            _reap(process)
 
-    def start(self, count: int) -> list[Process]:
-        """Nodes 1 to `count`, all of them serving. Raises ConnectError when one does not."""
+    def start(self, count: int) -> list[NodeProcess]:
+        """Start nodes 1 to `count` and wait until they serve. Raises ConnectError if a node does not."""
         nodes = [self.add(number) for number in range(1, count + 1)]
         for node in nodes:
-            if not node.is_new:  # nodes of an existing cluster need a majority to be ready
+            if not node.is_new:  # nodes of an existing cluster need a majority to serve
                 self._await_first_line(node.name)
         return [self.nodes[node.name] for node in nodes]
 
-    def add(self, number: int) -> Process:
-        """Start one node; a new one is waited for, at other ports if somebody took one of those drawn.
+    def add(self, number: int) -> NodeProcess:
+        """Start a node. Wait for a new node, and start it with other ports if one of its ports was taken.
 
         Raises ConnectError.
         """
         name = f"node-{number}"
         for _ in range(DRAWS_MAX):
-            node = self._begin(name)
+            node = self._start_process(name)
             if not node.is_new:
                 return node
             try:
                 self._await_first_line(name)
             except ConnectError:
-                if not self._lacks_port(name):
+                if not self._has_port_conflict(name):
                     raise
-                _ended(self._running.pop(name))
+                _reap(self._running.pop(name))
                 del self.nodes[name]
                 _ports_file(self.root, name).unlink()
             else:
                 return self.nodes[name]
         raise PortsTakenError(name)
 
-    def _begin(self, name: str) -> Process:
+    def _start_process(self, name: str) -> NodeProcess:
         local, is_new = _ports(_ports_file(self.root, name))
-        options = ["--listen", f"tcp://127.0.0.1:{local.port}", "--control", f"tcp://127.0.0.1:{local.control}",
-                   "--http", f"127.0.0.1:{local.http}"]  # fmt: skip
+        options = [
+            "--listen",
+            f"tcp://127.0.0.1:{local.port}",
+            "--control",
+            f"tcp://127.0.0.1:{local.control}",
+            "--http",
+            f"127.0.0.1:{local.http}",
+        ]
         if name != FIRST:
             first, _ = _ports(_ports_file(self.root, FIRST))
             options += ["--join", f"tcp://127.0.0.1:{first.control}"]
         with self._log(name).open("ab") as log:
-            # A group of its own: Ctrl-C reaches us first, and we stop it in order.
+            # A separate session: Ctrl-C reaches only the command, which then stops the nodes.
             process = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
-                [sys.executable, "-m", "ringfence.control.cli", "serve", "--json", "--data",
-                 str(self.root / name), *options],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "ringfence.control.cli",
+                    "serve",
+                    "--json",
+                    "--data",
+                    str(self.root / name),
+                    *options,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
         self._running[name] = process
-        node = Process(name, options[1], options[3], f"http://{options[5]}", process.pid, is_new)
+        node = NodeProcess(name, options[1], options[3], f"http://{options[5]}", process.pid, is_new)
         self.nodes[name] = node
         return node
 
     def serve_command(self, name: str) -> list[str]:
-        """What starts a node that has ended, for people."""
+        """Return the command that restarts an ended node."""
         node = self.nodes[name]
         return [
-            "ringfence", "serve", "--data", str(self.root / name), "--listen", node.address,
-            "--control", node.control, "--http", node.http.removeprefix("http://"),
-        ]  # fmt: skip
+            "ringfence",
+            "serve",
+            "--data",
+            str(self.root / name),
+            "--listen",
+            node.address,
+            "--control",
+            node.control,
+            "--http",
+            node.http.removeprefix("http://"),
+        ]
 
     def kill(self, name: str) -> None:
-        """Send SIGKILL, and wait until it is gone."""
+        """Send SIGKILL and wait for the end of the process."""
         self._running[name].kill()
-        _ended(self._running[name])
+        _reap(self._running[name])
 
     def restart(self, name: str) -> None:
-        """Start a node that was killed; ends when it serves. Raises ConnectError."""
+        """Start a killed node and wait until it serves. Raises ConnectError."""
         self.add(int(name.rpartition("-")[2]))
         self._await_first_line(name)
 
     def leave(self, name: str) -> None:
-        """Stop a node in order and forget it: it is no member any more."""
+        """Stop a removed node with SIGTERM and remove it from `nodes`."""
         process = self._running.pop(name)
         del self.nodes[name]
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_S)
         process.kill()
-        _ended(process)
+        _reap(process)
 
     def ended(self) -> dict[str, int]:
-        """Exit codes of the processes that are gone."""
-        found = {name: process.poll() for name, process in self._running.items()}
-        return {name: code for name, code in found.items() if code is not None}
+        """Return the exit codes of ended processes by name."""
+        codes = {name: process.poll() for name, process in self._running.items()}
+        return {name: code for name, code in codes.items() if code is not None}
 
     def _log(self, name: str) -> Path:
         return self.root / f"{name}.log"
 
-    def _said(self, name: str) -> str:
-        return f"its log: {self._log(name)}; its last line: {self._last_line(name)}"
+    def _log_hint(self, name: str) -> str:
+        return f"log: {self._log(name)}; last line: {self._last_line(name)}"
 
     def _last_line(self, name: str) -> str:
         lines = self._log(name).read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "none"
 
-    def _lacks_port(self, name: str) -> bool:
-        """Whether a node ended because it could not listen where somebody else does, by its own word."""
+    def _has_port_conflict(self, name: str) -> bool:
+        """Return whether a node ended because another process has one of its ports, by its last log line."""
         try:
-            code = self._running[name].wait(LOOK_S)
+            code = self._running[name].wait(POLL_S)
         except subprocess.TimeoutExpired:
             return False
         return code == Exit.USAGE and os.strerror(errno.EADDRINUSE) in self._last_line(name)
@@ -206,31 +231,33 @@ class LocalCluster:
         process = self._running[name]
         assert process.stdout is not None
         began = time.monotonic()
-        while not self._asked.is_set():
-            readable, _, _ = select.select([process.stdout], [], [], LOOK_S)
+        while not self._stop.is_set():
+            readable, _, _ = select.select([process.stdout], [], [], POLL_S)
             if readable and (line := process.stdout.readline()):
-                ready = msgspec.json.decode(line, type=_Ready)
+                ready = msgspec.json.decode(line, type=_ServingLine)
                 self.nodes[name] = replace(self.nodes[name], node=ready.node)
                 return
             waited = time.monotonic() - began
             if readable:
-                raise ConnectError(f"{name} ended before it served, after {waited:.1f} s; {self._said(name)}")
+                raise ConnectError(
+                    f"{name} ended before it served, after {waited:.1f} s; {self._log_hint(name)}"
+                )
             if waited > START_S:
-                raise ConnectError(f"{name} did not serve within {START_S:g} s; {self._said(name)}")
+                raise ConnectError(f"{name} did not serve within {START_S:g} s; {self._log_hint(name)}")
 
 
 @dataclass
-class Folder:
-    """Of a cluster that nobody gave one. `is_kept`: it has logs that a message names."""
+class ClusterDirectory:
+    """The directory of a cluster. `is_kept`: an error names logs in it, so it must not be deleted."""
 
     path: Path
     is_kept: bool = False
 
 
 @contextlib.contextmanager
-def temporary() -> Iterator[Folder]:
-    """A folder that goes with the context, unless it is to be kept; a ConnectError names a log in it."""
-    folder = Folder(Path(tempfile.mkdtemp(prefix="ringfence-dev-")))
+def temporary() -> Iterator[ClusterDirectory]:
+    """Create a directory and delete it at the end, unless `is_kept`. A ConnectError names a log in it."""
+    folder = ClusterDirectory(Path(tempfile.mkdtemp(prefix="ringfence-dev-")))
     try:
         yield folder
     except PortsTakenError:
@@ -247,20 +274,20 @@ def _ports_file(root: Path, name: str) -> Path:
     return root / f"{name}.json"
 
 
-def _ports(path: Path) -> tuple[_Local, bool]:
+def _ports(path: Path) -> tuple[_NodePorts, bool]:
     if path.exists():
         try:
-            return msgspec.json.decode(path.read_bytes(), type=_Local), False
+            return msgspec.json.decode(path.read_bytes(), type=_NodePorts), False
         except msgspec.DecodeError as error:
             raise StorageError(
-                f"{path} does not hold a node's ports ({error}); remove it: the node gets others"
+                f"{path} does not contain a node's ports ({error}); remove the file for new ports"
             ) from error
-    local = _Local(*free_ports(3))
+    local = _NodePorts(*free_ports(3))
     write_atomically(path, msgspec.json.encode(local))
     return local, True
 
 
-def _ended(process: subprocess.Popen[bytes]) -> None:
+def _reap(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     if process.stdout is not None:
         process.stdout.close()

@@ -1,4 +1,4 @@
-"""`ringfence node`: the members of a cluster, who of them votes on the metadata, and who takes partitions."""
+"""`ringfence node`: list, promote, demote, drain and remove the nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -10,24 +10,38 @@ import msgspec
 
 from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.connection import NODE_ID
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
-from ringfence.control.cli.rebalance_door import (
-    Door,
+from ringfence.control.cli.rebalance_api import (
+    RebalanceApi,
+    api_options,
+    ask_node,
     control_option,
-    door_options,
-    questioned,
     timeout_option,
 )
-from ringfence.control.runtime import calls
+from ringfence.control.runtime.rpc import messages
 
 COLUMNS = (
-    "node", "life", "role", "vote", "draining", "in_ring", "zone", "weight", "partitions", "replicas",
-    "addresses", "control", "http",
-)  # fmt: skip
+    "node",
+    "life",
+    "role",
+    "vote",
+    "draining",
+    "in_ring",
+    "zone",
+    "weight",
+    "partitions",
+    "replicas",
+    "addresses",
+    "control",
+    "http",
+)
 HEADINGS = ["owned" if name == "partitions" else name for name in COLUMNS]
-SAID = {"remove": "removed; now stop its process", "undrain": "undrain; a drain of it that ran is cancelled"}
-"""What is said of a change that was made; of the others their names."""
+# Result texts of changes; a change that is not listed prints its name.
+RESULTS = {
+    "remove": "removed; now stop its process",
+    "undrain": "undrain; its running drain, if any, is cancelled",
+}
 
 
 @click.group(no_args_is_help=True)
@@ -45,41 +59,51 @@ def command() -> None:
 @http_options
 @timeout_option
 @json_option
-def list_nodes(*, control: str | None, http: str | None, token_file: Path | None, timeout_s: float,
-               as_json: bool) -> int:  # fmt: skip
-    """List the members as the node that is asked knows them: life, role, partitions owned, replicas in all.
+def list_nodes(
+    *, control: str | None, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
+    """List the nodes with life, role, owned partitions and replicas, from the metadata of the asked node.
 
     \b
     Example:
       ringfence node list --control tcp://127.0.0.1:7421
     """  # noqa: D301
     if control is not None:
-        told = _by_control(control, timeout_s)
+        values = _by_control(control, timeout_s)
     else:
-        told = _by_http(Admin(http, token_file, timeout_s))
+        values = _by_http(Admin(http, token_file, timeout_s))
     if as_json:
-        emit(told)
+        emit(values)
         return Exit.OK
-    # A node of an older program, in the middle of a rolling restart, does not tell of replicas.
-    rows = [[_shown(node.get(name)) for name in COLUMNS] for node in told["nodes"]]
-    show_table(f"cluster {told['cluster']}", HEADINGS, rows, ids=("node",))
-    leader = f"node {told['leader']} leads" if told["leader"] else "nobody leads"
-    click.echo(f"{leader} in term {told['term']}; metadata index {told['index']}, hash {told['hash']}")
+    # During a rolling upgrade, a node of an older program does not report replicas.
+    rows = [[_cell(node.get(name)) for name in COLUMNS] for node in values["nodes"]]
+    show_table(f"cluster {values['cluster']}", HEADINGS, rows, ids=("node",))
+    leader = f"node {values['leader']} leads" if values["leader"] else "no node leads"
+    click.echo(f"{leader} in term {values['term']}; metadata index {values['index']}, hash {values['hash']}")
     return Exit.OK
 
 
 def _by_control(control: str, timeout_s: float) -> dict[str, Any]:
-    reply = questioned(control, calls.ListNodes(), timeout_s)
-    assert isinstance(reply, calls.Nodes), reply
-    return {**msgspec.structs.asdict(reply), "cluster": reply.cluster.hex(),
-            "nodes": [msgspec.structs.asdict(node) for node in reply.nodes]}  # fmt: skip
+    reply = ask_node(control, messages.ListNodes(), timeout_s)
+    assert isinstance(reply, messages.Nodes), reply
+    return {
+        **msgspec.structs.asdict(reply),
+        "cluster": reply.cluster.hex(),
+        "nodes": [msgspec.structs.asdict(node) for node in reply.nodes],
+    }
 
 
 def _by_http(admin: Admin) -> dict[str, Any]:
-    status, told = admin.get("/admin/status"), admin.get("/admin/nodes")
-    return {"cluster": status["cluster"], "node": status["node"], "leader": told["leader"],
-            "term": told["term"], "index": status["hash_index"], "hash": status["hash"],
-            "nodes": told["nodes"]}  # fmt: skip
+    status, members = admin.get("/admin/status"), admin.get("/admin/nodes")
+    return {
+        "cluster": status["cluster"],
+        "node": status["node"],
+        "leader": members["leader"],
+        "term": members["term"],
+        "index": status["hash_index"],
+        "hash": status["hash"],
+        "nodes": members["nodes"],
+    }
 
 
 def _change(name: str, text: str) -> None:
@@ -91,10 +115,17 @@ def _change(name: str, text: str) -> None:
     @http_options
     @timeout_option
     @json_option
-    def change(*, node: int, control: str | None, http: str | None, token_file: Path | None,
-               timeout_s: float, as_json: bool) -> int:  # fmt: skip
+    def change(
+        *,
+        node: int,
+        control: str | None,
+        http: str | None,
+        token_file: Path | None,
+        timeout_s: float,
+        as_json: bool,
+    ) -> int:
         if control is not None:
-            questioned(control, calls.ChangeNode(node=node, change=name), timeout_s)
+            ask_node(control, messages.ChangeNode(node=node, change=name), timeout_s)
         else:
             admin = Admin(http, token_file, timeout_s)
             if name == "remove":
@@ -104,36 +135,36 @@ def _change(name: str, text: str) -> None:
         if as_json:
             emit({"node": node, "change": name})
         else:
-            click.echo(f"node {node}: {SAID.get(name, name)}")
+            click.echo(f"node {node}: {RESULTS.get(name, name)}")
         return Exit.OK
 
 
-_change("promote", "Prefer a node as a voter; the cluster changes its voters when the node has caught up.")
-_change("demote", "Let a node only learn; another one votes in its place.")
-_change("auto", "Leave it to the cluster whether a node votes.")
-_change("undrain", "Let a drained node get partitions again; a drain that is under way is cancelled.")
-_change("remove", "Take a node that has no replicas out of the ring and of the cluster, for good.")
+_change("promote", "Prefer a node as a voter; it becomes one when it has caught up.")
+_change("demote", "Make a node a learner; another node votes instead.")
+_change("auto", "Let the cluster decide whether a node votes.")
+_change("undrain", "Allow partitions on a drained node again; a running drain is cancelled.")
+_change("remove", "Remove a node without replicas from the ring and the cluster, permanently.")
 
 
 @command.command("drain")
 @click.argument("node", type=NODE_ID)
-@click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
-@door_options
+@click.option("--wait", is_flag=True, help="Return when the run has ended; exit code 9 if not all was moved.")
+@api_options
 @json_option
-def drain(*, node: int, wait: bool, door: Door, as_json: bool) -> int:
-    """Move everything off a node, which gets nothing new; producers notice nothing.
+def drain(*, node: int, wait: bool, api: RebalanceApi, as_json: bool) -> int:
+    """Move all partitions off a node and place no new ones on it; producers continue.
 
-    `undrain` is its opposite. `ringfence node remove` takes the node out of the cluster afterwards,
-    `rebalance start add_node` fills it again.
+    `undrain` reverts it. After a drain, `ringfence node remove` removes the node from the cluster, and
+    `rebalance start add_node` moves partitions onto it again.
 
     \b
     Example:
       ringfence node drain 4 --http http://127.0.0.1:7412 --wait
     """  # noqa: D301
-    from ringfence.control.cli.rebalance import started  # noqa: PLC0415 - only this command needs it
+    from ringfence.control.cli.rebalance import start_run  # noqa: PLC0415 - only this command needs it
 
-    return started(door, lambda: door.drain(node), as_json=as_json, wait=wait)
+    return start_run(api, lambda: api.drain(node), as_json=as_json, wait=wait)
 
 
-def _shown(value: Any) -> Any:
+def _cell(value: Any) -> Any:
     return ", ".join(value) if isinstance(value, tuple | list) else value

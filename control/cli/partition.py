@@ -1,4 +1,4 @@
-"""`ringfence partition`: where a partition is, an owner by force, and what is lost with it given up."""
+"""`ringfence partition`: show a partition, force an owner, and give up lost transaction rows."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import click
 
 from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.connection import NODE_ID, PARTITION
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import confirm, emit, json_option, show_table
-from ringfence.control.cli.rebalance_door import asked, control_option, timeout_option
-from ringfence.control.runtime import calls
+from ringfence.control.cli.rebalance_api import ask_values, control_option, timeout_option
+from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import InvalidArgumentError
 
+# Characters of the accepted loss that the audit log stores.
 WHY_MAX = 1_000
-"""Characters of a statement that the log keeps."""
 
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Show a partition's owner, replicas and change; force an owner, and give up what is lost with it.
+    """Show a partition's owner, replicas and change; force an owner, and give up lost transaction rows.
 
     \b
     Example:
@@ -29,8 +29,8 @@ def command() -> None:
     """  # noqa: D301 - click's \b keeps the lines
 
 
-class _Door:
-    """The admin API, or a node's control address."""
+class _PartitionApi:
+    """Access to partitions through the admin API or a node's control address."""
 
     def __init__(
         self, control: str | None, http: str | None, token_file: Path | None, timeout_s: float
@@ -40,29 +40,31 @@ class _Door:
 
     def show(self, partition: int) -> dict[str, Any]:
         if self._admin is not None:
-            told: dict[str, Any] = self._admin.get(f"/admin/partitions/{partition}")
-            return told
+            values: dict[str, Any] = self._admin.get(f"/admin/partitions/{partition}")
+            return values
         assert self._control is not None
-        return asked(self._control, calls.ShowPartition(partition=partition), self._timeout_s)
+        return ask_values(self._control, messages.ShowPartition(partition=partition), self._timeout_s)
 
     def force(self, partition: int, change: int, owner: int, accepts: str, replicas: tuple[int, ...]) -> None:
         if self._admin is not None:
-            given = {"change": change, "owner": owner, "accepts": accepts, "replicas": list(replicas)}
-            self._admin.change("POST", f"/admin/partitions/{partition}/force-owner", given)
+            body = {"change": change, "owner": owner, "accepts": accepts, "replicas": list(replicas)}
+            self._admin.change("POST", f"/admin/partitions/{partition}/force-owner", body)
             return
         assert self._control is not None
-        call = calls.ForcePartition(
+        call = messages.ForcePartition(
             partition=partition, change=change, owner=owner, accepts=accepts, replicas=replicas
         )
-        asked(self._control, call, self._timeout_s)
+        ask_values(self._control, call, self._timeout_s)
 
     def give_up(self, partition: int, scope: int, epoch: int, accepts: str) -> None:
         if self._admin is not None:
-            given = {"scope": scope, "epoch": epoch, "accepts": accepts}
-            self._admin.change("POST", f"/admin/partitions/{partition}/give-up", given)
+            body = {"scope": scope, "epoch": epoch, "accepts": accepts}
+            self._admin.change("POST", f"/admin/partitions/{partition}/give-up", body)
             return
         assert self._control is not None
-        asked(self._control, calls.GiveUpPart(partition=partition, scope=scope, epoch=epoch), self._timeout_s)
+        ask_values(
+            self._control, messages.GiveUpPart(partition=partition, scope=scope, epoch=epoch), self._timeout_s
+        )
 
 
 @command.command("show")
@@ -71,69 +73,96 @@ class _Door:
 @http_options
 @timeout_option
 @json_option
-def show(*, partition: int, control: str | None, http: str | None, token_file: Path | None,
-         timeout_s: float, as_json: bool) -> int:  # fmt: skip
-    """Show who owns a partition, who has replicas, and what is changing.
+def show(
+    *,
+    partition: int,
+    control: str | None,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Show a partition's owner, replicas and open change.
 
-    While an owner is sought it tells what each replica answered, and what may be lost by choosing it.
+    During an election of an owner, also show each replica's answer and the possible loss with it as owner.
 
     \b
     Example:
       ringfence partition show 655360 --http http://127.0.0.1:7412
     """  # noqa: D301
-    told = _Door(control, http, token_file, timeout_s).show(partition)
+    values = _PartitionApi(control, http, token_file, timeout_s).show(partition)
     if as_json:
-        emit(told)
+        emit(values)
     else:
-        _show(told)
+        _show(values)
     return Exit.OK
 
 
 @command.command("force-owner")
 @click.argument("partition", type=PARTITION)
-@click.option("--owner", type=NODE_ID, required=True, help="The node that becomes owner.")
-@click.option("--replica", "replicas", type=click.IntRange(min=1), multiple=True,
-              help="A node that has a replica from then on; name all of them, the owner too. Needed where "
-                   "a majority is lost for good: the owner serves only with one.")  # fmt: skip
-@click.option("--yes", is_flag=True, help="Do not ask: what may be lost is accepted.")
+@click.option("--owner", type=NODE_ID, required=True, help="Node that becomes the owner.")
+@click.option(
+    "--replica",
+    "replicas",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="Node with a replica after the change; name all of them, including the owner. Required if a "
+    "majority is lost permanently, because the owner serves only with a majority.",
+)
+@click.option("--yes", is_flag=True, help="Skip the confirmation and accept data loss.")
 @control_option
 @http_options
 @timeout_option
 @json_option
 def force_owner(
-    *, partition: int, owner: int, replicas: tuple[int, ...], yes: bool, control: str | None,
-    http: str | None, token_file: Path | None, timeout_s: float, as_json: bool,
-) -> int:  # fmt: skip
-    """Make a replica the owner although no majority answers. ROWS MAY BE LOST, acknowledged ones too.
+    *,
+    partition: int,
+    owner: int,
+    replicas: tuple[int, ...],
+    yes: bool,
+    control: str | None,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Make a replica the owner although no majority answers. ROWS MAY BE LOST, including acknowledged ones.
 
-    Only for a failover that waits for replicas which never come back; it says first what may be lost. Other
-    nodes take their place by --replica, and copy what the owner has. Replicas that do come back keep what
-    they have, and count for nothing.
+    Use it only for a failover that waits for replicas that are lost permanently. The command first shows the
+    possible loss. With --replica, other nodes replace the lost ones and copy the owner's log. A replica that
+    returns later keeps its data, but is no longer a replica of the partition.
 
     \b
     Example:
       ringfence partition force-owner 655360 --owner 4 --replica 4 --replica 5 --replica 6
     """  # noqa: D301
-    door = _Door(control, http, token_file, timeout_s)
-    told = door.show(partition)
-    change = told["change"] or {}
-    chosen = next((known for known in change.get("candidates", ()) if known["node"] == owner), None)
+    api = _PartitionApi(control, http, token_file, timeout_s)
+    values = api.show(partition)
+    change = values["change"] or {}
+    candidates = change.get("candidates", ())
+    chosen = next((candidate for candidate in candidates if candidate["node"] == owner), None)
     if chosen is None:
-        nodes = [place["node"] for place in told["replicas"]]
-        now = f"its change {change['change']} is a {change['kind']}" if change else "no change of it is open"
+        nodes = [place["node"] for place in values["replicas"]]
+        state = f"change {change['change']} is a {change['kind']}" if change else "no change is open"
         raise InvalidArgumentError(
-            f"partition {partition} seeks no owner that node {owner} could be: {now}, replicas are on nodes "
-            f"{nodes}; an owner is forced only in a failover, and only one with a replica"
+            f"node {owner} cannot become owner of partition {partition}: {state}, replicas are on nodes "
+            f"{nodes}; force-owner needs an open failover and a node with a replica"
         )
     if not as_json:
-        _show(told)
+        _show(values)
     to = f" with replicas on nodes {', '.join(map(str, replicas))}" if replicas else ""
     question = f"{chosen['may_lose']}.\nMake node {owner} the owner of partition {partition}{to}?"
     confirm(question, yes=yes)
-    door.force(partition, change["change"], owner, chosen["may_lose"][:WHY_MAX], replicas)
+    api.force(partition, change["change"], owner, chosen["may_lose"][:WHY_MAX], replicas)
     if as_json:
-        emit({"partition": partition, "owner": owner, "change": change["change"],
-              "accepted": chosen["may_lose"]})  # fmt: skip
+        emit(
+            {
+                "partition": partition,
+                "owner": owner,
+                "change": change["change"],
+                "accepted": chosen["may_lose"],
+            }
+        )
     else:
         click.echo(f"partition {partition}: node {owner} is the owner")
     return Exit.OK
@@ -141,58 +170,80 @@ def force_owner(
 
 @command.command("give-up")
 @click.argument("partition", type=PARTITION)
-@click.option("--scope", type=click.IntRange(min=1), required=True, help="Its number, as `show` lists it.")
-@click.option("--epoch", type=click.IntRange(min=1), required=True, help="The epoch, as `show` lists it.")
-@click.option("--yes", is_flag=True, help="Do not ask: what is lost is accepted.")
+@click.option(
+    "--scope", type=click.IntRange(min=1), required=True, help="Number of the scope, as `show` lists it."
+)
+@click.option(
+    "--epoch", type=click.IntRange(min=1), required=True, help="Epoch of the scope, as `show` lists it."
+)
+@click.option("--yes", is_flag=True, help="Skip the confirmation and accept data loss.")
 @control_option
 @http_options
 @timeout_option
 @json_option
 def give_up(
-    *, partition: int, scope: int, epoch: int, yes: bool, control: str | None, http: str | None,
-    token_file: Path | None, timeout_s: float, as_json: bool,
-) -> int:  # fmt: skip
-    """Wait no longer for a transaction's rows that are lost in this partition. THEY ARE LOST.
+    *,
+    partition: int,
+    scope: int,
+    epoch: int,
+    yes: bool,
+    control: str | None,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Stop waiting for lost rows of a transaction in this partition. THE ROWS ARE LOST.
 
-    Only where its owner answers and has fewer rows than were committed, after an owner by force, say. None of
-    the transaction's rows of this partition come into the log then; those of other partitions are there.
-    Later epochs of the scope go on.
+    Allowed only if the owner answers and has fewer rows than were committed, for example after force-owner.
+    No row of the transaction in this partition is published; its rows in other partitions are. Later epochs
+    of the scope continue.
 
     \b
     Example:
       ringfence partition give-up 655360 --scope 1245184 --epoch 4
     """  # noqa: D301
-    door = _Door(control, http, token_file, timeout_s)
-    told = door.show(partition)
-    waiting = told["unpublished"]
-    found = next((one for one in waiting if (one["scope"], one["epoch"]) == (scope, epoch)), None)
-    if found is None:
-        listed = ", ".join(f"epoch {one['epoch']} of {one['scope']}" for one in waiting[:8]) or "nothing"
+    api = _PartitionApi(control, http, token_file, timeout_s)
+    values = api.show(partition)
+    epochs = values["unpublished"]
+    unpublished = next((each for each in epochs if (each["scope"], each["epoch"]) == (scope, epoch)), None)
+    if unpublished is None:
+        numbers = ", ".join(f"epoch {each['epoch']} of {each['scope']}" for each in epochs[:8]) or "none"
         raise InvalidArgumentError(
-            f"epoch {epoch} of scope {scope} does not wait in partition {partition}; there waits: {listed}"
+            f"epoch {epoch} of scope {scope} is not waiting to be published in partition {partition}; "
+            f"waiting epochs: {numbers}"
         )
-    lost = f"{found['rows']} rows that epoch {epoch} of scope {found['name']!r} ({scope}) committed in it"
-    confirm(f"Give up in partition {partition} of {told['name']}: {lost}?", yes=yes)
-    door.give_up(partition, scope, epoch, lost[:WHY_MAX])
+    rows, name = unpublished["rows"], unpublished["name"]
+    lost = f"{rows} rows that epoch {epoch} of scope {name!r} ({scope}) committed"
+    confirm(f"Give up in partition {partition} of {values['name']}: {lost}?", yes=yes)
+    api.give_up(partition, scope, epoch, lost[:WHY_MAX])
     if as_json:
-        emit({"partition": partition, "scope": scope, "epoch": epoch, "lost_rows": found["rows"]})
+        emit({"partition": partition, "scope": scope, "epoch": epoch, "lost_rows": rows})
     else:
-        click.echo(f"partition {partition}: epoch {epoch} of scope {scope} is waited for no longer")
+        click.echo(f"partition {partition}: epoch {epoch} of scope {scope} is given up")
     return Exit.OK
 
 
-def _show(told: dict[str, Any]) -> None:
-    click.echo(f"partition {told['partition']} of {told['name']}: owner node {told['owner']}, "
-               f"epoch {told['epoch']}")  # fmt: skip
-    show_table("replicas", ("node", "life", "store"),
-               [[place["node"], place["life"], place["store"]] for place in told["replicas"]],
-               ids=("node", "store"))  # fmt: skip
-    if told["unpublished"]:
+def _show(values: dict[str, Any]) -> None:
+    click.echo(
+        f"partition {values['partition']} of {values['name']}: owner node {values['owner']}, "
+        f"epoch {values['epoch']}"
+    )
+    show_table(
+        "replicas",
+        ("node", "life", "store"),
+        [[place["node"], place["life"], place["store"]] for place in values["replicas"]],
+        ids=("node", "store"),
+    )
+    if values["unpublished"]:
         fields = ("scope", "name", "epoch", "rows")
-        show_table("not published yet", fields,
-                   [[one[name] for name in fields] for one in told["unpublished"]],
-                   ids=("scope", "epoch"))  # fmt: skip
-    change = told["change"]
+        show_table(
+            "not published yet",
+            fields,
+            [[each[name] for name in fields] for each in values["unpublished"]],
+            ids=("scope", "epoch"),
+        )
+    change = values["change"]
     if change is None:
         click.echo("no change is open")
         return
@@ -201,6 +252,9 @@ def _show(told: dict[str, Any]) -> None:
     )
     if change["candidates"]:
         columns = ("node", "life", "epoch", "records", "lost_records", "may_lose")
-        show_table("an owner is sought", columns,
-                   [[known[name] for name in columns] for known in change["candidates"]],
-                   ids=("node",))  # fmt: skip
+        show_table(
+            "candidates for owner",
+            columns,
+            [[candidate[name] for name in columns] for candidate in change["candidates"]],
+            ids=("node",),
+        )

@@ -1,11 +1,11 @@
-"""The Spark applications of the pipeline's demo: `python -m ...pipeline_jobs JOB ADDRESS FOLDER`.
+"""Spark applications of the pipeline demo: `python -m ...pipeline_jobs JOB ADDRESS FOLDER`.
 
-    ingest    two executors; streams of files into topics, exactly once, until every file is in; prints how
-              many tasks run whenever that changes; tasks wait while FOLDER/hold is there
-    answers   a second pair of streams joins and aggregates the topics, a job compacts them to Parquet, batch
-              queries over the files are asked for the same; a line of JSON for each answer
+    ingest    stream the files into topics with two executors, exactly once, until all files are stored; print
+              the number of running tasks whenever it changes; tasks wait while FOLDER/hold exists
+    answers   join and aggregate the topics with two other streams, compact the topics to Parquet, and query
+              the files for the same result; print a JSON line per answer
 
-FOLDER has source/TABLE/*.parquet and gets checkpoints/, and parquet/TABLE of the compaction.
+FOLDER has source/TABLE/*.parquet; the jobs write checkpoints/ and the compacted parquet/TABLE.
 """
 
 from __future__ import annotations
@@ -22,7 +22,16 @@ from pyspark.sql import functions as sf
 import ringfence.spark
 from ringfence.control.cli.demo_spark import QUICK, application
 from ringfence.control.cli.output import emit
-from ringfence.control.cli.pipeline_answers import COLUMNS, DATE, HOLD, KEYS, SEGMENT, Answer, digest, query3
+from ringfence.control.cli.pipeline_answers import (
+    COLUMNS,
+    DATE,
+    HOLD,
+    KEYS,
+    SEGMENT,
+    QueryAnswer,
+    digest,
+    query3,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,58 +39,58 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+# Topic between the join and the aggregation, because Spark joins streams in append mode only.
 JOINED: Final = "shipping"
-"""The topic between the join and the aggregation: Spark joins streams in append mode only."""
+# One file per executor, so that a killed executor has a task.
 FILES_A_BATCH: Final = 2
-"""One for each executor, so that a killed one has a task."""
+# Spark's message if a Python process takes more than its fixed 10 s to start.
 SLOW: Final = "Python worker failed to connect back"
-"""What Spark says of a Python process that took more than its fixed 10 s to start."""
 TRIES_MAX: Final = 5
+# Maximum number of lines, which fit into a pipe without a reader.
 LINES_MAX: Final = 2000
-"""So many short lines fit into a pipe that nobody reads."""
-LOOK_S: Final = 0.02
+POLL_S: Final = 0.02
+# Maximum seconds that a task waits; the demo removes the file within seconds.
 HOLD_S_MAX: Final = 300.0
-"""So long a task waits at most; the story takes the file away within seconds."""
 EXECUTORS: Final = "local-cluster[2,1,1024]"
 OPTIONS: Final = {
     **QUICK,
     "spark.sql.shuffle.partitions": "2",
-    # Executors of a local cluster miss a killed driver by its connection; one that only hangs, by this.
+    # Executors detect a killed driver by its connection, and a driver that hangs by this timeout.
     "spark.network.timeout": "60s",
     "spark.executor.heartbeatInterval": "5s",
 }
 
 
 def ingest(spark: SparkSession, address: str, folder: Path) -> None:
-    """Each table's files into the topic of its name, a few files a micro-batch."""
+    """Stream the files of each table into the topic of its name, a few files per micro-batch."""
     sinks = []
     for table in KEYS:
         files = folder / "source" / table
         schema = spark.read.parquet(str(files)).schema
         rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES_A_BATCH).parquet(str(files))
-        rows = rows.mapInArrow(_held(str(folder / HOLD)), schema)
+        rows = rows.mapInArrow(_hold_rows(str(folder / HOLD)), schema)
         sinks.append(_into(rows, address, table, folder))
     queries = [sink.start() for sink in sinks]
     _watch(spark, queries)
     for sink, query in zip(sinks, queries, strict=True):
-        _ended(sink, query)
+        _await_end(sink, query)
 
 
-def _held(path: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Tasks wait, rows in hand, while the file is there: what is killed then is killed in the middle."""
+def _hold_rows(path: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function that holds batches while the file exists, so that kills interrupt running tasks."""
 
-    def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             end = time.monotonic() + HOLD_S_MAX
             while Path(path).exists() and time.monotonic() < end:
-                time.sleep(LOOK_S)
+                time.sleep(POLL_S)
             yield batch
 
-    return passed
+    return hold
 
 
-def _ended(sink: DataStreamWriter, query: StreamingQuery) -> None:
-    """Wait for the end of a query. Raises what it failed with, unless a slow machine explains it."""
+def _await_end(sink: DataStreamWriter, query: StreamingQuery) -> None:
+    """Wait for the end of a query. Raises its error, but restarts it if Python started too slowly."""
     for left in reversed(range(TRIES_MAX)):
         try:
             query.awaitTermination()
@@ -94,22 +103,22 @@ def _ended(sink: DataStreamWriter, query: StreamingQuery) -> None:
 
 
 def _watch(spark: SparkSession, queries: list[StreamingQuery]) -> None:
-    """Tell of running tasks until the queries have ended: who kills an executor wants it to have one."""
-    tracker, told, seen = spark.sparkContext.statusTracker(), 0, 0
+    """Print the number of running tasks until the queries end. The demo kills executors with tasks."""
+    tracker, lines, printed = spark.sparkContext.statusTracker(), 0, 0
     while any(query.isActive for query in queries):
         stages = filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds()))
         tasks = sum(stage.numActiveTasks for stage in stages)
-        if tasks != seen and told < LINES_MAX:
+        if tasks != printed and lines < LINES_MAX:
             emit({"tasks": tasks})
-            seen, told = tasks, told + 1
-        time.sleep(LOOK_S)
+            printed, lines = tasks, lines + 1
+        time.sleep(POLL_S)
 
 
 def answers(spark: SparkSession, address: str, folder: Path) -> None:
-    """Prints an Answer a line; the first is that of the original files."""
+    """Print a QueryAnswer per line; the first is the answer of the original files."""
     _views(spark, {table: [str(folder / "source" / table)] for table in ("customer", *KEYS)})
-    _tell("Spark, original files", lambda: spark.sql(query3("customer", *KEYS)))
-    _tell("Spark, streams over the topics", lambda: _streamed(spark, address, folder))
+    _print_answer("Spark, original files", lambda: spark.sql(query3("customer", *KEYS)))
+    _print_answer("Spark, streams over the topics", lambda: _streamed(spark, address, folder))
     began = time.perf_counter()
     added = []
     for table, key in KEYS.items():
@@ -118,9 +127,15 @@ def answers(spark: SparkSession, address: str, folder: Path) -> None:
         )
         done.table.createOrReplaceTempView(table)
         added.append(done.added)
-    emit({"compacted": sum(one.rows for one in added), "files": sum(one.files for one in added),
-          "bytes": sum(one.bytes for one in added), "seconds": time.perf_counter() - began})  # fmt: skip
-    _tell("Spark, compacted Parquet", lambda: spark.sql(query3("customer", *KEYS)))
+    emit(
+        {
+            "compacted": sum(each.rows for each in added),
+            "files": sum(each.files for each in added),
+            "bytes": sum(each.bytes for each in added),
+            "seconds": time.perf_counter() - began,
+        }
+    )
+    _print_answer("Spark, compacted Parquet", lambda: spark.sql(query3("customer", *KEYS)))
 
 
 def _views(spark: SparkSession, paths: dict[str, list[str]]) -> None:
@@ -135,7 +150,7 @@ def _into(rows: DataFrame, address: str, topic: str, folder: Path) -> DataStream
 
 
 def _streamed(spark: SparkSession, address: str, folder: Path) -> DataFrame:
-    """Query 3 by streams: lines and orders are joined into a topic, which another stream sums up."""
+    """Run query 3 with streams: join lines and orders into a topic, and sum up the topic."""
 
     def topic(name: str, columns: str) -> DataFrame:
         source = spark.readStream.format("ringfence").option("address", address).option("columns", columns)
@@ -147,34 +162,41 @@ def _streamed(spark: SparkSession, address: str, folder: Path) -> DataFrame:
     buyers = spark.table("customer").where(sf.col("c_mktsegment") == SEGMENT).select("c_custkey")
     orders = orders.where(sf.col("o_orderdate") < DATE).join(buyers, sf.expr("o_custkey = c_custkey"))
     joined = lines.join(orders, sf.expr("l_orderkey = o_orderkey")).select(
-        "l_orderkey", "o_orderdate", "o_shippriority",
+        "l_orderkey",
+        "o_orderdate",
+        "o_shippriority",
         sf.expr("l_extendedprice * (1 - l_discount)").alias("revenue"),
-    )  # fmt: skip
+    )
     with ringfence.connect(address) as client:
-        client.create_topic(JOINED, schema=ringfence.spark.arrow_schema(joined.schema), key=["l_orderkey"],
-                            partitions=2, replication=3)  # fmt: skip
+        client.create_topic(
+            JOINED,
+            schema=ringfence.spark.arrow_schema(joined.schema),
+            key=["l_orderkey"],
+            partitions=2,
+            replication=3,
+        )
     sink = _into(joined, address, JOINED, folder)
-    _ended(sink, sink.start())
+    _await_end(sink, sink.start())
     parts = spark.readStream.format("ringfence").option("address", address).load(JOINED)
     sums = parts.groupBy("l_orderkey", "o_orderdate", "o_shippriority")
     sink = sums.agg(sf.sum("revenue").alias("revenue")).writeStream.format("memory").outputMode("complete")
     sink = sink.option("checkpointLocation", str(folder / "checkpoints" / "sums")).queryName("sums")
     sink = sink.trigger(availableNow=True)
-    _ended(sink, sink.start())
+    _await_end(sink, sink.start())
     return spark.table("sums")
 
 
-def _tell(name: str, made: Callable[[], DataFrame]) -> None:
+def _print_answer(name: str, query: Callable[[], DataFrame]) -> None:
     began = time.perf_counter()
-    rows, hashed = digest(tuple(row) for row in made().select(*COLUMNS).collect())
-    emit(Answer(name, rows, hashed, time.perf_counter() - began).values())
+    rows, hashed = digest(tuple(row) for row in query().select(*COLUMNS).collect())
+    emit(QueryAnswer(name, rows, hashed, time.perf_counter() - began).values())
 
 
 if __name__ == "__main__":
     job, address_of_nodes, where = sys.argv[1:]
     if job == "ingest":
-        with application(EXECUTORS, OPTIONS) as made_session:
-            ingest(made_session, address_of_nodes, Path(where))
+        with application(EXECUTORS, OPTIONS) as session:
+            ingest(session, address_of_nodes, Path(where))
     else:
-        with application("local[2]", OPTIONS) as made_session:
-            answers(made_session, address_of_nodes, Path(where))
+        with application("local[2]", OPTIONS) as session:
+            answers(session, address_of_nodes, Path(where))

@@ -1,4 +1,4 @@
-"""`ringfence producer`: names of producers, listed and given back."""
+"""`ringfence producer`: list and forget the named producers of a topic."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import click
 
 from ringfence.control.cli.admin import Admin, http_options, topic_path
 from ringfence.control.cli.connection import timeout_option
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import confirm, emit, json_option, show_table
 
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """List the named producers of a topic, and give names back that are not used any more.
+    """List the named producers of a topic, and forget unused names.
 
     \b
     Example:
@@ -27,20 +27,21 @@ def command() -> None:
 @http_options
 @timeout_option
 @json_option
-def list_producers(topic: str, *, http: str | None, token_file: Path | None, timeout_s: float,
-                   as_json: bool) -> int:  # fmt: skip
-    """List the named producers of TOPIC: name, id, and the metadata index of the last open.
+def list_producers(
+    topic: str, *, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
+    """List the named producers of TOPIC with id and metadata index of the last open.
 
     \b
     Example:
       ringfence producer list orders
     """  # noqa: D301
-    found = Admin(http, token_file, timeout_s).get(f"{topic_path(topic)}/producers?linearizable=true")
+    values = Admin(http, token_file, timeout_s).get(f"{topic_path(topic)}/producers?linearizable=true")
     if as_json:
-        for producer in found["producers"]:
+        for producer in values["producers"]:
             emit(producer)
         return Exit.OK
-    rows = [[each["name"], each["producer"], each["epoch"]] for each in found["producers"]]
+    rows = [[each["name"], each["producer"], each["epoch"]] for each in values["producers"]]
     show_table("", ("producer", "id", "opened at index"), rows)
     return Exit.OK
 
@@ -52,11 +53,19 @@ def list_producers(topic: str, *, http: str | None, token_file: Path | None, tim
 @http_options
 @timeout_option
 @json_option
-def forget(topic: str, name: str, *, yes: bool, http: str | None, token_file: Path | None, timeout_s: float,
-           as_json: bool) -> int:  # fmt: skip
-    """Give back producer NAME of TOPIC: a process that has it is fenced, and its resume point is gone.
+def forget(
+    topic: str,
+    name: str,
+    *,
+    yes: bool,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Forget producer NAME of TOPIC: fence its process and delete its resume point.
 
-    The next open of the name is that of a new producer. Rows that were sent under the name before are stored
+    The next open of the name creates a new producer. Rows that were sent under the name before are stored
     again if they are sent again.
 
     \b

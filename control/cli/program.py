@@ -1,4 +1,4 @@
-"""The root command: finds commands lazily, and turns every error into one line and an exit code."""
+"""Run the root command: import commands on demand, turn every error into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -13,8 +13,14 @@ from typing import Any
 
 import click
 
-from ringfence.control.cli.exits import Exit, OutputFailedError, ended_in_order, exit_of, table
-from ringfence.control.cli.printable import prepare_stdout, printable
+from ringfence.control.cli.escape_control import prepare_stdout, printable
+from ringfence.control.cli.exit_codes import (
+    Exit,
+    OutputFailedError,
+    exit_code_of,
+    exit_code_table,
+    sigterm_as_interrupt,
+)
 from ringfence.native.errors import RingfenceError
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -22,69 +28,77 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topic": ("ringfence.control.cli.topic", "Create, list, show, truncate and delete topics."),
     "publish": ("ringfence.control.cli.publish", "Send a Parquet or Arrow file to a topic."),
     "read": ("ringfence.control.cli.read", "Read rows of a topic."),
-    "compact": ("ringfence.control.cli.compact", "Write a topic's new rows to Parquet files, each once."),
-    "status": ("ringfence.control.cli.status", "Say what a node is and how it fares."),
+    "compact": ("ringfence.control.cli.compact", "Write a topic's new rows to Parquet files, each row once."),
+    "status": ("ringfence.control.cli.status", "Show a node's identity and health."),
     "node": ("ringfence.control.cli.node", "List, promote, demote, drain and remove nodes of a cluster."),
     "partition": (
         "ringfence.control.cli.partition",
-        "Show a partition; force an owner where a majority is lost.",
+        "Show a partition; force an owner after the loss of a majority.",
     ),
-    "rebalance": ("ringfence.control.cli.rebalance", "Move partitions between nodes, watch and steer it."),
+    "rebalance": (
+        "ringfence.control.cli.rebalance",
+        "Move partitions between nodes; watch, pause and cancel moves.",
+    ),
     "cluster": (
         "ringfence.control.cli.cluster",
         "Show programs and levels of the nodes; finalize an upgrade.",
     ),
     "config": ("ringfence.control.cli.config", "Show and change the limits of a cluster."),
-    "producer": ("ringfence.control.cli.producer", "List named producers of a topic, give names back."),
-    "scope": ("ringfence.control.cli.scope", "List scopes of atomic writers, give names back."),
+    "producer": ("ringfence.control.cli.producer", "List and forget named producers of a topic."),
+    "scope": ("ringfence.control.cli.scope", "List and forget scopes of atomic writers."),
     "top": ("ringfence.control.cli.top", "Show nodes and rates of a cluster, live."),
-    "token": ("ringfence.control.cli.token", "Create, list and revoke tokens: who may do what."),
+    "token": ("ringfence.control.cli.token", "Create, list and revoke access tokens."),
     "dev": ("ringfence.control.cli.dev", "Run a cluster of local processes until Ctrl-C."),
-    "demo": ("ringfence.control.cli.demo", "Send TPC-H lineitem through a node of its own and compare."),
-    "debug": ("ringfence.control.cli.debug", "Record what consensus did, and run it again."),
+    "demo": ("ringfence.control.cli.demo", "Send TPC-H lineitem through a temporary node and compare."),
+    "debug": ("ringfence.control.cli.debug", "Record steps of consensus and replay them."),
     "bench": ("ringfence.control.cli.bench", "Measure a quick load against a running node."),
     "fsck": ("ringfence.control.cli.fsck", "Check a stopped node's records, or a whole cluster."),
 }
 
 OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
-# What click >= 8.2 raises for a group without a command; an older one shows the help and ends with 0.
+# click >= 8.2 raises this for a group without a command; older versions show the help and exit with 0.
 NO_ARGUMENTS: tuple[type[click.UsageError], ...] = tuple(
     filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)])
 )
 
 
 class OutputClosedError(Exception):
-    """Who read our output has enough."""
+    """The reader of stdout has closed the pipe."""
 
 
 @contextmanager
-def output_told() -> Iterator[None]:
-    """Here, because click makes of a broken pipe exit code 1, and puts an empty line before an interrupt."""
+def output_failures() -> Iterator[None]:
+    """Turn errors of stdout into OutputClosedError and OutputFailedError.
+
+    Used inside of click, which exits with 1 at a broken pipe and prints an empty line at an interrupt.
+    """
     try:
         yield
     except BrokenPipeError as error:
         raise OutputClosedError from error
     except KeyboardInterrupt as error:
-        if sys.stderr.isatty():  # click ends the line that shows ^C; elsewhere it would be an empty one
+        if (
+            sys.stderr.isatty()
+        ):  # click ends the line that shows ^C; without a terminal it prints an empty line
             raise
         raise click.exceptions.Abort from error
     except OSError as error:
-        # Sources, nodes and data directories have typed errors of their own.
+        # Input files, nodes and data directories have their own typed errors.
         if error.errno in OUTPUT_ERRORS:
             raise OutputFailedError(f"the output cannot be written: {error.strerror}") from error
         raise
 
 
 class LazyGroup(click.Group):
-    """Knows its commands' names and first lines; imports a command when it is called."""
+    """A group with names and summaries of the commands; imports a command when it is called."""
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        with output_told():  # of --help and --version
+        with output_failures():  # for --help and --version
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with output_told():
+        with output_failures():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
@@ -93,7 +107,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        # The group's own help shows first lines only, and those are here.
+        # The group's help shows the summaries only, which COMMANDS has.
         if ctx.resilient_parsing:
             return click.Command(cmd_name, help=COMMANDS[cmd_name][1])
         command: click.Command = import_module(COMMANDS[cmd_name][0]).command
@@ -115,14 +129,20 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None: 
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="\b\nExit codes:\n" + table(),
+    epilog="\b\nExit codes:\n" + exit_code_table(),
 )
 @click.option("--debug", is_flag=True, envvar="RINGFENCE_DEBUG", help="Show tracebacks of errors.")
-@click.option("--version", is_flag=True, callback=_show_version, expose_value=False, is_eager=True,
-              help="Show the version and exit.")  # fmt: skip
+@click.option(
+    "--version",
+    is_flag=True,
+    callback=_show_version,
+    expose_value=False,
+    is_eager=True,
+    help="Show the version and exit.",
+)
 @click.pass_context
 def root(ctx: click.Context, debug: bool) -> None:  # noqa: FBT001 - click's
-    """Durable, partitioned ingest of Arrow record batches: exactly once, on disk before the answer.
+    """Durable, partitioned ingest of Arrow record batches: exactly once, on disk before the acknowledgement.
 
     \b
     Example:
@@ -137,12 +157,12 @@ def run(arguments: list[str]) -> int:
     """Run the command line and return the exit code; errors become one line on stderr."""
     as_json = "--json" in arguments
     debug = "--debug" in arguments or bool(os.environ.get("RINGFENCE_DEBUG"))
-    if sys.stdout is None and "serve" not in arguments:  # a service may well run without
+    if sys.stdout is None and "serve" not in arguments:  # a service may run without stdout
         message = "the output cannot be written: stdout is closed"
         return _report("OutputFailedError", message, Exit.OUTPUT, {}, as_json=False)
     prepare_stdout()
     try:
-        with ended_in_order():
+        with sigterm_as_interrupt():
             code = root.main(args=arguments, prog_name="ringfence", standalone_mode=False)
     except click.exceptions.Exit as ended:
         return ended.exit_code
@@ -151,10 +171,10 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         return _usage(error, as_json=as_json)
     except OutputClosedError:
-        _write_no_more()
+        _discard_stdout()
         return Exit.OK
     except OutputFailedError as error:
-        _write_no_more()
+        _discard_stdout()
         return _report("OutputFailedError", str(error), Exit.OUTPUT, {}, as_json=as_json)
     except Exception as error:
         if debug:
@@ -163,14 +183,14 @@ def run(arguments: list[str]) -> int:
     return code if isinstance(code, int) else Exit.OK
 
 
-def _write_no_more() -> None:
-    """Nothing more goes to stdout, not even what Python flushes at exit."""
+def _discard_stdout() -> None:
+    """Redirect stdout to /dev/null, so that the flush at exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: click.ClickException, *, as_json: bool) -> int:
     if isinstance(error, NO_ARGUMENTS):
-        error.show()  # the help itself; one line of it would be no help
+        error.show()  # prints the whole help text
         return Exit.USAGE
     hint = ""
     if isinstance(error, click.UsageError) and error.ctx is not None:
@@ -180,7 +200,7 @@ def _usage(error: click.ClickException, *, as_json: bool) -> int:
 
 
 def _failure(error: Exception, *, as_json: bool) -> int:
-    code = exit_of(error)
+    code = exit_code_of(error)
     name, values = type(error).__name__, {}
     if isinstance(error, RingfenceError):
         values = error.values()
@@ -191,11 +211,11 @@ def _failure(error: Exception, *, as_json: bool) -> int:
 
 
 def _report(name: str, text: str, code: Exit, values: dict[str, Any], *, as_json: bool) -> int:
-    """One line on stderr, whatever the error's text contains."""
+    """Print the error as one line on stderr; line breaks of the text become spaces."""
     line = " ".join(text.split())
     if as_json:
-        told = {"error": name, "message": line, "exit": int(code), **values}
-        click.echo(json.dumps(told, default=str), err=True)
+        fields = {"error": name, "message": line, "exit": int(code), **values}
+        click.echo(json.dumps(fields, default=str), err=True)
     else:
         click.echo(f"ringfence: {printable(line)}", err=True)
     return code

@@ -1,4 +1,4 @@
-"""`ringfence rebalance`: move partitions between nodes, watch it, steer it."""
+"""`ringfence rebalance`: move partitions between nodes; show, pause, resume, cancel and reverse runs."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any, Final
 import click
 
 from ringfence.control.cli.connection import NODE_ID, PARTITION
-from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
-from ringfence.control.cli.rebalance_door import Door, Moves, door_options
-from ringfence.control.model.words import counted, listed
+from ringfence.control.cli.exit_codes import Exit
+from ringfence.control.cli.output import emit, format_bytes, json_option, show_table
+from ringfence.control.cli.rebalance_api import Moves, RebalanceApi, api_options
+from ringfence.control.model.text import counted, listed
 from ringfence.native.errors import RingfenceError
 
-LOOK_S: Final = 0.5
-"""How often `--wait` looks."""
-TELL_S: Final = 5.0
-"""How often `--wait` says how far it is where lines stay: twelve a minute in a log."""
+# Seconds between two status requests of `--wait`.
+POLL_S: Final = 0.5
+# Seconds between two progress lines of `--wait` without a terminal: twelve lines a minute in a log.
+REPORT_S: Final = 5.0
 WAITS_SHOWN: Final = 5
+# Partition numbers on one line; `--json` has all.
 REVERSIBLE_SHOWN: Final = 8
-"""Partitions by number, on one line; `--json` has all."""
 COLUMNS: Final = ("partition", "from", "to", "state", "rows", "bytes", "gap_us", "attempts", "error")
 ACTIONS: Final = ("add_node", "remove_node", "balance", "move", "drain")
 
 
 @click.group()
 def command() -> None:
-    """Move partitions: onto a new node, off one that leaves, or until all hold their share.
+    """Move partitions onto a new node, off a node, or until all nodes have their share.
 
     \b
     Example:
@@ -37,114 +37,121 @@ def command() -> None:
     """  # noqa: D301
 
 
-def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) -> int:
-    """Start a run, and wait for its end if that is wanted: 0 if all was moved, 9 if not."""
+def start_run(api: RebalanceApi, begin: Callable[[], int], *, as_json: bool, wait: bool) -> int:
+    """Start a run. With `wait`, return after its end: 0 if all was moved, 9 if not."""
     run = begin()
     if not wait:
-        known = _known(door, run)
-        waits = known["waits"] if known else []
+        status = _status_of(api, run)
+        waits = status["waits"] if status else []
         if as_json:
             emit({"run": run, "waits": waits})
-        elif known and not (known["moves"] or waits or known["held"]):
+        elif status and not (status["moves"] or waits or status["held"]):
             click.echo(f"rebalance {run}: nothing is to be moved")
         else:
-            click.echo(f"rebalance {run} is under way; `ringfence rebalance status` tells how far it is")
+            click.echo(f"rebalance {run} is running; `ringfence rebalance status` shows its progress")
             if waits:
                 click.echo(_waits_line(waits))
         return Exit.OK
     progress = _Progress(quiet=as_json)
-    shown = door.show()
-    while shown["run"] < run or (shown["run"] == run and shown["state"] != "IDLE"):
-        progress.tell(shown if shown["run"] == run else None)
-        time.sleep(LOOK_S)
-        shown = door.show()
-    if shown["run"] != run:
-        ended = [known for known in door.history()["runs"] if known["run"] == run]
-        # Another run has begun meanwhile, and its moves are shown; of this one the history has the end.
-        end = ended[0] if ended else {"run": run, "outcome": ""}
-        shown = {**shown, **end, "moves": [], "held": 0, "waits": []}
+    status = api.show()
+    while status["run"] < run or (status["run"] == run and status["state"] != "IDLE"):
+        progress.report(status if status["run"] == run else None)
+        time.sleep(POLL_S)
+        status = api.show()
+    if status["run"] != run:
+        # A later run has begun, and the status is that of the later run: take the outcome from the history.
+        entries = [entry for entry in api.history()["runs"] if entry["run"] == run]
+        end = entries[0] if entries else {"run": run, "outcome": ""}
+        status = {**status, **end, "moves": [], "held": 0, "waits": []}
     progress.end()
-    _show(shown, as_json=as_json)
-    return Exit.OK if shown["outcome"] == "DONE" and not shown["held"] else Exit.DEGRADED
+    _show(status, as_json=as_json)
+    return Exit.OK if status["outcome"] == "DONE" and not status["held"] else Exit.DEGRADED
 
 
-def _known(door: Door, run: int) -> dict[str, Any] | None:
-    """What is told of a run that has just begun. It has begun, whether or not somebody tells."""
+def _status_of(api: RebalanceApi, run: int) -> dict[str, Any] | None:
+    """Return the status of a run that has just begun; None if no node answers with it."""
     try:
-        shown = door.show()
+        status = api.show()
     except RingfenceError:
         return None
-    return shown if shown["run"] == run else None
+    return status if status["run"] == run else None
 
 
 def _waits_line(waits: list[str]) -> str:
-    return f"waits for: {listed(waits, WAITS_SHOWN, '; ')}"
+    return f"waiting for: {listed(waits, WAITS_SHOWN, '; ')}"
 
 
 class _Progress:
-    """How far a run is, on stderr: one line that changes on a terminal, elsewhere a line now and then."""
+    """Progress of a run on stderr: one updated line on a terminal, otherwise a line every REPORT_S."""
 
     def __init__(self, *, quiet: bool) -> None:
-        """`quiet`: only a terminal hears of it; programs that read lines of JSON expect no others."""
-        self._changes = sys.stderr.isatty()
-        self._quiet = quiet and not self._changes
+        """`quiet`: report only on a terminal; programs that read JSON lines expect no other lines."""
+        self._is_terminal = sys.stderr.isatty()
+        self._quiet = quiet and not self._is_terminal
         self._next_s = 0.0
 
-    def tell(self, shown: dict[str, Any] | None) -> None:
-        """None: the node that is asked has not heard of the run yet."""
-        line = "waits for the run to be known" if shown is None else _far(shown)
-        if self._changes:
+    def report(self, status: dict[str, Any] | None) -> None:
+        """Report a status; None if the asked node does not have the run in its metadata yet."""
+        line = (
+            "waiting until the node has the run in its metadata" if status is None else _progress_line(status)
+        )
+        if self._is_terminal:
             click.echo(f"\r\x1b[K{line}", nl=False, err=True)
         elif not self._quiet and time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + TELL_S
+            self._next_s = time.monotonic() + REPORT_S
             click.echo(line, err=True)
 
     def end(self) -> None:
-        if self._changes:
+        if self._is_terminal:
             click.echo("\r\x1b[K", nl=False, err=True)
 
 
-def _far(shown: dict[str, Any]) -> str:
-    over = sum(move["state"] == "COMMITTED" for move in shown["moves"])
-    size = sum(move["bytes"] for move in shown["moves"])
-    eta = f", about {shown['eta_s']:g} s left" if shown["eta_s"] is not None else ""
-    waits = f", waits for: {shown['waits'][0]}" if shown["waits"] else ""
-    return f"{shown['state']}: {over} of {len(shown['moves'])} moved, {shown_bytes(size)}{eta}{waits}"
+def _progress_line(status: dict[str, Any]) -> str:
+    moves = status["moves"]
+    committed = sum(move["state"] == "COMMITTED" for move in moves)
+    size = sum(move["bytes"] for move in moves)
+    eta = f", about {status['eta_s']:g} s left" if status["eta_s"] is not None else ""
+    waits = f", waiting for: {status['waits'][0]}" if status["waits"] else ""
+    return f"{status['state']}: {committed} of {len(moves)} moved, {format_bytes(size)}{eta}{waits}"
 
 
 def _moves(texts: tuple[str, ...]) -> Moves:
-    """PARTITION:NODE[,NODE...], the owner first."""
-    found = []
+    """Parse PARTITION:NODE[,NODE...], the owner first."""
+    moves = []
     for text in texts:
         partition, _, nodes = text.partition(":")
         try:
-            found.append((int(partition), tuple(int(node) for node in nodes.split(","))))
+            moves.append((int(partition), tuple(int(node) for node in nodes.split(","))))
         except ValueError:
-            message = f"{text!r}: PARTITION:NODE, with more nodes behind commas where there are replicas"
+            message = f"{text!r}: expected PARTITION:NODE, with commas between the nodes of replicas"
             raise click.BadParameter(message) from None
-    return tuple(found)
+    return tuple(moves)
 
 
 def _start_options(function: Any) -> Any:
     for option in (
         click.argument("action", type=click.Choice(ACTIONS)),
-        click.option("--node", type=NODE_ID, default=None, help="The node that it is about."),
+        click.option("--node", type=NODE_ID, default=None, help="Node of the action."),
         click.option(
-            "--move", "moves", multiple=True, metavar="PARTITION:NODE[,NODE...]",
-            help="With `move`: where a partition goes, its owner first. Repeat it for more.",
+            "--move",
+            "moves",
+            multiple=True,
+            metavar="PARTITION:NODE[,NODE...]",
+            help="With `move`: target nodes of a partition, the owner first. May be repeated.",
         ),
-        door_options, json_option,
-    ):  # fmt: skip
+        api_options,
+        json_option,
+    ):
         function = option(function)
     return function
 
 
+# Extra arguments reach the command, so that its error can name the option that was meant.
 _EXTRA: Final = {"allow_extra_args": True}
-"""So that we can say which option is meant."""
 
 
 def _check_extra(action: str, extra: list[str]) -> None:
-    """UsageError with the option that an argument was meant for."""
+    """UsageError that names the option for an extra argument."""
     if not extra:
         return
     option = "--move" if action == "move" else "--node"
@@ -154,113 +161,113 @@ def _check_extra(action: str, extra: list[str]) -> None:
 
 
 def _checked(action: str, node: int | None, moves: tuple[str, ...]) -> tuple[str, int, Moves]:
-    """UsageError for what no run can be."""
+    """Return the arguments of a run. UsageError if they do not fit the action."""
     _check_extra(action, click.get_current_context().args)
     if (node is None) != (action in {"balance", "move"}):
         raise click.UsageError(f"{action} {'needs' if node is None else 'takes no'} --node")
     if bool(moves) != (action == "move"):
-        raise click.UsageError("`move` needs --move, the others take none")
+        raise click.UsageError("`move` needs --move, the other actions do not take it")
     return action, node or 0, _moves(moves)
 
 
 @command.command("start", context_settings=_EXTRA)
 @_start_options
-@click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
+@click.option("--wait", is_flag=True, help="Return when the run has ended; exit code 9 if not all was moved.")
 def start(
-    *, action: str, node: int | None, moves: tuple[str, ...], door: Door, as_json: bool, wait: bool
+    *, action: str, node: int | None, moves: tuple[str, ...], api: RebalanceApi, as_json: bool, wait: bool
 ) -> int:
-    """Begin to move partitions. One rebalance at a time.
+    """Start to move partitions. Only one rebalance runs at a time.
 
     \b
     Example:
       ringfence rebalance start remove_node --node 4 --http http://127.0.0.1:7412 --wait
     """  # noqa: D301
-    asked = _checked(action, node, moves)
-    return started(door, lambda: door.start(*asked), as_json=as_json, wait=wait)
+    run = _checked(action, node, moves)
+    return start_run(api, lambda: api.start(*run), as_json=as_json, wait=wait)
 
 
 @command.command("preview", context_settings=_EXTRA)
 @_start_options
 def preview(
-    *, action: str, node: int | None, moves: tuple[str, ...], door: Door, as_json: bool
-) -> int:  # fmt: skip
-    """Say what a start would move; nothing is changed.
+    *, action: str, node: int | None, moves: tuple[str, ...], api: RebalanceApi, as_json: bool
+) -> int:
+    """Print the moves that a start would make, without starting them.
 
     \b
     Example:
       ringfence rebalance preview balance --http http://127.0.0.1:7412
     """  # noqa: D301
-    return _show_plan(door.preview(*_checked(action, node, moves)), as_json=as_json)
+    return _show_plan(api.preview(*_checked(action, node, moves)), as_json=as_json)
 
 
 @command.command("reverse")
 @click.argument("partitions", type=PARTITION, nargs=-1)
-@click.option("--preview", "only_look", is_flag=True, help="Say what would move back; nothing is changed.")
-@click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
-@door_options
+@click.option("--preview", "is_preview", is_flag=True, help="Dry run: print what would move back.")
+@click.option("--wait", is_flag=True, help="Return when the run has ended; exit code 9 if not all was moved.")
+@api_options
 @json_option
 def reverse(
-    *, partitions: tuple[int, ...], only_look: bool, door: Door, as_json: bool, wait: bool
-) -> int:  # fmt: skip
-    """Move PARTITIONS back to where they were before their last change, without loss.
+    *, partitions: tuple[int, ...], is_preview: bool, api: RebalanceApi, as_json: bool, wait: bool
+) -> int:
+    """Move PARTITIONS back to their nodes before the last change, without loss of rows.
 
-    Without PARTITIONS: all of the newest rebalance. For `reverse_hold_s` after its end the old copy is kept,
-    so only what has come since is copied. `status` lists what can be reversed.
+    Without PARTITIONS, reverse the newest rebalance. The old replicas are kept for `reverse_hold_s` after the
+    end of a rebalance, so only newer rows are copied. `status` lists the changes that can be reversed.
 
     \b
     Example:
       ringfence rebalance reverse --http http://127.0.0.1:7412 --wait
     """  # noqa: D301
-    if only_look:
-        return _show_plan(door.preview_reverse(partitions), as_json=as_json)
-    return started(door, lambda: door.reverse(partitions), as_json=as_json, wait=wait)
+    if is_preview:
+        return _show_plan(api.preview_reverse(partitions), as_json=as_json)
+    return start_run(api, lambda: api.reverse(partitions), as_json=as_json, wait=wait)
 
 
-def _show_plan(told: dict[str, Any], *, as_json: bool) -> int:
+def _show_plan(plan: dict[str, Any], *, as_json: bool) -> int:
     if as_json:
-        emit(told)
+        emit(plan)
         return Exit.OK
     columns = ("partition", "from", "to")
     show_table(
-        counted(told["count"], "move"),
+        counted(plan["count"], "move"),
         columns,
-        [[_shown(move[name]) for name in columns] for move in told["moves"]],
+        [[_cell(move[name]) for name in columns] for move in plan["moves"]],
         ids=columns,
     )
     return Exit.OK
 
 
 @command.command("status")
-@door_options
+@api_options
 @json_option
-def status(*, door: Door, as_json: bool) -> int:
-    """Show the run that is under way, or the last one, with every move.
+def status(*, api: RebalanceApi, as_json: bool) -> int:
+    """Show the current or last run with all moves.
 
     \b
     Example:
       ringfence rebalance status --http http://127.0.0.1:7412
     """  # noqa: D301
-    _show(door.show(), as_json=as_json)
+    _show(api.show(), as_json=as_json)
     return Exit.OK
 
 
 @command.command("history")
-@door_options
+@api_options
 @json_option
-def history(*, door: Door, as_json: bool) -> int:
-    """List the runs that have ended, the newest first.
+def history(*, api: RebalanceApi, as_json: bool) -> int:
+    """List the ended runs, the newest first.
 
     \b
     Example:
       ringfence rebalance history --http http://127.0.0.1:7412
     """  # noqa: D301
-    told = door.history()
+    values = api.history()
     if as_json:
-        emit(told)
+        emit(values)
         return Exit.OK
     columns = ("run", "action", "node", "outcome", "counts", "longest gap", "why")
-    runs = [{**run, "longest gap": _longest(run["gaps"])} for run in told["runs"]]
-    rows = [[_shown(run[name]) for name in columns] for run in runs]
+    runs = [{**run, "longest gap": _longest(run["gaps"])} for run in values["runs"]]
+    rows = [[_cell(run[name]) for name in columns] for run in runs]
     show_table("rebalances", columns, rows, ids=("run", "node"))
     return Exit.OK
 
@@ -269,50 +276,61 @@ def _steer(name: str, text: str) -> None:
     example = f"\n\n\b\nExample:\n  ringfence rebalance {name} --http http://127.0.0.1:7412"
 
     @command.command(name, help=text + example)
-    @door_options
+    @api_options
     @json_option
-    def steer(*, door: Door, as_json: bool) -> int:
-        door.steer(name)
-        _show(door.show(), as_json=as_json)
+    def steer(*, api: RebalanceApi, as_json: bool) -> int:
+        api.steer(name)
+        _show(api.show(), as_json=as_json)
         return Exit.OK
 
 
-_steer("pause", "Let the moves that run end, and begin none.")
-_steer("resume", "Go on after a pause.")
-_steer("cancel", "Abort the moves that run. What is committed stays; the ring does not change.")
+_steer("pause", "Finish the running moves and start no others.")
+_steer("resume", "Continue after a pause.")
+_steer("cancel", "Abort the running moves. Committed moves stay; the ring does not change.")
 
 
-def _show(told: dict[str, Any], *, as_json: bool) -> None:
+def _show(values: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        emit(told)
+        emit(values)
         return
-    if not told["run"]:
-        click.echo("no rebalance so far")
+    if not values["run"]:
+        click.echo("no rebalance has run yet")
         return
-    rows = [[_shown(move[name]) for name in COLUMNS] for move in told["moves"]]
-    show_table(f"rebalance {told['run']}: {told['action']}", COLUMNS, rows, ids=("partition", "from", "to"))
-    counts = ", ".join(f"{count} {state}" for state, count in told["counts"].items()) or "nothing to move"
-    outcome = f" ({told['outcome']})" if told["outcome"] else ""
-    eta = f"; about {told['eta_s']:g} s left" if told["eta_s"] is not None else ""
-    click.echo(f"{told['state']}{outcome}: {counts}{eta}")
-    held = f"node {told['node']} still has {counted(told['held'], 'replica')}" if told["held"] else ""
-    waits = _waits_line(told["waits"]) if told["waits"] else ""
-    for line in (told["why"], waits, held, _gaps(told["gaps"]), _back(told["reversible"]), told["policy"]):
+    rows = [[_cell(move[name]) for name in COLUMNS] for move in values["moves"]]
+    show_table(
+        f"rebalance {values['run']}: {values['action']}", COLUMNS, rows, ids=("partition", "from", "to")
+    )
+    counts = ", ".join(f"{count} {state}" for state, count in values["counts"].items()) or "nothing to move"
+    outcome = f" ({values['outcome']})" if values["outcome"] else ""
+    eta = f"; about {values['eta_s']:g} s left" if values["eta_s"] is not None else ""
+    click.echo(f"{values['state']}{outcome}: {counts}{eta}")
+    remaining = (
+        f"node {values['node']} still has {counted(values['held'], 'replica')}" if values["held"] else ""
+    )
+    waits = _waits_line(values["waits"]) if values["waits"] else ""
+    for line in (
+        values["why"],
+        waits,
+        remaining,
+        _gaps(values["gaps"]),
+        _reversible(values["reversible"]),
+        values["policy"],
+    ):
         if line:
             click.echo(line)
 
 
 def _gaps(gaps: dict[str, int]) -> str:
-    """How long producers of a partition waited while its owner changed."""
+    """Return a line about how long no batch was acknowledged while owners changed."""
     if not gaps:
         return ""
     longest = _longest(gaps)
     if gaps["count"] == 1:
-        return f"1 partition changed its owner: nobody was acknowledged there for {longest}"
+        return f"1 partition changed its owner: no batch was acknowledged there for {longest}"
     half = f"{gaps['p50_us'] / 1_000:,.1f} ms"
     return (
-        f"{gaps['count']:,} partitions changed their owners: nobody was acknowledged for {half} in half of "
-        f"them, for {longest} at the longest"
+        f"{gaps['count']:,} partitions changed their owners: no batch was acknowledged for {half} (median), "
+        f"{longest} (maximum)"
     )
 
 
@@ -320,23 +338,25 @@ def _longest(gaps: dict[str, int]) -> str:
     return f"{gaps['max_us'] / 1_000:,.1f} ms" if gaps else ""
 
 
-def _back(kept: list[dict[str, Any]]) -> str:
-    """What `reverse` takes without arguments, and what it takes by number only."""
-    moved = [one for one in kept if one["from"] != one["to"]]
+def _reversible(changes: list[dict[str, Any]]) -> str:
+    """Return a line with the changes that `reverse` reverts, without arguments or by number."""
+    moved = [each for each in changes if each["from"] != each["to"]]
     if not moved:
         return ""
-    newest = max(one["run"] for one in kept)
-    others = [one["partition"] for one in moved if one["run"] != newest]
+    newest = max(each["run"] for each in changes)
+    others = [each["partition"] for each in moved if each["run"] != newest]
     last = len(moved) - len(others)
-    told = [f"`rebalance reverse` takes back {counted(last, 'change')} of rebalance {newest}"] if last else []
+    parts = [f"`rebalance reverse` reverts {counted(last, 'change')} of rebalance {newest}"] if last else []
     if others:
         numbers = listed(others, REVERSIBLE_SHOWN)
-        told.append(f"{counted(len(others), 'change')} of earlier ones only by number, as `rebalance reverse "
-                    f"{others[0]}`: partitions {numbers}")  # fmt: skip
-    return "; ".join(told)
+        parts.append(
+            f"{counted(len(others), 'change')} of earlier rebalances by number, for example `rebalance "
+            f"reverse {others[0]}`: partitions {numbers}"
+        )
+    return "; ".join(parts)
 
 
-def _shown(value: Any) -> Any:
+def _cell(value: Any) -> Any:
     if isinstance(value, dict):
         return ", ".join(f"{count} {name}" for name, count in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value

@@ -1,4 +1,4 @@
-"""`ringfence scope`: names of atomic writers, listed and given back."""
+"""`ringfence scope`: list and forget the scopes of atomic writers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.connection import timeout_option
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import confirm, emit, emit_rows, json_option, show_table
 
 PAGE: Final = 1_000
@@ -18,7 +18,7 @@ PAGE: Final = 1_000
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """List the scopes of atomic writers, and give names back that are not used any more.
+    """List the scopes of atomic writers, and forget unused scopes.
 
     \b
     Example:
@@ -31,27 +31,34 @@ def command() -> None:
 @timeout_option
 @json_option
 def list_scopes(*, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:
-    """List scopes: name, topic, last committed epoch, and whether one goes when a new one needs room.
+    """List scopes with topic, last committed epoch, and whether a new scope may replace them (temporary).
 
     \b
     Example:
       ringfence scope list
     """  # noqa: D301
-    admin, found, more = Admin(http, token_file, timeout_s), list[dict[str, Any]](), True
+    admin, scopes, more = Admin(http, token_file, timeout_s), list[dict[str, Any]](), True
     while more:
-        after = found[-1]["name"] if found else ""
+        after = scopes[-1]["name"] if scopes else ""
         page = admin.get(f"/admin/scopes?linearizable=true&limit={PAGE}&after={quote(after, safe='')}")
-        found += page["scopes"]
+        scopes += page["scopes"]
         more = page["more"]
     if as_json:
-        emit_rows(found)
+        emit_rows(scopes)
         return Exit.OK
     columns = ("scope", "topic", "owner", "committed epoch", "unpublished", "used at index", "temporary")
     rows = [
-        [each["name"], each["topic"], each["owner"], each["committed"], each["unpublished"], each["used"],
-         "yes" if each["temporary"] else "no"]
-        for each in found
-    ]  # fmt: skip
+        [
+            each["name"],
+            each["topic"],
+            each["owner"],
+            each["committed"],
+            each["unpublished"],
+            each["used"],
+            "yes" if each["temporary"] else "no",
+        ]
+        for each in scopes
+    ]
     show_table("", columns, rows)
     return Exit.OK
 
@@ -62,12 +69,13 @@ def list_scopes(*, http: str | None, token_file: Path | None, timeout_s: float, 
 @http_options
 @timeout_option
 @json_option
-def forget(name: str, *, yes: bool, http: str | None, token_file: Path | None, timeout_s: float,
-           as_json: bool) -> int:  # fmt: skip
-    """Give back scope NAME, as `list` shows it: a job that has it is fenced, its epochs are known no more.
+def forget(
+    name: str, *, yes: bool, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
+    """Forget scope NAME, as `list` shows it: fence its writer and delete the record of its epochs.
 
-    Rows that were committed stay. An epoch of the scope that is run again is stored again. What is staged and
-    not committed is dropped.
+    Committed rows stay; staged rows that are not committed are dropped. If an epoch of the scope runs again,
+    its rows are stored again.
 
     \b
     Example:

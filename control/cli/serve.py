@@ -1,4 +1,4 @@
-"""`ringfence serve`: a node in this process, until SIGTERM or Ctrl-C."""
+"""`ringfence serve`: run a node in this process until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from ringfence.control.cli.exits import Exit, data_directory
+from ringfence.control.cli.exit_codes import Exit, storage_errors
 from ringfence.control.cli.output import emit, json_option
-from ringfence.control.runtime import logs
 from ringfence.control.runtime.node import PROGRAM, Node
-from ringfence.control.runtime.serve import Beside, NodeFailedError, nothing, serve
-from ringfence.control.runtime.settings import Settings, flag_name, load
+from ringfence.control.runtime.process import logs
+from ringfence.control.runtime.process.settings import Settings, flag_name, load
+from ringfence.control.runtime.serve import NodeFailedError, Sidecar, no_sidecar, serve
 
 _FLAGS = frozenset({"insecure"})
 _HIDDEN = frozenset({"faults"})
@@ -22,7 +22,7 @@ _ALIASES = {"budget_bytes": ["--budget"], "data_dir": ["--data-dir"]}
 
 
 def _settings_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A flag for every setting, with the setting's own words as help."""
+    """Add a flag for every setting; the help text is the setting's description."""
     for key, field in reversed(Settings.model_fields.items()):
         names = [f"--{flag_name(key)}", *_ALIASES.get(key, []), key]
         options: dict[str, Any] = {"default": None, "help": _help(field), "hidden": key in _HIDDEN}
@@ -57,42 +57,43 @@ def _help(field: Any) -> str:
 def command(config: Path | None, as_json: bool, **flags: Any) -> int:  # noqa: FBT001 - click's
     """Run a node until SIGTERM or Ctrl-C.
 
-    Settings come from defaults, --config, RINGFENCE_* variables and flags; later ones win, unknown ones are
-    errors. One line on stdout names the addresses once the node serves; the log goes to stderr.
+    Settings come from defaults, --config, RINGFENCE_* variables and flags; later sources override earlier
+    ones. Unknown settings are errors. When the node serves, one line on stdout has its addresses; the log
+    goes to stderr.
 
     \b
     Example:
       ringfence serve --data ./data --listen tcp://127.0.0.1:7411 --http 127.0.0.1:7412
     """  # noqa: D301
-    given = {key: value for key, value in flags.items() if value is not None and value != ()}
-    settings = load(given, config)
+    values = {key: value for key, value in flags.items() if value is not None and value != ()}
+    settings = load(values, config)
     logs.configure(settings.log_format, settings.log_level)
 
     def announce(node: Node, http: str | None) -> None:
         if as_json:
-            emit(_ready(node, http))
+            emit(_serving_values(node, http))
         else:
-            told = ", ".join(node.addresses) + (f", {http}" if http else "")
-            click.echo(f"{PROGRAM} serves {settings.data_dir} at {told}")
+            addresses = ", ".join(node.addresses) + (f", {http}" if http else "")
+            click.echo(f"{PROGRAM} serves {settings.data_dir} at {addresses}")
 
     try:
-        with data_directory(settings.data_dir):
-            asyncio.run(serve(settings, announce=announce, beside=_beside(settings)))
+        with storage_errors(settings.data_dir):
+            asyncio.run(serve(settings, announce=announce, sidecar=_sidecar(settings)))
     except NodeFailedError as error:
         click.echo(f"ringfence: the node failed: {error}", err=True)
         return Exit.NODE_FAILED
     return Exit.OK
 
 
-def _beside(settings: Settings) -> Beside:
+def _sidecar(settings: Settings) -> Sidecar:
     if settings.http is None:
-        return nothing
-    from ringfence.control.http.endpoint import beside  # noqa: PLC0415 - half of a start's imports; only if asked
+        return no_sidecar
+    from ringfence.control.http.endpoint import beside  # noqa: PLC0415 - half of the imports of a start
 
     return beside
 
 
-def _ready(node: Node, http: str | None) -> dict[str, Any]:
+def _serving_values(node: Node, http: str | None) -> dict[str, Any]:
     status = node.status()
     return {
         "event": "serving",

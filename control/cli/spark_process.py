@@ -1,6 +1,6 @@
-"""A Spark application in a process of its own, and its executors where it has any: each can be killed.
+"""Run a Spark application as a process; kill its driver or its executors.
 
-The processes of one application share a session, so those that a dead driver left behind are found and ended.
+The processes of one application share a session, so executors of a killed driver can be found and ended.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ringfence.native.errors import ConnectError
 
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 HOME_PARTS: Final = ("bin", "data", "jars", "python", "sbin")
+# Lines of the log in an error: a Java error with its causes fits.
 LINES_MAX: Final = 30
-"""Of what an application wrote, told when it fails: a Java error with its causes fits."""
+# Seconds for executors to end after their driver; then they are killed.
 ORPHANS_S: Final = 30.0
-"""Executors end by themselves when their driver is gone; who needs longer is killed."""
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 
 
 def spark_home(folder: Path) -> Path:
-    """A SPARK_HOME below `folder` with pyspark's own files behind links.
+    """Create a SPARK_HOME below `folder` with links to the files of pyspark.
 
-    Local clusters write their executors' logs and jars below SPARK_HOME, which is else the installed package.
+    Local clusters write logs and jars of executors below SPARK_HOME, by default the installed package.
     """
-    import pyspark  # noqa: PLC0415 - only who starts Spark has it
+    import pyspark  # noqa: PLC0415 - optional dependency
 
     home = folder / "spark-home"
     home.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def spark_home(folder: Path) -> Path:
 
 
 class SparkProcess:
-    """`python -m MODULE ARGUMENTS`; its Spark writes into the folder. Leaving the context ends it."""
+    """A process `python -m MODULE ARGUMENTS` that ends with the context. Its Spark writes to `folder`."""
 
     def __init__(self, folder: Path, module: str, *arguments: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,32 +54,36 @@ class SparkProcess:
         environment = os.environ | {"SPARK_HOME": str(spark_home(folder)), "SPARK_LOCAL_DIRS": str(folder)}
         environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
-                [sys.executable, "-m", module, *arguments], env=environment, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=log, start_new_session=True,
-            )  # fmt: skip
+            self._process = subprocess.Popen(  # noqa: S603 - constant program and arguments
+                [sys.executable, "-m", module, *arguments],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
 
-    def tell(self, line: str) -> None:
-        """A line for its stdin. Raises BrokenPipeError when it is gone."""
+    def write_line(self, line: str) -> None:
+        """Write a line to the application's stdin. Raises BrokenPipeError if the application has ended."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
         self._process.stdin.flush()
 
     @property
     def lines(self) -> IO[bytes]:
-        """What the application prints."""
+        """Stdout of the application."""
         assert self._process.stdout is not None
         return self._process.stdout
 
     def _newest_line(self) -> bytes:
-        """The last whole line that it has printed since the last call; empty without one. Never waits."""
-        while select.select([self.lines], [], [], 0)[0] and (got := os.read(self.lines.fileno(), 1 << 16)):
-            self._rest += got
-        *whole, self._rest = self._rest.split(b"\n")
-        return whole[-1] if whole else b""
+        """Return the last complete line since the last call, or b"" if there is none. Never waits."""
+        while select.select([self.lines], [], [], 0)[0] and (data := os.read(self.lines.fileno(), 1 << 16)):
+            self._rest += data
+        *lines, self._rest = self._rest.split(b"\n")
+        return lines[-1] if lines else b""
 
     def tasks(self) -> int:
-        """How many tasks run, as an application tells that prints {"tasks": n} whenever n changes."""
+        """Return the number of running tasks. The application prints {"tasks": n} whenever n changes."""
         if line := self._newest_line():
             self._tasks = int(msgspec.json.decode(line)["tasks"])
         return self._tasks
@@ -89,11 +93,11 @@ class SparkProcess:
         return self._process.poll() is None
 
     def executors(self) -> list[int]:
-        """Process ids of its executors, oldest first."""
+        """Return the process ids of the executors, oldest first."""
         return [pid for pid in self._members() if EXECUTOR in _command(pid)]
 
     def kill_executor(self) -> int:
-        """SIGKILL for the oldest executor: its tasks are lost. Its process id; 0 if none runs."""
+        """Kill the oldest executor; its tasks are lost. Return its process id; 0 if none runs."""
         for pid in self.executors():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -101,7 +105,7 @@ class SparkProcess:
         return 0
 
     def kill_driver(self) -> None:
-        """SIGKILL for the driver's Python and Java. Executors live on until they miss it."""
+        """Kill the Python and Java processes of the driver. Executors end when their connection breaks."""
         executors = set(self.executors())
         java = [pid for pid in self._members() if "SparkSubmit" in _command(pid) and pid not in executors]
         for pid in (*java, self._process.pid):
@@ -110,29 +114,31 @@ class SparkProcess:
         self._process.wait()
 
     def wait(self, timeout_s: float) -> int:
-        """The exit code. Raises ConnectError when it does not end."""
+        """Wait for the end and return the exit code. Raises ConnectError after `timeout_s`."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise ConnectError(f"Spark does not end within {timeout_s:g} s: {self.said()}") from None
+            raise ConnectError(
+                f"Spark did not end within {timeout_s:g} s; its log ends with: {self.last_lines()}"
+            ) from None
 
-    def said(self) -> str:
-        """The last lines that it wrote to stderr."""
+    def last_lines(self) -> str:
+        """Return the last lines of the application's stderr."""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-LINES_MAX:])
 
     def count(self, text: str) -> int:
-        """Lines with `text` that it wrote to stderr."""
+        """Count the lines with `text` in the application's stderr."""
         return sum(text in line for line in self._log.read_text(errors="replace").splitlines())
 
     def _members(self) -> list[int]:
-        """Of its session, oldest first."""
-        found = []
+        """Return the process ids of the session, oldest first."""
+        pids = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
                 pid = int(entry.name)
                 if os.getsid(pid) == self._process.pid:
-                    found.append(pid)
-        return sorted(found)
+                    pids.append(pid)
+        return sorted(pids)
 
     def __enter__(self) -> Self:
         return self
@@ -144,7 +150,7 @@ class SparkProcess:
             self.kill_driver()
         end = time.monotonic() + ORPHANS_S
         while (left := self._members()) and time.monotonic() < end:
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -154,7 +160,7 @@ class SparkProcess:
 
 
 def _command(pid: int) -> str:
-    """Empty when the process is gone."""
+    """Return the command line of a process; empty if the process has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:

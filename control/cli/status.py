@@ -1,4 +1,4 @@
-"""`ringfence status`: what a node is and how it fares."""
+"""`ringfence status`: show a node's identity and health."""
 
 from __future__ import annotations
 
@@ -8,52 +8,59 @@ from typing import Any
 import click
 
 from ringfence.control.cli.admin import Admin, http_options
-from ringfence.control.cli.connection import address_option, connected, http_meant, timeout_option
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.connection import address_option, effective_http, open_client, timeout_option
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
 
 
 @click.command()
-@click.option("--counters", is_flag=True, help="Show the counters, too; --json always has them.")
+@click.option("--counters", is_flag=True, help="Also show the counters; --json always has them.")
 @address_option
 @http_options
 @timeout_option
 @json_option
-def command(*, counters: bool, address: str, http: str | None, token_file: Path | None, timeout_s: float,
-            as_json: bool) -> int:  # fmt: skip
-    """Say what the node at --address, or at --http, is and how it fares; who leads, and what its role is.
+def command(
+    *,
+    counters: bool,
+    address: str,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Show identity, role and health of the node at --address or --http, and the leader of its cluster.
 
-    Ends with 0 while all is well and with 9 while there are reasons for worry, which are listed, or a member
-    of the cluster is FAILED, even if the node that is asked is well itself.
+    Exits with 0 if the node is healthy. Exits with 9 if it is degraded, with the reasons listed, or if any
+    member of the cluster is FAILED.
 
     \b
     Example:
       ringfence status --address tcp://127.0.0.1:7411
     """  # noqa: D301
-    http = http_meant(http)
+    http = effective_http(http)
     if http is not None:
         values: dict[str, Any] = Admin(http, token_file, timeout_s).get("/admin/status")
     else:
-        with connected(address, timeout_s, token_file) as client:
+        with open_client(address, timeout_s, token_file) as client:
             status = client.status()
         values = {name: getattr(status, name) for name in status.__struct_fields__}
         for name in ("cluster", "history", "store"):
             values[name] = values[name].hex()
-    is_well = values["state"] == "serving" and not values["failed"]
+    is_healthy = values["state"] == "serving" and not values["failed"]
     if as_json:
         emit(values)
     else:
         figures = values.pop("counters")
-        reasons, failed = values.pop("reasons"), _shown(values.pop("failed"))
+        reasons, failed = values.pop("reasons"), _cell(values.pop("failed"))
         if failed:
-            values["members"] = f"{values['members']}, FAILED: {failed} (`ringfence node list` shows all)"
-        show_table("", ("", ""), [[name, _shown(value)] for name, value in values.items()])
+            values["members"] = f"{values['members']}, FAILED: {failed} (run `ringfence node list`)"
+        show_table("", ("", ""), [[name, _cell(value)] for name, value in values.items()])
         for reason in reasons:
             click.echo(f"! {reason}")
         if counters:
             show_table("", ("counter", "value"), sorted(figures.items()))
-    return Exit.OK if is_well else Exit.DEGRADED
+    return Exit.OK if is_healthy else Exit.DEGRADED
 
 
-def _shown(value: Any) -> Any:
+def _cell(value: Any) -> Any:
     return ", ".join(map(str, value)) if isinstance(value, list) else value

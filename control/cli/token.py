@@ -1,4 +1,4 @@
-"""`ringfence token`: who may use the admin API and the data socket."""
+"""`ringfence token`: create, list and revoke tokens for the admin API and the data socket."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import click
 
 from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.connection import timeout_option
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
 from ringfence.control.cli.schema_text import parse_duration_ms
 from ringfence.control.model.tokens import Role
 
+# Start of every token, so that secret scanners can find a leaked token.
 PREFIX: Final = "rf_"
-"""In front of every token, so that scanners of repositories can find one that was leaked."""
 RANDOM_BYTES: Final = 32
 
 
@@ -36,45 +36,66 @@ def command() -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--role", type=click.Choice([str(role) for role in Role]), required=True,
-              help="What it allows: read; send rows; topics, votes, drains; everything.")  # fmt: skip
-@click.option("--prefix", default="", metavar="TENANT/NAMESPACE/",
-              help="Only for topics whose full names begin with it. [default: all]")  # fmt: skip
-@click.option("--expires", metavar="TIME", help="How long it is good for, as 90d, 12h. [default: for ever]")
-@click.option("--to", type=click.Path(path_type=Path, dir_okay=False),
-              help="A new file for the token, readable by you alone. [default: stdout]")  # fmt: skip
+@click.option(
+    "--role",
+    type=click.Choice([str(role) for role in Role]),
+    required=True,
+    help="Rights: read rows; send rows; manage topics, votes and drains; everything.",
+)
+@click.option(
+    "--prefix",
+    default="",
+    metavar="TENANT/NAMESPACE/",
+    help="Restrict the token to topics whose full names begin with this prefix. [default: all]",
+)
+@click.option("--expires", metavar="TIME", help="Lifetime, for example 90d or 12h. [default: unlimited]")
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="New file for the token, readable only by you. [default: stdout]",
+)
 @http_options
 @timeout_option
 @json_option
-def create(name: str, *, role: str, prefix: str, expires: str | None, to: Path | None, http: str | None,
-           token_file: Path | None, timeout_s: float, as_json: bool) -> int:  # fmt: skip
+def create(
+    name: str,
+    *,
+    role: str,
+    prefix: str,
+    expires: str | None,
+    to: Path | None,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
     """Create token NAME and show it, once. The cluster keeps only its SHA-256.
 
-    The first token is an admin's; from then on everybody needs one.
+    The first token must have role admin; afterwards every request needs a token.
 
     \b
     Example:
       ringfence token create ci --role operator --expires 90d --to ci.token
     """  # noqa: D301
     token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
-    given: dict[str, Any] = {"name": name, "role": role, "sha256": sha256(token.encode()).hexdigest()}
+    body: dict[str, Any] = {"name": name, "role": role, "sha256": sha256(token.encode()).hexdigest()}
     if prefix:
-        given |= {"prefix": prefix}
+        body |= {"prefix": prefix}
     if expires is not None:
-        given |= {"expires_ms": time.time_ns() // 1_000_000 + parse_duration_ms(expires)}
+        body |= {"expires_ms": time.time_ns() // 1_000_000 + parse_duration_ms(expires)}
     admin = Admin(http, token_file, timeout_s)
     if to is not None:
-        # Before the change: a token that cannot be kept is not to be.
-        _keep(token, to)
+        # Before the change: without the file the token would be lost.
+        _write_file(token, to)
     try:
-        admin.change("POST", "/admin/tokens", given)
+        admin.change("POST", "/admin/tokens", body)
     except BaseException:
         if to is not None:
             to.unlink()
         raise
-    told = {"name": name, "role": role, "expires_ms": given.get("expires_ms")}
+    values = {"name": name, "role": role, "expires_ms": body.get("expires_ms")}
     if as_json:
-        emit({**told, "file": str(to)} if to is not None else {**told, "token": token})
+        emit({**values, "file": str(to)} if to is not None else {**values, "token": token})
     else:
         click.echo(token if to is None else f"{name} ({role}): {to}")
     return Exit.OK
@@ -85,7 +106,7 @@ def create(name: str, *, role: str, prefix: str, expires: str | None, to: Path |
 @timeout_option
 @json_option
 def list_tokens(*, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:
-    """List tokens: names, roles, when they expire. Secrets are nowhere.
+    """List tokens with roles and expiry times. The cluster does not store the secrets.
 
     \b
     Example:
@@ -97,7 +118,13 @@ def list_tokens(*, http: str | None, token_file: Path | None, timeout_s: float, 
             emit(token)
         return Exit.OK
     rows = [
-        [token["name"], token["role"], token["prefix"] or None, token["created"], _when(token["expires_ms"])]
+        [
+            token["name"],
+            token["role"],
+            token["prefix"] or None,
+            token["created"],
+            _utc_text(token["expires_ms"]),
+        ]
         for token in tokens
     ]
     show_table("", ("token", "role", "prefix", "created at index", "expires"), rows)
@@ -110,7 +137,7 @@ def list_tokens(*, http: str | None, token_file: Path | None, timeout_s: float, 
 @timeout_option
 @json_option
 def revoke(name: str, *, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:
-    """Revoke token NAME: it opens nothing any more.
+    """Revoke token NAME; requests with it are refused.
 
     \b
     Example:
@@ -120,7 +147,9 @@ def revoke(name: str, *, http: str | None, token_file: Path | None, timeout_s: f
     left = [token["name"] for token in admin.get("/admin/tokens")["tokens"] if token["name"] != name]
     admin.change("DELETE", f"/admin/tokens/{quote(name, safe='')}")
     if not left:
-        click.echo("no token is left: whoever reaches a node may read, write and administer", err=True)
+        click.echo(
+            "no token is left: every client that reaches a node may read, write and administer", err=True
+        )
     if as_json:
         emit({"revoked": name})
     else:
@@ -128,19 +157,19 @@ def revoke(name: str, *, http: str | None, token_file: Path | None, timeout_s: f
     return Exit.OK
 
 
-def _keep(token: str, path: Path) -> None:
-    """UsageError for a file that is there, or cannot be made."""
+def _write_file(token: str, path: Path) -> None:
+    """Write the token to a new file. UsageError if the file exists or cannot be created."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise click.UsageError(f"--to: {path} is there already; name a new file. No token was made") from None
+        raise click.UsageError(f"--to: {path} exists; name a new file. No token was created") from None
     except OSError as error:
-        raise click.UsageError(f"--to {path}: {error.strerror}. No token was made") from None
+        raise click.UsageError(f"--to {path}: {error.strerror}. No token was created") from None
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(token + "\n")
 
 
-def _when(unix_ms: int | None) -> str | None:
+def _utc_text(unix_ms: int | None) -> str | None:
     if unix_ms is None:
         return None
     return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(unix_ms / 1_000))

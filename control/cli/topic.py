@@ -1,4 +1,4 @@
-"""`ringfence topic`: create, list, show, truncate, delete."""
+"""`ringfence topic`: create, list, show, truncate and delete topics."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from ringfence.control.cli.admin import http_options
 from ringfence.control.cli.connection import PARTITION, address_option, timeout_option
-from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.missing_counts import UNKNOWN, check_counts, shown_rows, shown_size
-from ringfence.control.cli.output import confirm, emit, json_option, show_table, shown_bytes
-from ringfence.control.cli.printable import printable
+from ringfence.control.cli.escape_control import printable
+from ringfence.control.cli.exit_codes import Exit
+from ringfence.control.cli.missing_counts import UNKNOWN, check_counts, format_rows, format_size
+from ringfence.control.cli.output import confirm, emit, format_bytes, json_option, show_table
 from ringfence.control.cli.schema_text import parse_column, parse_duration_ms
-from ringfence.control.cli.topic_door import opened
+from ringfence.control.cli.topic_api import open_topic_api
 from ringfence.control.model.names import full_topic_prefix, shown_topic_name
-from ringfence.control.model.words import counted
-from ringfence.control.runtime.settings import parse_size
+from ringfence.control.model.text import counted
+from ringfence.control.runtime.process.settings import parse_size
 from ringfence.native.errors import ConfigError
 from ringfence.native.messages import COMPACTED, RETENTION
 
@@ -36,27 +36,61 @@ def command() -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--column", "columns", multiple=True, metavar="NAME:TYPE[!]",
-              help="A column, in order; ! means not nullable. Types as pyarrow names them.")  # fmt: skip
-@click.option("--schema-of", metavar="FILE", help="Take the columns of a Parquet or Arrow file.")
-@click.option("--key", "keys", multiple=True, metavar="COLUMN", help="Key columns, repeated or with commas.")
-@click.option("--partitions", type=int, default=1, show_default=True, help="Partitions.")
-@click.option("--replication", type=int, default=1, show_default=True,
-              help="Copies on different nodes: 1, 3 or 5.")  # fmt: skip
 @click.option(
-    "--retention-bytes", metavar="SIZE", help="Keep about this much a partition, as 10GiB. [default: all]"
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="NAME:TYPE[!]",
+    help="Column, in order; ! means not nullable. Type names are those of pyarrow.",
 )
-@click.option("--retention", metavar="TIME", help="Keep rows this long, as 7d, 12h. [default: for ever]")
-@click.option("--retain-until-compacted", "until_compacted", is_flag=True,
-              help="Retention waits for `ringfence compact`: rows go once a file has them.")  # fmt: skip
-@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A label of yours.")
-@click.option("--exist-ok", is_flag=True, help="An equal topic that exists is no error.")
+@click.option("--schema-of", metavar="FILE", help="Use the columns of a Parquet or Arrow file.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="COLUMN",
+    help="Key columns; repeat the option or separate names with commas.",
+)
+@click.option("--partitions", type=int, default=1, show_default=True, help="Number of partitions.")
+@click.option(
+    "--replication", type=int, default=1, show_default=True, help="Replicas on different nodes: 1, 3 or 5."
+)
+@click.option(
+    "--retention-bytes",
+    metavar="SIZE",
+    help="Keep about this size per partition, for example 10GiB. [default: all]",
+)
+@click.option(
+    "--retention", metavar="TIME", help="Keep rows this long, for example 7d or 12h. [default: forever]"
+)
+@click.option(
+    "--retain-until-compacted",
+    "until_compacted",
+    is_flag=True,
+    help="Retention deletes a row only after `ringfence compact` has written it to a file.",
+)
+@click.option(
+    "--property",
+    "properties",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Label of the topic; may be repeated.",
+)
+@click.option("--exist-ok", is_flag=True, help="Succeed if an equal topic exists.")
 @address_option
 @http_options
 @timeout_option
 @json_option
-def create(name: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float,
-           as_json: bool, **options: Any) -> int:  # fmt: skip
+def create(
+    name: str,
+    *,
+    address: str,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Create topic NAME.
 
     \b
@@ -65,7 +99,7 @@ def create(name: str, *, address: str, http: str | None, token_file: Path | None
     """  # noqa: D301
     schema = _schema(options["columns"], options["schema_of"])
     keys = [key.strip() for text in options["keys"] for key in text.split(",") if key.strip()]
-    wanted = {
+    settings = {
         "key": keys,
         "partitions": options["partitions"],
         "replication": options["replication"],
@@ -73,14 +107,16 @@ def create(name: str, *, address: str, http: str | None, token_file: Path | None
         "retention_ms": None if options["retention"] is None else parse_duration_ms(options["retention"]),
         "properties": _properties(options["properties"], until_compacted=options["until_compacted"]),
     }
-    with closing(opened(address, http, token_file, timeout_s)) as door:
-        topic = door.create(name, schema, wanted, exist_ok=options["exist_ok"])
+    with closing(open_topic_api(address, http, token_file, timeout_s)) as api:
+        topic = api.create(name, schema, settings, exist_ok=options["exist_ok"])
     if as_json:
         emit(topic)
     else:
-        what = "created" if topic["created"] else "exists"
-        click.echo(f"{shown_topic_name(topic['name'])} {what}: topic {topic['topic']}, "
-                   f"{counted(len(topic['partitions']), 'partition')}")  # fmt: skip
+        result = "created" if topic["created"] else "exists"
+        click.echo(
+            f"{shown_topic_name(topic['name'])} {result}: topic {topic['topic']}, "
+            f"{counted(len(topic['partitions']), 'partition')}"
+        )
     return Exit.OK
 
 
@@ -90,30 +126,38 @@ def create(name: str, *, address: str, http: str | None, token_file: Path | None
 @http_options
 @timeout_option
 @json_option
-def list_topics(prefix: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float,
-                as_json: bool) -> int:  # fmt: skip
-    """List topics, those that begin with PREFIX.
+def list_topics(
+    prefix: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
+    """List topics whose names begin with PREFIX.
 
     \b
     Example:
       ringfence topic list
       ringfence topic list acme/sales/
     """  # noqa: D301
-    with closing(opened(address, http, token_file, timeout_s)) as door:
-        topics = door.topics(full_topic_prefix(prefix))
+    with closing(open_topic_api(address, http, token_file, timeout_s)) as api:
+        topics = api.topics(full_topic_prefix(prefix))
     if as_json:
         for topic in topics:
             emit(topic)
     else:
         rows = [
-            [shown_topic_name(topic["name"]), topic["topic"], len(topic["partitions"]), shown_rows(topic),
-             shown_size(topic), ",".join(topic["key"]) or None, topic["schemas"],
-             topic["quarantined"] or None]
+            [
+                shown_topic_name(topic["name"]),
+                topic["topic"],
+                len(topic["partitions"]),
+                format_rows(topic),
+                format_size(topic),
+                ",".join(topic["key"]) or None,
+                topic["schemas"],
+                topic["quarantined"] or None,
+            ]
             for topic in topics
-        ]  # fmt: skip
+        ]
         columns = ("topic", "id", "partitions", "rows", "bytes", "key", "schemas", "quarantined")
         show_table("", columns, rows, ids=("id",))
-    check_counts(topics, door.alone)
+    check_counts(topics, api.stale_reason)
     return Exit.OK
 
 
@@ -123,98 +167,141 @@ def list_topics(prefix: str, *, address: str, http: str | None, token_file: Path
 @http_options
 @timeout_option
 @json_option
-def show(name: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float,
-         as_json: bool) -> int:  # fmt: skip
-    """Show topic NAME: its columns and its partitions.
+def show(
+    name: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
+    """Show the columns and partitions of topic NAME.
 
     \b
     Example:
       ringfence topic show lineitem
     """  # noqa: D301
-    with closing(opened(address, http, token_file, timeout_s)) as door:
-        topic = door.topic(name)
+    with closing(open_topic_api(address, http, token_file, timeout_s)) as api:
+        topic = api.topic(name)
     if as_json:
         emit(topic)
-        check_counts([topic], door.alone)
+        check_counts([topic], api.stale_reason)
         return Exit.OK
     click.echo("{name}  (topic {topic}, version {version}, replication {replication})".format(**topic))
-    keeps = [f"retention {topic['retention_bytes']:,} bytes a partition"] if topic["retention_bytes"] else []
-    keeps += [f"retention {topic['retention_ms']:,} ms"] if topic["retention_ms"] else []
-    keeps += [f"{key}={value}" for key, value in sorted(topic["properties"].items())]
-    for line in keeps:
+    limits = (
+        [f"retention {topic['retention_bytes']:,} bytes per partition"] if topic["retention_bytes"] else []
+    )
+    limits += [f"retention {topic['retention_ms']:,} ms"] if topic["retention_ms"] else []
+    limits += [f"{key}={value}" for key, value in sorted(topic["properties"].items())]
+    for line in limits:
         click.echo(printable(line))
     key = topic["key"]
     fields = [
-        [column["name"], column["type"], column["nullable"],
-         key.index(column["name"]) + 1 if column["name"] in key else None]
+        [
+            column["name"],
+            column["type"],
+            column["nullable"],
+            key.index(column["name"]) + 1 if column["name"] in key else None,
+        ]
         for column in topic["columns"]
-    ]  # fmt: skip
+    ]
     show_table("", ("column", "type", "nullable", "key"), fields)
     click.echo()
-    door_tells = all("replicas" in part for part in topic["partitions"])
+    has_replicas = all("replicas" in part for part in topic["partitions"])
     parts = [
-        [part["name"], part["partition"], part["state"], part["owner"], part["epoch"],
-         *_figures(part), part["quarantined"],
-         *([", ".join(map(str, part["replicas"]))] if door_tells else [])]
+        [
+            part["name"],
+            part["partition"],
+            part["state"],
+            part["owner"],
+            part["epoch"],
+            *_figures(part),
+            part["quarantined"],
+            *([", ".join(map(str, part["replicas"]))] if has_replicas else []),
+        ]
         for part in topic["partitions"]
-    ]  # fmt: skip
-    columns = ("partition", "number", "state", "owner", "epoch", "start", "end", "bytes", "quarantined",
-               *(["replicas"] if door_tells else []))  # fmt: skip
+    ]
+    columns = (
+        "partition",
+        "number",
+        "state",
+        "owner",
+        "epoch",
+        "start",
+        "end",
+        "bytes",
+        "quarantined",
+        *(["replicas"] if has_replicas else []),
+    )
     show_table("", columns, parts, ids=("number", "owner"))
-    if topic["replication"] > 1 and not door_tells:
-        click.echo("the admin API knows which nodes have replicas: `ringfence topic show --http URL`")
-    check_counts([topic], door.alone)
+    if topic["replication"] > 1 and not has_replicas:
+        click.echo("to show the nodes of the replicas, use the admin API: `ringfence topic show --http URL`")
+    check_counts([topic], api.stale_reason)
     return Exit.OK
 
 
 @command.command()
 @click.argument("name")
-@click.option("--partition", type=PARTITION, help="Only this one. [default: each]")
+@click.option("--partition", type=PARTITION, help="Truncate only this partition. [default: all]")
 @click.option(
     "--before",
     "before_offset",
     type=click.IntRange(min=0),
-    help="Give up rows below this offset. [default: all]",
+    help="Delete rows below this offset. [default: all rows]",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @address_option
 @http_options
 @timeout_option
 @json_option
-def truncate(name: str, *, partition: int | None, before_offset: int | None, yes: bool, address: str,
-             http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:  # fmt: skip
-    """Give up rows of topic NAME from the front.
+def truncate(
+    name: str,
+    *,
+    partition: int | None,
+    before_offset: int | None,
+    yes: bool,
+    address: str,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Delete rows of topic NAME from the start of its partitions.
 
     \b
     Example:
       ringfence topic truncate events --partition 131072 --before 1000000 --yes
     """  # noqa: D301
-    what = "all rows" if before_offset is None else f"rows below offset {before_offset:,}"
+    rows = "all rows" if before_offset is None else f"rows below offset {before_offset:,}"
     confirm(
-        f"Give up {what} of {'each partition' if partition is None else f'partition {partition}'} of {name}?",
+        f"Delete {rows} of {'each partition' if partition is None else f'partition {partition}'} of {name}?",
         yes=yes,
     )
-    with closing(opened(address, http, token_file, timeout_s)) as door:
-        door.truncate(name, partition, before_offset)
-        topic = door.topic(name)
+    with closing(open_topic_api(address, http, token_file, timeout_s)) as api:
+        api.truncate(name, partition, before_offset)
+        topic = api.topic(name)
     if as_json:
         emit(topic)
     else:
-        left = shown_rows(topic)
+        left = format_rows(topic)
         click.echo(f"{name}: {left if isinstance(left, str) else counted(left, 'row')} left")
     return Exit.OK
 
 
 @command.command()
 @click.argument("name")
-@click.option("--missing-ok", is_flag=True, help="A topic that does not exist is no error.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--missing-ok", is_flag=True, help="Succeed if the topic does not exist.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @address_option
 @http_options
 @timeout_option
 @json_option
-def delete(name: str, *, missing_ok: bool, yes: bool, address: str, http: str | None,
-           token_file: Path | None, timeout_s: float, as_json: bool) -> int:  # fmt: skip
+def delete(
+    name: str,
+    *,
+    missing_ok: bool,
+    yes: bool,
+    address: str,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
     """Delete topic NAME and its rows.
 
     \b
@@ -222,28 +309,30 @@ def delete(name: str, *, missing_ok: bool, yes: bool, address: str, http: str | 
       ringfence topic delete events --yes
     """  # noqa: D301
     confirm(f"Delete topic {name} and all its rows?", yes=yes)
-    with closing(opened(address, http, token_file, timeout_s)) as door:
-        door.delete(name, missing_ok=missing_ok)
+    with closing(open_topic_api(address, http, token_file, timeout_s)) as api:
+        api.delete(name, missing_ok=missing_ok)
     if as_json:
         emit({"deleted": name})
     else:
-        click.echo(f"{name} {'is gone' if missing_ok else 'deleted'}")
+        click.echo(f"{name} {'does not exist' if missing_ok else 'deleted'}")
     return Exit.OK
 
 
 def _figures(part: dict[str, Any]) -> list[Any]:
-    """Where it begins and ends, and its size."""
+    """Return start offset, end offset and size of a partition."""
     if part.get("unknown") is not None:
         return [UNKNOWN] * 3
-    return [part["start_offset"], part["end_offset"], shown_bytes(part["bytes"])]
+    return [part["start_offset"], part["end_offset"], format_bytes(part["bytes"])]
 
 
 def _schema(columns: tuple[str, ...], file: str | None) -> pa.Schema:
     if bool(columns) == (file is not None):
-        raise click.UsageError("name the columns with --column, or a file that has them with --schema-of")
+        raise click.UsageError(
+            "pass the columns with --column, or a file with these columns with --schema-of"
+        )
     if file is None:
         return pa.schema([parse_column(text) for text in columns])
-    from ringfence.control.cli.tables import Source  # noqa: PLC0415 - loads Parquet; only here
+    from ringfence.control.cli.tables import Source  # noqa: PLC0415 - loads Parquet
 
     with Source(file) as source:
         return source.schema
@@ -253,12 +342,14 @@ def _size(text: str | None) -> int | None:
     size = parse_size(text)
     if size is None or isinstance(size, int):
         return size
-    raise ConfigError(f"--retention-bytes {text!r}: a size, as 10GiB", key="retention_bytes")
+    raise ConfigError(
+        f"--retention-bytes {text!r}: expected a size, for example 10GiB", key="retention_bytes"
+    )
 
 
 def _properties(texts: tuple[str, ...], *, until_compacted: bool) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
     if not all(key and separator for key, separator, _ in pairs):
-        raise click.UsageError(f"--property {' '.join(texts)}: KEY=VALUE")
-    given = {key: value for key, _, value in pairs}
-    return {**given, RETENTION: COMPACTED} if until_compacted else given
+        raise click.UsageError(f"--property {' '.join(texts)}: expected KEY=VALUE")
+    labels = {key: value for key, _, value in pairs}
+    return {**labels, RETENTION: COMPACTED} if until_compacted else labels

@@ -1,8 +1,8 @@
-"""Turn Arrow arrays into values that tables and JSON show: every stored value, one form for a kind of type.
+"""Convert Arrow arrays into values for tables and JSON, with one form for all types of a kind.
 
-Instants are ISO 8601 in UTC with a Z; timestamps without zone lack the Z; durations are ISO 8601. The
-fraction of a second has the digits of the column's unit, or is left out where it is zero. Arrow makes the
-text: Python's types hold neither nanoseconds nor years outside 1 to 9999.
+Instants are ISO 8601 in UTC with a Z; timestamps without a time zone have no Z; durations are ISO 8601. The
+fraction of a second has the digits of the column's unit and is omitted if it is zero. Arrow formats the
+texts, because Python's types support neither nanoseconds nor years outside 1 to 9999.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LIMITS = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def rows_of(batch: pa.RecordBatch, *, as_json: bool = False) -> list[dict[str, Any]]:
-    """The rows as dicts by column. `as_json`: floats that JSON lacks are "NaN", "Infinity", "-Infinity"."""
+    """Return the rows as dicts by column. `as_json`: replace NaN and infinities by texts."""
     columns = [_values(column, as_json) for column in batch.columns]
     return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -58,7 +58,7 @@ def _values(array: pa.Array, as_json: bool) -> list[Any]:  # noqa: FBT001 - pass
 
 
 def _is_special(kind: pa.DataType, as_json: bool) -> bool:  # noqa: FBT001 - as above
-    """Whether values of this type, at any depth, need another form than Python's."""
+    """Return whether values of this type, at any depth, need conversion beyond `to_pylist`."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return _is_special(kind.storage_type, as_json)
@@ -71,12 +71,12 @@ def _is_special(kind: pa.DataType, as_json: bool) -> bool:  # noqa: FBT001 - as 
 
 
 def _as_is(array: pa.Array) -> list[Any]:
-    """As Python has them; where Python has no such value, as pyarrow prints it."""
+    """Return Python values; a value without a Python equivalent becomes the text that pyarrow prints."""
     try:
-        found: list[Any] = array.to_pylist()
+        values: list[Any] = array.to_pylist()
     except (ValueError, OverflowError, ImportError, pa.ArrowException):
-        found = [str(scalar) if scalar.is_valid else None for scalar in array]
-    return found
+        values = [str(scalar) if scalar.is_valid else None for scalar in array]
+    return values
 
 
 def _structs(array: pa.StructArray, as_json: bool) -> list[Any]:  # noqa: FBT001 - as above
@@ -84,19 +84,19 @@ def _structs(array: pa.StructArray, as_json: bool) -> list[Any]:  # noqa: FBT001
     columns = [_values(column, as_json) for column in array.flatten()]
     valid = array.is_valid().to_pylist()
     return [
-        dict(zip(names, row, strict=True)) if there else None
-        for there, row in zip(valid, zip(*columns, strict=True), strict=True)
+        dict(zip(names, row, strict=True)) if is_valid else None
+        for is_valid, row in zip(valid, zip(*columns, strict=True), strict=True)
     ]
 
 
 def _spans(array: Any, child: pa.Array, as_json: bool) -> list[Any]:  # noqa: FBT001 - as above
-    """The lists of an array with offsets, which may be a slice; `child` has the values of the whole."""
+    """Return the lists of an array with offsets, which may be a slice; `child` has all values."""
     offsets = array.offsets.to_pylist()
     first = offsets[0]
     values = _values(child.slice(first, offsets[-1] - first), as_json)
     return [
-        values[begin - first : end - first] if there else None
-        for there, begin, end in zip(array.is_valid().to_pylist(), offsets[:-1], offsets[1:], strict=True)
+        values[begin - first : end - first] if is_valid else None
+        for is_valid, begin, end in zip(array.is_valid().to_pylist(), offsets[:-1], offsets[1:], strict=True)
     ]
 
 
@@ -104,8 +104,8 @@ def _fixed_lists(array: pa.FixedSizeListArray, as_json: bool) -> list[Any]:  # n
     size = array.type.list_size
     values = _values(array.values.slice(array.offset * size, len(array) * size), as_json)
     return [
-        values[place * size : (place + 1) * size] if there else None
-        for place, there in enumerate(array.is_valid().to_pylist())
+        values[place * size : (place + 1) * size] if is_valid else None
+        for place, is_valid in enumerate(array.is_valid().to_pylist())
     ]
 
 
@@ -115,10 +115,10 @@ def _texts(array: pa.Array) -> list[str | None]:
         return _each(array.view(pa.int64()), lambda number: duration_text(number, kind.unit))
     if not types.is_timestamp(kind):
         return _each(_text(array), lambda text: text)
-    # Not by the zone's name: pyarrow and Python do not know every zone that a producer may name.
-    found = _text(array.view(pa.int64()).view(pa.timestamp(kind.unit)))
+    # Drop the zone's name: producers may send zones that pyarrow and Python do not know.
+    texts = _text(array.view(pa.int64()).view(pa.timestamp(kind.unit)))
     zone = "" if kind.tz is None else "Z"
-    return _each(found, lambda text: f"{text.replace(' ', 'T', 1)}{zone}" if text[0] != "<" else text)
+    return _each(texts, lambda text: f"{text.replace(' ', 'T', 1)}{zone}" if text[0] != "<" else text)
 
 
 def _text(array: pa.Array) -> pa.Array:
@@ -130,7 +130,7 @@ def _each(array: pa.Array, change: Callable[[Any], str]) -> list[str | None]:
 
 
 def duration_text(number: int, unit: str) -> str:
-    """ISO 8601 in days and seconds, as `P1DT2.5S`; not bounded as Python's timedelta is."""
+    """Return a duration as ISO 8601 in days and seconds, as `P1DT2.5S`, without timedelta's limits."""
     second = UNITS_A_SECOND[unit]
     seconds, fraction = divmod(abs(number), second)
     days, seconds = divmod(seconds, DAY_S)

@@ -1,4 +1,4 @@
-"""A leader's own log: giving entries their places, within a limit of bytes that are not yet applied."""
+"""Append entries to the leader's own log, within a limit of bytes that are not yet applied."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def append(core: Core, entries: Sequence[Entry]) -> bool:
     index, term = core.log.last_index(), core.term
     placed = [Entry(term, index + at, entry.type, entry.data) for at, entry in enumerate(entries, 1)]
     last = core.log.append(placed)
-    # The leader counts its own copy like any other: once it is durable.
+    # The leader counts its own copy once it is durable, like that of a follower.
     core.send(Message(type=MessageType.APPEND_ANSWER, to=core.id, sender=core.id, term=term, index=last))
     return True
 
 
 def _count_uncommitted(core: Core, data_bytes: int) -> bool:
-    # One proposal always fits, and empty ones (a new leader's, a joint configuration's end) cost nothing.
+    # One proposal always fits. Empty entries (of a new leader, or to leave a joint state) cost nothing.
     total = core.uncommitted_bytes + data_bytes
     if core.uncommitted_bytes > 0 and data_bytes > 0 and total > core.options.uncommitted_bytes_max:
         return False
@@ -35,5 +35,5 @@ def _count_uncommitted(core: Core, data_bytes: int) -> bool:
 
 
 def release_uncommitted(core: Core, data_bytes: int) -> None:
-    """Entries were applied. Some may be of earlier leaders, and were never counted."""
+    """Release the bytes of applied entries. Entries of earlier leaders were never counted."""
     core.uncommitted_bytes = max(core.uncommitted_bytes - data_bytes, 0)

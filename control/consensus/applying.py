@@ -1,4 +1,4 @@
-"""What follows when entries have taken effect: limits are released, a joint configuration is left."""
+"""React to applied entries: release limits, and leave a joint configuration."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ringfence.control.consensus.trace import Level
 
 
 def entries_applied(core: Core, entries: Sequence[Entry]) -> None:
-    """The last that was handed out for applying has taken effect."""
+    """Note that the entries handed out for applying have taken effect."""
     _applied_to(core, entries[-1].index, sum(size_bytes(entry) for entry in entries))
     appending.release_uncommitted(core, sum(len(entry.data) for entry in entries))
 
 
 def snapshot_applied(core: Core, snapshot: Snapshot) -> None:
-    """A snapshot is durable and in use."""
+    """Note that a snapshot is durable and in use."""
     core.log.unstable.confirm_snapshot(snapshot.index)
     _applied_to(core, snapshot.index, 0)
 
@@ -31,7 +31,7 @@ def _applied_to(core: Core, index: int, bytes_count: int) -> None:
         return
     if core.log.applied < core.pending_change_index:
         return
-    # Tried again whenever something is applied: it may be refused while leadership is handed over.
+    # The proposal may be refused during a transfer of leadership; each applied entry tries it again.
     text = describe.configuration(configuration)
     try:
         proposals.propose(core, (changes.to_entry(changes.LEAVE_JOINT),))

@@ -1,4 +1,4 @@
-"""What a change of the configuration says, and its bytes in an entry."""
+"""Define changes of the configuration, and encode them in entries."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from msgspec import Struct
 from ringfence.control.consensus.errors import MalformedMessageError
 from ringfence.control.consensus.messages import Entry, EntryType, Number
 
+# Operations of one change, which names voters and learners of one cluster. Larger ones need several changes.
 OPERATIONS_MAX: Final = 64
-"""Of one change: it names voters and learners of one cluster; more are several changes."""
 
 
 class Operation(enum.IntEnum):
-    """What happens to one node."""
+    """An operation on one node."""
 
+    # Add the node as a voter, or promote a learner.
     VOTER = 0
-    """It is added as a voter, or a learner becomes one."""
     REMOVE = 1
+    # Change nothing here; the application may have a new address of the node.
     UPDATE = 2
-    """Nothing changes here; the application may have a new address for it."""
+    # Add the node as a learner, or demote a voter.
     LEARNER = 3
-    """It is added as a learner, or a voter becomes one."""
 
 
 class Transition(enum.IntEnum):
-    """How a change with joint consensus ends. One operation alone needs none, unless it is asked for."""
+    """The end of a change with joint consensus. A single operation needs no joint consensus."""
 
+    # Joint only if there are several operations; left automatically.
     AUTO = 0
-    """Joint only if there are several operations; left by itself."""
+    # Joint, left automatically.
     JOINT_IMPLICIT = 1
-    """Joint, left by itself."""
+    # Joint until an empty change is proposed.
     JOINT_EXPLICIT = 2
-    """Joint until an empty change is proposed."""
 
 
 class NodeChange(Struct, frozen=True, array_like=True):
@@ -46,7 +46,7 @@ class NodeChange(Struct, frozen=True, array_like=True):
 
 
 class Change(Struct, frozen=True, array_like=True):
-    """Some operations. None, and an automatic transition, means: leave the joint configuration."""
+    """Operations of one change. No operation with an automatic transition: leave the joint configuration."""
 
     operations: tuple[NodeChange, ...] = ()
     transition: Transition = Transition.AUTO
@@ -70,16 +70,16 @@ _DECODER: Final = msgspec.msgpack.Decoder(Change)
 
 
 def to_entry(change: Change, *, version_1: bool = False) -> Entry:
-    """A proposal of `change`. Version 1 holds exactly one operation and no transition."""
+    """The entry that proposes `change`. Version 1 has exactly one operation and no transition."""
     assert not version_1 or (len(change.operations) == 1 and change.transition is Transition.AUTO), change
     return Entry(type=EntryType.CHANGE_V1 if version_1 else EntryType.CHANGE, data=_ENCODER.encode(change))
 
 
 def from_entry(entry: Entry) -> Change:
-    """The change that an entry holds.
+    """Decode the change in an entry.
 
     Raises:
-        MalformedMessageError: it holds none.
+        MalformedMessageError: the entry has no valid change.
     """
     assert entry.type is not EntryType.NORMAL, f"entry {entry.index} holds no change"
     try:

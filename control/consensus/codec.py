@@ -1,4 +1,4 @@
-"""Messages between nodes as MessagePack, and what is checked before one is believed."""
+"""Encode messages between nodes as MessagePack, and validate received ones."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ import msgspec
 from ringfence.control.consensus.errors import MalformedMessageError
 from ringfence.control.consensus.messages import LOCAL, NOBODY, Entry, Message, MessageType, StorageMessage
 
+# An append of 1 MiB, and one further entry above that. Send the data of snapshots another way.
 MESSAGE_BYTES_MAX: Final = 4 << 20
-"""An append's entries of 1 MiB and one entry more than that.
-
-Snapshots' data should be sent on another way.
-"""
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Message)
 
@@ -26,10 +23,10 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes, *, bytes_max: int = MESSAGE_BYTES_MAX) -> Message:
-    """The message that `data` holds. Memory is bounded by a small multiple of `bytes_max`.
+    """Decode and validate a message. Memory is limited to a small multiple of `bytes_max`.
 
     Raises:
-        MalformedMessageError: it is too long, is no message, or a message that no node sends.
+        MalformedMessageError: `data` is too long, no message, or a message that no node sends.
     """
     if len(data) > bytes_max:
         raise MalformedMessageError(f"a message of {len(data)} bytes, {bytes_max} is the limit")
@@ -44,7 +41,7 @@ def decode(data: bytes, *, bytes_max: int = MESSAGE_BYTES_MAX) -> Message:
 
 
 def _fault(message: Message) -> str | None:
-    """What no node would send; a core relies on this shape."""
+    """The fault of a message that no node would send; `Core` relies on valid messages."""
     kind = message.type
     if kind in LOCAL:
         return "it is local to a node"

@@ -1,8 +1,7 @@
-"""From one configuration to the next: simple changes of one voter, and joint consensus for everything else.
+"""Compute the next configuration: simple changes of one voter, and joint consensus for all others.
 
-All functions work on copies; a refused change leaves everything as it was. Section 4 of Ongaro's Raft thesis,
-with etcd's rules for learners. A simple change is safe because two majorities that differ by one voter
-overlap.
+All functions work on copies, so a refused change has no effect. Section 4 of Ongaro's Raft thesis, with
+etcd's rules for learners. A simple change is safe because two majorities that differ by one voter overlap.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Changed = tuple[Configuration, ProgressMap]
 
 
 class NewProgress(Protocol):
-    """Makes the progress of a node that is new."""
+    """Creates the progress of a new node."""
 
     def __call__(self, *, is_learner: bool) -> Progress: ...
 
@@ -35,7 +34,7 @@ def simple(
     """Apply operations that change at most one voter.
 
     Raises:
-        ChangeError: they change more, or the configuration is joint, or no voter would be left.
+        ChangeError: they change several voters, the configuration is joint, or no voter would be left.
     """
     if configuration.is_joint:
         raise ChangeError("can't apply simple config change in joint config")
@@ -54,7 +53,7 @@ def enter_joint(
     *,
     auto_leave: bool,
 ) -> Changed:
-    """Apply any operations; until `leave_joint` the old voters must agree to everything, too.
+    """Apply any operations; until `leave_joint` the old voters must also agree to every decision.
 
     Raises:
         ChangeError: the configuration is joint already, or has no voter, or no voter would be left.
@@ -71,7 +70,7 @@ def enter_joint(
 
 
 def leave_joint(configuration: Configuration, progress: ProgressMap) -> Changed:
-    """Go on with the incoming voters alone.
+    """Continue with the incoming voters only.
 
     Raises:
         ChangeError: the configuration is not joint.
@@ -88,7 +87,7 @@ def leave_joint(configuration: Configuration, progress: ProgressMap) -> Changed:
 
 
 def restored(state: ConfigurationState, new_progress: NewProgress) -> Changed:
-    """The configuration of a snapshot, built by the same steps that lead to it from nothing."""
+    """Build the configuration of a snapshot, by the steps that lead to it from an empty one."""
     voters = [NodeChange(Operation.VOTER, node) for node in state.voters]
     learners = [NodeChange(Operation.LEARNER, node) for node in state.learners]
     configuration, progress = _EMPTY, ProgressMap()
@@ -109,7 +108,7 @@ _EMPTY: Final = Configuration()
 
 
 class _Draft:
-    """A configuration while operations are applied to it."""
+    """A mutable configuration, while operations are applied to it."""
 
     def __init__(
         self, configuration: Configuration, progress: ProgressMap, new_progress: NewProgress
@@ -123,7 +122,7 @@ class _Draft:
     def apply(self, operations: Iterable[NodeChange]) -> None:
         for change in operations:
             if change.node == 0:
-                continue  # a change that was taken back: etcd zeroes the id in place
+                continue  # A revoked operation: etcd sets its id to zero in place.
             if change.operation is Operation.VOTER:
                 self._make_voter(change.node)
             elif change.operation is Operation.LEARNER:
@@ -179,7 +178,7 @@ def _as_learner(progress: Progress, *, is_learner: bool) -> Progress:
 
 
 def _checked(configuration: Configuration, progress: ProgressMap) -> Changed:
-    """Invariants of every configuration that this file makes."""
+    """Check the invariants of a configuration, and return it."""
     members = configuration.voters | configuration.learners | configuration.learners_next
     assert members == progress.keys(), f"{members} are members, progress exists for {sorted(progress)}"
     assert configuration.learners_next <= configuration.outgoing, (

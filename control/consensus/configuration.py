@@ -1,4 +1,4 @@
-"""Who votes and who only learns: an immutable value, possibly joint."""
+"""Define the configuration: voters and learners, as an immutable value, possibly joint."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ NO_IDS: Final[frozenset[int]] = frozenset()
 class Configuration:
     """Joint while `outgoing` is not empty: then both `incoming` and `outgoing` must agree.
 
-    `learners_next` are outgoing voters that become learners when the joint configuration is left: a voter
-    cannot be a learner at the same time.
+    `learners_next` are outgoing voters that become learners when the joint configuration is left: no node can
+    be voter and learner at the same time.
     """
 
     incoming: frozenset[int] = NO_IDS
@@ -30,7 +30,7 @@ class Configuration:
 
     @property
     def voters(self) -> frozenset[int]:
-        """Who votes in either half."""
+        """The voters of both halves."""
         return self.incoming | self.outgoing
 
     def state(self) -> ConfigurationState:

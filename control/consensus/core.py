@@ -1,4 +1,4 @@
-"""The state of one node: what the rules in the other files read and change. It decides nothing itself."""
+"""Hold the state of one node. The rules in the other files read and change it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from ringfence.control.consensus.storage import Storage
 from ringfence.control.consensus.trace import Level, Trace
 from ringfence.control.consensus.tracker import Tracker
 
+# draw(n): a random number in 0 .. n - 1. Randomness comes from outside, so that a simulator can repeat it.
 Draw = Callable[[int], int]
-"""draw(n): a random number in 0 ..
-
-n - 1. Randomness comes from outside, so that a simulator can repeat it.
-"""
 
 
 class Role(enum.IntEnum):
-    """What a node is at its term."""
+    """The role of a node at its term."""
 
     FOLLOWER = 0
     CANDIDATE = 1
@@ -30,7 +27,7 @@ class Role(enum.IntEnum):
 
 
 class Core:
-    """See the top of the file."""
+    """The state of one node; only the rules change it."""
 
     __slots__ = (
         "after_append",
@@ -66,35 +63,35 @@ class Core:
         self.term = 0
         self.vote = NOBODY
         self.lead = NOBODY
+        # The target of a transfer of leadership; NOBODY without one.
         self.transferee = NOBODY
-        """To whom leadership is being handed over."""
+        # The leader accepts no change of the configuration until this index is applied.
         self.pending_change_index = 0
-        """No change of the configuration is taken until this index is applied."""
         self.uncommitted_bytes = 0
         self.election_elapsed_ticks = self.heartbeat_elapsed_ticks = 0
+        # Drawn again at each reset, so that elections seldom collide (Raft paper, 5.2).
         self.election_timeout_ticks = 0
-        """Drawn anew at each reset, so that candidates seldom meet (Raft paper, 5.2)."""
         self.reads = ReadQueue(options.pending_reads_max)
+        # Messages that may leave immediately.
         self.messages: list[Message] = []
-        """May leave at once."""
+        # Messages that may leave once the present unstable tail is durable; some are to this node itself.
         self.after_append: list[Message] = []
-        """May leave once all that is unstable now is durable; some are to this node itself."""
+        # A follower needs a snapshot that storage does not have.
         self.snapshot_wanted = False
-        """A follower needs a snapshot that storage does not have."""
+        # The disk is full: nothing becomes durable here, so this node must not lead.
         self.storage_full = False
-        """Nothing is durable here until storage finds space: this node must not lead."""
         self.read_states: list[ReadState] = []
 
     def say(self, level: Level, text: str) -> None:
-        """A line in the trace, with this node's id in front."""
+        """Write a line to the trace, with this node's id as prefix."""
         self.trace(level, f"{self.id:x} {text}")
 
     def send(self, message: Message | StorageMessage) -> None:
-        """Put a message, with sender and term filled in, where it waits for the next Ready."""
+        """Queue a message, complete with sender and term, for the next Ready."""
         (self.after_append if message.type in AFTER_APPEND else self.messages).append(message)
 
     def is_promotable(self) -> bool:
-        """It may become leader: it is a voter, has all of its log, and space for more."""
+        """Whether the node may become leader: a voter with disk space and no snapshot to install."""
         progress = self.tracker.progress.get(self.id)
         if progress is None or progress.is_learner or self.storage_full:
             return False

@@ -1,4 +1,4 @@
-"""Values as text, for traces, debugging and scripts. The format is that of etcd's interaction scripts."""
+"""Format values as text for traces, debugging and scripts, as etcd's interaction scripts do."""
 
 from __future__ import annotations
 
@@ -66,12 +66,7 @@ _ENTRIES: Final = {
     EntryType.CHANGE_V1: "EntryConfChange",
     EntryType.CHANGE: "EntryConfChangeV2",
 }
-_LETTERS: Final = {
-    Operation.VOTER: "v",
-    Operation.LEARNER: "l",
-    Operation.REMOVE: "r",
-    Operation.UPDATE: "u",
-}
+_LETTERS: Final = {Operation.VOTER: "v", Operation.LEARNER: "l", Operation.REMOVE: "r", Operation.UPDATE: "u"}
 _OPERATIONS: Final = {
     Operation.VOTER: "ConfChangeAddNode",
     Operation.REMOVE: "ConfChangeRemoveNode",
@@ -84,8 +79,8 @@ _TRANSITIONS: Final = {
     Transition.JOINT_EXPLICIT: "ConfChangeTransitionJointExplicit",
 }
 _THREADS: Final = {NOBODY: "None", APPEND_THREAD: "AppendThread", APPLY_THREAD: "ApplyThread"}
+# Message types by name in scripts.
 TYPE_NAMES: Final = {name: kind for kind, name in _TYPES.items()}
-"""Message types by their names in scripts."""
 
 
 def type_of(kind: MessageType) -> str:
@@ -133,7 +128,7 @@ def entry(of: Entry) -> str:
 
 
 def message(of: Message, indent: str = "") -> str:
-    """One line, or several for entries, snapshot and responses; without a newline at the end."""
+    """One line, or several with entries, snapshot and responses; without a final newline."""
     text = f"{indent}{_node(of.sender)}->{_node(of.to)} {_TYPES[of.type]} Term:{of.term} "
     text += f"Log:{of.log_term}/{of.index}"
     if of.reject:
@@ -185,7 +180,7 @@ def progress_map(of: dict[int, Progress]) -> str:
 
 
 def node_line(core: Core) -> str:
-    """A node's state in one line: id, role, whether it votes, term, leader."""
+    """A node's state in one line: id, role, voter or not, term, leader."""
     voter = "Voter" if core.id in core.tracker.configuration.voters else "Non-Voter"
     return f"{core.id}: {_ROLES[core.role]} ({voter}) Term:{core.term} Lead:{core.lead}"
 

@@ -1,8 +1,8 @@
-"""Campaigns and votes.
+"""Campaign, and answer requests for votes.
 
-A node votes once a term, for a log that holds at least what its own holds; so a leader has every committed
-entry (Raft paper, 5.4.1). A pre-vote asks the same without a new term; a transfer campaigns at once and is
-heard even by those that hear from the leader.
+A node votes once a term, for a candidate whose log is at least as complete as its own. A leader therefore has
+every committed entry (Raft paper, 5.4.1). A pre-vote asks the same without a new term. A transfer campaigns
+immediately, and nodes with a leader answer its requests too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ringfence.control.consensus.messages import NOBODY, Message, MessageType
 from ringfence.control.consensus.quorum import VoteResult
 from ringfence.control.consensus.trace import Level
 
+# Context of a vote request in a transfer: the leader itself asked for the election, so leases do not count.
 TRANSFER_MARK: Final = b"CampaignTransfer"
-"""Context of a vote request whose leader itself asked for the election: leases do not count."""
 _ANSWER_TO: Final = {
     MessageType.VOTE: MessageType.VOTE_ANSWER,
     MessageType.PRE_VOTE: MessageType.PRE_VOTE_ANSWER,
@@ -25,7 +25,7 @@ _ANSWER_TO: Final = {
 
 
 class Campaign(enum.IntEnum):
-    """Why a node campaigns."""
+    """The reason for a campaign."""
 
     PRE_ELECTION = 0
     ELECTION = 1
@@ -33,13 +33,13 @@ class Campaign(enum.IntEnum):
 
 
 def start(core: Core, kind: Campaign) -> None:
-    """Campaign, unless that cannot be."""
+    """Campaign, if the node may."""
     if core.role is Role.LEADER:
         core.say(Level.DEBUG, "ignoring MsgHup because already leader")
     elif not core.is_promotable():
         core.say(Level.WARN, "is unpromotable and can not campaign")
     elif core.log.has_unapplied_change():
-        # It would count votes by a configuration that is already replaced.
+        # The node would count votes by a configuration that is already replaced.
         core.say(
             Level.WARN,
             f"cannot campaign at term {core.term} since there are still pending configuration changes to "
@@ -51,7 +51,7 @@ def start(core: Core, kind: Campaign) -> None:
 
 
 def campaign(core: Core, kind: Campaign) -> None:
-    """Become candidate or pre-candidate and ask every voter, itself by way of its own disk."""
+    """Become candidate or pre-candidate, and ask every voter; the own vote counts once it is durable."""
     if kind is Campaign.PRE_ELECTION:
         roles.become_pre_candidate(core)
         request, term = MessageType.PRE_VOTE, core.term + 1
@@ -76,7 +76,7 @@ def campaign(core: Core, kind: Campaign) -> None:
 
 
 def send_request(core: Core, message: Message) -> None:
-    """Ask for a vote: at once, or once the log that the request claims is durable."""
+    """Send a vote request: immediately, or once the log that it claims is durable."""
     if core.options.async_storage_writes and core.options.campaign_after_append:
         core.after_append.append(message)
     else:
@@ -86,7 +86,7 @@ def send_request(core: Core, message: Message) -> None:
 def on_request(core: Core, message: Message) -> None:
     """Answer a request for a vote or a pre-vote.
 
-    Learners vote, too: they may be voters and not know it yet.
+    Learners vote too: they may be voters by an entry that they have not applied yet.
     """
     can_vote = (
         core.vote == message.sender
@@ -97,7 +97,7 @@ def on_request(core: Core, message: Message) -> None:
         reject(core, message)
         return
     _say_answer(core, message, f"cast {describe.type_of(message.type)} for")
-    # At the term of the request: a pre-candidate asks at a term it does not have yet.
+    # The answer has the term of the request: a pre-candidate asks at a term that it does not have yet.
     _answer(
         core,
         message,
@@ -110,7 +110,7 @@ def on_request(core: Core, message: Message) -> None:
 
 
 def reject(core: Core, message: Message) -> None:
-    """Refuse a request, at the own term, and tell how far the log is committed."""
+    """Refuse a request, at this node's term, and report the commit index."""
     _say_answer(core, message, f"rejected {describe.type_of(message.type)} from")
     _answer(core, message, core.term, how_far=_how_far(core), reject=True)
 
@@ -150,11 +150,12 @@ def on_answer(core: Core, message: Message) -> None:
 
 
 def ask_how_far(core: Core) -> None:
-    """Ask everybody how far the log is committed: this node may be a voter and not know it.
+    """Ask all members for the commit index: this node may be a voter by an entry that it has not committed.
 
-    Changes take effect when they are applied. Where all voters of the new configuration were none in the old
-    one, and do not know yet that it is committed, none of them campaigns; those who know it are no voters any
-    more, and do not, either. They are asked as for a pre-vote, which changes nothing with them.
+    Changes take effect when they are applied. Suppose that no voter of the new configuration was one in the
+    old, and that none of them knows yet that the change is committed: none of them campaigns. The old voters
+    know it, so they do not campaign either. The question is a pre-vote, which changes nothing at its
+    receivers.
     """
     if not core.options.commit_by_vote or not core.log.has_uncommitted_change():
         return
@@ -178,21 +179,21 @@ def ask_how_far(core: Core) -> None:
 
 
 def on_told(core: Core, message: Message) -> None:
-    """An answer to that question, or to a campaign that is over."""
+    """Handle an answer to `ask_how_far`, or to a campaign that is over."""
     if message.index and _learns_of_change(core, message):
         core.say(Level.INFO, f"heard from {message.sender:x} that the log is committed to {core.log.commit}")
 
 
 def _how_far(core: Core) -> tuple[int, int]:
-    """Index and term of the last committed entry; 0, 0 where they are not told."""
+    """Index and term of the last committed entry; 0, 0 if they are not reported."""
     index = core.log.commit if core.options.commit_by_vote else 0
     return index, (core.log.term(index) or 0) if index else 0
 
 
 def _learns_of_change(core: Core, message: Message) -> bool:
-    """Commit as far as the voter has. True if that changes who votes: this campaign counts the wrong votes.
+    """Commit up to the voter's commit index. True if that changes the voters, so that the campaign is void.
 
-    What is committed is so for good; and where term and index are equal the logs are, too.
+    A committed entry stays committed, and logs with an entry of equal term and index are equal up to it.
     """
     log = core.log
     if message.index <= log.commit or not log.matches(message.index, message.log_term):

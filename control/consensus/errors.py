@@ -1,4 +1,4 @@
-"""What can go wrong, one class per thing that a caller can do about it."""
+"""Define the errors: one class for each possible reaction of a caller."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ from ringfence.control.consensus.messages import Message
 
 
 class ConsensusError(Exception):
-    """Base of all that consensus refuses: it is not done, nor is a part of it.
-
-    A newer term in the message is taken note of all the same.
-    """
+    """Base of all refusals. No part of the event has an effect, except a newer term in a message."""
 
 
 class ProposalDroppedError(ConsensusError):
-    """The proposal was not taken and never will be. Propose again, at the leader if one is known."""
+    """The proposal was dropped, and will never be committed. Propose again, at the leader if one is known."""
 
 
 class ReadDroppedError(ConsensusError):
-    """The read was not taken. Ask again, at the leader if one is known."""
+    """The read was dropped. Ask again, at the leader if one is known."""
 
 
 class LocalMessageError(ConsensusError):
-    """A message that only a node itself may make came from outside. Drop it, distrust the sender."""
+    """A message that only a node itself may create came from outside. Drop it, distrust the sender."""
 
     def __init__(self, message: Message) -> None:
         super().__init__(
@@ -31,7 +28,7 @@ class LocalMessageError(ConsensusError):
 
 
 class UnknownPeerError(ConsensusError):
-    """An answer from a node outside of the configuration. Drop it: it was removed, or is not yet known."""
+    """The answer is from a node outside the configuration: removed, or not added yet. Drop the answer."""
 
     def __init__(self, message: Message) -> None:
         super().__init__(
@@ -41,7 +38,7 @@ class UnknownPeerError(ConsensusError):
 
 
 class ChangeError(ConsensusError):
-    """A change of the configuration that is not possible; `reason` says why. Nothing was changed."""
+    """The change of the configuration is not possible, for `reason`. Nothing was changed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -49,7 +46,7 @@ class ChangeError(ConsensusError):
 
 
 class CompactedError(ConsensusError):
-    """Entries that were asked for are compacted. Send or read the snapshot instead."""
+    """The requested entries are compacted. Send or read the snapshot instead."""
 
     def __init__(self, index: int, first: int) -> None:
         super().__init__(f"entry {index} is compacted, the log begins at {first}; use the snapshot")
@@ -57,22 +54,22 @@ class CompactedError(ConsensusError):
 
 
 class LogLostError(ConsensusError):
-    """A leader counts on entries that this node once acknowledged and no longer has.
+    """A leader relies on entries that this node has acknowledged and lost.
 
-    Its store was wiped or restored. Stop the node, remove it from the configuration, and let it join anew.
+    The store was wiped or restored. Stop the node, remove it from the configuration, and let it join again.
     """
 
     def __init__(self, commit: int, last: int) -> None:
         super().__init__(
             f"the leader commits up to {commit}, but this log ends at {last}: acknowledged entries are gone; "
-            "remove this node and let it join anew"
+            "remove this node and let it join again"
         )
         self.commit, self.last = commit, last
 
 
 class MalformedMessageError(ConsensusError):
-    """Bytes that are no message of this protocol. Drop them, distrust the sender."""
+    """The bytes are no message of this protocol. Drop them, distrust the sender."""
 
 
 class OptionsError(ConsensusError, ValueError):
-    """Options that contradict each other; the text names them."""
+    """The options contradict each other; the text names them."""

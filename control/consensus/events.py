@@ -1,4 +1,4 @@
-"""What can happen to a node. Values, so that a driver can record them and run them again."""
+"""Define the events of a node, as values, so that a driver can record and replay them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Tick(Struct, frozen=True, tag=True):
 
 
 class Received(Struct, frozen=True, tag=True):
-    """A message came: from a node, or from a storage thread that has done its work."""
+    """A message arrived: from a node, or from a storage thread that has done its work."""
 
     message: Message
 
@@ -32,19 +32,19 @@ class ProposeChange(Struct, frozen=True, tag=True):
 
 
 class Read(Struct, frozen=True, tag=True):
-    """From which index on does the state answer a read that is asked now? See `Ready.read_states`.
+    """Request the index at which the state answers a read that starts now. See `Ready.read_states`.
 
-    `context` is handed back; it must be unique for this node. An answer may be lost with a message or a
-    leader: ask again after a time-out.
+    The answer returns `context`, which must be unique for this node. An answer may be lost with a message or
+    a leader: ask again after a timeout.
     """
 
     context: bytes
 
 
 class Transfer(Struct, frozen=True, tag=True):
-    """Hand leadership over to a voter.
+    """Transfer leadership to a voter.
 
-    If it does not take over within an election time-out nothing happens.
+    If the voter does not take over within an election timeout, the leader stays.
     """
 
     to: int
@@ -55,18 +55,18 @@ class Campaign(Struct, frozen=True, tag=True):
 
 
 class StorageFull(Struct, frozen=True, tag=True):
-    """Storage finds no space, or finds some again.
+    """Storage has no space, or has space again.
 
-    Who cannot write does not campaign. A leader hands over to a voter that can, if the others are a majority
-    without it; if nobody takes over within an election time-out, it steps down. Tell it again while it lasts:
-    they may be a majority later.
+    A node without space does not campaign. A leader without space transfers leadership to another voter, if
+    the others are a majority without it; if no voter takes over within an election timeout, it steps down.
+    The driver repeats the event while the disk is full: the others may become a majority later.
     """
 
     full: bool
 
 
 class ForgetLeader(Struct, frozen=True, tag=True):
-    """The leader is known to be gone: vote for others without waiting for its lease."""
+    """The leader is known to have failed: vote for others without waiting for its lease."""
 
 
 class Unreachable(Struct, frozen=True, tag=True):

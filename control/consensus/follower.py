@@ -1,4 +1,4 @@
-"""What a follower or a candidate does with a message."""
+"""Handle ticks and messages as a follower or a candidate."""
 
 from __future__ import annotations
 
@@ -20,14 +20,11 @@ _OF_A_LEADER: Final[dict[MessageType, Callable[[Core, Message], None]]] = {
     MessageType.HEARTBEAT: receiving.on_heartbeat,
     MessageType.SNAPSHOT: receiving.on_snapshot,
 }
-_ANSWER_OF: Final = {
-    Role.CANDIDATE: MessageType.VOTE_ANSWER,
-    Role.PRE_CANDIDATE: MessageType.PRE_VOTE_ANSWER,
-}
+_ANSWER_OF: Final = {Role.CANDIDATE: MessageType.VOTE_ANSWER, Role.PRE_CANDIDATE: MessageType.PRE_VOTE_ANSWER}
 
 
 def on_tick(core: Core) -> None:
-    """Campaign when nothing was heard of a leader for the time that was drawn; who may not asks why not."""
+    """Campaign after the drawn time without a leader's message; a node that is no voter asks for commits."""
     core.election_elapsed_ticks += 1
     if core.election_elapsed_ticks < core.election_timeout_ticks:
         return
@@ -39,7 +36,7 @@ def on_tick(core: Core) -> None:
 
 
 def step(core: Core, message: Message) -> None:
-    """A message to a follower, of its term or without one. Messages that have no rule here have no effect.
+    """Handle a message to a follower, of its term or without a term. Messages without a rule have no effect.
 
     Raises:
         ProposalDroppedError, ReadDroppedError: no leader is known.
@@ -66,7 +63,7 @@ def step(core: Core, message: Message) -> None:
                 "to "
                 "get leadership.",
             )
-            # No pre-vote, even if it is on: the leader is not gone, it wants this.
+            # No pre-vote, even if it is on: the leader is alive and has requested the election.
             election.start(core, Campaign.TRANSFER)
         case MessageType.READ_INDEX:
             reading.ask_leader(core, message)
@@ -77,7 +74,7 @@ def step(core: Core, message: Message) -> None:
 
 
 def step_candidate(core: Core, message: Message) -> None:
-    """A message to a candidate or pre-candidate, of its term or without one.
+    """Handle a message to a candidate or pre-candidate, of its term or without a term.
 
     Raises:
         ProposalDroppedError, ReadDroppedError: there is no leader.
@@ -88,7 +85,7 @@ def step_candidate(core: Core, message: Message) -> None:
         case MessageType.READ_INDEX:
             reading.ask_leader(core, message)
         case MessageType.APPEND | MessageType.HEARTBEAT | MessageType.SNAPSHOT:
-            # Of its own term: somebody else was elected.
+            # A leader's message of this term: another candidate was elected.
             roles.become_follower(core, message.term, message.sender)
             _OF_A_LEADER[message.type](core, message)
         case MessageType.TIMEOUT_NOW:
@@ -110,10 +107,7 @@ def _forward_proposal(core: Core, message: Message) -> None:
     if core.lead == NOBODY:
         _drop_proposal(core)
     if not core.options.forward_proposals:
-        core.say(
-            Level.INFO,
-            f"not forwarding to leader {core.lead:x} at term {core.term}; dropping proposal",
-        )
+        core.say(Level.INFO, f"not forwarding to leader {core.lead:x} at term {core.term}; dropping proposal")
         raise ProposalDroppedError(f"node {core.id} does not forward; propose at the leader, {core.lead}")
     core.send(replace(message, to=core.lead, sender=message.sender or core.id))
 

@@ -1,7 +1,7 @@
-"""A node at one moment as a value, and a node again out of it: where a recording begins.
+"""Convert a node to a value and back. A recording begins with such a value.
 
 Entries and messages are immutable and shared with the node, so freezing costs a few microseconds a member.
-Of storage the newest entries are kept; a replay that needs older ones says so.
+The value has the newest entries of storage; a replay that needs older ones reports that.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ringfence.control.consensus.storage import MemoryStorage, Storage
 from ringfence.control.consensus.tracker import Tracker
 from ringfence.control.consensus.window import Window
 
+# Entries of storage in the value. A follower that lacks more entries would get a snapshot anyway.
 STORED_MAX: Final = 4_096
-"""Entries of storage that are kept: a follower that is farther behind would be sent a snapshot anyway."""
 
 
 class FrozenStorage(Struct, frozen=True):
-    """The end of the durable log; `base` is index and term of the place before `entries`."""
+    """The end of the durable log; `base` is index and term of the position before `entries`."""
 
     base: tuple[int, int]
     entries: tuple[Entry, ...]
@@ -36,14 +36,14 @@ class FrozenStorage(Struct, frozen=True):
 
 
 class FrozenProgress(Struct, frozen=True):
-    """What is known of one member, with the messages under way to it."""
+    """The progress of one member, with the unacknowledged messages to it."""
 
     numbers: dict[str, int]
     window: tuple[tuple[int, int], ...]
 
 
 class FrozenNode(Struct, frozen=True, kw_only=True):
-    """All that the rules read and change. `numbers`, `log` and `unstable` are plain fields by name."""
+    """The complete state for the rules. `numbers`, `log` and `unstable` are plain fields by name."""
 
     options: Options
     storage: FrozenStorage
@@ -67,16 +67,33 @@ class FrozenNode(Struct, frozen=True, kw_only=True):
 
 
 _CORE: Final = (
-    "election_elapsed_ticks", "election_timeout_ticks", "heartbeat_elapsed_ticks", "lead",
-    "pending_change_index", "role", "snapshot_wanted", "storage_full", "term", "transferee",
-    "uncommitted_bytes", "vote",
-)  # fmt: skip
+    "election_elapsed_ticks",
+    "election_timeout_ticks",
+    "heartbeat_elapsed_ticks",
+    "lead",
+    "pending_change_index",
+    "role",
+    "snapshot_wanted",
+    "storage_full",
+    "term",
+    "transferee",
+    "uncommitted_bytes",
+    "vote",
+)
 _LOG: Final = ("applied", "applying", "applying_bytes", "applying_paused", "commit")
 _UNSTABLE: Final = ("handed", "offset", "snapshot_handed")
 _PROGRESS: Final = (
-    "is_learner", "match", "next", "pause", "pending_snapshot", "recent_active", "sent_commit",
-    "snapshot_ticks", "state",
-)  # fmt: skip
+    "is_learner",
+    "match",
+    "next",
+    "pause",
+    "pending_snapshot",
+    "recent_active",
+    "sent_commit",
+    "snapshot_ticks",
+    "state",
+)
+# Frozen as numbers, thawed to their own types.
 _FLAGS: Final = frozenset(
     {
         "snapshot_wanted",
@@ -88,11 +105,10 @@ _FLAGS: Final = frozenset(
         "recent_active",
     }
 )
-"""Kept as numbers, given back as what they are."""
 
 
 def freeze(node: Node) -> FrozenNode:
-    """The node as it is between two events. It goes on unchanged."""
+    """The state of the node between two events. The node itself does not change."""
     core = node.core
     unstable, reads = core.log.unstable, core.reads
     return FrozenNode(
@@ -119,7 +135,7 @@ def freeze(node: Node) -> FrozenNode:
 
 
 def thaw(frozen: FrozenNode, draw: Draw) -> tuple[Node, MemoryStorage]:
-    """The node again, over a storage of its own in memory."""
+    """A node with this state, over a separate storage in memory."""
     storage = _storage(frozen.storage)
     node = Node(frozen.options, storage, draw=lambda _: 0)
     core = node.core
@@ -135,9 +151,12 @@ def thaw(frozen: FrozenNode, draw: Draw) -> tuple[Node, MemoryStorage]:
     core.tracker.switch(frozen.configuration, progress)
     core.tracker.votes = dict(frozen.votes)
     core.reads = ReadQueue.thawed(
-        frozen.options.pending_reads_max, frozen.read_token, frozen.reads_acknowledged,
-        deque(frozen.reads_confirming), deque(frozen.reads_waiting),
-    )  # fmt: skip
+        frozen.options.pending_reads_max,
+        frozen.read_token,
+        frozen.reads_acknowledged,
+        deque(frozen.reads_confirming),
+        deque(frozen.reads_waiting),
+    )
     core.read_states = list(frozen.read_states)
     core.messages, core.after_append = list(frozen.messages), list(frozen.after_append)
     node.shown = (frozen.shown_soft, frozen.shown_hard)

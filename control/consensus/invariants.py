@@ -1,7 +1,7 @@
-"""What must hold of one node after every step, and between two steps. Broken, it ends the process.
+"""Check the invariants of one node after every step, and between two steps. A violation ends the process.
 
-What must hold of a whole cluster (one leader a term, equal committed entries) needs all nodes at once: the
-tests' and the simulator's safety checker sees to that.
+Invariants of a cluster (one leader a term, equal committed entries) need the states of all nodes: `safety`
+checks them in tests and in the simulator.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ringfence.control.consensus.progress import ProgressState
 
 
 class Seen(Struct, frozen=True):
-    """What a node showed after a step; the next step is judged against it."""
+    """The values of a node after a step, for the comparison after the next one."""
 
     term: int
     vote: int
@@ -28,7 +28,7 @@ def seen(core: Core) -> Seen:
 
 
 def check_node(core: Core) -> None:
-    """State invariants. O(members): for every step of every test."""
+    """Check state invariants, in O(members), so that every step of every test can."""
     log, unstable = core.log, core.log.unstable
     last_index = log.last_index()
     assert log.applied <= log.applying <= log.commit <= last_index, (
@@ -80,7 +80,7 @@ def _of(core: Core, member: int) -> str:
 
 
 def check_step(before: Seen, core: Core) -> None:
-    """Delta invariants: term, commit, applied never fall; one vote a term; a leader commits its own term."""
+    """Check delta invariants: term, commit, applied never fall; one vote a term; a leader commits its own."""
     after = seen(core)
     assert after.term >= before.term, f"node {core.id}: term {before.term} -> {after.term}"
     assert after.commit >= before.commit, f"node {core.id}: commit {before.commit} -> {after.commit}"

@@ -1,4 +1,4 @@
-"""What a leader does with a message."""
+"""Handle ticks and messages as a leader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ringfence.control.consensus.trace import Level
 
 
 def on_tick(core: Core) -> None:
-    """Once an election time-out: is there still a quorum? Once a heartbeat time: say so to all."""
+    """Check the quorum once an election timeout, and send heartbeats once a heartbeat interval."""
     options = core.options
     core.heartbeat_elapsed_ticks += 1
     core.election_elapsed_ticks += 1
@@ -22,9 +22,9 @@ def on_tick(core: Core) -> None:
         if options.check_quorum:
             check_quorum(core)
         if core.storage_full and core.transferee != NOBODY and core.role is Role.LEADER:
-            core.say(Level.WARN, "stepped down to follower since its storage is full and nobody took over")
+            core.say(Level.WARN, "stepped down to follower since its storage is full and no voter took over")
             roles.become_follower(core, core.term, NOBODY)
-        # Who was to take over has not; take proposals again.
+        # The transfer target has not taken over; accept proposals again.
         core.transferee = NOBODY
     if core.role is Role.LEADER and core.heartbeat_elapsed_ticks >= options.heartbeat_ticks:
         core.heartbeat_elapsed_ticks = 0
@@ -42,7 +42,7 @@ def _give_up_snapshots(core: Core) -> None:
 
 
 def check_quorum(core: Core) -> None:
-    """Step down unless a majority was heard of since the last time: another may lead where it is."""
+    """Step down unless a majority has sent messages since the last check: it may have another leader."""
     own = core.tracker.progress.get(core.id)
     if own is not None:
         own.recent_active = True
@@ -55,7 +55,7 @@ def check_quorum(core: Core) -> None:
 
 
 def step(core: Core, message: Message) -> None:
-    """A message of this term, or without one. Messages that have no rule here have no effect.
+    """Handle a message of this term, or without a term. Messages without a rule have no effect.
 
     Raises:
         ProposalDroppedError, ReadDroppedError: see `proposals` and `reading`.
@@ -96,15 +96,15 @@ def _on_append_answer(core: Core, message: Message, progress: Progress) -> None:
         replication.send_append(core, message.sender)
     if not other:
         return
-    # Its window has room again, or it was found: send what it lacks. Each round sends a message that takes
-    # room in the window, so this ends.
+    # The follower's window has room again, or a probe has found its log's end: send the missing entries. Each
+    # round sends a message that takes room in the window, so the loop ends.
     while replication.send_append(core, message.sender, also_if_empty=False):
         pass
     transfer.on_match(core, message.sender, progress)
 
 
 def _learns(progress: Progress, index: int) -> bool:
-    """The answer tells something: more of its log matches, or a probe has found the end of it."""
+    """Handle an answer with news: more of the follower's log matches, or a probe has found its end."""
     return progress.maybe_update(index) or (index == progress.match and progress.state is ProgressState.PROBE)
 
 
@@ -132,7 +132,7 @@ def _on_rejection(core: Core, message: Message, progress: Progress) -> None:
     )
     guess = message.reject_hint
     if message.log_term > 0:
-        # Below its hint nothing of ours with a greater term than the hint's can match: skip it in one step.
+        # Entries here with a greater term than the hint's cannot match: skip all of them in one step.
         guess, _ = core.log.last_at_or_below_term(guess, message.log_term)
     if not progress.maybe_decrease(message.index, guess):
         return
@@ -145,7 +145,7 @@ def _on_rejection(core: Core, message: Message, progress: Progress) -> None:
 def _on_heartbeat_answer(core: Core, message: Message, progress: Progress) -> None:
     progress.recent_active = True
     progress.pause = False
-    # What was sent may be lost: with a full window this is an empty append, whose rejection tells.
+    # Sent messages may be lost. With a full window this is an empty append, whose rejection shows the loss.
     if progress.match < core.log.last_index() or progress.state is ProgressState.PROBE:
         replication.send_append(core, message.sender)
     reading.on_heartbeat_answer(core, message)
@@ -166,7 +166,7 @@ def _end_snapshot(core: Core, member: int, progress: Progress, *, failed: bool) 
         f"snapshot {outcome}, resumed sending replication messages to {member:x} "
         f"[{describe.progress(progress)}]",
     )
-    # Arrived, it is still to be installed: wait for its answer, or for the next heartbeat's.
+    # The snapshot has arrived and is not installed yet: wait for its answer, or for that to a heartbeat.
     progress.pause = True
 
 

@@ -1,4 +1,4 @@
-"""The log as the node sees it: what storage has, then the unstable tail; how far it is committed, applied.
+"""Combine the log of a node: stored entries, then the unstable tail; with commit and applied indexes.
 
     applied <= applying <= commit <= last index
 
@@ -16,12 +16,12 @@ from ringfence.control.consensus.storage import Storage, cut
 from ringfence.control.consensus.trace import Level, Trace
 from ringfence.control.consensus.unstable import UnstableTail
 
+# Size of one page in a search of committed entries, so that the log need not fit into memory twice.
 _SCAN_BYTES: int = 1 << 20
-"""Of one page when committed entries are searched; the whole log need not fit memory twice."""
 
 
 class Log:
-    """See the top of the file."""
+    """The log of one node."""
 
     __slots__ = (
         "_trace",
@@ -72,7 +72,7 @@ class Log:
         return self.term(index) == term
 
     def is_up_to_date(self, index: int, term: int) -> bool:
-        """A log that ends there holds at least what this one holds, as far as it is committed."""
+        """Whether a log that ends there has at least this log's committed entries."""
         own_term = self.last_term()
         return term > own_term or (term == own_term and index >= self.last_index())
 
@@ -123,18 +123,18 @@ class Log:
         return [*durable, *cut(tail, 0, high - offset, room)]
 
     def snapshot(self) -> Snapshot | None:
-        """What to send to a node that needs compacted entries; None if it is not ready."""
+        """The snapshot for a node that needs compacted entries; None if it is not ready."""
         return self.unstable.snapshot if self.unstable.snapshot is not None else self.storage.snapshot()
 
     def has_unapplied_change(self) -> bool:
-        """A change of the configuration is committed and has not taken effect here."""
+        """Whether a change of the configuration is committed and has not taken effect here."""
         low = self.applied + 1
         if self.unstable.snapshot is not None:
             low = max(low, self.first_index())
         return self._has_change(low, self.commit)
 
     def has_uncommitted_change(self) -> bool:
-        """The log holds a change of the configuration that is not known to be committed."""
+        """Whether the log has a change of the configuration that is not known to be committed."""
         return self._has_change(self.commit + 1, self.last_index())
 
     def _has_change(self, low: int, last: int) -> bool:
@@ -148,7 +148,7 @@ class Log:
     # Writing
 
     def append(self, entries: Sequence[Entry]) -> int:
-        """Append entries behind those that match; returns the last index."""
+        """Append entries after the matching ones; return the last index."""
         if entries:
             assert entries[0].index > self.commit, (
                 f"entry {entries[0].index} would replace a committed one, {self.commit} are committed"
@@ -157,9 +157,9 @@ class Log:
         return self.last_index()
 
     def maybe_append(self, index: int, term: int, entries: Sequence[Entry], commit: int) -> int | None:
-        """Take a leader's entries behind (index, term).
+        """Append a leader's entries after (index, term).
 
-        Returns the last new index, None if that does not match.
+        Returns the last new index, or None if the log has no such entry.
         """
         if not self.matches(index, term):
             return None
@@ -200,7 +200,7 @@ class Log:
     # Committing and applying
 
     def commit_to(self, commit: int) -> None:
-        """Never goes back.
+        """Raise the commit index; it never falls.
 
         Raises:
             LogLostError: the log does not reach so far.
@@ -211,7 +211,7 @@ class Log:
             self.commit = commit
 
     def maybe_commit(self, index: int, term: int) -> bool:
-        """Commit up to `index` if its entry is of `term`; True if that is news.
+        """Commit up to `index` if its entry is of `term`; True if the commit index rose.
 
         Only an entry of the current term may be committed by counting (Raft paper, 5.4.2).
         """
@@ -230,7 +230,7 @@ class Log:
         return self.applying < self.appliable_index(unstable=unstable)
 
     def next_committed(self, *, unstable: bool) -> Sequence[Entry]:
-        """What to apply next, within the limit on bytes that are being applied."""
+        """The entries to apply next, within the limit on bytes that are being applied."""
         if not self.has_next_committed(unstable=unstable):
             return []
         room = self.applying_bytes_max - self.applying_bytes
@@ -240,7 +240,7 @@ class Log:
         return self.entries(self.applying + 1, self.appliable_index(unstable=unstable) + 1, room)
 
     def start_applying(self, index: int, bytes_count: int, *, unstable: bool) -> None:
-        """Entries up to `index` were handed out."""
+        """Note that entries up to `index` were handed out."""
         assert self.applying <= index <= self.commit, (self.applying, index, self.commit)
         self.applying = index
         self.applying_bytes += bytes_count
@@ -249,7 +249,7 @@ class Log:
         )
 
     def applied_to(self, index: int, bytes_count: int) -> None:
-        """Entries up to `index`, of so many bytes, have taken effect."""
+        """Note that entries up to `index`, of `bytes_count` bytes, have taken effect."""
         assert self.applied <= index <= self.commit, (
             f"applied {index} is outside of {self.applied}..{self.commit}"
         )

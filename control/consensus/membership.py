@@ -1,4 +1,4 @@
-"""Taking a configuration into use: when a change is applied, at start, and from a snapshot."""
+"""Put a configuration into effect: from an applied change, at the start, and from a snapshot."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ringfence.control.consensus.trace import Level
 
 
 def apply_change(core: Core, change: Change) -> ConfigurationState:
-    """Apply a committed change; returns the configuration to store with what was applied.
+    """Apply a committed change; return the configuration to store with the applied index.
 
     Raises:
-        ChangeError: it is not possible. The leader lets none such through while it validates changes.
+        ChangeError: the change is not possible. A leader that validates changes appends none such.
     """
     return switch(core, membership_rules.outcome(core, change))
 
 
 def restore(core: Core, state: ConfigurationState) -> None:
-    """Take the configuration of a snapshot, or of storage, into use."""
+    """Use the configuration of a snapshot, or of storage."""
     last_index = core.log.last_index()
 
     def new_progress(*, is_learner: bool) -> Progress:
@@ -31,7 +31,7 @@ def restore(core: Core, state: ConfigurationState) -> None:
 
 
 def switch(core: Core, changed: Changed) -> ConfigurationState:
-    """Use a configuration from now on. A leader goes by it at once, or stops leading."""
+    """Use a configuration from now on. A leader applies it immediately, or steps down."""
     core.tracker.switch(*changed)
     configuration = core.tracker.configuration
     state = configuration.state()
@@ -46,7 +46,7 @@ def switch(core: Core, changed: Changed) -> ConfigurationState:
     if not configuration.incoming:
         return state
     if replication.advance_commit(core):
-        # A smaller majority may already have what the larger one waited for.
+        # A smaller majority may already have entries that the larger one lacked.
         reading.on_commit(core)
         replication.broadcast_append(core)
     else:

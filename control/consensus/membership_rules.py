@@ -1,4 +1,4 @@
-"""Which change of the configuration is possible now, and what comes of it."""
+"""Validate changes of the configuration, and compute the next one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ringfence.control.consensus.replication import committed_in_term
 
 
 def why_not(core: Core, change: Change) -> str | None:
-    """Why the leader must not append `change` now; None if it may.
+    """The reason why the leader must not append `change` now; None if it may.
 
-    One change at a time, and none before an entry of this term: a leader that changes the configuration
-    before that may share no voter with the majority of a change it does not know (Ongaro, raft-dev,
-    2015-07-10). The index that `become_leader` notes lies before its own first entry, so that one is asked
-    for as well; etcd does not.
+    Only one change at a time is allowed, and none before an applied entry of this term. Without such an
+    entry, the majority of a change that the leader does not know may share no voter with its own (Ongaro,
+    raft-dev, 2015-07-10). The index that `become_leader` notes is below the leader's first entry, so this
+    function requires that entry as well; etcd does not.
     """
     if core.pending_change_index > core.log.applied:
         pending, applied = core.pending_change_index, core.log.applied
@@ -32,7 +32,7 @@ def why_not(core: Core, change: Change) -> str | None:
     try:
         outcome(core, change)
     except ChangeError as error:
-        # Committed, it could be applied nowhere, and would stop every node.
+        # If it were committed, no node could apply it, and every node would stop.
         return error.reason
     return None
 
@@ -41,7 +41,7 @@ def outcome(core: Core, change: Change) -> Changed:
     """The configuration after `change`.
 
     Raises:
-        ChangeError: it is not possible in the present one.
+        ChangeError: the change is not possible in the present one.
     """
     tracker, last_index = core.tracker, core.log.last_index()
 

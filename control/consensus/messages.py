@@ -1,8 +1,8 @@
-"""What nodes say to each other and to their storage: entries, snapshots, hard state, messages. Frozen values.
+"""Define entries, snapshots, hard states and messages, as frozen values.
 
-The message types and what they carry follow etcd's raft library (github.com/etcd-io/raft, raftpb), whose
-interaction scripts replay against this package. Node ids are positive; 0 means nobody. The two storage
-threads of asynchronous writes have negative ids, which nothing from the network can have.
+The message types and their fields follow etcd's raft library (github.com/etcd-io/raft, raftpb), whose
+interaction scripts replay against this package. Node ids are positive; 0 (`NOBODY`) means no node. The two
+storage threads of asynchronous writes have negative ids, which no message from the network can have.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from msgspec import Meta, Struct
 NOBODY: Final = 0
 APPEND_THREAD: Final = -1
 APPLY_THREAD: Final = -2
+# Ids, terms and indexes fit a signed 64-bit integer, like all ids of the cluster.
 NUMBER_MAX: Final = (1 << 63) - 1
-"""Ids, terms and indexes fit a signed 64-bit integer, like all ids of the cluster."""
 
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+# A node, no node, or a storage thread of this node; `codec` accepts nodes only.
 Address = Annotated[int, Meta(ge=APPLY_THREAD, le=NUMBER_MAX)]
-"""A node, nobody, or a storage thread of this node; `codec` takes only nodes."""
 
 
 class EntryType(enum.IntEnum):
-    """What an entry's data is: the application's own bytes, or a change of the configuration."""
+    """The kind of an entry's data: bytes of the application, or a change of the configuration."""
 
     NORMAL = 0
+    # One operation, without joint consensus.
     CHANGE_V1 = 1
-    """One operation, applied at once."""
+    # Any number of operations, with joint consensus if needed.
     CHANGE = 2
-    """Any number of operations, through joint consensus where it is needed."""
 
 
 class MessageType(enum.IntEnum):
@@ -62,6 +62,7 @@ class MessageType(enum.IntEnum):
     FORGET_LEADER = 23
 
 
+# Messages that are never sent between nodes.
 LOCAL: Final = frozenset(
     {
         MessageType.HUP,
@@ -75,8 +76,8 @@ LOCAL: Final = frozenset(
         MessageType.STORAGE_APPLY_ANSWER,
     }
 )
-"""Never between nodes."""
 
+# Messages that are accepted from nodes of the configuration only.
 ANSWERS: Final = frozenset(
     {
         MessageType.APPEND_ANSWER,
@@ -89,16 +90,15 @@ ANSWERS: Final = frozenset(
         MessageType.STORAGE_APPLY_ANSWER,
     }
 )
-"""Taken only from nodes of the configuration."""
 
+# Promises: they may leave only once the promised entries, votes and terms are durable.
 AFTER_APPEND: Final = frozenset(
     {MessageType.APPEND_ANSWER, MessageType.VOTE_ANSWER, MessageType.PRE_VOTE_ANSWER}
 )
-"""Promises: they may leave only once everything that they promise is durable."""
 
 
 class Entry(Struct, frozen=True, array_like=True, gc=False):
-    """A place in the log. `term` and `index` are 0 until a leader has given them."""
+    """An entry of the log. `term` and `index` are 0 until a leader has assigned them."""
 
     term: Number = 0
     index: Number = 0
@@ -106,8 +106,8 @@ class Entry(Struct, frozen=True, array_like=True, gc=False):
     data: bytes = b""
 
 
+# Bytes of an entry in a message besides its data: two numbers of up to 9 bytes, type, length, list head.
 ENTRY_OVERHEAD_BYTES: Final = 24
-"""What an entry costs beside its data in a message: two numbers of up to 9 bytes, type, length, list head."""
 
 
 def size_bytes(entry: Entry) -> int:
@@ -116,7 +116,7 @@ def size_bytes(entry: Entry) -> int:
 
 
 class HardState(Struct, frozen=True, array_like=True, gc=False):
-    """What must survive a crash beside the log. A lost `commit` alone does no harm."""
+    """The state that must survive a crash, besides the log. A lost `commit` alone does no harm."""
 
     term: Number = 0
     vote: Number = NOBODY
@@ -127,7 +127,7 @@ NO_HARD_STATE: Final = HardState()
 
 
 class ConfigurationState(Struct, frozen=True, array_like=True):
-    """A configuration as snapshots carry it. Ids in ascending order, but for what a user wrote."""
+    """A configuration in snapshots. Ids are in ascending order, unless a user wrote them."""
 
     voters: tuple[Number, ...] = ()
     voters_outgoing: tuple[Number, ...] = ()
@@ -140,7 +140,7 @@ class ConfigurationState(Struct, frozen=True, array_like=True):
 
 
 class Snapshot(Struct, frozen=True, array_like=True):
-    """All that entries up to `index` did. `data` is opaque: the state itself, or where it can be fetched."""
+    """The effect of all entries up to `index`. `data` is opaque: the state, or a reference to it."""
 
     index: Number = 0
     term: Number = 0
@@ -149,7 +149,7 @@ class Snapshot(Struct, frozen=True, array_like=True):
 
 
 class Message(Struct, frozen=True, array_like=True, kw_only=True, forbid_unknown_fields=True):
-    """One message. `index` and `log_term` name a log position; what it means depends on the type."""
+    """One message. `index` and `log_term` are a log position, with a meaning that depends on the type."""
 
     type: MessageType
     to: Address = NOBODY

@@ -1,4 +1,4 @@
-"""The door: events in by `step`, orders out by `ready`, and `advance` when they are done."""
+"""The interface of consensus: events in by `step`, orders out by `ready`, `advance` when they are done."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STORAGE_THREADS = frozenset({APPEND_THREAD, APPLY_THREAD})
 class Node:
     """One member of the cluster. Not thread-safe; it neither waits nor reads a clock.
 
-    How a driver uses it stands in the package's docstring.
+    The package's docstring describes its use by a driver.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class Node:
 
         Args:
             options: the behaviour.
-            storage: the durable log; only read here.
-            draw: draw(n) gives a random number in 0 .. n - 1, for election time-outs.
-            applied: the last index whose effects the application holds; 0 = those of the snapshot.
-            trace: hears what happens.
+            storage: the durable log; the node only reads it.
+            draw: draw(n) returns a random number in 0 .. n - 1, for election timeouts.
+            applied: the last index whose effects the application has; 0 = those of the snapshot.
+            trace: receives a line for each action.
         """
         core = self.core = Core(options, storage, draw, trace)
         hard_state, configuration = storage.initial_state()
-        # What was applied is committed; the stored commit index may be older, it need not be synced.
+        # Applied entries are committed. The stored commit index may be older: it need not be synced.
         core.log.commit_to(max(hard_state.commit, applied))
         core.term, core.vote = hard_state.term, hard_state.vote
         if applied:
@@ -70,7 +70,7 @@ class Node:
 
     @property
     def shown(self) -> tuple[SoftState, HardState]:
-        """What the last Ready told of these; only changes are told again."""
+        """The states in the last Ready; the next one has them only if they change."""
         return self._shown_soft, self._shown_hard
 
     @shown.setter
@@ -80,10 +80,10 @@ class Node:
     # Events in
 
     def step(self, event: Event) -> None:
-        """Take one event.
+        """Process one event.
 
         Raises:
-            ConsensusError: it was not taken, and why; see `errors`. Go on with the next event.
+            ConsensusError: the event was refused; see `errors`. Continue with the next event.
         """
         core = self.core
         match event:
@@ -131,25 +131,25 @@ class Node:
         terms.step(self.core, Message(type=kind, sender=sender, entries=entries, reject=reject))
 
     def apply_change(self, change: Change) -> ConfigurationState:
-        """A committed change of the configuration takes effect; store what is returned with `applied`.
+        """Put a committed change of the configuration into effect; store the result with the applied index.
 
-        Call it for each such entry, in order, while its Ready is being applied; not for one that a snapshot
-        has overtaken.
+        The driver calls it for each such entry, in order, while it applies the Ready; except for an entry
+        that a snapshot has overtaken.
         """
         return membership.apply_change(self.core, change)
 
     def is_overtaken(self, index: int) -> bool:
-        """Whether a snapshot came that holds this entry, which was handed out and is not applied yet.
+        """Whether a received snapshot includes this entry, which was handed out and is not applied yet.
 
-        The configuration of the snapshot is in use from its arrival on, before it is durable: a change that
-        is part of it must not be applied to it once more.
+        The configuration of the snapshot is used from its arrival on, before it is durable. A change that the
+        snapshot includes must not be applied again.
         """
         return index < self.core.log.first_index()
 
     # Orders out
 
     def has_ready(self) -> bool:
-        """There is something to do."""
+        """Whether there are new orders."""
         core, log = self.core, self.core.log
         unstable = log.unstable
         return bool(
@@ -164,15 +164,15 @@ class Node:
         )
 
     def status(self) -> Status:
-        """What it is and knows, as a copy."""
+        """The status of the node, as a copy."""
         return status(self.core)
 
     def wants_snapshot(self) -> bool:
-        """A follower needs a snapshot, and storage has none that includes it: make one of what is applied."""
+        """Whether a follower needs a newer snapshot: the driver makes one of the applied state."""
         return self.core.snapshot_wanted
 
     def ready(self) -> Ready:
-        """Take the orders that have gathered; they count as given. Synchronously, `advance` must follow."""
+        """Return the new orders, which then count as issued. Synchronously, `advance` must follow."""
         assert not self._on_advance, "the last Ready was not advanced"
         core, log = self.core, self.core.log
         asynchronous = core.options.async_storage_writes
@@ -206,7 +206,7 @@ class Node:
         return ready
 
     def advance(self) -> None:
-        """All orders of the last Ready are done. Only with synchronous storage."""
+        """Note that all orders of the last Ready are done. Only with synchronous storage."""
         steps, self._on_advance = self._on_advance, []
         for message in steps:
             terms.step(self.core, message)

@@ -1,4 +1,4 @@
-"""How a node behaves. Times are in ticks; the driver decides how long a tick is."""
+"""Define the options of a node. Times are in ticks, of a length that the driver chooses."""
 
 from __future__ import annotations
 
@@ -12,65 +12,58 @@ UNLIMITED: Final = (1 << 63) - 1
 
 
 class ReadMode(enum.IntEnum):
-    """How a leader makes sure that it still leads before it answers a read."""
+    """The check of leadership before a leader answers a read."""
 
+    # The leader asks a quorum.
     SAFE = 0
-    """It asks a quorum."""
+    # The leader trusts its check-quorum lease, and thereby clocks. Not linearizable if a clock is slow.
     LEASE = 1
-    """It trusts its check-quorum lease, and so the clocks. Not linearizable when a clock runs slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The defaults are for production. Sizes are in bytes, by `messages.size_bytes` where entries count."""
+    """The defaults are for production. Sizes are in bytes; entries count by `messages.size_bytes`."""
 
     id: int
+    # A follower without a message for [election_ticks, 2 * election_ticks) campaigns. Equal on all nodes: a
+    # much quicker node that cannot be elected would interrupt the others again and again.
     election_ticks: int = 10
-    """A follower that hears nothing for [election_ticks, 2 * election_ticks) campaigns.
-
-    Equal on all nodes: one that is much quicker than the others, and may not lead, would always interrupt
-    them.
-    """
     heartbeat_ticks: int = 1
+    # Entries of one append message, but at least one; within the limit of a control body.
     message_bytes_max: int = 1 << 20
-    """Entries of one append message; at least one entry travels. A control body's limit."""
+    # Unacknowledged append messages to one follower: 25,000 messages a second at a round trip of 10 ms.
     inflight_messages_max: int = 256
-    """Append messages under way to one follower: a round trip of 10 ms at 25,000 messages a second."""
+    # The same in bytes; 0 = no limit.
     inflight_bytes_max: int = 64 << 20
-    """The same in bytes; 0 = no limit."""
+    # Proposed data that is not yet applied; above it proposals are dropped. One entry always fits.
     uncommitted_bytes_max: int = 64 << 20
-    """Data a leader takes that is not yet applied; beyond it proposals are dropped. One entry always fits."""
+    # Entries handed out for applying that are not yet applied; at least one is handed out.
     committed_bytes_per_ready_max: int = 16 << 20
-    """Entries handed out for applying that are not yet applied; at least one is handed out."""
+    # A follower that was sent a snapshot and has not answered for this time is probed again, because message
+    # or report may be lost; 0 = never. Above the time that a large snapshot takes.
     snapshot_timeout_ticks: int = 600
-    """A follower that gets a snapshot and shows no sign of it for so long is probed again; 0 = never.
-
-    Message or report may be lost. Above the time that a large snapshot takes.
-    """
+    # Reads that wait for a quorum at the leader; further ones are dropped. 4096 x ~200 bytes.
     pending_reads_max: int = 4096
-    """Reads that wait for a quorum at the leader; beyond it they are dropped. 4096 x ~200 bytes."""
+    # Pre-vote before a new term, so that a node that was partitioned deposes no leader on its return.
     pre_vote: bool = True
-    """Ask before raising the term: a node that was cut off does not depose a leader when it returns."""
+    # A leader without a quorum steps down; a node with a live leader ignores candidates.
     check_quorum: bool = True
-    """A leader without a quorum steps down; a node that hears from a leader ignores candidates."""
     read_mode: ReadMode = ReadMode.SAFE
     forward_proposals: bool = True
+    # The leader turns a change that cannot be applied into an empty entry.
     validate_changes: bool = True
-    """The leader turns a change that cannot be applied into an empty entry."""
     step_down_on_removal: bool = True
+    # A node that refuses a vote, or answers a pre-vote, reports its commit index; a non-voter asks for it.
+    # Without this a cluster can block forever, because changes take effect when they are applied: a voter of
+    # the new configuration that does not know the commit asks the voters of the old one. These may have a
+    # longer log and know that they are removed. TiKV's raft has the option (raft-rs, `maybe_commit_by_vote`),
+    # etcd's has not. A non-voter asks if its log has a change that is not known to be committed and no leader
+    # sends messages: the change may make this node the only voter.
     commit_by_vote: bool = True
-    """Who refuses a vote, or answers a pre-vote, tells how far the log is committed; who is no voter asks.
-
-    Without it a cluster can be stuck for ever: changes take effect when they are applied, so a voter of the
-    new configuration that does not know that it is committed asks for votes of the old one, whose members may
-    hold a longer log and know that they are out. TiKV's raft does so (raft-rs, `maybe_commit_by_vote`),
-    etcd's does not. A node that is no voter yet asks when its log holds a change that it does not know to be
-    committed and no leader is heard: it may be all voters that there are.
-    """
     async_storage_writes: bool = False
+    # With asynchronous writes, vote requests wait until the log that they claim is durable. etcd's do not: a
+    # crash may then elect a node that has lost entries which it acknowledged before the crash.
     campaign_after_append: bool = True
-    """With asynchronous writes, vote requests wait for what they claim to be durable. etcd's do not: a crash
-    may then elect a node that lost entries that an answer from before the crash vouched for."""
 
     def __post_init__(self) -> None:
         problems = [

@@ -1,12 +1,12 @@
-"""What a leader knows of one follower's log, and whether it may send to it now.
+"""Track one follower's log at the leader, and decide whether the leader may send to the follower now.
 
     PROBE      one append a heartbeat until the follower's log is found        next may be too high
     REPLICATE  appends without waiting, up to a window                         next is optimistic
-    SNAPSHOT   nothing but heartbeats until the snapshot has arrived
+    SNAPSHOT   only heartbeats until the snapshot has arrived
 
     PROBE -> REPLICATE: an append was accepted.   REPLICATE -> PROBE: one was rejected, or lost.
-    PROBE -> SNAPSHOT: what it needs is compacted. SNAPSHOT -> PROBE -> REPLICATE: it has caught up with our
-    log.
+    PROBE -> SNAPSHOT: the entries that it needs are compacted.
+    SNAPSHOT -> PROBE -> REPLICATE: it has caught up with the leader's log.
 
 Invariant: match < next, but for a new progress where both may be 0.
 """
@@ -19,7 +19,7 @@ from ringfence.control.consensus.window import Window
 
 
 class ProgressState(enum.IntEnum):
-    """See the top of the file."""
+    """The state of replication to one follower."""
 
     PROBE = 0
     REPLICATE = 1
@@ -27,7 +27,7 @@ class ProgressState(enum.IntEnum):
 
 
 class Progress:
-    """One follower, as its leader sees it."""
+    """One follower, from the leader's view."""
 
     __slots__ = (
         "is_learner",
@@ -46,20 +46,20 @@ class Progress:
         self.state = ProgressState.PROBE
         self.match = match
         self.next = next_index
+        # The highest commit index that was sent to the follower; the message may be lost.
         self.sent_commit = 0
-        """The highest commit index that it was told, as far as messages arrive."""
         self.pending_snapshot = 0
+        # Ticks since the follower entered SNAPSHOT.
         self.snapshot_ticks = 0
-        """How long it has been in SNAPSHOT."""
+        # The follower has sent a message since the last check of the quorum.
         self.recent_active = False
-        """Heard of since the last check of the quorum."""
+        # No more appends until the follower answers.
         self.pause = False
-        """No more appends until it answers."""
         self.window = window
         self.is_learner = is_learner
 
     def copy(self) -> Progress:
-        """The same follower, for a change that may still be refused. The window is shared."""
+        """A copy, for a change that may still be refused. The window is shared."""
         twin = Progress(
             next_index=self.next, window=self.window, match=self.match, is_learner=self.is_learner
         )
@@ -81,7 +81,7 @@ class Progress:
         self.window.clear()
 
     def become_probe(self) -> None:
-        # A snapshot that is under way is taken for arrived: the first rejection corrects it.
+        # A sent snapshot is assumed to have arrived; otherwise the first rejection corrects `next`.
         beyond = self.pending_snapshot if self.state is ProgressState.SNAPSHOT else 0
         self._enter(ProgressState.PROBE)
         self.next = max(self.match, beyond) + 1
@@ -98,22 +98,22 @@ class Progress:
         self.sent_commit = index
 
     def sent(self, entry_count: int, message_bytes: int) -> None:
-        """An append with so many entries is on its way."""
+        """Note that an append with this many entries was sent."""
         if self.state is ProgressState.REPLICATE:
             if entry_count:
                 self.next += entry_count
                 self.window.add(self.next - 1, message_bytes)
             self.pause = self.window.full()
         elif entry_count:
-            assert self.state is ProgressState.PROBE, "nothing is appended while a snapshot is under way"
+            assert self.state is ProgressState.PROBE, "an append while a snapshot is being sent"
             self.pause = True
 
     def may_tell_commit(self, commit: int) -> bool:
-        """True if an append would tell it a commit index that it does not know and can use."""
+        """Whether an append would bring the follower a commit index that is new and useful to it."""
         return commit > self.sent_commit and self.sent_commit < self.next - 1
 
     def maybe_update(self, index: int) -> bool:
-        """It has the log up to `index`. False if that was known."""
+        """Note that the follower has the log up to `index`; False if that is not new."""
         if index <= self.match:
             return False
         self.match = index
@@ -122,7 +122,7 @@ class Progress:
         return True
 
     def maybe_decrease(self, rejected: int, guess: int) -> bool:
-        """It refused an append behind `rejected`; `guess` may match. False if the answer is an old one."""
+        """Note a refused append after `rejected`; `guess` may match. False if the answer is outdated."""
         if self.state is ProgressState.REPLICATE:
             if rejected <= self.match:
                 return False

@@ -1,7 +1,4 @@
-"""Proposals at the leader.
-
-What may be appended, and that one change of the configuration is under way at a time.
-"""
+"""Validate proposals at the leader: limits, and one change of the configuration at a time."""
 
 from __future__ import annotations
 
@@ -18,8 +15,9 @@ def propose(core: Core, entries: Sequence[Entry]) -> None:
     """Append entries at the leader and send them.
 
     Raises:
-        ProposalDroppedError: it is no member any more, hands leadership over, or has too much uncommitted.
-        MalformedMessageError: an entry says that it holds a change of the configuration, and does not.
+        ProposalDroppedError: the leader is no member any more, transfers leadership, or has too many
+            uncommitted bytes.
+        MalformedMessageError: an entry of the type of a change has no valid change.
     """
     if core.id not in core.tracker.progress:
         raise ProposalDroppedError(f"node {core.id} was removed from the configuration; propose elsewhere")

@@ -1,7 +1,7 @@
-"""What a majority, or two majorities at once, agree on. Pure arithmetic over ids.
+"""Compute the decision of a majority, or of two majorities together. Pure arithmetic over ids.
 
-A joint configuration decides only what both of its halves decide (Ongaro, Raft thesis, 4.3). An empty half
-agrees to everything, so a configuration that is not joint is a joint one with an empty second half.
+A joint configuration decides only if both of its halves do (Ongaro, Raft thesis, 4.3). An empty half agrees
+to every decision, so a configuration that is not joint is a joint one with an empty second half.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import enum
 from collections.abc import Collection, Mapping
 from typing import Final
 
+# The index that an empty majority has committed: an empty half never blocks a commit.
 INFINITY: Final = (1 << 64) - 1
-"""The index that an empty majority has committed: it never holds anything up."""
 
 
 class VoteResult(enum.IntEnum):
-    """How a vote stands."""
+    """The result of a vote so far."""
 
     PENDING = 1
     LOST = 2
@@ -28,7 +28,7 @@ def majority(count: int) -> int:
 
 
 def majority_committed(members: Collection[int], acknowledged: Mapping[int, int]) -> int:
-    """The greatest index that a majority has acknowledged. Who is not in `acknowledged` counts as 0."""
+    """The greatest index that a majority has acknowledged. Members missing in `acknowledged` count as 0."""
     count = len(members)
     if count == 0:
         return INFINITY
@@ -45,7 +45,7 @@ def joint_committed(
 
 
 def majority_vote(members: Collection[int], votes: Mapping[int, bool]) -> VoteResult:
-    """How a vote stands among `members`. Who is not in `votes` has not answered."""
+    """The result of a vote among `members`. Members missing in `votes` have not answered."""
     if not members:
         return VoteResult.WON
     yes = sum(votes.get(member, False) for member in members)

@@ -1,4 +1,4 @@
-"""Bytes in double quotes, escaped as Go's %q and C do: printable text stays readable."""
+"""Format bytes in double quotes, with the escapes of Go's %q and C: printable text stays readable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ESCAPES: Final = {
 
 
 def quoted(data: bytes) -> str:
-    r"""`data` as text; bytes that are no UTF-8 as \\xhh."""
+    r"""`data` as text; bytes that are not UTF-8 as \\xhh."""
     text = data.decode("utf-8", "surrogateescape")
     return '"' + "".join(map(_escaped, text)) + '"'
 
@@ -27,7 +27,7 @@ def _escaped(character: str) -> str:
     code = ord(character)
     if character in _ESCAPES:
         return _ESCAPES[character]
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8
+    if 0xDC80 <= code <= 0xDCFF:  # A byte that is not UTF-8.
         return f"\\x{code - 0xDC00:02x}"
     if character.isprintable():
         return character

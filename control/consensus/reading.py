@@ -1,4 +1,4 @@
-"""Linearizable reads: asked anywhere, answered by the leader once it knows that it still leads."""
+"""Handle linearizable reads: any node takes them, and the leader answers once a quorum confirms it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ringfence.control.consensus.trace import Level
 
 
 def ask_leader(core: Core, message: Message) -> None:
-    """A read at a node that does not lead.
+    """Handle a read at a node that does not lead.
 
     Raises:
-        ReadDroppedError: it knows no leader.
+        ReadDroppedError: no leader is known.
     """
     if core.lead == NOBODY:
         core.say(Level.INFO, f"no leader at term {core.term}; dropping index reading msg")
@@ -32,10 +32,10 @@ def ask_leader(core: Core, message: Message) -> None:
 
 
 def ask(core: Core, message: Message) -> None:
-    """A read at the leader, its own or a follower's.
+    """Handle a read at the leader, of the leader itself or of a follower.
 
     Raises:
-        ReadDroppedError: too many wait.
+        ReadDroppedError: too many reads wait.
     """
     requester, context = message.sender or core.id, _context(message)
     if core.reads.is_full():
@@ -46,20 +46,20 @@ def ask(core: Core, message: Message) -> None:
     if replication.committed_in_term(core):
         _confirm(core, requester, context)
     else:
-        # It may not know yet how far the log was committed before its term; nor does a lone voter that has
-        # just started: what it knew of commits need not have been synced.
+        # The leader may not know the commit index of earlier terms yet. Nor does a lone voter that has just
+        # started, because its stored commit index need not have been synced.
         core.reads.wait(requester, context)
 
 
 def on_commit(core: Core) -> None:
-    """The leader committed something; reads that waited for the first entry of its term go on."""
+    """Continue with reads that waited for the leader's first committed entry."""
     if core.reads and replication.committed_in_term(core):
         for requester, context in core.reads.take_waiting():
             _confirm(core, requester, context)
 
 
 def on_heartbeat_answer(core: Core, message: Message) -> None:
-    """A follower still follows; answer the reads that a quorum has confirmed."""
+    """Handle a follower's confirmation; answer the reads that a quorum has confirmed."""
     if not message.context or not core.reads:
         return
     core.reads.acknowledge(message.sender, message.context)
@@ -67,13 +67,13 @@ def on_heartbeat_answer(core: Core, message: Message) -> None:
 
 
 def answer_confirmed(core: Core) -> None:
-    """A quorum answered, or the configuration changed: answer the reads for which that is enough."""
+    """Answer confirmed reads, after a follower's answer or a change of the configuration."""
     for read in core.reads.confirmed(core.id, core.tracker.committed_of):
         _answer(core, read.requester, read.index, read.context)
 
 
 def on_answer(core: Core, message: Message) -> None:
-    """The leader's answer, at the node that was asked."""
+    """Handle the leader's answer at the node that took the read."""
     core.read_states.append(ReadState(message.index, _context(message)))
 
 

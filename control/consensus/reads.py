@@ -1,9 +1,9 @@
-"""Linearizable reads at the leader: which of them a quorum has confirmed.
+"""Queue linearizable reads at the leader until a quorum has confirmed them.
 
-A leader that is asked for a read notes its commit index and sends a heartbeat with a token that only grows.
-Once a quorum has answered that token or a later one, no other leader can have committed anything before the
-question came, so the noted index is safe to read at (Raft thesis, 6.4). Confirming is the same arithmetic as
-committing: the greatest token that a majority has answered.
+For each read the leader notes its commit index and sends a heartbeat with a token that only grows. A quorum
+of answers to that token, or a later one, proves that no other leader had committed an entry when the read
+arrived. A read at the noted index is then linearizable (Raft thesis, 6.4). Confirmation uses the arithmetic
+of commits: the greatest token that a majority has answered.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from msgspec import Struct
 
 
 class ReadState(Struct, frozen=True):
-    """The state at `index`, once applied, answers the read that was asked with `context`."""
+    """The state at `index`, once applied, answers the read with this `context`."""
 
     index: int
     context: bytes
 
 
 class PendingRead(Struct, frozen=True):
-    """A read that waits; `requester` is the node that asked."""
+    """A waiting read; `requester` is the node that sent it."""
 
     token: int
     index: int
@@ -48,7 +48,7 @@ class ReadQueue:
         return len(self._confirming) + len(self._waiting)
 
     def frozen(self) -> dict[str, Any]:
-        """All of it as values, for `consensus.frozen`."""
+        """The queue as values, for `consensus.frozen`."""
         return {
             "read_token": self._token,
             "reads_acknowledged": dict(self._acknowledged),
@@ -65,7 +65,7 @@ class ReadQueue:
         confirming: deque[PendingRead],
         waiting: deque[tuple[int, bytes]],
     ) -> ReadQueue:
-        """What `frozen` told of."""
+        """Restore the queue from values of `consensus.frozen`."""
         queue = cls(count_max)
         queue._token, queue._acknowledged = token, dict(acknowledged)
         queue._confirming, queue._waiting = confirming, waiting
@@ -75,13 +75,13 @@ class ReadQueue:
         return len(self) >= self._count_max
 
     def clear(self) -> None:
-        """Another term: nothing that was asked or answered counts any more. Tokens still only grow."""
+        """Drop all reads and answers, because the term has changed. Tokens still only grow."""
         self._acknowledged.clear()
         self._confirming.clear()
         self._waiting.clear()
 
     def wait(self, requester: int, context: bytes) -> None:
-        """A read that came before the leader had committed anything in its term."""
+        """Queue a read that arrived before the leader had committed an entry of its term."""
         self._waiting.append((requester, context))
 
     def take_waiting(self) -> list[tuple[int, bytes]]:
@@ -90,22 +90,22 @@ class ReadQueue:
         return waiting
 
     def add(self, index: int, requester: int, context: bytes) -> None:
-        """A read at `index`, to be confirmed under a new token."""
+        """Queue a read at `index` under a new token."""
         self._token += 1
         self._confirming.append(PendingRead(self._token, index, requester, context))
 
     def token(self) -> bytes:
-        """What a heartbeat carries now: the newest token, or nothing if no read waits for one."""
+        """The context of a heartbeat: the newest token, or empty if no read waits."""
         return self._token.to_bytes(8, "little") if self._confirming else b""
 
     def acknowledge(self, peer: int, token: bytes) -> None:
-        """`peer` answered a heartbeat. A token that was never sent does not count."""
+        """Note that `peer` answered a heartbeat. A token that was never sent does not count."""
         number = int.from_bytes(token[:8], "little")
         if number <= self._token:
             self._acknowledged[peer] = max(number, self._acknowledged.get(peer, 0))
 
     def confirmed(self, own_id: int, committed_of: Callable[[Mapping[int, int]], int]) -> list[PendingRead]:
-        """Take the reads that a quorum has confirmed; the leader itself always agrees."""
+        """Remove and return the reads that a quorum has confirmed; the leader counts as confirmed."""
         if not self._confirming:
             return []
         token = committed_of({**self._acknowledged, own_id: self._token})

@@ -1,4 +1,4 @@
-"""What a node wants done: a Ready. In what order, and what may overlap, stands in the package's docstring."""
+"""Define `Ready`, the orders of a node. The package's docstring has their order and possible overlaps."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ringfence.control.consensus.core import Role
 from ringfence.control.consensus.messages import Entry, HardState, Message, MessageType, Snapshot
 from ringfence.control.consensus.reads import ReadState
 
+# Promises, and requests that claim a log: after a crash no node may have an answer about lost entries.
 _WAIT_FOR_DISK: Final = frozenset(
     {
         MessageType.APPEND_ANSWER,
@@ -20,32 +21,31 @@ _WAIT_FOR_DISK: Final = frozenset(
         MessageType.PRE_VOTE,
     }
 )
-"""Promises, and requests that claim a log: after a crash nobody must hold an answer to what was lost."""
 
 
 class SoftState(Struct, frozen=True):
-    """What need not be stored, but may interest: who leads, and what this node is."""
+    """State that is not stored: the leader, and the role of this node."""
 
     lead: int
     role: Role
 
 
 class Ready(Struct, frozen=True, kw_only=True):
-    """Orders of one step, in the order of the fields. Empty parts ask for nothing."""
+    """Orders of one step, to be executed in the order of the fields. Empty fields order nothing."""
 
     soft_state: SoftState | None = None
+    # Store the hard state; synced if `must_sync`.
     hard_state: HardState | None = None
-    """Store it; synced if `must_sync`."""
     read_states: Sequence[ReadState] = ()
+    # Append the entries, after `snapshot`; from the first one's index on they replace existing entries.
     entries: Sequence[Entry] = ()
-    """Append them; from the first one's index on they replace what is there. After `snapshot`."""
+    # Replace log and state by the snapshot, before `entries`, which then follow it.
     snapshot: Snapshot | None = None
-    """Install it in place of log and state, before `entries`, which then follow it."""
+    # Apply the entries, in order.
     committed: Sequence[Entry] = ()
-    """Apply them, in order."""
     messages: Sequence[Message] = ()
+    # True with entries, a new term or a vote; a commit index alone may be lost.
     must_sync: bool = False
-    """Entries, term or vote are in it; a commit index alone may be lost."""
 
     def __bool__(self) -> bool:
         return bool(
@@ -59,12 +59,9 @@ class Ready(Struct, frozen=True, kw_only=True):
         )
 
     def messages_at_once(self) -> list[Message]:
-        """Those that may leave while the disk is still writing.
-
-        A leader's, questions, forwarded proposals.
-        """
+        """Messages that may leave during the write: a leader's, questions, forwarded proposals."""
         return [message for message in self.messages if message.type not in _WAIT_FOR_DISK]
 
     def messages_after_sync(self) -> list[Message]:
-        """Those that must not leave before hard state, entries and snapshot are durable."""
+        """Messages that must not leave before hard state, entries and snapshot are durable."""
         return [message for message in self.messages if message.type in _WAIT_FOR_DISK]

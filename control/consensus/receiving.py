@@ -1,4 +1,4 @@
-"""What a leader's messages do to a follower's log: append, commit, restore."""
+"""Handle a leader's messages about the follower's log: append, commit, restore."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ringfence.control.consensus.tracker import Tracker
 
 
 def on_append(core: Core, message: Message) -> None:
-    """Append, or say from where on the logs may differ.
+    """Append entries, or answer with the index from which the logs may differ.
 
     Raises:
         LogLostError: see `errors`.
     """
     log = core.log
     if message.index < log.commit:
-        # An old one. What is committed matches the leader's log for sure.
+        # An outdated append. The committed entries match the leader's log in any case.
         _answer(core, message, index=log.commit)
         return
     last = log.maybe_append(message.index, message.log_term, message.entries, message.commit)
@@ -29,7 +29,7 @@ def on_append(core: Core, message: Message) -> None:
         f"[logterm: {log.term(message.index) or 0}, index: {message.index}] rejected MsgApp [logterm: "
         f"{message.log_term}, index: {message.index}] from {message.sender:x}",
     )
-    # No entry of ours with a greater term than the leader's can match: skip all of them in one step.
+    # Entries here with a greater term than the leader's cannot match: skip all of them in one step.
     hint, hint_term = log.last_at_or_below_term(min(message.index, log.last_index()), message.log_term)
     core.send(
         Message(
@@ -46,7 +46,7 @@ def on_append(core: Core, message: Message) -> None:
 
 
 def on_heartbeat(core: Core, message: Message) -> None:
-    """Commit as far as the leader knows this log to match.
+    """Commit up to the index at which the leader knows this log to match.
 
     Raises:
         LogLostError: see `errors`.
@@ -64,7 +64,7 @@ def on_heartbeat(core: Core, message: Message) -> None:
 
 
 def on_snapshot(core: Core, message: Message) -> None:
-    """Take a snapshot in place of the log, unless the log holds as much."""
+    """Replace the log by a snapshot, unless the log has the same entries."""
     snapshot = message.snapshot
     assert snapshot is not None, f"a snapshot message from {message.sender} without a snapshot"
     restored = _restore(core, snapshot)
@@ -103,14 +103,13 @@ def _restore(core: Core, snapshot: Snapshot) -> bool:
     core.tracker = Tracker(core.options.inflight_messages_max, core.options.inflight_bytes_max)
     membership.restore(core, state)
     core.say(
-        Level.INFO,
-        f"{_position(core)} restored snapshot [index: {snapshot.index}, term: {snapshot.term}]",
+        Level.INFO, f"{_position(core)} restored snapshot [index: {snapshot.index}, term: {snapshot.term}]"
     )
     return True
 
 
 def _holds(core: Core, snapshot: Snapshot) -> bool:
-    """The log reaches the snapshot and is right: throwing it away could lose what it acknowledged."""
+    """Keep a log that matches and reaches the snapshot: dropping it could lose acknowledged entries."""
     return core.log.matches(snapshot.index, snapshot.term)
 
 

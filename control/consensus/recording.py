@@ -1,9 +1,9 @@
-"""What happened to a node, recorded while it runs and run again through the same code.
+"""Record the steps of a running node, and replay them through the same code.
 
-    [begin, steps ...][begin, steps ...]      two segments at most; a full one pushes the oldest out
+    [begin, steps ...][begin, steps ...]      two segments at most; a full one replaces the oldest
 
-A segment begins with the node as a value (`frozen`), so a replay needs neither its disk nor its past. Beside
-events, a step is whatever the driver did to it: took a Ready, noted that work is durable, compacted.
+A segment begins with the node as a value (`frozen`), so a replay needs neither disk nor earlier steps. A step
+is an event, or another action of the driver: it took a Ready, noted durable work, or compacted.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ringfence.control.consensus.node import Node
 from ringfence.control.consensus.storage import MemoryStorage
 
 FORMAT: Final = 1
+# Steps of a segment: ten seconds of an idle leader of three nodes, one second under load.
 STEPS_MAX: Final = 1_024
-"""Of a segment: ten seconds of an idle leader of three, one second under load."""
+# Bytes of the entries in a segment's events. Memory is limited to two segments and one further message.
 BYTES_MAX: Final = 8 << 20
-"""Of the entries in a segment's events; two segments and one more message are all that is ever kept."""
+# Bytes of a file in a replay: two segments, their storage (4,096 entries each), and a reserve.
 FILE_BYTES_MAX: Final = 256 << 20
-"""Of a file that is read again: two segments, their storage (4,096 entries each), and room."""
+# Bytes that a step counts in addition to its entries.
 STEP_BYTES: Final = 64
-"""What a step counts beside its entries."""
 
 
 class Stepped(Struct, frozen=True, tag="event"):
@@ -47,7 +47,7 @@ class Stepped(Struct, frozen=True, tag="event"):
 
 
 class Took(Struct, frozen=True, tag="ready"):
-    """The driver took a Ready, when term, leader and commit index were these."""
+    """The driver took a Ready, at this term, leader and commit index."""
 
     term: int
     lead: int
@@ -55,7 +55,7 @@ class Took(Struct, frozen=True, tag="ready"):
 
 
 class Noted(Struct, frozen=True, tag="durable"):
-    """The first `count` pieces of work for the append thread are durable; storage answers with them now."""
+    """The first `count` pieces of work for the append thread are durable and visible in storage."""
 
     count: int
 
@@ -67,7 +67,7 @@ class Changed(Struct, frozen=True, tag="change"):
 
 
 class Compacted(Struct, frozen=True, tag="compacted"):
-    """A snapshot was made at (index, term), and the log begins behind `base`."""
+    """A snapshot was made at (index, term), and the log begins after `base`."""
 
     index: int
     term: int
@@ -88,7 +88,7 @@ class Segment(Struct, frozen=True):
 
 
 class Recording(Struct, frozen=True, kw_only=True):
-    """A file's content. `why` says what it was written for."""
+    """A file's content. `why` is the reason for the file."""
 
     format: int = FORMAT
     program: str
@@ -98,7 +98,7 @@ class Recording(Struct, frozen=True, kw_only=True):
 
 
 class Recorder:
-    """Told of everything *before* it is done, so that the step that breaks is the last one."""
+    """Records every step *before* it is done, so that a failing step is the last one recorded."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
@@ -111,13 +111,13 @@ class Recorder:
         self._before: Segment | None = None
 
     def draw(self, below: int) -> int:
-        """For the node: a random number, noted."""
+        """Draw a random number for the node, and record it."""
         drawn = self._draw(below)
         self._drawn.append(drawn)
         return drawn
 
     def attach(self, node: Node, work: Callable[[], Sequence[StorageMessage]]) -> None:
-        """Record from now on; `work` gives what the append thread was handed and is not durable yet."""
+        """Start recording; `work` returns the append thread's work that is not durable yet."""
         self._node, self._work = node, work
         self._start()
 
@@ -138,7 +138,7 @@ class Recorder:
         return self._steps[-count:]
 
     def recording(self, program: str, why: str) -> Recording:
-        """Everything that is kept."""
+        """All recorded segments."""
         assert self._node is not None, "nothing is recorded yet"
         segments = (*([self._before] if self._before else []), self._segment())
         return Recording(program=program, node=self._node.core.id, why=why, segments=segments)
@@ -165,7 +165,7 @@ def encode(recording: Recording) -> bytes:
 
 
 def decode(data: bytes) -> Recording:
-    """Raises ValueError with the reason: too long, no recording, or of another format."""
+    """Decode a recording. Raises ValueError: it is too long, no recording, or of another format."""
     if len(data) > FILE_BYTES_MAX:
         raise ValueError(f"{len(data)} bytes; a recording has at most {FILE_BYTES_MAX}")
     try:
@@ -178,7 +178,7 @@ def decode(data: bytes) -> Recording:
 
 
 class Shown(Struct, frozen=True):
-    """One replayed step: what it was, the node after it, and what went wrong with it."""
+    """One replayed step, the node after it, and the fault if there is one."""
 
     segment: int
     number: int
@@ -196,8 +196,8 @@ class Shown(Struct, frozen=True):
 def replay(recording: Recording) -> Iterator[Shown]:
     """Run every segment again through the production code, one step after the other.
 
-    `broken` names the invariant that a step breaks; `differs` tells where the replay parted from what was
-    recorded (another program, or entries that were not kept). Either ends the segment.
+    `broken` names the invariant that a step violates. `differs` names the difference to the recording
+    (another program, or missing entries). Either ends the segment.
     """
     for number, segment in enumerate(recording.segments):
         yield from _Replay(segment, number).run()
@@ -208,7 +208,7 @@ class _Head(Struct):
 
 
 class _Replay:
-    """One segment. The driver's part is played here: a queue of work, and what of it is durable."""
+    """Replay one segment in the driver's place, with its queue of work for storage."""
 
     def __init__(self, segment: Segment, number: int) -> None:
         self._segment, self._number = segment, number
@@ -234,15 +234,25 @@ class _Replay:
             if self._ran_dry:
                 differs = "it drew more random numbers than were recorded"
             core = self._node.core
-            shown = Shown(self._number, number, step, core.role.name.lower(), core.term, core.lead,
-                          core.log.commit, core.log.applied, **told, differs=differs)  # fmt: skip
+            shown = Shown(
+                self._number,
+                number,
+                step,
+                core.role.name.lower(),
+                core.term,
+                core.lead,
+                core.log.commit,
+                core.log.applied,
+                **told,
+                differs=differs,
+            )
             yield shown
             if shown.broken or shown.differs:
                 return
             before = invariants.seen(core)
 
     def _do(self, step: Step) -> str | None:
-        """Do one step; the reason why it cannot be the recorded one, or None."""
+        """Do one step; return the difference to the recorded one, or None."""
         match step:
             case Stepped(event):
                 self._node.step(event)

@@ -1,4 +1,4 @@
-"""A leader's messages to its followers: appends, snapshots, heartbeats; and what a majority has."""
+"""Send a leader's appends, snapshots and heartbeats, and commit the entries that a majority has."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ringfence.control.consensus.trace import Level
 
 
 def send_append(core: Core, to: int, *, also_if_empty: bool = True) -> bool:
-    """Send what `to` lacks, one message at the most: entries, or a snapshot if they are compacted.
+    """Send `to` at most one message with missing entries, or with a snapshot if they are compacted.
 
-    Without entries only if `also_if_empty`: to probe, or to tell a commit index. False if nothing was sent.
+    `also_if_empty`: send one without entries too, as a probe or with a commit index. False if none was sent.
     """
     progress = core.tracker.progress[to]
     if progress.is_paused():
@@ -53,13 +53,13 @@ def broadcast_append(core: Core) -> None:
 
 
 def broadcast_heartbeat(core: Core) -> None:
-    """To all, with the newest token of a read that waits."""
+    """Send heartbeats to all members, with the newest token of waiting reads."""
     token = core.reads.token()
     for member in core.tracker.members:
         if member == core.id:
             continue
         progress = core.tracker.progress[member]
-        # Never above what it is known to have: its log beyond may be another one.
+        # Never above the matching index: the follower's log after it may differ.
         commit = min(progress.match, core.log.commit)
         core.send(
             Message(
@@ -75,12 +75,12 @@ def broadcast_heartbeat(core: Core) -> None:
 
 
 def advance_commit(core: Core) -> bool:
-    """Commit what a majority has, if it ends in an entry of this term; True if that is news."""
+    """Commit the entries that a majority has, if the last is of this term; True if the commit index rose."""
     return core.log.maybe_commit(core.tracker.committed(), core.term)
 
 
 def committed_in_term(core: Core) -> bool:
-    """The leader knows all that is committed: it has committed an entry of its own term."""
+    """Whether the leader has committed an entry of its own term, and thereby knows the commit index."""
     return core.log.term(core.log.commit) == core.term
 
 
@@ -89,7 +89,7 @@ def _send_snapshot(core: Core, to: int, progress: Progress) -> bool:
         core.trace(Level.DEBUG, f"ignore sending snapshot to {to:x} since it is not recently active")
         return False
     snapshot = core.log.snapshot()
-    # A node refuses a snapshot that it is no part of: it may be older than the change that added the node.
+    # A node refuses a snapshot without itself as a member: the snapshot may be older than its addition.
     core.snapshot_wanted = snapshot is None or not snapshot.configuration.includes(to)
     if snapshot is None or core.snapshot_wanted:
         core.say(

@@ -1,4 +1,4 @@
-"""Becoming follower, candidate, leader. Every change of role but one forgets what the last role knew."""
+"""Change the role: follower, candidate, leader. All changes but one reset the state of the last role."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ringfence.control.consensus.trace import Level
 
 
 def reset(core: Core, term: int) -> None:
-    """Begin `term`, or the same term in another role."""
+    """Reset the role's state for `term`, or for another role in the same term."""
     if core.term != term:
         assert term > core.term, f"node {core.id}: term {term} is below {core.term}"
         core.term = term
@@ -46,7 +46,7 @@ def become_candidate(core: Core) -> None:
 
 
 def become_pre_candidate(core: Core) -> None:
-    """Ask what would happen; term and vote stay, so that asking harms nobody."""
+    """Become pre-candidate; term and vote stay, so that a pre-vote disturbs no other node."""
     assert core.role is not Role.LEADER, f"node {core.id} leads term {core.term} and need not campaign"
     core.tracker.votes.clear()
     core.role = Role.PRE_CANDIDATE
@@ -55,7 +55,7 @@ def become_pre_candidate(core: Core) -> None:
 
 
 def become_leader(core: Core) -> None:
-    """Lead, and append an empty entry: only with an entry of its own term may a leader commit anything."""
+    """Become leader, and append an empty entry: a leader may commit only with an entry of its own term."""
     assert core.role is Role.CANDIDATE, f"node {core.id} was {core.role.name}: only a candidate is elected"
     reset(core, core.term)
     core.role = Role.LEADER
@@ -63,7 +63,7 @@ def become_leader(core: Core) -> None:
     own = core.tracker.progress[core.id]
     own.become_replicate()
     own.recent_active = True
-    # Any of these may be a change of the configuration that is not committed yet.
+    # Any entry up to here may be a change of the configuration that is not committed yet.
     core.pending_change_index = core.log.last_index()
     taken = appending.append(core, (Entry(),))
     assert taken, "an empty entry has no bytes, it always fits"

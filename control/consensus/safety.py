@@ -1,8 +1,8 @@
-"""What must hold of a whole cluster: Raft's safety properties (paper, figure 3), checked as nodes go along.
+"""Check Raft's safety properties of a whole cluster (paper, figure 3) after each step.
 
-Whoever sees all nodes of a cluster, a test or a simulator, tells it what happens; it keeps what was committed
-and who led, and raises AssertionError at the first contradiction. Memory grows with the log; it is no part of
-a running node.
+A test or a simulator, which has all nodes of a cluster, reports their steps. The checker stores committed
+entries and leaders, and raises AssertionError at the first contradiction. Its memory grows with the log; a
+running node does not use it.
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ class Safety:
 
     def __init__(self) -> None:
         self.leaders: dict[int, int] = {}
+        # Committed entries by index, as the first node applied them.
         self.committed: dict[int, Entry] = {}
-        """By index, as any node applied it."""
         self.applied_max = 0
-        self._commits: dict[int, int] = {}  # the greatest commit index that was checked, by leader's term
+        self._commits: dict[int, int] = {}  # By leader's term: the greatest commit index that was checked.
 
     def check(self, core: Core, stores: Mapping[int, Storage]) -> None:
-        """After every step of any node. `stores` hold what is durable on each node."""
+        """Check after a step of any node. `stores` are the durable logs of all nodes."""
         if core.role is not Role.LEADER:
             return
         known = self.leaders.setdefault(core.term, core.id)
         assert known == core.id, f"election safety: {known} and {core.id} both lead term {core.term}"
         if core.term not in self._commits:
             self._check_completeness(core)
-            self._commits[core.term] = core.log.commit  # what it inherits, another configuration committed
+            self._commits[core.term] = (
+                core.log.commit
+            )  # Inherited entries were committed by another configuration.
         if core.log.commit > self._commits[core.term]:
             self._commits[core.term] = core.log.commit
             self._check_durable(core, stores)
 
     def applied(self, node: int, entries: Iterable[Entry]) -> None:
-        """A node applied entries."""
+        """Check the entries that a node applies."""
         for entry in entries:
             known = self.committed.setdefault(entry.index, entry)
             assert known == entry, (
@@ -47,20 +49,20 @@ class Safety:
             )
             self.applied_max = max(self.applied_max, entry.index)
             if entry.index > max(self._commits.values(), default=0):
-                self._commits[0] = entry.index  # before anybody looked
+                self._commits[0] = entry.index  # Committed before the first check.
 
     def check_log(self, node: int, index: int, term: int | None) -> None:
-        """A node's log, or a snapshot, has `term` at a committed index; None = compacted."""
+        """Check that a log or snapshot with `term` at a committed index agrees; None = compacted."""
         known = self.committed.get(index)
         assert known is None or term is None or known.term == term, (
             f"node {node} has term {term} at {index}, where term {known.term} is committed"
         )
 
     def _check_completeness(self, core: Core) -> None:
-        """It has what earlier terms committed.
+        """Check that a new leader has the entries that earlier terms committed.
 
-        Who stood still may find the votes of an old term in its mail, and lead that one while a later term
-        commits already: it needs nothing of that, and can commit nothing.
+        A paused node may receive the votes of an old term late, and lead that term while a later one commits
+        already. It may lack those later entries, and cannot commit any.
         """
         first = core.log.first_index()
         last = max((at for term, at in self._commits.items() if term < core.term), default=0)
@@ -73,7 +75,7 @@ class Safety:
                 )
 
     def _check_durable(self, core: Core, stores: Mapping[int, Storage]) -> None:
-        """What a leader commits is on the disks of a (joint) majority."""
+        """Check that the entries a leader commits are on the disks of a (joint) majority."""
         index = core.log.commit
         term = core.log.term(index)
         have = {

@@ -1,4 +1,4 @@
-"""What a node shows of itself, for metrics, the admin API, decisions about members: a copy, safe to keep."""
+"""Copy the status of a node, for metrics, the admin API and decisions about members."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ringfence.control.consensus.progress import ProgressState
 
 
 class MemberStatus(Struct, frozen=True):
-    """A member as the leader sees it. `pending_snapshot` is the index of one that is under way, else 0."""
+    """A member from the leader's view. `pending_snapshot` is the index of a snapshot being sent, or 0."""
 
+    # The member's log equals the leader's up to this index.
     match: int
-    """Its log equals the leader's up to here."""
     next: int
     state: ProgressState
     is_learner: bool
@@ -24,7 +24,7 @@ class MemberStatus(Struct, frozen=True):
 
 
 class Status(Struct, frozen=True):
-    """A node at one moment. `lead` is 0 if no leader is known; `members` is empty but at the leader."""
+    """A node at one moment. `lead` is 0 if no leader is known; only a leader has `members`."""
 
     id: int
     term: int
@@ -42,7 +42,7 @@ class Status(Struct, frozen=True):
 
 
 def status(core: Core) -> Status:
-    """O(members) at the leader, O(1) elsewhere but for the configuration."""
+    """Copy the status: O(members) at the leader; elsewhere O(1), apart from the configuration."""
     log = core.log
     members = {}
     if core.role is Role.LEADER:

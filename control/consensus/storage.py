@@ -1,6 +1,6 @@
-"""What a node reads of its durable log, and an implementation in memory.
+"""Define the node's read access to its durable log, with an implementation in memory.
 
-The node only reads; the driver writes, when a Ready or a storage message tells it to, and in that order.
+The node only reads. The driver writes, in the order of the Readys or storage messages.
 """
 
 from __future__ import annotations
@@ -9,22 +9,16 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ringfence.control.consensus.errors import CompactedError, ConsensusError
-from ringfence.control.consensus.messages import (
-    ConfigurationState,
-    Entry,
-    HardState,
-    Snapshot,
-    size_bytes,
-)
+from ringfence.control.consensus.messages import ConfigurationState, Entry, HardState, Snapshot, size_bytes
 from ringfence.control.consensus.options import UNLIMITED
 
 
 class Storage(Protocol):
-    """The durable log. All calls answer from memory: they happen inside of a step.
+    """The durable log. All calls answer from memory, because a step makes them.
 
-    The driver compacts no further than what the application has applied and a snapshot holds.
+    The driver compacts only entries that the application has applied and a snapshot includes.
 
-    Positions: `first_index() - 1` is where the log was compacted; its term is still known.
+    The log was compacted up to `first_index() - 1`; the term of that index is still known.
     """
 
     def initial_state(self) -> tuple[HardState, ConfigurationState]:
@@ -34,7 +28,7 @@ class Storage(Protocol):
         """
 
     def first_index(self) -> int:
-        """Index of the first entry that is there, or would be."""
+        """Index of the first entry; of the next one if there is none."""
 
     def last_index(self) -> int:
         """Index of the last entry; `first_index() - 1` if there is none."""
@@ -50,9 +44,9 @@ class Storage(Protocol):
         """
 
     def snapshot(self) -> Snapshot | None:
-        """A snapshot at or above `first_index() - 1`; None if one is being made: ask again later.
+        """A snapshot at or above `first_index() - 1`; None while one is being made: call again later.
 
-        It need not be the newest, but a node that was added later can do nothing with it: see
+        The snapshot need not be the newest, but a node that was added later cannot use it: see
         `Node.wants_snapshot`.
         """
 
@@ -60,7 +54,7 @@ class Storage(Protocol):
 def cut(entries: Sequence[Entry], start: int, stop: int, bytes_max: int) -> Sequence[Entry]:
     """entries[start:stop], cut where they exceed `bytes_max` bytes, but at least one if there is one.
 
-    Looks at no more entries than it returns, and one: a long tail is not copied to send its beginning.
+    Reads at most one entry more than it returns, so that the beginning of a long tail is cheap to send.
     """
     if bytes_max < UNLIMITED:
         total = 0
@@ -79,7 +73,7 @@ class MemoryStorage:
         self.hard_state = HardState()
         self.configuration = ConfigurationState()
         self._snapshot = Snapshot()
-        self._base = (0, 0)  # index and term of the place before the first entry
+        self._base = (0, 0)  # Index and term of the position before the first entry.
         self._entries: list[Entry] = []
 
     def initial_state(self) -> tuple[HardState, ConfigurationState]:
@@ -114,17 +108,17 @@ class MemoryStorage:
         return self._snapshot.index
 
     def set_snapshot(self, snapshot: Snapshot) -> None:
-        """Have a newer snapshot to send; the log stays as it is."""
+        """Set a newer snapshot for sending; the log does not change."""
         assert snapshot.index >= self._snapshot.index, (
             f"{snapshot.index} is older than {self._snapshot.index}"
         )
         self._snapshot = snapshot
 
     def install(self, snapshot: Snapshot) -> None:
-        """Put a received snapshot in place of the log.
+        """Replace the log by a received snapshot.
 
         Raises:
-            ConsensusError: it is not newer than the one that is there.
+            ConsensusError: it is not newer than the present one.
         """
         if self._snapshot.index >= snapshot.index > 0:
             raise ConsensusError("requested index is older than the existing snapshot")
@@ -134,7 +128,7 @@ class MemoryStorage:
         self._entries = []
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Write entries; those that are there from the first new index on are replaced."""
+        """Write entries; they replace existing ones from the first new index on."""
         base = self._base[0]
         entries = entries[max(0, base + 1 - entries[0].index) :] if entries else entries
         if not entries:
@@ -145,10 +139,10 @@ class MemoryStorage:
         self._entries.extend(entries)
 
     def compact(self, index: int) -> None:
-        """Drop the entries up to `index`; its term stays known.
+        """Drop the entries up to `index`; the term of `index` stays known.
 
         Raises:
-            ConsensusError: it is compacted already.
+            ConsensusError: `index` is compacted already.
         """
         base = self._base[0]
         if index <= base:

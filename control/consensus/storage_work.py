@@ -1,7 +1,7 @@
-"""Work for storage as messages, and the answers that tell that it is done.
+"""Build messages with work for storage, and the responses that confirm it.
 
-With asynchronous writes a driver runs two threads, or two queues: one appends, one applies. Each takes its
-messages in order and then delivers their `responses`. What answers promise is thereby durable.
+With asynchronous writes a driver runs two threads, or two queues: one appends, one applies. Each processes
+its messages in order and then delivers their `responses`. The promises of responses are thereby durable.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ringfence.control.consensus.ready import Ready
 
 
 def append_work(core: Core, ready: Ready) -> StorageMessage | None:
-    """Store hard state (if term, vote or commit are not 0), snapshot, entries; None if there is nothing.
+    """The order to store hard state (if term, vote or commit is not 0), snapshot and entries, or None.
 
-    It is needed for answers alone, too: they wait for what was handed out before.
+    Responses alone need the order too: they wait for earlier work in the queue.
     """
     if not (ready.entries or ready.hard_state or ready.snapshot or core.after_append):
         return None
@@ -45,10 +45,10 @@ def append_work(core: Core, ready: Ready) -> StorageMessage | None:
 
 
 def append_answer(core: Core, snapshot: Snapshot | None) -> Message | None:
-    """All that is unstable now is durable. None if nothing is.
+    """The response that confirms the present unstable tail. None if there is none.
 
-    It names the *last* entry of the log, with its term, and the term of now: an answer of an older term is
-    ignored. So if entries are replaced and replaced again, only the write of the last ones confirms them.
+    It has the *last* entry of the log, with its term, and the current term: a response of an older term is
+    ignored. If entries are replaced repeatedly, only the write of the last ones confirms them.
     """
     unstable = core.log.unstable
     if not unstable.entries and snapshot is None:
@@ -66,7 +66,7 @@ def append_answer(core: Core, snapshot: Snapshot | None) -> Message | None:
 
 
 def apply_work(core: Core, committed: Sequence[Entry]) -> StorageMessage:
-    """Apply entries."""
+    """The order to apply entries."""
     return StorageMessage(
         type=MessageType.STORAGE_APPLY,
         to=APPLY_THREAD,
@@ -77,7 +77,7 @@ def apply_work(core: Core, committed: Sequence[Entry]) -> StorageMessage:
 
 
 def apply_answer(core: Core, committed: Sequence[Entry]) -> Message:
-    """Entries have taken effect."""
+    """The response that entries have taken effect."""
     return Message(
         type=MessageType.STORAGE_APPLY_ANSWER, to=core.id, sender=APPLY_THREAD, entries=tuple(committed)
     )

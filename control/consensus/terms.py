@@ -1,7 +1,7 @@
-"""The first thing that happens to a message: is its term the node's own, a newer or an older one?
+"""Compare a message's term with the node's before any other rule.
 
-A newer term makes any node a follower; an older one is refused. Then elections, storage and the role's own
-rules see the message.
+A newer term makes any node a follower; a message of an older term is refused. Then the rules of elections,
+storage and the role handle the message.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _OF_A_LEADER: Final = frozenset({MessageType.APPEND, MessageType.HEARTBEAT, Mess
 
 
 def step(core: Core, message: Message) -> None:
-    """Handle one message, from wherever it comes.
+    """Handle one message, of another node or of this one.
 
     Raises:
-        ConsensusError: it was not taken; see `errors`.
+        ConsensusError: the message was refused; see `errors`.
     """
     if message.term > core.term:
         if not _admit_newer(core, message):
@@ -55,7 +55,7 @@ def step(core: Core, message: Message) -> None:
 
 
 def _admit_newer(core: Core, message: Message) -> bool:
-    """Follow a newer term where that is due; False if the message is to be ignored."""
+    """Adopt a newer term, except for pre-votes and under a lease; False if the message is to be ignored."""
     kind = message.type
     if kind in _REQUESTS and message.context != TRANSFER_MARK and _has_lease(core):
         remaining = core.options.election_ticks - core.election_elapsed_ticks
@@ -69,7 +69,7 @@ def _admit_newer(core: Core, message: Message) -> bool:
         )
         return False
     if kind is MessageType.PRE_VOTE or (kind is MessageType.PRE_VOTE_ANSWER and not message.reject):
-        # Nobody has that term: a pre-vote asks about the next one, and a granted answer repeats it.
+        # No node has that term yet: a pre-vote asks about the next term, and a granted answer repeats it.
         return True
     core.say(
         Level.INFO,
@@ -81,7 +81,7 @@ def _admit_newer(core: Core, message: Message) -> bool:
 
 
 def _has_lease(core: Core) -> bool:
-    """It heard from a leader within the least election time-out; candidates have to wait (thesis, 4.2.3)."""
+    """Whether a leader's message arrived within the least election timeout (thesis, 4.2.3)."""
     return (
         core.options.check_quorum
         and core.lead != NOBODY
@@ -92,17 +92,17 @@ def _has_lease(core: Core) -> bool:
 def _on_older(core: Core, message: Message) -> None:
     options, kind = core.options, message.type
     if (options.check_quorum or options.pre_vote) and kind in {MessageType.HEARTBEAT, MessageType.APPEND}:
-        # A leader that nobody deposes, because its followers ignore candidates or candidates ask first, must
-        # learn of the newer term from an answer; else this node could never come back.
+        # No vote deposes a leader whose followers ignore candidates, or whose candidates ask first. Such a
+        # leader must learn of the newer term from this answer; otherwise this node could never follow it.
         core.send(Message(type=MessageType.APPEND_ANSWER, to=message.sender, sender=core.id, term=core.term))
     elif kind is MessageType.PRE_VOTE:
         election.reject(core, message)
     elif kind is MessageType.PRE_VOTE_ANSWER and message.index and core.role is Role.FOLLOWER:
-        # What is committed is so in every term.
+        # A committed entry stays committed in every term.
         election.on_told(core, message)
     elif kind is MessageType.STORAGE_APPEND_ANSWER:
         if message.index:
-            # Entries of that place may have been replaced since, and replaced again by equal ones.
+            # The entries may have been replaced since, and replaced again by entries of equal index and term.
             core.say(
                 Level.INFO,
                 f"[term: {core.term}] ignored entry appends from a MsgStorageAppendResp message with lower "
@@ -110,7 +110,7 @@ def _on_older(core: Core, message: Message) -> None:
                 f"[term: {message.term}]",
             )
         if message.snapshot is not None:
-            # A snapshot holds only what is committed: its term does not matter.
+            # A snapshot includes committed entries only, so its term does not matter.
             applying.snapshot_applied(core, message.snapshot)
     else:
         core.say(

@@ -1,4 +1,4 @@
-"""Where a node says what it does: a function that takes a level and a line, called at once."""
+"""Define the trace of a node: a function with a level and a line, called synchronously."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Level(enum.IntEnum):
-    """How much a line matters."""
+    """The severity of a line."""
 
     DEBUG = 0
     INFO = 1
@@ -19,4 +19,4 @@ Trace = Callable[[Level, str], None]
 
 
 def silent(_level: Level, _text: str) -> None:
-    """A trace that nobody reads."""
+    """Drop the line."""

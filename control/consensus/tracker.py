@@ -1,4 +1,4 @@
-"""The configuration with what a leader or candidate knows of each member: progress and votes."""
+"""Track the configuration with each member's progress and vote, at a leader or candidate."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Tracker:
         self.configuration = Configuration()
         self.progress: ProgressMap = {}
         self.members: tuple[int, ...] = ()
+        # Voters of both halves. Most members of a large cluster are learners; counting skips them.
         self.voters: tuple[int, ...] = ()
-        """Of both halves. Most members of a large cluster are learners; counting does not look at them."""
         self.votes: dict[int, bool] = {}
 
     def switch(self, configuration: Configuration, progress: ProgressMap) -> None:
@@ -43,13 +43,13 @@ class Tracker:
         return Window(self.inflight_max, self.inflight_bytes_max)
 
     def new_progress(self, last_index: int, *, is_learner: bool) -> Progress:
-        """Of a node that joins now. It counts as active: it has had no time to answer."""
+        """The progress of a new node. It counts as active, because it has had no time to answer."""
         progress = Progress(next_index=max(last_index, 1), window=self.window(), is_learner=is_learner)
         progress.recent_active = True
         return progress
 
     def reset_progress(self, own_id: int, last_index: int) -> None:
-        """Forget what an earlier term knew; `own_id` has its own log."""
+        """Reset progress and votes for a new term; `own_id` has its own log."""
         for member, known in self.progress.items():
             self.progress[member] = Progress(
                 next_index=last_index + 1,
@@ -59,7 +59,7 @@ class Tracker:
             )
 
     def is_lone_voter(self, node: int) -> bool:
-        """`node` decides alone."""
+        """Whether `node` is the only voter."""
         return self.configuration.incoming == {node} and not self.configuration.outgoing
 
     def committed(self) -> int:
@@ -71,16 +71,16 @@ class Tracker:
         return quorum.joint_committed(self.configuration.incoming, self.configuration.outgoing, acknowledged)
 
     def quorum_is_active(self) -> bool:
-        """A (joint) majority was heard of since the last check."""
+        """Whether a (joint) majority has sent messages since the last check."""
         heard = {m: p.recent_active for m, p in self.progress.items() if not p.is_learner}
         return self._vote(heard) is VoteResult.WON
 
     def record_vote(self, voter: int, *, granted: bool) -> None:
-        """The first answer counts."""
+        """Record a vote; only a node's first answer counts."""
         self.votes.setdefault(voter, granted)
 
     def tally(self) -> tuple[int, int, VoteResult]:
-        """(granted, rejected, how it stands); answers of learners and of strangers do not count."""
+        """(granted, rejected, result); answers of learners and of non-members do not count."""
         counted = [
             self.votes[member]
             for member, progress in self.progress.items()

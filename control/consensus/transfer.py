@@ -1,7 +1,4 @@
-"""Handing leadership over.
-
-Bring the other up to date, then tell it to campaign at once (Raft thesis, 3.10).
-"""
+"""Transfer leadership: bring the target up to date, then tell it to campaign (Raft thesis, 3.10)."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from ringfence.control.consensus.trace import Level
 
 
 def start(core: Core, to: int, progress: Progress) -> None:
-    """Hand over to `to`, until it leads or an election time-out is over; proposals are refused meanwhile."""
+    """Transfer to `to`, until it leads or an election timeout passes; proposals are refused meanwhile."""
     if progress.is_learner:
         core.say(Level.DEBUG, "is learner. Ignored transferring leadership")
         return
@@ -46,17 +43,17 @@ def start(core: Core, to: int, progress: Progress) -> None:
 
 
 def on_space(core: Core, *, full: bool) -> None:
-    """Storage finds no space, or some again: who cannot write does not lead."""
+    """Handle a full disk, or free space again: a node without space must not lead."""
     core.storage_full = full
     if full and core.role is Role.LEADER and core.transferee == NOBODY:
         _give_up(core)
 
 
 def _give_up(core: Core) -> None:
-    """Hand over to the voter that has the most of the log.
+    """Transfer to the voter with the longest matching log.
 
-    Nothing happens while the voters that are heard are no majority without this node: none of them could be
-    elected, and requests would find nobody at all.
+    The leader stays while the active voters are no majority without it: none of them could be elected, and
+    the cluster would have no leader at all.
     """
     configuration = core.tracker.configuration
     heard = {
@@ -66,7 +63,7 @@ def _give_up(core: Core) -> None:
     }
     votes = {voter: voter in heard for voter in configuration.voters}
     if quorum.joint_vote(configuration.incoming, configuration.outgoing, votes) is not VoteResult.WON:
-        core.say(Level.WARN, "its storage is full, and it leads on: the others heard are no majority")
+        core.say(Level.WARN, "its storage is full, and it leads on: the active others are no majority")
         return
     heirs = [member for member in sorted(heard) if member in configuration.incoming]
     best = max(heirs, key=lambda member: heard[member].match)
@@ -74,7 +71,7 @@ def _give_up(core: Core) -> None:
 
 
 def on_match(core: Core, peer: int, progress: Progress) -> None:
-    """A follower has caught up; if leadership goes to it, it can campaign now."""
+    """Tell a follower that has caught up to campaign, if it is the target."""
     if peer == core.transferee and progress.match == core.log.last_index():
         core.say(Level.INFO, f"sent MsgTimeoutNow to {peer:x} after received MsgAppResp")
         send_timeout_now(core, peer)

@@ -1,10 +1,10 @@
-"""The tail of the log that is not yet known to be durable: entries, and perhaps a snapshot before them.
+"""Hold the tail of the log that is not known to be durable: entries, and possibly a snapshot before them.
 
     offset            handed                 end
       | being written   | not handed out yet  |
 
-Entries stay here until storage confirms them by index *and term*: a confirmation of entries that were
-replaced meanwhile must not confirm their successors.
+Entries stay here until storage confirms them by index *and term*: a confirmation of replaced entries must not
+confirm their successors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ringfence.control.consensus.trace import Level, Trace
 
 
 class UnstableTail:
-    """See the top of the file.
+    """The unstable tail of one node's log.
 
     `offset` is the index of `entries[0]`, or of the next entry if there is none.
     """
@@ -31,13 +31,13 @@ class UnstableTail:
         self._trace = trace
 
     def last_index(self) -> int | None:
-        """None if storage has the last index."""
+        """The last index of the tail; None if storage has the last index."""
         if self.entries:
             return self.offset + len(self.entries) - 1
         return self.snapshot.index if self.snapshot is not None else None
 
     def term(self, index: int) -> int | None:
-        """None if storage may know it."""
+        """The term of an index in the tail; None if storage may know it."""
         at = index - self.offset
         if 0 <= at < len(self.entries):
             return self.entries[at].term
@@ -49,12 +49,12 @@ class UnstableTail:
         return self.entries[self.handed - self.offset :]
 
     def hand_out(self) -> None:
-        """All that is here is being written."""
+        """Note that the whole tail is being written."""
         self.handed = self.offset + len(self.entries)
         self.snapshot_handed = self.snapshot is not None
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Put entries at the end, or in place of those from their first index on."""
+        """Append entries, or replace those from the first new index on."""
         first = entries[0].index
         if first == self.offset + len(self.entries):
             self.entries.extend(entries)
@@ -69,13 +69,13 @@ class UnstableTail:
             self.handed = min(self.handed, first)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """A snapshot takes the place of everything."""
+        """Replace the whole tail by a snapshot."""
         self.entries = []
         self.offset = self.handed = snapshot.index + 1
         self.snapshot, self.snapshot_handed = snapshot, False
 
     def confirm(self, index: int, term: int) -> None:
-        """Entries up to `index`, the last of `term`, are durable."""
+        """Note that entries up to `index`, the last of `term`, are durable."""
         own = self.term(index)
         if own is None:
             self._trace(Level.INFO, f"entry at index {index} missing from unstable log; ignoring")
@@ -94,6 +94,6 @@ class UnstableTail:
             self.handed = max(self.handed, self.offset)
 
     def confirm_snapshot(self, index: int) -> None:
-        """The snapshot at `index` is durable."""
+        """Note that the snapshot at `index` is durable."""
         if self.snapshot is not None and self.snapshot.index == index:
             self.snapshot, self.snapshot_handed = None, False

@@ -1,4 +1,4 @@
-"""The append messages under way to one follower, oldest first, limited in number and in bytes."""
+"""Track the unacknowledged append messages to one follower, oldest first, within count and bytes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Window:
         return len(self._messages)
 
     def messages(self) -> tuple[tuple[int, int], ...]:
-        """All that is under way: (last index, bytes), oldest first."""
+        """All unacknowledged messages: (last index, bytes), oldest first."""
         return tuple(self._messages)
 
     def restore(self, messages: Iterable[tuple[int, int]]) -> None:
-        """Be what `messages` told of another window."""
+        """Restore the window from `messages` of another one."""
         self._messages = deque(messages)
         self.size_bytes = sum(size for _, size in self._messages)
 
@@ -36,13 +36,15 @@ class Window:
         return len(self._messages) >= self.size_max or (0 < self.bytes_max <= self.size_bytes)
 
     def add(self, last_index: int, message_bytes: int = 0) -> None:
-        """One more is under way. It must not be full."""
-        assert not self.full(), f"{len(self)} messages of {self.size_bytes} bytes are under way, that is all"
+        """Add a sent message. The window must not be full."""
+        assert not self.full(), (
+            f"{len(self)} messages of {self.size_bytes} bytes are unacknowledged: the window is full"
+        )
         self._messages.append((last_index, message_bytes))
         self.size_bytes += message_bytes
 
     def free_up_to(self, index: int) -> None:
-        """Messages that end at or below `index` have arrived."""
+        """Remove the messages that end at or below `index`."""
         messages = self._messages
         while messages and messages[0][0] <= index:
             self.size_bytes -= messages.popleft()[1]

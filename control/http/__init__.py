@@ -1,11 +1,12 @@
-"""The admin API: health, metrics, reads and changes over HTTP. `endpoint.beside` runs it next to a node.
+"""Serve the admin API over HTTP: health, metrics, reads, changes. `endpoint.beside` runs it next to a node.
 
-START HERE: `application` puts it together; a request passes, in this order:
+START HERE: `application` assembles the parts. A request passes them in this order:
 
-    connections, heads, limits    bounds of connections; HEAD; size, depth, number and deadline of requests
-    access, refused               who asks, with which role; audit lines of refused changes
-    reads, events, metrics        what can be read; the stream of events; Prometheus
-    changes, cluster, partitions, producers, rebalance    what can be changed, a module for each subject
-    desk                          the one way of a change: key, condition, receipt, audit line (`lines`)
-    problems, shapes, described   errors (RFC 9457); bodies; what OpenAPI says of all operations
+    connections, head_requests, limits     limits of connections; HEAD; size, depth, number and deadline of
+                                           requests
+    access, refusal_audit                  authenticate and authorize the caller; audit refused changes
+    reads, events, metrics                 operations that read; the stream of events; Prometheus
+    writes, cluster, partitions, producers, rebalance, scopes    operations that change something
+    mutations, audit_lines                 the path of every change: key, condition, receipt, audit line
+    problems, openapi_bodies, openapi_parts    errors (RFC 9457); bodies; OpenAPI parts of all operations
 """

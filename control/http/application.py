@@ -1,4 +1,4 @@
-"""The admin API of one node, put together: limits in front, then probes, reads, changes, and problems."""
+"""Assemble the admin API of one node: limits in front, then probes, reads, changes and problems."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
 from ringfence.control.http import (
-    changes,
     cluster,
     events,
     partitions,
@@ -19,59 +18,75 @@ from ringfence.control.http import (
     reads,
     rebalance,
     scopes,
+    writes,
 )
 from ringfence.control.http.access import Access
-from ringfence.control.http.desk import Desk
-from ringfence.control.http.heads import Heads
+from ringfence.control.http.head_requests import HeadRequests
 from ringfence.control.http.limits import Limits
-from ringfence.control.http.refused import Refused
+from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.refusal_audit import RefusalAudit
 from ringfence.control.runtime.node import Node
 
 DESCRIPTION: Final = """Administration of a ringfence cluster. Any node serves any request.
 
-Reads are of what this node has applied; `linearizable=true` waits for all that was committed before. Changes
-may carry `Idempotency-Key` (a repeat gives the first answer, also after the leader was killed) and
-`If-Match`. What fails is told as `application/problem+json` (RFC 9457)."""
+Reads return what this node has applied; `linearizable=true` waits for all that was committed before. Changes
+may carry `Idempotency-Key` (a repeat gets the first answer, even after the leader was killed) and
+`If-Match`. Errors are `application/problem+json` (RFC 9457)."""
 
 
 def application(node: Node, *, loopback: bool) -> ASGIApp:
-    """The ASGI application. `loopback`: it is bound to an address that only this machine reaches."""
+    """The ASGI application. `loopback`: the listener's address can be reached from this machine only."""
     app = FastAPI(
-        title="ringfence", version=version("ringfence"), description=DESCRIPTION,
-        docs_url=None, redoc_url=None, redirect_slashes=False, separate_input_output_schemas=False,
-    )  # fmt: skip
+        title="ringfence",
+        version=version("ringfence"),
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
     problems.install(app)
-    access = Access(lambda: node.proposer.state, Refused(node.audit), loopback=loopback)
-    desk = Desk(node, access)
+    access = Access(lambda: node.proposer.state, RefusalAudit(node.audit), loopback=loopback)
+    mutations = Mutations(node, access)
     routers = (
-        reads.probes(node), reads.of_node(node, access), reads.of_loads(node, access),
+        reads.probes(node),
+        reads.of_node(node, access),
+        reads.of_loads(node, access),
         reads.of_cluster(node, access),
-        reads.of_topics(node, access), reads.of_tables(node, access), events.router(node, access),
-        changes.of_topics(desk), changes.of_nodes(desk), changes.of_tokens(desk), rebalance.router(desk),
-        partitions.router(desk), producers.router(desk), scopes.router(desk), cluster.router(desk),
-    )  # fmt: skip
+        reads.of_topics(node, access),
+        reads.of_tables(node, access),
+        events.router(node, access),
+        writes.of_topics(mutations),
+        writes.of_nodes(mutations),
+        writes.of_tokens(mutations),
+        rebalance.router(mutations),
+        partitions.router(mutations),
+        producers.router(mutations),
+        scopes.router(mutations),
+        cluster.router(mutations),
+    )
     for router in routers:
         app.include_router(router)
     _describe(app)
-    return Limits(Heads(app), deadline_s=node.settings.request_ms / 1_000)
+    return Limits(HeadRequests(app), deadline_s=node.settings.request_ms / 1_000)
 
 
 def _describe(app: FastAPI) -> None:
-    """OpenAPI with the token, and with 422 as what it is here."""
-    made = app.openapi
+    """Add the bearer token to the OpenAPI schema, and keep null members in answers."""
+    generate = app.openapi
 
-    def described() -> dict[str, Any]:
+    def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            schema = made()
+            schema = generate()
             schema.setdefault("components", {})["securitySchemes"] = {
                 "token": {"type": "http", "scheme": "bearer", "description": "ringfence token create"}
             }
-            # Without a token in the cluster, on loopback, none is asked for.
+            # `{}`: on loopback no token is needed while the cluster has none.
             schema["security"] = [{"token": []}, {}]
             app.openapi_schema = schema
         return app.openapi_schema
 
-    app.openapi = described  # type: ignore[method-assign]
+    app.openapi = openapi  # type: ignore[method-assign]
     for route in app.routes:
         if isinstance(route, APIRoute):
             route.response_model_exclude_none = False

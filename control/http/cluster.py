@@ -1,20 +1,20 @@
-"""The cluster's level over HTTP: versions of all nodes for viewers, finalization for admins."""
+"""Serve the cluster's level: versions of all nodes for viewers, finalization for admins."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, Field
 
-from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
-from ringfence.control.http.desk import Desk
-from ringfence.control.http.shapes import Receipt
+from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.openapi_bodies import Receipt
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
 from ringfence.control.model.tokens import Role
 
 
 class NodeVersion(BaseModel):
     node: int
     program: str
-    level: int | None = Field(description="the newest that the program knows; null: not heard of")
+    level: int | None = Field(description="the newest that the program knows; null: unknown, no answer")
     life: str
 
 
@@ -25,40 +25,39 @@ class Hold(BaseModel):
 
 
 class Versions(BaseModel):
-    level: int = Field(description="the cluster's: what may be written and sent")
-    newest: int = Field(description="that the program of the node which answered knows")
+    level: int = Field(description="the cluster's level: the newest format that nodes write and send")
+    newest: int = Field(description="the newest level that the answering node's program knows")
     nodes: list[NodeVersion]
-    holds: list[Hold] = Field(description="nodes that a finalization waits for; empty where there is none")
+    holds: list[Hold] = Field(description="nodes that a finalization waits for; empty if it can run")
 
 
-def router(desk: Desk) -> APIRouter:
-    """All of it."""
-    both = APIRouter()
+def router(mutations: Mutations) -> APIRouter:
+    """All operations of this module."""
     reads = APIRouter(
-        tags=["cluster"], dependencies=[*needs(desk.access, Role.VIEWER), Depends(no_store)],
+        tags=["cluster"],
+        dependencies=[*needs(mutations.access, Role.VIEWER), Depends(no_store)],
         responses=PROBLEMS,
-    )  # fmt: skip
+    )
     changes = APIRouter(
-        tags=["cluster"], dependencies=[*needs(desk.access, Role.ADMIN), Depends(change_headers)],
+        tags=["cluster"],
+        dependencies=[*needs(mutations.access, Role.ADMIN), Depends(change_headers)],
         responses=PROBLEMS,
-    )  # fmt: skip
-    node = desk.node
+    )
+    node = mutations.node
 
     @reads.get("/admin/versions", operation_id="versions")
     async def versions() -> Versions:
-        """Program and level of each node, the cluster's level, and what holds a finalization up."""
-        return Versions(**await node.upgrades.versions())
+        """Program and level of each node, the cluster's level, and the nodes that block a finalization."""
+        return Versions(**await node.levels.versions())
 
     @changes.post("/admin/finalize", operation_id="finalize", response_model=Receipt)
     async def finalize(request: Request) -> Response:
-        """Raise the cluster's level to the newest one of this program. There is no way back.
+        """Raise the cluster's level to the newest one of this program. This cannot be undone.
 
-        Refused, naming the nodes, while one does not know that level or does not answer.
+        Refused while a node does not know that level or does not answer; the problem names those nodes.
         """
-        return await desk.change(
-            request, "cluster finalize", lambda asked: node.upgrades.finalize(node.admin, asked)
+        return await mutations.change(
+            request, "cluster finalize", lambda context: node.levels.finalize(node.admin, context)
         )
 
-    both.include_router(reads)
-    both.include_router(changes)
-    return both
+    return combine_routers(reads, changes)

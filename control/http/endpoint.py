@@ -1,7 +1,7 @@
-"""The admin API beside a node: its listener, its server, and its address in the metadata.
+"""Run the admin API next to a node: listener, server, and the address in the metadata.
 
-Off unless `http` is set. Off loopback only with `insecure`, for nothing is encrypted, and then only with
-tokens.
+The API is off unless `http` is set. Nothing is encrypted: an address that is not on loopback needs
+`insecure`, and then requests need tokens.
 """
 
 from __future__ import annotations
@@ -18,36 +18,37 @@ import uvicorn
 from ringfence.control.http.application import application
 from ringfence.control.http.connections import Connection
 from ringfence.control.model.commands import SetAddresses
-from ringfence.control.runtime.addresses import http_place, http_told, is_loopback
-from ringfence.control.runtime.descriptors import http_room
-from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.process.addresses import http_advertised, http_host_port, is_loopback
+from ringfence.control.runtime.process.descriptors import http_room
+from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.native.errors import ConfigError
 
 _LOG = structlog.get_logger("ringfence.http")
+# Time for running requests at a stop. Committed changes are applied in any case.
 GRACE_S: Final = 2.0
-"""How long requests under way may still take at a stop; what is committed is applied without them."""
+# Request line and headers together.
 HEAD_BYTES_MAX: Final = 16_384
-"""Request line and headers together."""
+# Idle time of a connection after an answer.
 KEEP_ALIVE_S: Final = 5
-"""Behind an answer."""
-ACCEPTED_AT_ONCE_MIN: Final = 4
-"""asyncio takes as many connections in one round of its loop as the backlog says, and they are counted some
-rounds later: a burst must not take the descriptors that a bound on open ones leaves."""
-QUEUE: Final = 128
-"""Connections that wait in the kernel to be taken; they cost no descriptor."""
+# asyncio accepts up to `backlog` connections in one round of its loop, and `Connection` counts them some
+# rounds later. A small backlog keeps a burst from using the descriptors that the limit reserves.
+ACCEPT_BURST_MIN: Final = 4
+# Connections that wait in the kernel to be accepted; they use no descriptor.
+LISTEN_QUEUE: Final = 128
+# Interval of the look at the leader, for the stream of events.
 WATCH_S: Final = 0.2
-"""How often it is looked who leads, for the stream of events."""
+# Pause before the next try to write the address into the metadata.
 ADDRESS_AGAIN_S: Final = 2.0
 
 
 @contextlib.asynccontextmanager
 async def beside(node: Node) -> AsyncIterator[str | None]:
-    """Serve while the context is open; gives the address, None when none is set."""
+    """Serve while the context is open; yields the address, or None if the API is off."""
     if node.settings.http is None:
         yield None
         return
-    host, port = http_place(node.settings.http, insecure=node.settings.insecure)
+    host, port = http_host_port(node.settings.http, insecure=node.settings.insecure)
     loopback = is_loopback(host)
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -57,12 +58,12 @@ async def beside(node: Node) -> AsyncIterator[str | None]:
     bound = listener.getsockname()[1]
     address = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
     if not loopback and not node.proposer.state.tokens:
-        _LOG.warning("no tokens: only health is served until `ringfence token create` was called at loopback")
+        _LOG.warning("no tokens: only health is served until `ringfence token create` has run at loopback")
     server = _Server(_config(application(node, loopback=loopback)))
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     watching = [
         asyncio.ensure_future(_watch(node)),
-        asyncio.ensure_future(_tell(node, http_told(host, bound))),
+        asyncio.ensure_future(_publish_address(node, http_advertised(host, bound))),
     ]
     try:
         yield address
@@ -80,7 +81,7 @@ def _config(app: object) -> uvicorn.Config:
         ws="none",
         loop="none",
         log_config=None,
-        backlog=max(ACCEPTED_AT_ONCE_MIN, http_room() // 8),
+        backlog=max(ACCEPT_BURST_MIN, http_room() // 8),
         access_log=False,
         lifespan="off",
         server_header=False,
@@ -90,38 +91,38 @@ def _config(app: object) -> uvicorn.Config:
     )
 
 
-async def _tell(node: Node, address: str) -> None:
-    """Let the metadata name the address, so that any node leads to all; tried until it is there.
+async def _publish_address(node: Node, address: str) -> None:
+    """Write the address into the metadata, with retries: any node can then name all addresses.
 
-    The node's start has told it, unless the system chose the port.
+    The node's start has written the address already, unless the system chose the port.
     """
     while True:
-        known = node.proposer.state.nodes.get(node.here)
-        if known is None or known.http == (address,):
+        member = node.proposer.state.nodes.get(node.here)
+        if member is None or member.http == (address,):
             return
-        command = SetAddresses(node=node.here, addresses=known.addresses, http=(address,))
+        command = SetAddresses(node=node.here, addresses=member.addresses, http=(address,))
         try:
             await node.proposer.propose(command)
         except RequestRefused as refusal:
-            _LOG.info("address not told yet", why=refusal.message)
+            _LOG.info("HTTP address is not in the metadata yet", why=refusal.message)
             await asyncio.sleep(ADDRESS_AGAIN_S)
 
 
 async def _watch(node: Node) -> None:
-    """Notice changes of the leader. Consensus tells nobody: it must not wait for who listens."""
+    """Emit changes of the leader as events, by polling: consensus must not wait for listeners."""
     while True:
         replica = node.proposer.replica
-        node.happenings.leads(replica.leader, replica.term, replica.applied.index)
+        node.cluster_events.leads(replica.leader, replica.term, replica.applied.index)
         await asyncio.sleep(WATCH_S)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers, which the node has, and with a queue of its own."""
+    """uvicorn without signal handlers, which the node has, and with a longer listen queue."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
-            listener.listen(QUEUE)
+            listener.listen(LISTEN_QUEUE)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,91 +1,95 @@
-"""Named producers of a topic over HTTP: a list for viewers, and names given back for operators."""
+"""Serve the named producers of a topic: list them for viewers, and forget names for operators."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Depends, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field
 
 from ringfence.control.http.access import About
-from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
-from ringfence.control.http.desk import Desk
+from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.openapi_bodies import ForgetGiven, Receipt
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
 from ringfence.control.http.problems import Problem
-from ringfence.control.http.reads import Looked, Named, topic_at
-from ringfence.control.http.shapes import Receipt
+from ringfence.control.http.reads import LinearizableRead, NamePart, topic_at
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.admin import Asked, Outcome
+from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
 
 PRODUCERS = "/admin/topics/{tenant}/{namespace}/{name}/producers"
 
 
 class ProducerShown(BaseModel):
     name: str
-    producer: int = Field(description="its id in the rows' headers")
-    epoch: int = Field(description="metadata index of its last open")
+    producer: int = Field(description="the producer's id in the rows' headers")
+    epoch: int = Field(description="metadata index of the last open")
 
 
 class Producers(BaseModel):
-    """By name."""
+    """Named producers, sorted by name."""
 
     producers: list[ProducerShown]
 
 
-class ForgetGiven(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    name: Annotated[str, StringConstraints(min_length=1, max_length=255)]
+def router(mutations: Mutations) -> APIRouter:
+    """All operations of this module."""
+    return combine_routers(_reads(mutations), _changes(mutations))
 
 
-def router(desk: Desk) -> APIRouter:
-    """All of it."""
-    both = APIRouter()
-    both.include_router(_reads(desk))
-    both.include_router(_changes(desk))
-    return both
-
-
-def _reads(desk: Desk) -> APIRouter:
-    depends = [*needs(desk.access, Role.VIEWER, About.TOPICS), Depends(Looked(desk.node)), Depends(no_store)]
+def _reads(mutations: Mutations) -> APIRouter:
+    depends = [
+        *needs(mutations.access, Role.VIEWER, About.TOPICS),
+        Depends(LinearizableRead(mutations.node)),
+        Depends(no_store),
+    ]
     reads = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @reads.get(PRODUCERS, operation_id="producers")
-    async def producers(tenant: Named, namespace: Named, name: Named) -> Producers:
+    async def producers(tenant: NamePart, namespace: NamePart, name: NamePart) -> Producers:
         """Named producers of a topic."""
-        topic = topic_at(desk.node, tenant, namespace, name)
-        known = desk.node.proposer.state.producers.get(topic.topic, {})
-        return Producers(producers=[
-            ProducerShown(name=label, producer=each.producer, epoch=each.epoch)
-            for label, each in sorted(known.items())
-        ])  # fmt: skip
+        topic = topic_at(mutations.node, tenant, namespace, name)
+        entries = mutations.node.proposer.state.producers.get(topic.topic, {})
+        return Producers(
+            producers=[
+                ProducerShown(name=label, producer=entry.producer, epoch=entry.epoch)
+                for label, entry in sorted(entries.items())
+            ]
+        )
 
     return reads
 
 
-def _changes(desk: Desk) -> APIRouter:
-    depends = [*needs(desk.access, Role.OPERATOR, About.TOPICS), Depends(change_headers)]
+def _changes(mutations: Mutations) -> APIRouter:
+    depends = [*needs(mutations.access, Role.OPERATOR, About.TOPICS), Depends(change_headers)]
     changes = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
-    node = desk.node
+    node = mutations.node
 
-    async def forgotten(full: str, label: str, asked: Asked) -> Outcome:
-        topic = await node.topics.named(full)
+    async def propose_forget(full: str, label: str, context: RequestContext) -> Outcome:
+        topic = await node.topics.topic_named(full)
         if label not in node.proposer.state.producers.get(topic.topic, {}):
             detail = (
                 f"topic {full!r} has no producer named {label[:300]!r}; `ringfence producer list` lists them"
             )
             raise Problem(404, "unknown-producer", detail)
-        return await node.admin.propose(await node.producers.fenced(topic, label), asked)
+        return await node.admin.propose(await node.producers.fence(topic, label), context)
 
     @changes.post(f"{PRODUCERS}/forget", operation_id="forget_producer", response_model=Receipt)
     async def forget(
-        request: Request, tenant: Named, namespace: Named, name: Named,
+        request: Request,
+        tenant: NamePart,
+        namespace: NamePart,
+        name: NamePart,
         given: Annotated[ForgetGiven, Body()],
-    ) -> Response:  # fmt: skip
-        """Give a name back. Its last holder is fenced, and the next open of the name is a new producer."""
+    ) -> Response:
+        """Forget a name. The last holder is fenced, and the next open of the name is a new producer."""
         full = f"{tenant}/{namespace}/{name}"
         topic = node.proposer.state.topic_named(full)
-        return await desk.change(
-            request, f"producer forget {given.name}", lambda asked: forgotten(full, given.name, asked),
-            resource=f"topic/{0 if topic is None else topic.topic}", content=given.model_dump_json().encode(),
-        )  # fmt: skip
+        return await mutations.change(
+            request,
+            f"producer forget {given.name}",
+            lambda context: propose_forget(full, given.name, context),
+            resource=f"topic/{0 if topic is None else topic.topic}",
+            content=given.model_dump_json().encode(),
+        )
 
     return changes

@@ -1,4 +1,4 @@
-"""What can be read: of this node, and of the cluster as this node knows it. Any node serves all of it."""
+"""Serve reads of this node, and of the cluster as this node knows it. Any node serves all reads."""
 
 from __future__ import annotations
 
@@ -7,44 +7,44 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import StringConstraints
 
-from ringfence.control.http import shapes
+from ringfence.control.http import openapi_bodies
 from ringfence.control.http.access import About, Access, principal
-from ringfence.control.http.described import PROBLEMS, needs, no_store
 from ringfence.control.http.metrics import exposition
+from ringfence.control.http.openapi_parts import PROBLEMS, needs, no_store
 from ringfence.control.http.problems import Problem, unknown_node
-from ringfence.control.machines.config import LIMITS, limit
-from ringfence.control.machines.tables import Progress, TableState, view
-from ringfence.control.machines.versions import tag_of
 from ringfence.control.model.counts import known_figures, totals
 from ringfence.control.model.ids import Index, NodeId, PartitionId
 from ringfence.control.model.names import full_topic_prefix
 from ringfence.control.model.tokens import Role
 from ringfence.control.model.topics import Assignment, Topic
-from ringfence.control.runtime import views
+from ringfence.control.runtime.handlers import views
+from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix
 from ringfence.control.runtime.node import Node
-from ringfence.control.runtime.prefixes import narrowed_status
+from ringfence.control.state_machines.metadata.config import LIMITS, limit
+from ringfence.control.state_machines.metadata.etags import tag_of
+from ringfence.control.state_machines.metadata.table_progress import Progress, TableState, view
 
 LIST_MAX = 1_000
-Named = Annotated[shapes.Segment, "a part of a topic's name"]
+NamePart = Annotated[openapi_bodies.Segment, "a part of a topic's name"]
 Pair = Annotated[str, StringConstraints(pattern=r"^[^=]+=", max_length=1_000)]
 
 
-class Looked:
-    """Dependency of reads: `?linearizable=true` waits for all that was committed when it was asked."""
+class LinearizableRead:
+    """Dependency of reads: `?linearizable=true` waits for all entries committed before the request."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     async def __call__(self, response: Response, linearizable: bool = False) -> None:  # noqa: FBT001, FBT002 - FastAPI's
-        """`linearizable`: this node asks the leader first, so that no write that was answered is missing."""
+        """`linearizable`: this node asks the leader first, so that no acknowledged change is missing."""
         if linearizable:
-            await self._node.proposer.fresh()
+            await self._node.proposer.read_barrier()
         response.headers["X-Ringfence-Index"] = str(self._node.proposer.applied.index)
         no_store(response)
 
 
 def topic_at(node: Node, tenant: str, namespace: str, name: str) -> Topic:
-    """The topic of a path. Problem 404."""
+    """The topic of a path. Problem 404 if there is none."""
     full = f"{tenant}/{namespace}/{name}"
     topic = node.proposer.state.topic_named(full)
     if topic is None:
@@ -53,80 +53,94 @@ def topic_at(node: Node, tenant: str, namespace: str, name: str) -> Topic:
 
 
 def probes(node: Node) -> APIRouter:
-    """Health, for whoever asks."""
+    """Health probes, without authorization."""
     router = APIRouter(tags=["health"])
 
     @router.get("/health/live", operation_id="live")
-    async def live(response: Response) -> shapes.Live:
-        """200 while the process and its loop answer."""
+    async def live(response: Response) -> openapi_bodies.Live:
+        """200 while the process and its event loop answer."""
         no_store(response)
-        return shapes.Live(live=True, uptime_s=round(node.uptime_s, 3))
+        return openapi_bodies.Live(live=True, uptime_s=round(node.uptime_s, 3))
 
-    @router.get("/health/ready", operation_id="ready", responses={503: {"model": shapes.Ready}})
-    async def ready(response: Response) -> shapes.Ready:
+    @router.get("/health/ready", operation_id="ready", responses={503: {"model": openapi_bodies.Ready}})
+    async def ready(response: Response) -> openapi_bodies.Ready:
         """200 while the node serves, degraded or not; 503 while it starts or stops."""
         no_store(response)
         response.status_code = 200 if node.health.state in {"serving", "degraded"} else 503
         reasons = node.health.reasons
-        if reasons and node.proposer.state.tokens:  # they name topics and scopes, and no token was shown
-            reasons = [f"{len(reasons)} reasons: GET /admin/status, with a token, tells them"]
-        return shapes.Ready(state=node.health.state, reasons=reasons)
+        if reasons and node.proposer.state.tokens:
+            # Reasons name topics and scopes, and a probe shows no token.
+            reasons = [f"{len(reasons)} reasons: GET /admin/status with a token lists them"]
+        return openapi_bodies.Ready(state=node.health.state, reasons=reasons)
 
     return router
 
 
 def of_node(node: Node, access: Access) -> APIRouter:
-    """This node: status, metrics, metadata; and who asks."""
+    """Status and metadata of this node, and the caller's role."""
     depends = needs(access, Role.VIEWER, About.MEMBERS)
     router = APIRouter(tags=["node"], dependencies=depends, responses=PROBLEMS)
-    looked = Depends(Looked(node))
+    linearizable = Depends(LinearizableRead(node))
 
-    @router.get("/admin/status", operation_id="status", dependencies=[looked])
-    async def status(request: Request) -> shapes.Status:
-        """What this node is and how it fares: leader, term, index, hash, role, counters.
+    @router.get("/admin/status", operation_id="status", dependencies=[linearizable])
+    async def status(request: Request) -> openapi_bodies.Status:
+        """State of this node: leader, term, index, hash, role, counters.
 
         A token with a prefix gets counts of its own topics, and neither counters nor texts of reasons.
         """
-        told = narrowed_status(node.proposer.state, principal(request).prefix, node.status())
+        own_status = restrict_status_to_prefix(node.proposer.state, principal(request).prefix, node.status())
         at, digest = node.digest
         formed = node.proposer.state.ring.is_formed
-        values = {name: getattr(told, name) for name in told.__struct_fields__}
+        values = {name: getattr(own_status, name) for name in own_status.__struct_fields__}
         for name in ("cluster", "history", "store"):
             values[name] = values[name].hex()
         table = TableState.ASSIGNED if formed else TableState.UNASSIGNED
-        return shapes.Status(**values, hash=digest.hex(), hash_index=at, control=node.control_address,
-                             table=str(table))  # fmt: skip
+        return openapi_bodies.Status(
+            **values, hash=digest.hex(), hash_index=at, control=node.control_address, table=str(table)
+        )
 
-    @router.get("/admin/metadata", operation_id="metadata", dependencies=[looked])
-    async def metadata() -> shapes.Metadata:
-        """The metadata log as this node has it: positions, hash, configuration of consensus."""
+    @router.get("/admin/metadata", operation_id="metadata", dependencies=[linearizable])
+    async def metadata() -> openapi_bodies.Metadata:
+        """The metadata log of this node: positions, hash, configuration of consensus."""
         replica, (at, digest) = node.proposer.replica, node.digest
         log, configuration = replica.node.core.log, replica.configuration
         snapshot = log.storage.snapshot()
-        return shapes.Metadata(
-            index=replica.applied.index, term=replica.term, leader=replica.leader, hash=digest.hex(),
-            hash_index=at, time_ms=replica.state.time_ms, commit=log.commit,
-            snapshot_index=0 if snapshot is None else snapshot.index, log_first=log.first_index(),
-            log_last=log.last_index(), voters=list(configuration.voters),
-            voters_outgoing=list(configuration.voters_outgoing), learners=list(configuration.learners),
-        )  # fmt: skip
+        return openapi_bodies.Metadata(
+            index=replica.applied.index,
+            term=replica.term,
+            leader=replica.leader,
+            hash=digest.hex(),
+            hash_index=at,
+            time_ms=replica.state.time_ms,
+            commit=log.commit,
+            snapshot_index=0 if snapshot is None else snapshot.index,
+            log_first=log.first_index(),
+            log_last=log.last_index(),
+            voters=list(configuration.voters),
+            voters_outgoing=list(configuration.voters_outgoing),
+            learners=list(configuration.learners),
+        )
 
     @router.get("/admin/me", operation_id="me")
-    async def me(request: Request, response: Response) -> shapes.Me:
-        """Who asks, and with which role."""
+    async def me(request: Request, response: Response) -> openapi_bodies.Me:
+        """Name, role and prefix of the caller's token."""
         no_store(response)
-        who = principal(request)
-        return shapes.Me(name=who.name, role=who.role, prefix=who.prefix)
+        caller = principal(request)
+        return openapi_bodies.Me(name=caller.name, role=caller.role, prefix=caller.prefix)
 
     return router
 
 
 def of_loads(node: Node, access: Access) -> APIRouter:
-    """This node's counters and the loads of all topics."""
+    """Counters of this node and the loads of all topics."""
     router = APIRouter(tags=["node"], dependencies=needs(access, Role.VIEWER), responses=PROBLEMS)
 
-    @router.get("/metrics", operation_id="metrics", response_class=Response,
-                responses={200: {"content": {"text/plain": {}}}})  # fmt: skip
+    @router.get(
+        "/metrics",
+        operation_id="metrics",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}}},
+    )
     async def metrics() -> Response:
         """Prometheus text format."""
         return Response(exposition(node), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -135,53 +149,59 @@ def of_loads(node: Node, access: Access) -> APIRouter:
 
 
 def of_cluster(node: Node, access: Access) -> APIRouter:
-    """Nodes, ring, limits."""
-    depends = [*needs(access, Role.VIEWER, About.MEMBERS), Depends(Looked(node))]
+    """Nodes, ring and limits."""
+    depends = [*needs(access, Role.VIEWER, About.MEMBERS), Depends(LinearizableRead(node))]
     router = APIRouter(tags=["cluster"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/nodes", operation_id="nodes")
-    async def nodes() -> shapes.Nodes:
-        """All members: life, role in consensus, partitions, addresses."""
+    async def nodes() -> openapi_bodies.Nodes:
+        """All members: life, consensus role, partitions, addresses."""
         replica = node.proposer.replica
         infos = views.nodes(node.proposer.state, replica.leader, replica.configuration)
-        shown = [shapes.NodeShown(**_fields(info)) for info in infos]
-        return shapes.Nodes(leader=replica.leader, term=replica.term, nodes=shown)
+        shown = [openapi_bodies.NodeShown(**_fields(info)) for info in infos]
+        return openapi_bodies.Nodes(leader=replica.leader, term=replica.term, nodes=shown)
 
     @router.get("/admin/nodes/{number}", operation_id="node")
-    async def one_node(number: shapes.Number, response: Response) -> shapes.NodeShown:
-        """One member. Its ETag goes into If-Match of a change."""
+    async def one_node(number: openapi_bodies.Number, response: Response) -> openapi_bodies.NodeShown:
+        """One member, with the ETag for If-Match of a change."""
         replica = node.proposer.replica
         for info in views.nodes(node.proposer.state, replica.leader, replica.configuration):
             if info.node == number:
                 response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"node/{number}")}"'
-                return shapes.NodeShown(**_fields(info))
+                return openapi_bodies.NodeShown(**_fields(info))
         raise unknown_node(number)
 
     @router.get("/admin/ring", operation_id="ring")
-    async def ring(response: Response) -> shapes.RingShown:
-        """The members that partitions are placed on. Version 0: the cluster is below its minimum size."""
+    async def ring(response: Response) -> openapi_bodies.RingShown:
+        """The members that get partitions. Version 0: the cluster is below its minimum size."""
         state = node.proposer.state
         response.headers["ETag"] = f'"{tag_of(state, "ring")}"'
         members = [int(member) for member in state.ring.members]
-        return shapes.RingShown(version=state.ring.version, members=members, changed=state.ring.changed,
-                                nodes_min=limit(state, "nodes_min"))  # fmt: skip
+        return openapi_bodies.RingShown(
+            version=state.ring.version,
+            members=members,
+            changed=state.ring.changed,
+            nodes_min=limit(state, "nodes_min"),
+        )
 
     @router.get("/admin/config", operation_id="config")
-    async def config(response: Response) -> shapes.Config:
+    async def config(response: Response) -> openapi_bodies.Config:
         """Limits of the cluster, with their ranges and reasons."""
         state = node.proposer.state
         response.headers["ETag"] = f'"{tag_of(state, "config")}"'
-        return shapes.Config(values={
-            name: shapes.LimitShown(value=limit(state, name), **known._asdict())
-            for name, known in sorted(LIMITS.items())
-        })  # fmt: skip
+        return openapi_bodies.Config(
+            values={
+                name: openapi_bodies.LimitShown(value=limit(state, name), **description._asdict())
+                for name, description in sorted(LIMITS.items())
+            }
+        )
 
     return router
 
 
 def of_topics(node: Node, access: Access) -> APIRouter:
-    """Topics and their figures."""
-    depends = [*needs(access, Role.VIEWER, About.TOPICS), Depends(Looked(node))]
+    """Topics with their figures."""
+    depends = [*needs(access, Role.VIEWER, About.TOPICS), Depends(LinearizableRead(node))]
     router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/topics", operation_id="topics")
@@ -190,106 +210,141 @@ def of_topics(node: Node, access: Access) -> APIRouter:
         prefix: Annotated[str, Query(max_length=255)] = "",
         after: Annotated[str, Query(max_length=255)] = "",
         limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 100,
-        labelled: Annotated[list[Pair], Query(alias="property", max_length=16)] = [],  # noqa: B006 - FastAPI copies it
-    ) -> shapes.Topics:
+        properties: Annotated[list[Pair], Query(alias="property", max_length=16)] = [],  # noqa: B006 - FastAPI copies it
+    ) -> openapi_bodies.Topics:
         """Topics in the order of their full names, `limit` at a time; `property=KEY=VALUE` filters."""
-        state, wanted = node.proposer.state, [pair.partition("=")[::2] for pair in labelled]
+        state, filters = node.proposer.state, [pair.partition("=")[::2] for pair in properties]
         begin, allowed = full_topic_prefix(prefix), principal(request).prefix
         names = sorted(name for name in state.names if name.startswith(begin) and name > after)
         names = [name for name in names if name.startswith(allowed)]
-        matching = [
-            topic for name in names
-            if all((topic := state.topics[state.names[name]]).properties.get(key) == value
-                   for key, value in wanted)
-        ] if wanted else [state.topics[state.names[name]] for name in names[: limit + 1]]  # fmt: skip
+        matching = (
+            [
+                topic
+                for name in names
+                if all(
+                    (topic := state.topics[state.names[name]]).properties.get(key) == value
+                    for key, value in filters
+                )
+            ]
+            if filters
+            else [state.topics[state.names[name]] for name in names[: limit + 1]]
+        )
         shown = [_summary(topic) for topic in matching[:limit]]
-        return shapes.Topics(topics=shown, more=len(matching) > limit)
+        return openapi_bodies.Topics(topics=shown, more=len(matching) > limit)
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}", operation_id="topic")
-    async def topic(tenant: Named, namespace: Named, name: Named, response: Response) -> shapes.TopicShown:
-        """One topic with the figures of its partitions. Its ETag goes into If-Match of a change."""
-        known = topic_at(node, tenant, namespace, name)
-        info, lags = await node.topics.shown(known)
-        response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"topic/{known.topic}")}"'
+    async def topic(
+        tenant: NamePart, namespace: NamePart, name: NamePart, response: Response
+    ) -> openapi_bodies.TopicShown:
+        """One topic with the figures of its partitions, and the ETag for If-Match of a change."""
+        entry = topic_at(node, tenant, namespace, name)
+        info, lags = await node.topics.shown(entry)
+        response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"topic/{entry.topic}")}"'
         stats = [
-            shapes.PartitionStats(
+            openapi_bodies.PartitionStats(
                 **known_figures(part),
-                replicas=_nodes(known.assignments[PartitionId(part.partition)]),
+                replicas=_nodes(entry.assignments[PartitionId(part.partition)]),
                 lag_records=lags.get(part.partition),
             )
             for part in info.partitions
         ]
         counts = totals(info)
-        columns = [shapes.ColumnShown(name=column.name, type=column.type, nullable=column.nullable)
-                   for column in known.schemas[-1].columns]  # fmt: skip
-        return shapes.TopicShown(
-            **_summary(known).model_dump(), columns=columns, stats=stats,
-            rows=counts["rows"], bytes=counts["bytes"],
-        )  # fmt: skip
+        columns = [
+            openapi_bodies.ColumnShown(name=column.name, type=column.type, nullable=column.nullable)
+            for column in entry.schemas[-1].columns
+        ]
+        return openapi_bodies.TopicShown(
+            **_summary(entry).model_dump(),
+            columns=columns,
+            stats=stats,
+            rows=counts["rows"],
+            bytes=counts["bytes"],
+        )
 
     return router
 
 
 def of_tables(node: Node, access: Access) -> APIRouter:
-    """Layouts of topics, and where their partitions are."""
-    depends = [*needs(access, Role.VIEWER, About.TOPICS), Depends(Looked(node))]
+    """Layouts of topics, and the assignments of their partitions."""
+    depends = [*needs(access, Role.VIEWER, About.TOPICS), Depends(LinearizableRead(node))]
     router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}/layout", operation_id="layout")
-    async def layout(tenant: Named, namespace: Named, name: Named) -> shapes.Layout:
+    async def layout(tenant: NamePart, namespace: NamePart, name: NamePart) -> openapi_bodies.Layout:
         """The partitions, SEALED ones included, with parents and children."""
-        known = topic_at(node, tenant, namespace, name)
-        return shapes.Layout(
-            topic=known.topic, version=known.layout.version,
+        entry = topic_at(node, tenant, namespace, name)
+        return openapi_bodies.Layout(
+            topic=entry.topic,
+            version=entry.layout.version,
             partitions=[
-                shapes.LayoutPartition(
-                    partition=part.partition, name=part.name, lo=part.slots.lo, hi=part.slots.hi,
+                openapi_bodies.LayoutPartition(
+                    partition=part.partition,
+                    name=part.name,
+                    lo=part.slots.lo,
+                    hi=part.slots.hi,
                     state="ACTIVE" if part.is_active else "SEALED",
-                    parents=[int(each) for each in part.parents],
-                    children=[int(each) for each in part.children], created_version=part.created_version,
+                    parents=[int(parent) for parent in part.parents],
+                    children=[int(child) for child in part.children],
+                    created_version=part.created_version,
                     sealed_version=part.sealed_version,
                 )
-                for part in known.layout.partitions
+                for part in entry.layout.partitions
             ],
-        )  # fmt: skip
+        )
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}/assignments", operation_id="assignments")
-    async def assignments(tenant: Named, namespace: Named, name: Named) -> shapes.Assignments:
-        """Owners and replicas, and whether the partitions are open there: every live node is asked."""
-        carried = {NodeId(number): Index(index) for number, index in (await node.carried()).items()}
-        known, state = topic_at(node, tenant, namespace, name), node.proposer.state
-        table = view(state, known, Progress(carried, moving=state.changes.keys()))
-        return shapes.Assignments(
-            topic=known.topic, state=str(table.state),
+    async def assignments(
+        tenant: NamePart, namespace: NamePart, name: NamePart
+    ) -> openapi_bodies.Assignments:
+        """Owners and replicas, and whether the partitions are open at their owners. Asks every live node."""
+        executed = {NodeId(number): Index(index) for number, index in (await node.executed_indexes()).items()}
+        entry, state = topic_at(node, tenant, namespace, name), node.proposer.state
+        table = view(state, entry, Progress(executed, moving=state.changes.keys()))
+        return openapi_bodies.Assignments(
+            topic=entry.topic,
+            state=str(table.state),
             partitions=[
-                shapes.AssignmentShown(
-                    partition=part.partition, owner=part.owner, epoch=part.epoch, state=str(part.state),
-                    replicas=[shapes.Place(node=place.node, store=place.store.hex())
-                              for place in known.assignments[part.partition].replicas],
+                openapi_bodies.AssignmentShown(
+                    partition=part.partition,
+                    owner=part.owner,
+                    epoch=part.epoch,
+                    state=str(part.state),
+                    replicas=[
+                        openapi_bodies.Place(node=replica.node, store=replica.store.hex())
+                        for replica in entry.assignments[part.partition].replicas
+                    ],
                 )
                 for part in table.partitions
             ],
-            pending=[shapes.PendingOrder(**order._asdict()) for order in table.pending],
-        )  # fmt: skip
+            pending=[openapi_bodies.PendingOrder(**order._asdict()) for order in table.pending],
+        )
 
     return router
 
 
 def _nodes(assignment: Assignment) -> list[int]:
-    """Of its replicas, the owner first."""
+    """The nodes of the replicas, the owner first."""
     owner = int(assignment.owner.node)
-    return [owner, *sorted(int(place.node) for place in assignment.replicas if place.node != owner)]
+    return [owner, *sorted(int(replica.node) for replica in assignment.replicas if replica.node != owner)]
 
 
-def _summary(topic: Topic) -> shapes.TopicSummary:
-    return shapes.TopicSummary(
-        topic=topic.topic, name=topic.name, version=topic.layout.version,
-        partitions=len(topic.layout.partitions), replication=topic.replication, key=list(topic.key),
-        schemas=len(topic.schemas), retention_bytes=topic.retention_bytes, retention_ms=topic.retention_ms,
+def _summary(topic: Topic) -> openapi_bodies.TopicSummary:
+    return openapi_bodies.TopicSummary(
+        topic=topic.topic,
+        name=topic.name,
+        version=topic.layout.version,
+        partitions=len(topic.layout.partitions),
+        replication=topic.replication,
+        key=list(topic.key),
+        schemas=len(topic.schemas),
+        retention_bytes=topic.retention_bytes,
+        retention_ms=topic.retention_ms,
         properties=dict(topic.properties),
-    )  # fmt: skip
+    )
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    return {name: list(known) if isinstance(known := getattr(value, name), tuple) else known
-            for name in value.__struct_fields__}  # fmt: skip
+    return {
+        name: list(field) if isinstance(field := getattr(value, name), tuple) else field
+        for name in value.__struct_fields__
+    }

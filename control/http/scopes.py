@@ -1,6 +1,6 @@
-"""Scopes of atomic writers over HTTP: a list for viewers, and names given back for operators.
+"""Serve the scopes of atomic writers: list them for viewers, and forget names for operators.
 
-A token with a prefix is told of the scopes that it may use, and gives back no other.
+A token with a prefix lists and forgets only the scopes that it may use.
 """
 
 from __future__ import annotations
@@ -8,57 +8,58 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Depends, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field
 
 from ringfence.control.http.access import About, principal
-from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
-from ringfence.control.http.desk import Desk
+from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.openapi_bodies import ForgetGiven, Receipt
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
 from ringfence.control.http.problems import Problem
-from ringfence.control.http.reads import LIST_MAX, Looked
-from ringfence.control.http.shapes import Receipt
-from ringfence.control.machines.scope_owners import fault, is_temporary, owner_of, topic_of
+from ringfence.control.http.reads import LIST_MAX, LinearizableRead
 from ringfence.control.model.ids import ScopeId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.admin import Asked, Outcome
+from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
+from ringfence.control.state_machines.metadata.scope_owners import (
+    access_fault,
+    is_temporary,
+    owner_of,
+    topic_of,
+)
 
 SCOPES: Final = "/admin/scopes"
 
 
 class ScopeShown(BaseModel):
-    name: str = Field(description="as forget takes it; of a topic's scope with `@` and the topic's id")
+    name: str = Field(description="as forget takes it; a topic's scope ends with `@` and the topic's id")
     scope: int
-    topic: str | None = Field(description="full name; null: of the cluster, or of a deleted topic")
-    owner: str = Field(description="prefix of the token that began it")
-    driver: int = Field(description="metadata index of the BEGIN of its newest driver")
-    committed: int = Field(description="its last committed epoch")
-    unpublished: int = Field(description="committed epochs that wait for their publish")
-    used: int = Field(description="metadata index of its last use")
-    temporary: bool = Field(description="it is forgotten where a new scope needs room")
+    topic: str | None = Field(description="full name; null: a scope of the cluster, or of a deleted topic")
+    owner: str = Field(description="prefix of the token that began the scope")
+    driver: int = Field(description="metadata index of the BEGIN of the newest driver")
+    committed: int = Field(description="the last committed epoch")
+    unpublished: int = Field(description="number of committed epochs that are not published yet")
+    used: int = Field(description="metadata index of the last use")
+    temporary: bool = Field(description="the scope may be forgotten if a new scope needs room")
 
 
 class Scopes(BaseModel):
-    """By name. `more`: ask again with `after` = the last name."""
+    """A page of scopes, sorted by name. `more`: repeat the request with `after` = the last name."""
 
     scopes: list[ScopeShown]
     more: bool
 
 
-class ForgetGiven(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    name: Annotated[str, StringConstraints(min_length=1, max_length=255)]
+def router(mutations: Mutations) -> APIRouter:
+    """All operations of this module."""
+    return combine_routers(_reads(mutations), _changes(mutations))
 
 
-def router(desk: Desk) -> APIRouter:
-    """All of it."""
-    both = APIRouter()
-    both.include_router(_reads(desk))
-    both.include_router(_changes(desk))
-    return both
-
-
-def _reads(desk: Desk) -> APIRouter:
-    depends = [*needs(desk.access, Role.VIEWER, About.TOPICS), Depends(Looked(desk.node)), Depends(no_store)]
+def _reads(mutations: Mutations) -> APIRouter:
+    depends = [
+        *needs(mutations.access, Role.VIEWER, About.TOPICS),
+        Depends(LinearizableRead(mutations.node)),
+        Depends(no_store),
+    ]
     reads = APIRouter(tags=["scopes"], dependencies=depends, responses=PROBLEMS)
 
     @reads.get(SCOPES, operation_id="scopes")
@@ -68,9 +69,9 @@ def _reads(desk: Desk) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 100,
     ) -> Scopes:
         """Scopes in the order of their names, `limit` at a time."""
-        state, prefix = desk.node.proposer.state, principal(request).prefix
+        state, prefix = mutations.node.proposer.state, principal(request).prefix
         names = sorted(
-            name for name in state.scope_names if name > after and fault(state, name, prefix) is None
+            name for name in state.scope_names if name > after and access_fault(state, name, prefix) is None
         )
         shown = [_shown(state, state.scope_names[name]) for name in names[:limit]]
         return Scopes(scopes=shown, more=len(names) > limit)
@@ -79,39 +80,48 @@ def _reads(desk: Desk) -> APIRouter:
 
 
 def _shown(state: MetadataState, number: ScopeId) -> ScopeShown:
-    scope, topic = state.scopes[number], topic_of(state.scopes[number].name)
-    known = None if topic is None else state.topics.get(topic)
+    scope, topic_id = state.scopes[number], topic_of(state.scopes[number].name)
+    topic = None if topic_id is None else state.topics.get(topic_id)
     return ScopeShown(
-        name=scope.name, scope=number, topic=None if known is None else known.name, owner=owner_of(scope),
-        driver=scope.driver, committed=scope.committed, unpublished=len(scope.pending), used=scope.used,
+        name=scope.name,
+        scope=number,
+        topic=None if topic is None else topic.name,
+        owner=owner_of(scope),
+        driver=scope.driver,
+        committed=scope.committed,
+        unpublished=len(scope.pending),
+        used=scope.used,
         temporary=is_temporary(state, scope),
-    )  # fmt: skip
+    )
 
 
-def _changes(desk: Desk) -> APIRouter:
-    depends = [*needs(desk.access, Role.OPERATOR, About.TOPICS), Depends(change_headers)]
+def _changes(mutations: Mutations) -> APIRouter:
+    depends = [*needs(mutations.access, Role.OPERATOR, About.TOPICS), Depends(change_headers)]
     changes = APIRouter(tags=["scopes"], dependencies=depends, responses=PROBLEMS)
-    node = desk.node
+    node = mutations.node
 
-    async def forgotten(name: str, prefix: str, asked: Asked) -> Outcome:
-        command = await node.scopes.forgetting(name, prefix)
+    async def propose_forget(name: str, prefix: str, context: RequestContext) -> Outcome:
+        command = await node.transactions.forget_command(name, prefix)
         if command is None:
-            if prefix:  # told as of one of another owner
-                detail = f"the token's prefix {prefix!r} covers no scope named {name[:300]!r}"
-                raise Problem(
-                    403, "unauthorized", f"{detail}; `ringfence scope list` lists those that it does"
+            if prefix:  # The answer is the same for a scope of another owner and for none.
+                detail = (
+                    f"the token's prefix {prefix!r} covers no scope named {name[:300]!r}; `ringfence scope "
+                    "list` lists the scopes that it covers"
                 )
+                raise Problem(403, "unauthorized", detail)
             detail = f"no scope is named {name[:300]!r}; `ringfence scope list` lists them"
             raise Problem(404, "unknown-scope", detail)
-        return await node.admin.propose(command, asked)
+        return await node.admin.propose(command, context)
 
     @changes.post(f"{SCOPES}/forget", operation_id="forget_scope", response_model=Receipt)
     async def forget(request: Request, given: Annotated[ForgetGiven, Body()]) -> Response:
-        """Give a name back. Its last driver is fenced, and its committed epochs are known no more."""
+        """Forget a name. The last driver is fenced, and the scope's committed epochs are forgotten."""
         prefix = principal(request).prefix
-        return await desk.change(
-            request, f"scope forget {given.name}", lambda asked: forgotten(given.name, prefix, asked),
+        return await mutations.change(
+            request,
+            f"scope forget {given.name}",
+            lambda context: propose_forget(given.name, prefix, context),
             content=given.model_dump_json().encode(),
-        )  # fmt: skip
+        )
 
     return changes

@@ -1,4 +1,4 @@
-"""What must hold of every state. Tests call these after each step; a broken one ends the process.
+"""Check conditions that hold for every state. Tests call these after each step; a violation ends the process.
 
-`metadata`: members, topics, producers, scopes. `changes`: open changes of partitions and what they leave.
+`metadata`: members, topics, producers, scopes. `changes`: open changes of partitions and their leftovers.
 """

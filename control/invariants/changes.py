@@ -1,24 +1,26 @@
-"""Invariants of open changes and of what they leave, and of one step of them."""
+"""Invariants of open changes and their leftovers, and of each step of them."""
 
 from __future__ import annotations
 
-from ringfence.control.model.changes import ChangeKind, ChangePhase, LeftoverKind
 from ringfence.control.model.ids import PartitionId
+from ringfence.control.model.reassignments import ChangeKind, ChangePhase, LeftoverKind
 from ringfence.control.model.state import MetadataState
 
 
 def check(state: MetadataState, index: int) -> None:
     """AssertionError names the first invariant that `state`, after the entry at `index`, breaks."""
     for partition, change in state.changes.items():
-        assert partition == change.partition, f"change {change.change} stands under partition {partition}"
+        assert partition == change.partition, f"change {change.change} is stored under partition {partition}"
         topic = state.topics.get(change.topic)
-        assert topic is not None, f"change {change.change} is of a topic that is gone"
+        assert topic is not None, f"change {change.change} is of a topic that does not exist"
         assignment = topic.assignments[partition]
-        assert change.change <= index, "a change of the future"
+        assert change.change <= index, f"change {change.change} is newer than entry {index}"
         assert change.owner in change.replicas, f"I4: the owner of change {change.change} is no replica"
-        assert len(change.replicas) == topic.replication, "a change alters the replication"
+        assert len(change.replicas) == topic.replication, f"change {change.change} alters the replication"
         if change.is_committed:
-            assert {*assignment.replicas} == {*change.replicas}, "I11: a committed change does not hold"
+            assert {*assignment.replicas} == {*change.replicas}, (
+                "I11: a committed change is not in the assignment"
+            )
             assert assignment.epoch > change.change, "I4: the owner's epoch does not end the fence"
         else:
             assert assignment.epoch == change.epoch < change.change, "I4: a change of another owner epoch"
@@ -27,10 +29,10 @@ def check(state: MetadataState, index: int) -> None:
         assert change.kind is not ChangeKind.FAILOVER or change.phase is not ChangePhase.HELD, (
             "a failover is not held: its fences are the HOLD"
         )
-    for partition, known in state.leftovers.items():
-        assert known, f"an empty list of leftovers of partition {partition}"
-        for left in known:
-            assert left.change < index, "a leftover of the future"
+    for partition, leftovers in state.leftovers.items():
+        assert leftovers, f"partition {partition} has an empty list of leftovers"
+        for left in leftovers:
+            assert left.change < index, f"a leftover of partition {partition} is newer than entry {index}"
             _check_leftover(state, partition, left.place.store, left.kind)
     _check_kept(state, index)
 
@@ -38,15 +40,19 @@ def check(state: MetadataState, index: int) -> None:
 def _check_kept(state: MetadataState, index: int) -> None:
     for partition, kept in state.kept.items():
         topic = state.topics.get(kept.topic)
-        assert partition == kept.partition, f"what is kept of {kept.partition} stands under {partition}"
-        assert topic is not None, f"something is kept of topic {kept.topic}, which is gone"
-        assert kept.change < index, "a change of the future is kept"
+        assert partition == kept.partition, f"the kept copy of {kept.partition} is stored under {partition}"
+        assert topic is not None, f"a copy is kept of topic {kept.topic}, which does not exist"
+        assert kept.change < index, f"the kept copy of partition {partition} is newer than entry {index}"
         change = state.changes.get(partition)
         used = {*topic.assignments[partition].replicas, *(() if change is None else change.adds)}
-        assert used.isdisjoint(kept.stores), f"I16: an old copy of partition {partition} counts, or will"
-        told = {left.place for left in state.leftovers.get(partition, ())}
-        assert told.isdisjoint(kept.stores), f"I16: an old copy of partition {partition} is given back"
-        assert {*kept.stores} <= {*kept.before}, "what was no replica is kept"
+        assert used.isdisjoint(kept.stores), f"I16: an old copy of partition {partition} counts as a replica"
+        executing = {left.place for left in state.leftovers.get(partition, ())}
+        assert executing.isdisjoint(kept.stores), (
+            f"I16: an old copy of partition {partition} is both kept and released"
+        )
+        assert {*kept.stores} <= {*kept.before}, (
+            f"a store keeps a copy of partition {partition} without having been a replica"
+        )
 
 
 def _check_leftover(state: MetadataState, partition: PartitionId, store: bytes, kind: LeftoverKind) -> None:
@@ -55,13 +61,13 @@ def _check_leftover(state: MetadataState, partition: PartitionId, store: bytes, 
         if assignment is not None and kind is not LeftoverKind.DISCARD:
             is_replica = store in {place.store for place in assignment.replicas}
             assert is_replica == (kind is LeftoverKind.ADOPT), (
-                f"I16: store {store.hex()} is told to {kind} its replica of partition {partition}"
+                f"I16: store {store.hex()} shall {kind} its replica of partition {partition}"
             )
     change = state.changes.get(partition)
     if kind is LeftoverKind.ADOPT:
         return
     assert change is None or store not in {place.store for place in change.adds}, (
-        f"I16: store {store.hex()} is told to drop what a change of partition {partition} copies to it"
+        f"I16: store {store.hex()} shall drop a copy that a change of partition {partition} makes"
     )
 
 
@@ -72,11 +78,11 @@ def check_step(before: MetadataState, after: MetadataState, index: int) -> None:
         if old is None or old is topic:
             continue
         for partition, assignment in topic.assignments.items():
-            known = old.assignments.get(partition)
-            if known is None or known == assignment:
+            earlier = old.assignments.get(partition)
+            if earlier is None or earlier == assignment:
                 continue
             assert assignment.epoch == index, "I4: an owner or its replicas changed without a new epoch"
-            if (known.owner, {*known.replicas}) != (assignment.owner, {*assignment.replicas}):
+            if (earlier.owner, {*earlier.replicas}) != (assignment.owner, {*assignment.replicas}):
                 change = after.changes.get(partition)
                 assert change is not None, "I4: an owner changed without a change"
                 assert change.phase is ChangePhase.COMMITTED, "I4: an owner changed without a COMMIT"

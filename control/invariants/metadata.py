@@ -1,15 +1,15 @@
-"""Invariants of the metadata state, and of one step of it."""
+"""Invariants of the metadata state, and of each step of it."""
 
 from __future__ import annotations
 
 from ringfence.control.invariants import changes
-from ringfence.control.machines.config import SESSION_WINDOW, SESSIONS_MAX
 from ringfence.control.model.ids import drawn_at
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.ranges import gap
 from ringfence.control.model.schemas import extension_fault
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
+from ringfence.control.state_machines.metadata.config import SESSION_WINDOW, SESSIONS_MAX
 
 
 def check(state: MetadataState, index: int) -> None:
@@ -17,19 +17,19 @@ def check(state: MetadataState, index: int) -> None:
     assert state.names == {topic.name: number for number, topic in state.topics.items()}, (
         "names and topics differ"
     )
-    assert not set(state.topics) & set(state.tombstones), "a topic lives and is dead"
-    assert set(state.producers) <= set(state.topics), "producers of a topic that is gone"
-    seen: set[int] = set()
+    assert not set(state.topics) & set(state.tombstones), "a topic also has a tombstone"
+    assert set(state.producers) <= set(state.topics), "producers of a topic that does not exist"
+    used_ids: set[int] = set()
     for number, topic in state.topics.items():
-        assert number == topic.topic, f"topic {topic.topic} stands under {number}"
+        assert number == topic.topic, f"topic {topic.topic} is stored under {number}"
         assert number <= index, f"topic {number} is newer than entry {index}"
         _check_topic(state, topic, index)
         ids = {partition.partition for partition in topic.layout.partitions}
-        assert not ids & seen, "I2: two topics share a partition id"
-        seen |= ids
+        assert not ids & used_ids, "I2: two topics share a partition id"
+        used_ids |= ids
     for tombstone in state.tombstones.values():
-        assert not set(tombstone.partitions) & seen, "I2: a deleted topic's partition id is in use"
-        seen |= set(tombstone.partitions)
+        assert not set(tombstone.partitions) & used_ids, "I2: a deleted topic's partition id is in use"
+        used_ids |= set(tombstone.partitions)
     _check_nodes(state, index)
     changes.check(state, index)
     _check_producers(state, index)
@@ -54,7 +54,9 @@ def check_step(before: MetadataState, after: MetadataState, index: int) -> None:
     _check_nodes_step(before, after, index)
     changes.check_step(before, after, index)
     for number in set(before.tombstones) - set(after.tombstones):
-        assert not before.tombstones[number].holders, f"I16: tombstone {number} went while stores hold it"
+        assert not before.tombstones[number].holders, (
+            f"I16: tombstone {number} was removed although stores hold rows"
+        )
 
 
 def _check_nodes(state: MetadataState, index: int) -> None:
@@ -62,12 +64,12 @@ def _check_nodes(state: MetadataState, index: int) -> None:
     assert len(set(stores)) == len(stores), "two nodes share a store"
     assert not set(state.nodes) & set(state.removed), "a removed node is a member"
     for number, node in state.nodes.items():
-        assert number == node.node <= max(index, 1), f"node {node.node} stands under {number}"
-        assert max(node.started, node.changed) <= index, f"node {number} is of the future"
+        assert number == node.node <= max(index, 1), f"node {node.node} is stored under {number}"
+        assert max(node.started, node.changed) <= index, f"node {number} is newer than entry {index}"
         assert (node.life is Life.JOINING) <= (node.started == 0), f"node {number} joins after it started"
     ring = state.ring
     assert ring.members == tuple(sorted(set(ring.members))), "the ring is out of order"
-    assert set(ring.members) <= set(state.nodes), "a stranger is in the ring"
+    assert set(ring.members) <= set(state.nodes), "the ring has a node that is no member"
     assert ring.is_formed == bool(ring.members), "a ring without members, or members without a ring"
     assert ring.is_formed or not state.topics, "J2: a topic before the minimum size"
 
@@ -87,7 +89,9 @@ def _check_nodes_step(before: MetadataState, after: MetadataState, index: int) -
             f"I2: node {number} appeared at {index}"
         )
         assert old is None or old.store == node.store, f"node {number} changed its store"
-        assert old is None or node.life is old.life or node.changed == index, f"node {number} changed unseen"
+        assert old is None or node.life is old.life or node.changed == index, (
+            f"node {number} changed without a new `changed`"
+        )
     for number in set(before.nodes) - set(after.nodes):
         assert number in after.removed, f"node {number} vanished"
         assert number not in before.ring.members, f"Z16: node {number} was removed from within the ring"
@@ -105,24 +109,24 @@ def _check_topic(state: MetadataState, topic: Topic, index: int) -> None:
     assert set(topic.assignments) == set(ids), f"I4: topic {topic.topic}: a partition without owner"
     for assignment in topic.assignments.values():
         assert assignment.owner in assignment.replicas, "I4: the owner is no replica"
-        assert 0 < assignment.epoch <= index, "I4: an epoch of the future"
+        assert 0 < assignment.epoch <= index, f"I4: an epoch above entry {index}"
         assert len(assignment.replicas) == topic.replication, "replicas differ from the topic's replication"
         nodes = {replica.node for replica in assignment.replicas}
         assert len(nodes) == len(assignment.replicas), "two replicas on one node"
         assert all(
             replica.node in state.nodes and state.nodes[replica.node].store == replica.store
             for replica in assignment.replicas
-        ), "a replica on a stranger"
+        ), "a replica on a node or store that is no member"
     for old, new in zip(topic.schemas, topic.schemas[1:], strict=False):
         assert extension_fault(old.columns, new.columns) is None, (
             "a schema that does not extend the one before"
         )
     assert set(topic.starts) <= set(ids), "a log start of no partition"
     assert all(topic.start_epoch(part) <= topic.assignments[part].epoch for part in topic.starts), (
-        "a log start of an epoch of the future"
+        "a log start of an epoch above the owner's"
     )
     assert all(topic.forced_epoch(part) <= topic.assignments[part].epoch for part in ids), (
-        "a forced owner of an epoch of the future"
+        "a forced epoch above the owner's"
     )
 
 
@@ -133,9 +137,7 @@ def _check_topic_step(before: Topic, after: Topic) -> None:
         moved = after.start_epoch(partition), after.starts[partition]
         assert moved >= (before.start_epoch(partition), start), "I14: a log start went back"
     for partition in before.assignments:
-        assert after.forced_epoch(partition) >= before.forced_epoch(partition), (
-            "a choice by force is forgotten"
-        )
+        assert after.forced_epoch(partition) >= before.forced_epoch(partition), "a forced epoch went back"
     for partition, assignment in before.assignments.items():
         if partition in after.assignments:
             assert after.assignments[partition].epoch >= assignment.epoch, "I4: an epoch went back"
@@ -146,14 +148,14 @@ def _check_topic_step(before: Topic, after: Topic) -> None:
 
 
 def _check_producers(state: MetadataState, index: int) -> None:
-    ids = [known.producer for names in state.producers.values() for known in names.values()]
+    ids = [producer.producer for names in state.producers.values() for producer in names.values()]
     assert len(set(ids)) == len(ids), "two names share a producer id"
     for topic, waiting in state.unopened.items():
-        assert waiting, "no name of a topic is unopened, and it stands there"
-        assert set(waiting) <= set(state.producers.get(topic, {})), "an unopened name is not there"
+        assert waiting, "a topic has an empty list of unopened names"
+        assert set(waiting) <= set(state.producers.get(topic, {})), "an unopened name does not exist"
     for names in state.producers.values():
-        for known in names.values():
-            assert drawn_at(known.producer) <= known.epoch <= index, (
+        for producer in names.values():
+            assert drawn_at(producer.producer) <= producer.epoch <= index, (
                 "a producer epoch below its id or in the future"
             )
 
@@ -161,8 +163,8 @@ def _check_producers(state: MetadataState, index: int) -> None:
 def _check_sessions(state: MetadataState, index: int) -> None:
     assert len(state.sessions) <= SESSIONS_MAX, "too many sessions"
     for number, session in state.sessions.items():
-        assert number <= session.used <= index, "a session of the future"
-        assert len(session.results) <= SESSION_WINDOW, "a session remembers too much"
-        assert all(session.last - SESSION_WINDOW < known <= session.last for known in session.results), (
-            "a session remembers beyond its window"
-        )
+        assert number <= session.used <= index, "a session newer than the entry"
+        assert len(session.results) <= SESSION_WINDOW, "a session has too many results"
+        assert all(
+            session.last - SESSION_WINDOW < sequence <= session.last for sequence in session.results
+        ), "a session has results outside of its window"

@@ -6,4 +6,4 @@ import msgspec
 
 
 class CommandBase(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
-    """Added fields have defaults; tags are never reused."""
+    """A command. Fields that are added later have defaults; tags are never reused."""

@@ -1,7 +1,7 @@
 """Commands of the metadata log: tagged MessagePack maps, so that a later version may add fields.
 
-A command carries every decision that its proposer took (ranges, placement, columns of a schema);
-applying it needs neither a clock nor a library. Added fields have defaults. Tags are never reused.
+A command carries every decision that its proposer took (ranges, placement, columns of a schema): applying
+it needs neither a clock nor a library. Added fields have defaults. Tags are never reused.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from msgspec import UNSET, UnsetType, field
 
 from ringfence.control.model.base import CommandBase
-from ringfence.control.model.change_commands import ChangeCommand
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.ranges import SlotRange
+from ringfence.control.model.reassignment_commands import ChangeCommand
 from ringfence.control.model.rebalance_commands import RebalanceCommand
 from ringfence.control.model.schemas import Column
 from ringfence.control.model.scopes import ScopeCommand
@@ -22,8 +22,8 @@ from ringfence.control.model.tokens import Role
 class InitCluster(CommandBase, frozen=True, kw_only=True, tag="init_cluster"):
     """The first entry of a history: names the cluster and its first node, and opens that node's session.
 
-    With `nodes_min` above 1 the ring, and with it the first topic, waits for that many nodes. `level` is the
-    newest one of the program that begins the cluster; programs without levels gave none.
+    With `nodes_min` above 1 the ring, and with it the first topic, waits for that many nodes. `level` is
+    the newest one that the first node's program knows; programs without levels left it out.
     """
 
     cluster: bytes
@@ -35,13 +35,15 @@ class InitCluster(CommandBase, frozen=True, kw_only=True, tag="init_cluster"):
 
 
 class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):
-    """A node is up again: every partition that it owns on this store gets this entry's index as owner epoch.
+    """A node has started: each partition that it owns on this store gets this entry's index as owner epoch.
 
-    Also opens the node's session, so that a start costs one entry. Addresses are those others reach it at;
-    `None` leaves what is known as it is. A node that was FAILED or JOINING is LIVE by it. `witness` is the
-    number that its log's directory holds now (from level 1 on). Compare-and-set on
-    `after`, the entry of the node's last start (0: none); None, of an older program: whatever started since.
-    `level` is the newest one that the program knows; one below the cluster's is refused.
+    The entry also opens the node's session, so that a start costs one entry. Other nodes reach it at the
+    addresses; `None` keeps a present value. A FAILED or JOINING node becomes LIVE. `witness` is the number
+    that its log's directory now has (from level 1 on).
+
+    Compare-and-set on `after`, the entry of the node's last start (0: none). Older programs give None,
+    which matches any last start. `level` is the newest one that the program knows; one below the cluster's
+    is refused.
     """
 
     node: NodeId
@@ -58,7 +60,7 @@ class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):
 
 
 class SetAddresses(CommandBase, frozen=True, kw_only=True, tag="set_addresses"):
-    """Where a node is reached; ports that the system chose are known only after it listens."""
+    """The node's addresses: ports that the system chose are known only once the node listens."""
 
     node: NodeId
     addresses: tuple[str, ...]
@@ -67,13 +69,13 @@ class SetAddresses(CommandBase, frozen=True, kw_only=True, tag="set_addresses"):
 
 
 class OpenSession(CommandBase, frozen=True, kw_only=True, tag="open_session"):
-    """A proposer's session: within it a retried command applies once."""
+    """Open a proposer's session: within it, a repeated command is applied once."""
 
 
 class RaiseLevel(CommandBase, frozen=True, kw_only=True, tag="raise_level"):
-    """All programs of the cluster know `level` now, and all stores of `nodes` refuse older ones.
+    """All programs of the cluster know `level`, and all stores of `nodes` refuse older programs.
 
-    Compare-and-set on the members: one that has come meanwhile was not asked.
+    Compare-and-set on the members: a node that has joined since was not asked.
     """
 
     level: int
@@ -81,7 +83,7 @@ class RaiseLevel(CommandBase, frozen=True, kw_only=True, tag="raise_level"):
 
 
 class CreateTopic(CommandBase, frozen=True, kw_only=True, tag="create_topic"):
-    """A topic with its first layout. Partition i gets `ranges[i]` and `nodes[i]`, the owner first."""
+    """Create a topic with its first layout. Partition i gets `ranges[i]` and `nodes[i]`, the owner first."""
 
     name: str
     key: tuple[str, ...]
@@ -95,7 +97,7 @@ class CreateTopic(CommandBase, frozen=True, kw_only=True, tag="create_topic"):
 
 
 class AddSchema(CommandBase, frozen=True, kw_only=True, tag="add_schema"):
-    """Append to a topic's schemas. Compare-and-set: `schema_id` is the place that it expects to get."""
+    """Append to a topic's schemas. Compare-and-set: `schema_id` is the position that it expects."""
 
     topic: TopicId
     schema_id: int
@@ -104,9 +106,9 @@ class AddSchema(CommandBase, frozen=True, kw_only=True, tag="add_schema"):
 
 
 class TruncateTopic(CommandBase, frozen=True, kw_only=True, tag="truncate_topic"):
-    """Move log starts up; a lower one than ordered before is no change and no error.
+    """Raise log starts. A start below the present one changes nothing and is no error.
 
-    `epochs` are the owner epochs whose logs the starts are about; programs of level 0 gave none.
+    `epochs` are the owner epochs whose logs the starts are about; programs of level 0 left them out.
     """
 
     topic: TopicId
@@ -115,20 +117,20 @@ class TruncateTopic(CommandBase, frozen=True, kw_only=True, tag="truncate_topic"
 
 
 class DeleteTopic(CommandBase, frozen=True, kw_only=True, tag="delete_topic"):
-    """The topic's name is free at once; its rows go as the holders drop them."""
+    """Delete a topic. Its name is free immediately; its rows are removed as the holders drop them."""
 
     topic: TopicId
 
 
 class ConfirmDropped(CommandBase, frozen=True, kw_only=True, tag="confirm_dropped"):
-    """A store holds nothing more of a deleted topic."""
+    """A store has no rows of a deleted topic any more."""
 
     topic: TopicId
     store: bytes
 
 
 class PurgeTopic(CommandBase, frozen=True, kw_only=True, tag="purge_topic"):
-    """Forget a tombstone that no holder is left of."""
+    """Remove a tombstone without holders."""
 
     topic: TopicId
 
@@ -148,7 +150,9 @@ class OpenNamedProducer(CommandBase, frozen=True, kw_only=True, tag="open_named_
 
 
 class ConfirmNamedProducer(CommandBase, frozen=True, kw_only=True, tag="confirm_named_producer"):
-    """An open of this name wrote its epoch into every partition: one without an entry has lost it since."""
+    """An open of this name has written its epoch into every partition; a partition without an entry has lost
+    it since.
+    """
 
     topic: TopicId
     name: str
@@ -156,9 +160,10 @@ class ConfirmNamedProducer(CommandBase, frozen=True, kw_only=True, tag="confirm_
 
 
 class ForgetNamedProducer(CommandBase, frozen=True, kw_only=True, tag="forget_named_producer"):
-    """Give a name back: the next open of it draws a new id, so that no entry of the old one is taken for it.
+    """Forget a name. The next open of it draws a new id, so that entries of the old id do not count for it.
 
-    Compare-and-set on `epoch`, which was written into every partition before: it fences the last holder.
+    Compare-and-set on `epoch`, which was written into every partition before: it fences the last process
+    with the name.
     """
 
     topic: TopicId
@@ -167,13 +172,13 @@ class ForgetNamedProducer(CommandBase, frozen=True, kw_only=True, tag="forget_na
 
 
 class SetConfig(CommandBase, frozen=True, kw_only=True, tag="set_config"):
-    """Change limits of the cluster; `values` are keyed by the names in `machines.config`."""
+    """Change limits of the cluster; keys of `values` are the names in `state_machines.metadata.config`."""
 
     values: dict[str, int]
 
 
 class CreateToken(CommandBase, frozen=True, kw_only=True, tag="create_token"):
-    """Let who knows a secret in; only its hash is ever here."""
+    """Create a token. The log has only the hash of its secret."""
 
     name: str
     hash: bytes
@@ -183,7 +188,7 @@ class CreateToken(CommandBase, frozen=True, kw_only=True, tag="create_token"):
 
 
 class RevokeToken(CommandBase, frozen=True, kw_only=True, tag="revoke_token"):
-    """The secret opens nothing any more."""
+    """Revoke a token: its secret is refused from now on."""
 
     name: str
 

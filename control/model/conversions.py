@@ -1,6 +1,6 @@
-"""States of older formats in the form of this one. Entries are never removed: old data opens.
+"""Convert states of older formats to the present one. Entries are never removed: old data opens.
 
-A converted state equals the one that this program gets from the same log, byte for byte.
+A converted state equals the one that this program derives from the same log, byte for byte.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ringfence.control.model.state import sorted_maps
 
 
 def _to_2(data: bytes) -> bytes:
-    """Format 1 knew one node. It is live since its last start, and alone in the ring since entry 1."""
+    """Format 1 had one node. It is live since its last start, and alone in the ring since entry 1."""
     state: dict[str, Any] = msgspec.msgpack.decode(data)
     for node in state["nodes"].values():
         node |= {
@@ -35,24 +35,32 @@ def _to_2(data: bytes) -> bytes:
 
 
 def _to_3(data: bytes) -> bytes:
-    """Format 2 knew neither keys of requests nor tokens."""
+    """Format 2 had neither keys of requests nor tokens."""
     state: dict[str, Any] = msgspec.msgpack.decode(data)
     return msgspec.msgpack.encode(sorted_maps(state | {"requests": {}, "tokens": {}}))
 
 
 def _to_4(data: bytes) -> bytes:
-    """Format 3 knew neither changes nor rebalances: nothing is under way, nothing was left behind."""
+    """Format 3 had neither changes nor rebalances: none is open, and no leftovers exist."""
     state: dict[str, Any] = msgspec.msgpack.decode(data)
     none = {
-        "run": 0, "action": "balance", "node": 0, "state": "IDLE", "outcome": "", "drained": False,
-        "why": "", "started_ms": 0, "ended_ms": 0, "counts": {},
-    }  # fmt: skip
+        "run": 0,
+        "action": "balance",
+        "node": 0,
+        "state": "IDLE",
+        "outcome": "",
+        "drained": False,
+        "why": "",
+        "started_ms": 0,
+        "ended_ms": 0,
+        "counts": {},
+    }
     added = {"changes": {}, "leftovers": {}, "rebalance": none, "moves": {}, "runs": []}
     return msgspec.msgpack.encode(sorted_maps(state | added))
 
 
 def _to_5(data: bytes) -> bytes:
-    """Format 4 kept nothing to reverse a change with, and measured no gaps."""
+    """Format 4 kept no copies to reverse a change, and measured no gaps."""
     state: dict[str, Any] = msgspec.msgpack.decode(data)
     for change in state["changes"].values():
         change |= {"before": [], "stopped_us": 0}
@@ -64,13 +72,13 @@ def _to_5(data: bytes) -> bytes:
 
 
 def _to_6(data: bytes) -> bytes:
-    """Format 5 knew no scopes."""
+    """Format 5 had no scopes."""
     state: dict[str, Any] = msgspec.msgpack.decode(data)
     return msgspec.msgpack.encode(sorted_maps(state | {"scopes": {}, "scope_names": {}, "scopes_gone": 0}))
 
 
 def _to_7(data: bytes) -> bytes:
-    """Format 6 did not know whose a commit was."""
+    """Format 6 did not record the drivers of commits."""
     state: dict[str, Any] = msgspec.msgpack.decode(data)
     for scope in state["scopes"].values():
         scope |= {"kept": b"", "unkept": scope["committed"]}
@@ -82,7 +90,13 @@ def _to_8(data: bytes) -> bytes:
     return data
 
 
+# State format n -> the function that converts its bytes to format n + 1.
 CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {
-    1: _to_2, 2: _to_3, 3: _to_4, 4: _to_5, 5: _to_6, 6: _to_7, 7: _to_8,
-}  # fmt: skip
-"""State format n -> what turns its bytes into those of format n + 1."""
+    1: _to_2,
+    2: _to_3,
+    3: _to_4,
+    4: _to_5,
+    5: _to_6,
+    6: _to_7,
+    7: _to_8,
+}

@@ -1,4 +1,4 @@
-"""An entry of the metadata log: what consensus orders and the journal keeps."""
+"""Entries of the metadata log: consensus orders them, the journal stores them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from ringfence.control.model.requests import Condition, RequestKey
 
 
 class Proposal(msgspec.Struct, frozen=True, array_like=True):
-    """What a proposer hands to consensus. `time_ms` is its wall clock, Unix ms: the machine reads none.
+    """A proposer's request to consensus. `time_ms` is the proposer's wall clock, Unix ms: the machine reads
+    no clock.
 
-    `request` makes a repeat by an administrator harmless; `expects` refuses the command when somebody was
-    quicker.
+    `request` makes a repeat by an administrator harmless. `expects` refuses the command if its resource
+    has changed.
     """
 
     session: SessionId
@@ -42,5 +43,5 @@ def encode_proposal(proposal: Proposal) -> bytes:
 
 
 def decode_proposal(payload: bytes | memoryview) -> Proposal:
-    """The proposal of a payload. msgspec.ValidationError or DecodeError when it is none of this version."""
+    """The proposal of a payload. msgspec.ValidationError or DecodeError if this version cannot read it."""
     return _DECODER.decode(payload)

@@ -1,7 +1,7 @@
-"""Identities. All of them are metadata indexes or drawn from one, so none is ever used twice in a history.
+"""Identities. All are metadata indexes or are drawn from one, so none is used twice in a history.
 
-An entry at index i draws up to 65,536 ids of one kind: `i << 16 | ordinal`. Indexes stay below 2**47, so that
-every id fits a signed 64-bit integer, which is what Spark and Arrow call a long.
+An entry at index i draws up to 65,536 ids of one kind: `i << 16 | ordinal`. Indexes stay below 2**47, so
+that every id fits a signed 64-bit integer, the type `long` of Spark and Arrow.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ TopicId = NewType("TopicId", int)
 PartitionId = NewType("PartitionId", int)
 ProducerId = NewType("ProducerId", int)
 ScopeId = NewType("ScopeId", int)
+# An owner's or a producer's epoch: the index of the entry that drew it.
 Epoch = NewType("Epoch", int)
-"""An owner's or a producer's epoch: the index of the entry that drew it."""
+# The index of the entry that opened the session; 0: none, and repeats of such an entry are not detected.
 SessionId = NewType("SessionId", int)
-"""The index of the entry that opened the session; 0 = none, such an entry is never deduplicated."""
 
+# Ids that one entry may draw, as bits: one partition for each slot at most.
 DRAW_BITS: Final = 16
-"""Ids that one entry may draw, as bits: one partition a slot at the most."""
 DRAW_MAX: Final = 1 << DRAW_BITS
 INDEX_MAX: Final = (1 << 47) - 1
+# Length of cluster, history and store ids, which are random and drawn once.
 UUID_BYTES: Final = 16
-"""Length of cluster, history and store ids: random, made once."""
 
 
 def drawn(index: int, ordinal: int) -> int:

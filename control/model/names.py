@@ -1,7 +1,7 @@
-"""Names that people choose: topics and producers.
+"""Names that users choose: topics and producers.
 
-A topic is `tenant/namespace/name`; a plain name stands for `public/default/name`. The log holds the full
-form, people are shown the short one where it says the same.
+A topic is `tenant/namespace/name`; a plain name stands for `public/default/name`. The log has the full
+form. Users see the short one where both mean the same.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ringfence.control.model.characters import is_printable
 from ringfence.native.wire import NAME_BYTES_MAX
 
 DEFAULT_PREFIX: Final = "public/default/"
-# No dot at the front: such names are hidden or special wherever names become files or paths.
+# No dot at the front: such names are hidden or special in file systems.
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 def full_topic_name(name: str) -> str:
-    """`name` with tenant and namespace. ValueError names what is wrong with it."""
+    """`name` with tenant and namespace. ValueError names its fault."""
     full = name if "/" in name else DEFAULT_PREFIX + name
     segments = full.split("/")
     if len(segments) != 3 or not all(_SEGMENT.fullmatch(segment) for segment in segments):
@@ -39,12 +39,12 @@ def shown_topic_name(full: str) -> str:
 
 
 def full_topic_prefix(prefix: str) -> str:
-    """A prefix of full names. Without a slash it is one of plain names; empty stands for every topic."""
+    """A prefix of full names. A prefix without a slash is one of plain names; "" matches every topic."""
     return prefix if not prefix or "/" in prefix else DEFAULT_PREFIX + prefix
 
 
 def check_label(label: str, what: str) -> str:
-    """`label` as it is: 1 to 255 bytes of UTF-8, printable. ValueError names `what` and the reason."""
+    """`label`, unchanged: 1 to 255 bytes of UTF-8, printable. ValueError names `what` and the reason."""
     size = len(label.encode("utf-8", errors="replace"))
     if not 0 < size <= NAME_BYTES_MAX:
         raise ValueError(f"{what} of {size} bytes: 1 to {NAME_BYTES_MAX}")

@@ -10,7 +10,7 @@ from ringfence.control.model.nodes import WEIGHT_DEFAULT, Vote
 
 
 class RegisterNode(CommandBase, frozen=True, kw_only=True, tag="register_node"):
-    """A store asks to become a node. Its id is the entry's index; a store that is known gets the id it has.
+    """Make a store a node. The node's id is the entry's index; a known store gets its present id.
 
     The node begins as JOINING: it neither votes nor takes partitions until its first start. `level` is the
     newest one that its program knows.
@@ -36,14 +36,14 @@ class FailNode(CommandBase, frozen=True, kw_only=True, tag="fail_node"):
 
 
 class RecoverNode(CommandBase, frozen=True, kw_only=True, tag="recover_node"):
-    """A FAILED node beats again. It becomes LIVE and gets nothing by that."""
+    """A FAILED node sends heartbeats again. It becomes LIVE and gets no partition by that."""
 
     node: NodeId
     changed: Index
 
 
 class SetNode(CommandBase, frozen=True, kw_only=True, tag="set_node"):
-    """What an administrator says of a node; None leaves a setting as it is."""
+    """An administrator's settings of a node; None keeps a setting."""
 
     node: NodeId
     zone: str | None = None
@@ -54,15 +54,16 @@ class SetNode(CommandBase, frozen=True, kw_only=True, tag="set_node"):
 
 
 class RemoveNode(CommandBase, frozen=True, kw_only=True, tag="remove_node"):
-    """Forget a node that is out of the ring and holds no replica."""
+    """Remove a node that is out of the ring and has no replica."""
 
     node: NodeId
 
 
 class RenewWitness(CommandBase, frozen=True, kw_only=True, tag="renew_witness"):
-    """A node's log directory holds another number now: an older copy of it is told by its lack.
+    """A node's log directory has another number now. An older copy of the directory lacks the number and is
+    detected.
 
-    `started` is the node's last start: of a process that another one has replaced it is too late.
+    `started` is the node's last start: the command of a process that another one has replaced is too late.
     """
 
     node: NodeId
@@ -72,20 +73,20 @@ class RenewWitness(CommandBase, frozen=True, kw_only=True, tag="renew_witness"):
 
 
 class FormRing(CommandBase, frozen=True, kw_only=True, tag="form_ring"):
-    """The first ring, once: the cluster has its minimum size."""
+    """The first ring, once, at the cluster's minimum size."""
 
     nodes: tuple[NodeId, ...]
 
 
 class AddToRing(CommandBase, frozen=True, kw_only=True, tag="add_to_ring"):
-    """`version` is the ring's before the change."""
+    """Add a member. `version` is the ring's before the change."""
 
     node: NodeId
     version: int
 
 
 class RemoveFromRing(CommandBase, frozen=True, kw_only=True, tag="remove_from_ring"):
-    """The node must be empty: a ring changes after the moves, never before. From then on it is drained."""
+    """Remove an empty node from the ring, after its moves. From then on it is drained."""
 
     node: NodeId
     version: int

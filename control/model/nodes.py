@@ -1,4 +1,4 @@
-"""Members of the cluster, and the ring of those that partitions are placed on."""
+"""Members of the cluster, and the ring: the members that take partitions."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import msgspec
 
 from ringfence.control.model.ids import Index, NodeId
 
+# A node of weight 200 gets twice as many partitions as one of 100.
 WEIGHT_DEFAULT: Final = 100
-"""A node of weight 200 gets twice as many partitions as one of 100."""
 
 
 class Life(StrEnum):
-    """What the log says of a node's life. Heartbeats are soft state and only lead to entries."""
+    """A node's life by the log. Heartbeats are soft state and only lead to entries."""
 
+    # Registered; its first start makes it LIVE.
     JOINING = "JOINING"
-    """Registered; it becomes LIVE by its first start."""
     LIVE = "LIVE"
+    # Silent for the failure time-out. It keeps its assignments and gets no new ones.
     FAILED = "FAILED"
-    """Silent for the failure time-out. It keeps what is assigned to it and gets nothing new."""
 
 
 class Vote(StrEnum):
-    """Whether a node shall be a voter of the metadata log; what it is, consensus knows."""
+    """Whether a node shall be a voter of the metadata log; consensus has the present voters."""
 
     AUTO = "AUTO"
     ALWAYS = "ALWAYS"
@@ -35,7 +35,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     """A node with its store.
 
     `started` is the index of its last start, 0 before the first. `changed` is the index of the entry that
-    last set `life`: decisions about a node name it, so that one taken before a restart comes too late.
+    last set `life`; decisions about a node name it, so a decision from before a restart is refused.
     `addresses` are for clients, `control` for other nodes, `http` for administrators.
     """
 
@@ -61,10 +61,10 @@ class NodeRecord(msgspec.Struct, frozen=True):
 
 
 class Ring(msgspec.Struct, frozen=True):
-    """The members that partitions are placed on, in ascending order.
+    """The members that take partitions, in ascending order.
 
     `version` is 0 until the cluster has had its minimum size, then +1 for each change of the members;
-    `changed` is the index of the last one. Assignments are the authority on owners, the ring feeds placement.
+    `changed` is the index of the last one. Assignments decide on owners; the ring only feeds placement.
     """
 
     version: int = 0
@@ -77,7 +77,7 @@ class Ring(msgspec.Struct, frozen=True):
 
 
 class RemovedNode(msgspec.Struct, frozen=True, array_like=True):
-    """A node that was told to go: its store is not let in again."""
+    """A removed node: its store cannot join again."""
 
     store: bytes
     removed: Index

@@ -27,7 +27,7 @@ def tile(count: int) -> tuple[SlotRange, ...]:
 
 
 def gap(ranges: Sequence[tuple[int, int]]) -> str | None:
-    """Why ranges, in their order, do not tile 0..65535 exactly; None when they do."""
+    """The reason that ranges, in their order, do not tile 0..65535 exactly; None if they do."""
     expected = 0
     for lo, hi in ranges:
         if lo != expected or hi < lo:

@@ -1,4 +1,4 @@
-"""Commands of rebalances. Each names the run that it is about."""
+"""Commands of rebalances. Each names its run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ringfence.control.model.rebalances import Action, PlannedMove
 
 
 class StartRebalance(CommandBase, frozen=True, kw_only=True, tag="start_rebalance"):
-    """Begin a run with all of its moves. One at a time: a second start is refused as CONFLICT."""
+    """Start a run with all of its moves. One at a time: a second start is refused as CONFLICT."""
 
     action: Action
     node: NodeId = NodeId(0)
@@ -17,23 +17,25 @@ class StartRebalance(CommandBase, frozen=True, kw_only=True, tag="start_rebalanc
 
 
 class PauseRebalance(CommandBase, frozen=True, kw_only=True, tag="pause_rebalance"):
-    """Moves that run end, none begins."""
+    """Open changes of the run continue, and no other move begins."""
 
     run: Index
 
 
 class ResumeRebalance(CommandBase, frozen=True, kw_only=True, tag="resume_rebalance"):
+    """Begin moves again."""
+
     run: Index
 
 
 class CancelRebalance(CommandBase, frozen=True, kw_only=True, tag="cancel_rebalance"):
-    """Moves that run are aborted, or end if they are committed; those that are committed stay."""
+    """Abort open changes that are not committed; committed ones end and stay."""
 
     run: Index
 
 
 class FailMove(CommandBase, frozen=True, kw_only=True, tag="fail_move"):
-    """A try of a move could not even begin."""
+    """Count a try of a move that could not begin."""
 
     run: Index
     partition: PartitionId
@@ -41,9 +43,10 @@ class FailMove(CommandBase, frozen=True, kw_only=True, tag="fail_move"):
 
 
 class AmendMoves(CommandBase, frozen=True, kw_only=True, tag="amend_moves"):
-    """The plan follows what else has changed: `moves` of what a node that leaves still has and nobody had
-    planned, or whose place takes nothing any more, and partitions whose moves are `done`, because another
-    change left nothing of them to do.
+    """Adapt the plan to other changes.
+
+    `moves` adds moves for partitions left on the node that is being emptied, and replaces those whose node
+    takes no partitions any more. `done` are partitions whose move another change has made superfluous.
     """
 
     run: Index
@@ -52,7 +55,9 @@ class AmendMoves(CommandBase, frozen=True, kw_only=True, tag="amend_moves"):
 
 
 class FinishRebalance(CommandBase, frozen=True, kw_only=True, tag="finish_rebalance"):
-    """Every move is over: the ring changes now, by this entry, or not at all. `why` tells what is left."""
+    """Every move is over: this entry changes the ring if that is due. `why` is the reason of partitions that
+    are left.
+    """
 
     run: Index
     why: str = ""

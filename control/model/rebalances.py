@@ -1,9 +1,9 @@
-"""A rebalance: a run of moves, as the log keeps it.
+"""Rebalances: runs of moves, as the log stores them.
 
     IDLE --start--> RUNNING <--pause, resume--> PAUSED
        RUNNING, PAUSED --cancel--> CANCELLING        RUNNING, CANCELLING --finish--> IDLE
 
-The log is the checkpoint: every move's state and tries are in it, so that whoever leads goes on.
+The log is the checkpoint: it has every move's state and tries, so that any leader can continue.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 
 from ringfence.control.model.ids import Index, NodeId, PartitionId, TopicId
 
+# Tries of one move in a run; a fourth needs a new start, by an operator who has checked the errors.
 MOVE_TRIES: Final = 3
-"""Tries of one move in a run; a fourth needs a new start, by somebody who has looked why."""
 
 
 class Action(StrEnum):
@@ -28,8 +28,8 @@ class Action(StrEnum):
     REVERSE = "reverse"
 
 
+# Actions that empty a node: it is drained from the start on.
 LEAVING: Final = frozenset({Action.REMOVE_NODE, Action.DRAIN})
-"""What empties a node: it drains from the start on."""
 
 
 class RunState(StrEnum):
@@ -42,21 +42,23 @@ class RunState(StrEnum):
 class Outcome(StrEnum):
     NONE = ""
     DONE = "DONE"
+    # A move failed in all tries, or the ring could not change. Completed moves stay.
     GIVEN_UP = "GIVEN_UP"
-    """A move failed for good, or the ring could not change. What was moved stays."""
     CANCELLED = "CANCELLED"
 
 
 class MoveState(StrEnum):
-    """COPYING is DUAL_WRITE in the eyes of the leader that copies; the log knows the others."""
+    """The state of a move. COPYING is DUAL_WRITE as the leader with the copy's progress shows it; the log has
+    the others.
+    """
 
     PENDING = "PENDING"
     DUAL_WRITE = "DUAL_WRITE"
     COPYING = "COPYING"
     VERIFYING = "VERIFYING"
     COMMITTED = "COMMITTED"
+    # Tried again while it has tries left.
     FAILED = "FAILED"
-    """Tried again while it has tries left."""
 
 
 class PlannedMove(msgspec.Struct, frozen=True, array_like=True):
@@ -69,10 +71,10 @@ class PlannedMove(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MoveRecord(msgspec.Struct, frozen=True):
-    """One move of the run. `attempts` counts its tries, `error` says why the last one failed.
+    """One move of the run. `attempts` counts its tries, `error` is the reason of the last failure.
 
-    `gap_us`: from the last acknowledgement of the old owner to the first of the new one; None while that is
-    not known, where the owner stays, and where nobody wrote.
+    `gap_us` is the time from the last acknowledgement of the old owner to the first of the new one. None:
+    unknown, the owner stays, or no batch was written.
     """
 
     topic: TopicId
@@ -100,12 +102,13 @@ class MoveRecord(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """The rebalance `run`, an index; 0 before the first. `counts` are of an ended run's moves, by state.
+    """The rebalance `run`, an index; 0 before the first. `counts` are numbers of an ended run's moves, by
+    state.
 
-    `gaps` are of its moves whose gap is known: count, p50_us, p99_us, max_us (nearest rank).
+    `gaps` are quantiles over its moves with a known gap: count, p50_us, p99_us, max_us (nearest rank).
 
-    `drained`: its start began to drain the node, so its cancel ends that. `why` says who asked, or how it
-    ended. Times are those of the proposers, Unix ms.
+    `drained`: its start began to drain the node, so its cancel ends that. `why` is the reason of the
+    start, or of the end. Times are those of the proposers, Unix ms.
     """
 
     run: Index = Index(0)

@@ -1,7 +1,7 @@
-"""Requests of administrators in the log: a key that makes a repeat harmless, and what a change relies on.
+"""Requests of administrators in the log: keys that make repeats harmless, and conditions of changes.
 
-A proposer's session ends with its process; a key outlives it. Whoever lost the answer repeats the request at
-any node, under any leader, and gets the first answer.
+A proposer's session ends with its process; a key lasts longer. A caller that lost the answer repeats the
+request at any node, under any leader, and gets the first answer.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ import msgspec
 from ringfence.control.model.ids import Index
 from ringfence.control.model.results import Result
 
+# Bytes of a key, with the caller's name in front.
 KEY_BYTES_MAX: Final = 320
-"""Of a key with the name of who asks in front."""
 
 
 def caller_of(key: str) -> str:
-    """The name of the token that a key was given with, which stands in front of it; "" where none does."""
+    """The name of the caller's token in front of a key; "" without one."""
     caller, end, _ = key.partition("\n")
     return caller if end else ""
 
 
 class RequestKey(msgspec.Struct, frozen=True, array_like=True):
-    """`digest` tells the content of the request: other content under the same key is refused."""
+    """`digest` identifies the request's content: other content with the same key is refused."""
 
     key: str
     digest: bytes
 
 
 class Condition(msgspec.Struct, frozen=True, array_like=True):
-    """The change is for the version `tag` of `resource`; see `machines.versions` for both."""
+    """The change is for the version `tag` of `resource`; see `state_machines.metadata.etags` for both."""
 
     resource: str
     tag: str
 
 
 class Answered(msgspec.Struct, frozen=True, array_like=True):
-    """What a keyed request gave, at `index`."""
+    """The result of a keyed request, applied at `index`."""
 
     digest: bytes
     index: Index

@@ -1,4 +1,8 @@
-"""What one entry gave. Results are part of the session table, so they are small and have a fixed form."""
+"""The result of one entry. Results are part of the session table, so they are small and have a fixed form.
+
+The exception is `Refused`: it is never stored there, because a refused entry leaves the state as it is
+(I15).
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,23 @@ class _Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="is"):
 
 
 class Refused(_Result, frozen=True, kw_only=True, tag="refused"):
-    """The command changed nothing (I15). `code` is the wire's, `message` names the values and the way out."""
+    """The command changed nothing (I15). `code` is the wire's, `message` names the values and the way out.
+
+    The text is not part of the state, unless the reason of an ended rebalance quotes it: see
+    `state_machines.metadata.refusals`.
+    """
 
     code: Code
     message: str
 
 
 class Done(_Result, frozen=True, kw_only=True, tag="done"):
-    """The command was applied and has nothing to tell."""
+    """The command was applied and has no values to return."""
 
 
 class SessionOpened(_Result, frozen=True, kw_only=True, tag="session_opened"):
+    """The number of the new session."""
+
     session: SessionId
 
 
@@ -44,7 +54,7 @@ class RingChanged(_Result, frozen=True, kw_only=True, tag="ring_changed"):
 
 
 class ChangesPrepared(_Result, frozen=True, kw_only=True, tag="changes_prepared"):
-    """`change` is the number of all of them; `partitions` may be 0: all that was to be done is under way."""
+    """`change` is the number of all of them; `partitions` is 0 if all necessary changes are already open."""
 
     change: int
     partitions: int
@@ -63,7 +73,7 @@ class SchemaAdded(_Result, frozen=True, kw_only=True, tag="schema_added"):
 
 
 class ProducersOpened(_Result, frozen=True, kw_only=True, tag="producers_opened"):
-    """Ids `producer` .. `producer + count - 1` with `epoch`; `previous_epoch` is 0 when none was open."""
+    """Ids `producer` .. `producer + count - 1` with `epoch`; `previous_epoch` is 0 for the first open."""
 
     producer: ProducerId
     epoch: Epoch
@@ -72,7 +82,9 @@ class ProducersOpened(_Result, frozen=True, kw_only=True, tag="producers_opened"
 
 
 class ScopeBegun(_Result, frozen=True, kw_only=True, tag="scope_begun"):
-    """Epochs up to `decided` are committed or expired, up to `committed` no stage is needed any more."""
+    """Epochs up to `decided` are committed or expired; stages of epochs up to `committed` are not needed any
+    more.
+    """
 
     scope: ScopeId
     driver: Index

@@ -1,7 +1,8 @@
-"""A topic's schemas as the log holds them: the Arrow message for programs, the columns for comparison.
+"""A topic's schemas in the log: the Arrow message for programs, the columns for comparison.
 
-The message is opaque to the metadata machine. Who proposes a schema reads its columns (`runtime.schemas`),
-and the machine compares columns only, so that replaying a log never depends on an Arrow library's version.
+The metadata machine does not read the message. The proposer of a schema reads its columns
+(`runtime.handlers.schemas`), and the machine only compares columns. So a replay of the log does not depend
+on the version of an Arrow library.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class SchemaVersion(msgspec.Struct, frozen=True, array_like=True):
 
 
 def extension_fault(old: tuple[Column, ...], new: tuple[Column, ...]) -> str | None:
-    """Why `new` may not follow `old`; None if it only adds nullable columns at the end.
+    """The reason that `new` may not follow `old`; None if it only adds nullable columns at the end.
 
-    Rows of the old schema stay readable under the new one then: the added columns read as null.
+    Then rows of the old schema stay readable under the new one: the added columns read as null.
     """
     fault = _altered(old, new)
     if fault is not None:
@@ -41,16 +42,16 @@ def extension_fault(old: tuple[Column, ...], new: tuple[Column, ...]) -> str | N
     return name_fault(new)
 
 
-def difference(known: tuple[Column, ...], asked: tuple[Column, ...]) -> str | None:
-    """The first column in which `asked` is another schema than `known`; None if it is the same."""
-    fault = _altered(known, asked)
-    if fault is None and len(asked) > len(known):
-        fault = f"column {len(known)}, {_shown(asked[len(known)])}, is not there"
+def difference(current: tuple[Column, ...], requested: tuple[Column, ...]) -> str | None:
+    """The first column in which the schema `requested` differs from `current`; None if both are the same."""
+    fault = _altered(current, requested)
+    if fault is None and len(requested) > len(current):
+        fault = f"column {len(current)}, {_shown(requested[len(current)])}, is not there"
     return fault
 
 
 def _altered(old: tuple[Column, ...], new: tuple[Column, ...]) -> str | None:
-    """The first column of `old` that is missing in `new`, or another one there."""
+    """The first column of `old` that is missing in `new` or differs there."""
     for place, column in enumerate(old):
         if place >= len(new):
             return f"column {column.name!r} is missing"
@@ -60,7 +61,7 @@ def _altered(old: tuple[Column, ...], new: tuple[Column, ...]) -> str | None:
 
 
 def name_fault(columns: tuple[Column, ...]) -> str | None:
-    """Why the columns' names do not identify them; None if they do."""
+    """The reason that the columns' names do not identify them; None if they do."""
     names = [column.name for column in columns]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)

@@ -1,7 +1,7 @@
-"""Scopes of atomic writers: who may stage and commit, and which committed epochs await their publish.
+"""Scopes of atomic writers: the drivers that may stage and commit, and committed epochs before their publish.
 
-A scope's epochs ascend. One is decided by its commit (or by its expiry) and with it every earlier one, so a
-scope is a few numbers however long a stream runs.
+A scope's epochs ascend. Its commit (or its expiry) decides an epoch and every earlier one, so a scope is a
+few numbers, independent of a stream's length.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from ringfence.control.model.ids import Index, PartitionId, ScopeId, TopicId
 
 
 class StagedPart(msgspec.Struct, frozen=True, array_like=True):
-    """How many rows a commit has in one partition, as their writers counted them.
+    """The number of a commit's rows in one partition, as their writers counted them.
 
-    They are those in records below `upto`, as the owner counted them before the commit; 0: whatever is there.
+    The rows are in records below `upto`, as the owner counted them before the commit; 0: in any record.
     """
 
     topic: TopicId
@@ -25,7 +25,7 @@ class StagedPart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PendingCommit(msgspec.Struct, frozen=True):
-    """A committed epoch whose rows are not known to have their offsets yet."""
+    """A committed epoch whose rows may not have their offsets yet."""
 
     epoch: int
     tokens: tuple[bytes, ...]
@@ -33,12 +33,14 @@ class PendingCommit(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """`driver` is the index of the BEGIN that fenced older drivers; `instance` names who begun it.
+    """`driver` is the index of the BEGIN that fenced older drivers; `instance` names the process that sent
+    it.
 
-    `one_off`: nobody begins it anew, so nobody asks for its epochs once they are published. `kept`: of its
-    last commits the epoch (u64, big-endian) and 16 bytes that tell which tokens it had, the oldest first;
-    what was committed in `unkept` and before it is not known any more. From level 1 on: `prefix` of the
-    token that began it; `idle_s` of its newest BEGIN, and then `used_ms`, the cluster's time at its last use.
+    `one_off`: the scope is not begun again, so its epochs are not asked for once they are published.
+    `kept`: for each of its last commits the epoch (u64, big-endian) and 16 bytes that identify the
+    commit's tokens, the oldest first. Commits of `unkept` and earlier epochs are not recorded any more.
+    From level 1 on: `prefix` of the token that began it; `idle_s` of its newest BEGIN, and then `used_ms`,
+    the cluster's time at its last use.
     """
 
     scope: ScopeId
@@ -61,8 +63,9 @@ class Scope(msgspec.Struct, frozen=True):
 class BeginScope(CommandBase, frozen=True, kw_only=True, tag="begin_scope"):
     """A new driver of a scope. The same `instance` (not empty) again is the same driver.
 
-    Compare-and-set on `after`, the driver that it fences; None, of an older client: it fences any. From level
-    1 on: `prefix` of the token; `idle_s`, seconds without use after which the scope may be forgotten.
+    Compare-and-set on `after`, the driver that it fences. Older clients give None, which fences any
+    driver. From level 1 on: `prefix` of the token; `idle_s`, seconds without use after which the scope may
+    be forgotten.
     """
 
     name: str
@@ -74,10 +77,10 @@ class BeginScope(CommandBase, frozen=True, kw_only=True, tag="begin_scope"):
 
 
 class CommitScope(CommandBase, frozen=True, kw_only=True, tag="commit_scope"):
-    """What was staged under these tokens in this epoch is in the log now, all of it.
+    """Publish all rows that were staged with these tokens in this epoch.
 
-    `keep`: the scope remembers whose commit it was. Entries of older programs do not say so: read again, they
-    give the state that such a program's snapshot is converted to.
+    `keep`: the scope records the commit's identity. Entries of older programs lack the field: replayed,
+    they give the same state as the conversion of such a program's snapshot.
     """
 
     scope: ScopeId
@@ -89,9 +92,9 @@ class CommitScope(CommandBase, frozen=True, kw_only=True, tag="commit_scope"):
 
 
 class ExpireScope(CommandBase, frozen=True, kw_only=True, tag="expire_scope"):
-    """Give up what is staged in this epoch and before it, and is not committed.
+    """Discard rows that are staged in this epoch and before it, and are not committed.
 
-    `driver`: whose wish it is; 0: an operator's, or an older client's, which any driver bears.
+    `driver` is the driver that asks; 0: an operator or an older client, which any driver accepts.
     """
 
     scope: ScopeId
@@ -108,7 +111,7 @@ class ConfirmPublished(CommandBase, frozen=True, kw_only=True, tag="confirm_publ
 
 
 class ForgetScope(CommandBase, frozen=True, kw_only=True, tag="forget_scope"):
-    """Give a scope's name back, from level 1 on. Compare-and-set on `driver`, the newest one."""
+    """Forget a scope's name, from level 1 on. Compare-and-set on `driver`, the newest one."""
 
     scope: ScopeId
     driver: Index

@@ -1,7 +1,7 @@
 """The state that follows from all entries, its canonical bytes and its hash.
 
-Two nodes that applied the same entries have equal bytes. The position (index, term) stands beside the state,
-not in it: a refused entry moves the position and leaves the state byte-identical (I15).
+Two nodes that applied the same entries have equal bytes. The position (index, term) is not part of the
+state: a refused entry advances the position and leaves the state byte-identical (I15).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from ringfence.control.model.changes import Change, Kept, Leftover
 from ringfence.control.model.ids import Index, NodeId, PartitionId, ScopeId, SessionId, TopicId
 from ringfence.control.model.nodes import NodeRecord, RemovedNode, Ring
+from ringfence.control.model.reassignments import Change, Kept, Leftover
 from ringfence.control.model.rebalances import MoveRecord, Run
 from ringfence.control.model.requests import Answered
 from ringfence.control.model.results import Result
@@ -22,29 +22,27 @@ from ringfence.control.model.scopes import Scope
 from ringfence.control.model.tokens import Token
 from ringfence.control.model.topics import NamedProducer, Tombstone, Topic
 
+# Version of the canonical bytes; each new version has a conversion in `model.conversions`.
+#
+# - 2 added to 1: the ring, removed nodes, and descriptions and lives of nodes.
+# - 3 added to 2: answers of keyed requests, tokens.
+# - 4 added to 3: open changes, leftovers of changes, rebalances.
+# - 5 added to 4: kept copies for reversals, and times without acknowledgements.
+# - 6 added to 5: scopes of atomic writers.
+# - 7 added to 6: identities of the last commits of a scope.
+# - 8 added to 7: the cluster's level, and the witnesses of its logs. It is written from level 1 on; at level
+#   0 a state has format 7.
 STATE_FORMAT: Final = 8
-"""Version of the canonical bytes; raised with a conversion in `model.conversions`.
-
-2 added to 1: the ring, removed nodes, and what a node is and how it is.
-3 added to 2: answers of keyed requests, tokens.
-4 added to 3: open changes, what changes left for stores to do, rebalances.
-5 added to 4: what may be reversed, and how long nobody acknowledged.
-6 added to 5: scopes of atomic writers.
-7 added to 6: whose the last commits of a scope were.
-8 added to 7: the cluster's level, and the witnesses of its logs. It is written from level 1 on; at level 0 a
-state has format 7.
-"""
 FORMAT_OF_LEVEL_0: Final = 7
+# Fields of the state that programs of level 0 do not know.
+#
+# At that level they have their defaults and are left out of bytes and hash. A field that is added to a value
+# within the state has the default `msgspec.UNSET`, which msgspec leaves out.
 ADDED_BY_LEVEL_1: Final = frozenset({"level", "unopened", "witnesses"})
-"""Fields of the state that programs of level 0 do not know.
-
-At that level they have their defaults and are left out of bytes and hash. A field that is added to a value
-within the state has the default `msgspec.UNSET`, which is left out by itself.
-"""
 
 
 class Session(msgspec.Struct, frozen=True):
-    """A proposer's session: its greatest sequence and the last results; a retry gets the first answer."""
+    """A proposer's session: its greatest sequence and the last results; a repeat gets the first answer."""
 
     last: int
     used: Index
@@ -76,11 +74,14 @@ class MetadataState(msgspec.Struct, frozen=True):
     kept: dict[PartitionId, Kept] = {}
     scopes: dict[ScopeId, Scope] = {}
     scope_names: dict[str, ScopeId] = {}
-    scopes_gone: ScopeId = ScopeId(0)  # the greatest id that was forgotten
-    level: int = 0  # what all programs of the cluster can read; raised by finalizing an upgrade
-    # Named producers of which no open has reached all partitions yet.
+    # The greatest id of a scope that was forgotten.
+    scopes_gone: ScopeId = ScopeId(0)
+    # The newest level that all programs of the cluster know; finalizing an upgrade raises it.
+    level: int = 0
+    # Named producers without an open that has reached all partitions.
     unopened: dict[TopicId, tuple[str, ...]] = {}
-    witnesses: dict[NodeId, int] = {}  # the number that each node's log directory must hold
+    # The number that each node's log directory must have.
+    witnesses: dict[NodeId, int] = {}
 
     def topic_named(self, full_name: str) -> Topic | None:
         topic = self.names.get(full_name)
@@ -110,7 +111,7 @@ def format_of(state: MetadataState) -> int:
 def canonical_parts(state: MetadataState) -> Iterator[bytes]:
     """The canonical bytes in pieces of one entry each.
 
-    Who writes a large state in a thread stops nobody for longer than one piece takes: 100,000 partitions take
+    A thread that writes a large state releases the interpreter after each piece: 100,000 partitions take
     more than a second in all.
     """
     fields = sorted(fields_of(state))
@@ -139,12 +140,12 @@ def map_head(size: int) -> bytes:
 
 
 def decode_state(data: bytes | memoryview) -> MetadataState:
-    """The state of canonical bytes. msgspec.ValidationError or DecodeError when they are no such thing."""
+    """The state of canonical bytes. msgspec.ValidationError or DecodeError for other bytes."""
     return _DECODER.decode(data)
 
 
 def sorted_maps(value: Any) -> Any:
-    """`value` with the keys of all maps in order; msgspec sorts string keys only, and ids are integers."""
+    """`value` with the keys of all maps sorted; msgspec sorts string keys only, and ids are integers."""
     if isinstance(value, dict):
         return {key: sorted_maps(value[key]) for key in sorted(value)}
     if isinstance(value, list | tuple):

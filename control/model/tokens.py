@@ -1,6 +1,6 @@
 """Tokens: a name, a role, and the hash of a secret that only its holder knows.
 
-Here roles are defined, once: their order is what the admin API goes by, `RIGHTS` what the data socket does.
+The roles are defined here only. The admin API compares their order, the data socket uses `RIGHTS`.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ import msgspec
 from ringfence.control.model.ids import Index
 from ringfence.native.wire import Right
 
+# SHA-256 of the secret. Secrets are 256 random bits, so a slow hash would add no protection.
 HASH_BYTES: Final = 32
-"""SHA-256 of the secret. Secrets are 256 random bits, so a slow hash would protect nothing."""
 
 
 class Role(StrEnum):
-    """What a token allows; each role may do what those before it may."""
+    """The permissions of a token; each role includes those before it."""
 
+    # Read.
     VIEWER = "viewer"
-    """Read."""
+    # Send rows to existing topics as well; a producer needs no more.
     WRITER = "writer"
-    """Send rows to topics that are there, too; all that a producer needs."""
+    # Topics, votes, and places of partitions: changes that can be reversed, or that are routine.
     OPERATOR = "operator"
-    """Topics, and where votes and partitions are: what can be taken back, or was made for change."""
+    # Removal of nodes, limits of the cluster, tokens, rebalances.
     ADMIN = "admin"
-    """Nodes for good, limits of the cluster, tokens, rebalances."""
 
 
 RANKS: Final = {role: rank for rank, role in enumerate(Role)}
+# Rights of a role on the data socket, as bits. No role has `Right.NODE`.
 RIGHTS: Final[dict[Role, int]] = {
     Role.VIEWER: Right.READ,
     Role.WRITER: Right.READ | Right.WRITE,
     Role.OPERATOR: Right.READ | Right.WRITE | Right.MANAGE,
     Role.ADMIN: Right.READ | Right.WRITE | Right.MANAGE,
 }
-"""What a role may do on the data socket, as bits. `Right.NODE` is no role's."""
 
 
 class Token(msgspec.Struct, frozen=True):
     """One token. `expires_ms` is Unix ms by the reader's clock, None for never.
 
-    With a `prefix` it is good for topics whose full names begin with it, and for nothing else that changes.
+    With a `prefix` it is valid for topics whose full names begin with it, and for no other change.
     """
 
     name: str

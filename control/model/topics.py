@@ -1,4 +1,4 @@
-"""A topic, and the tombstone that it leaves."""
+"""Topics, and the tombstones of deleted ones."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from ringfence.control.model.schemas import SchemaVersion
 
 
 class Replica(msgspec.Struct, frozen=True, array_like=True):
-    """A place of a partition.
-
-    The store is named beside the node: with another disk it holds nothing of it.
-    """
+    """A place of a partition: a node and its store. The node with another store holds no rows of it."""
 
     node: NodeId
     store: bytes
 
 
 class Assignment(msgspec.Struct, frozen=True, array_like=True):
-    """Who holds a partition. The owner is one of the replicas; `epoch` is the index that made it owner."""
+    """The replicas of a partition. The owner is one of them; `epoch` is the index that made it the owner."""
 
     owner: Replica
     epoch: Epoch
@@ -30,9 +27,9 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
 class Topic(msgspec.Struct, frozen=True):
     """One topic. `starts` are log starts that were ordered: offsets below them are gone for readers.
 
-    `start_epochs` are the owner epochs that they were ordered under. After a choice without a majority, rows
-    of later epochs may have the same offsets: a start is not about them. `forced` has the newest owner epoch
-    of each partition that was such a choice.
+    `start_epochs` are the owner epochs that they were ordered under. After a choice without a majority,
+    rows of later epochs may have the same offsets: a start does not apply to them. `forced` has the newest
+    owner epoch of each partition that was such a choice.
     """
 
     topic: TopicId
@@ -51,12 +48,14 @@ class Topic(msgspec.Struct, frozen=True):
     forced: dict[PartitionId, Epoch] | msgspec.UnsetType = msgspec.UNSET
 
     def start_epoch(self, partition: PartitionId) -> Epoch:
-        """0 where the start is from a time before epochs were kept: it is about rows of every epoch."""
-        known = self.start_epochs
-        return Epoch(0) if known is msgspec.UNSET else known.get(partition, Epoch(0))
+        """The epoch of a log start. 0: the start was ordered before epochs were kept, and applies to rows of
+        every epoch.
+        """
+        epochs = self.start_epochs
+        return Epoch(0) if epochs is msgspec.UNSET else epochs.get(partition, Epoch(0))
 
     def forced_epoch(self, partition: PartitionId) -> Epoch:
-        """0 where no choice without a majority is known; choices below level 1 are not kept."""
+        """The newest forced epoch; 0: none is known. Choices below level 1 are not recorded."""
         return Epoch(0) if self.forced is msgspec.UNSET else self.forced.get(partition, Epoch(0))
 
 
@@ -68,10 +67,7 @@ class NamedProducer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Tombstone(msgspec.Struct, frozen=True):
-    """A deleted topic.
-
-    Only partitions named here may be dropped, and only by stores that are still listed.
-    """
+    """A deleted topic. Only partitions named here may be dropped, and only by the stores in `holders`."""
 
     topic: TopicId
     name: str

@@ -1,4 +1,4 @@
-"""A node as one process: open, recover, draw epochs, open partitions, listen, serve, stop."""
+"""Build and run one node: open, recover, draw epochs, open partitions, listen, serve, stop."""
 
 from __future__ import annotations
 
@@ -14,119 +14,118 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from ringfence.control.machines.access import OPEN, access_of
-from ringfence.control.machines.loads import Told
-from ringfence.control.model.commands import (
-    InitCluster,
-    RestartNode,
-    SetAddresses,
-)
+from ringfence.control.model.commands import InitCluster, RestartNode, SetAddresses
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime import addresses, descriptors, recovery, upgrades
-from ringfence.control.runtime.admin import Admin
-from ringfence.control.runtime.audit import Audit
-from ringfence.control.runtime.audited_topics import AuditedTopics
-from ringfence.control.runtime.burials import Burials
-from ringfence.control.runtime.changes_left import ChangesLeft
-from ringfence.control.runtime.changes_node import ChangeNode
 from ringfence.control.runtime.cluster import Cluster
-from ringfence.control.runtime.driver import Driver
-from ringfence.control.runtime.follower import Follower
-from ringfence.control.runtime.happenings import Happenings
-from ringfence.control.runtime.health import Health
-from ringfence.control.runtime.inspections import Inspections
-from ringfence.control.runtime.lost_parts import LostParts
-from ringfence.control.runtime.native_events import NativeEvents
-from ringfence.control.runtime.partition_requests import Partitions
-from ringfence.control.runtime.prefixes import narrowed, narrowed_status
-from ringfence.control.runtime.producer_requests import ProducerRequests
-from ringfence.control.runtime.raft_proposer import RaftProposer
-from ringfence.control.runtime.rebalance_requests import Rebalances
-from ringfence.control.runtime.requests import ASKED_WITHIN, Requests, Route
-from ringfence.control.runtime.scope_requests import ScopeRequests
-from ringfence.control.runtime.settings import Settings
-from ringfence.control.runtime.stage_checks import StageChecks
-from ringfence.control.runtime.topic_requests import TopicRequests
-from ringfence.control.runtime.unpublished import Unpublished
-from ringfence.control.runtime.witnesses import Witnesses
+from ringfence.control.runtime.data_plane import recovery
+from ringfence.control.runtime.data_plane.cleanup_confirmations import CleanupConfirmations
+from ringfence.control.runtime.data_plane.executor import OrderExecutor
+from ringfence.control.runtime.data_plane.log_witnesses import LogWitnesses
+from ringfence.control.runtime.data_plane.native_node import NativeNode
+from ringfence.control.runtime.data_plane.purge import TopicPurge
+from ringfence.control.runtime.handlers import cluster_levels
+from ringfence.control.runtime.handlers.admin import Admin
+from ringfence.control.runtime.handlers.audit import Audit
+from ringfence.control.runtime.handlers.audited_topics import AuditedTopics
+from ringfence.control.runtime.handlers.cluster_events import ClusterEvents
+from ringfence.control.runtime.handlers.inspections import Inspections
+from ringfence.control.runtime.handlers.native_events import NativeEvents
+from ringfence.control.runtime.handlers.partitions import Partitions
+from ringfence.control.runtime.handlers.producers import ProducerRequests
+from ringfence.control.runtime.handlers.rebalances import Rebalances
+from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix, restrict_to_prefix
+from ringfence.control.runtime.handlers.topics import TopicRequests
+from ringfence.control.runtime.process import addresses, descriptors
+from ringfence.control.runtime.process.health import Health
+from ringfence.control.runtime.process.settings import Settings
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.reassignment.participant import Participant
+from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX, RequestDispatch, Route
+from ringfence.control.runtime.transactions.lost_partitions import LostPartitions
+from ringfence.control.runtime.transactions.requests import TransactionRequests
+from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
+from ringfence.control.runtime.transactions.unpublished import UnpublishedEpochs
+from ringfence.control.state_machines.metadata.access import OPEN, access_of
+from ringfence.control.state_machines.rebalance.loads import LoadReport
 from ringfence.control.store.directory import (
     NODE_FIRST,
     DataDirectory,
     JoiningDirectory,
     open_directory,
     open_or_join,
-    unusable,
+    unusable_error,
 )
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native import _node, cluster_messages, messages
 from ringfence.native.errors import StorageError
-from ringfence.native.wire import (
-    DEDUPE_WINDOW,
-    LEVEL_NEWEST,
-    PROTOCOL_VERSION,
-    PROTOCOL_VERSION_MIN,
-    Opcode,
-)
+from ringfence.native.wire import DEDUPE_WINDOW, LEVEL_NEWEST, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Opcode
 
 _LOG = structlog.get_logger("ringfence.node")
+# Heartbeat interval for clients, in ms; a failed peer is detected after two.
 HEARTBEAT_MS: Final = 10_000
-"""What clients are asked to use; a dead peer is noticed after two."""
 PROGRAM: Final = f"ringfence {version('ringfence')}"
 
 
 class Node:
-    """One node. `start`, then wait for `failed` or a signal, then `stop`."""
+    """One node. Call `start`, wait for `failed` or a signal, then call `stop`."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.health = Health()
-        self.happenings = Happenings(time.time_ns() // 1_000)
+        self.cluster_events = ClusterEvents(time.time_ns() // 1_000)
         self.addresses: list[str] = []
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self._began = time.monotonic()
+        self._started_s = time.monotonic()
         self._directory: DataDirectory | JoiningDirectory | None = None
         self._store: RaftStore | None = None
-        self._following = False
+        # False until the start of this node is applied: until then its partitions have no epoch.
+        self._are_orders_executed = False
         self._access = OPEN
         self._cluster = Cluster(
-            settings, self.health, on_applied=self._applied, on_failed=self._fail,
-            on_loads=self._look_at_loads,
-        )  # fmt: skip
+            settings,
+            self.health,
+            on_applied=self._applied,
+            on_failed=self._fail,
+            on_loads=self._update_load_hints,
+            on_time_window=lambda *window: self._native_node.set_time_window(*window),
+        )
 
     async def start(self) -> None:
-        """Serve.
+        """Start the node; it serves on return.
 
-        Raises ConfigError and StorageError with the way out; the directory is unlocked again then.
+        Raises:
+            ConfigError, StorageError: the message names the way out; the data directory is unlocked again.
         """
         addresses.check_listen(self.settings.listen, insecure=self.settings.insecure)
         if self.settings.control is not None:
             addresses.check_listen((self.settings.control,), insecure=self.settings.insecure)
         addresses.check_join(self.settings.join)
-        if self.settings.http is not None:  # before a store is made: it listens only once that serves
-            addresses.http_place(self.settings.http, insecure=self.settings.insecure)
-        check_places(self.settings)
-        self._directory = _opened(self.settings)
+        if self.settings.http is not None:
+            # Check the address before a store is created: the endpoint binds only after the node serves.
+            addresses.http_host_port(self.settings.http, insecure=self.settings.insecure)
+        check_addresses(self.settings)
+        self._directory = _open_directory(self.settings)
         try:
             if isinstance(self._directory, JoiningDirectory):
                 self._directory = await self._cluster.join(self._directory)
             await self._start_or_fail(self._directory)
         except BaseException:
-            await self._abandon()
+            await self._close()
             raise
 
     async def _start_or_fail(self, directory: DataDirectory) -> None:
-        """A journal or a native thread that fails meanwhile ends the start: what it waits for never comes."""
+        """Start, and end the start if the journal or a native thread fails: it would wait forever."""
         starting = asyncio.ensure_future(self._start(directory))
-        ends: set[asyncio.Future[Any]] = {starting, self.failed}
+        first: set[asyncio.Future[Any]] = {starting, self.failed}
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():
                 failure = self.failed.result()
-                raise StorageError(f"failed while starting: {failure}") from failure
+                raise StorageError(f"the node failed while it started: {failure}") from failure
         finally:
             starting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -134,74 +133,88 @@ class Node:
 
     async def _start(self, directory: DataDirectory) -> None:
         loop = asyncio.get_running_loop()
-        with recovery.repair_told():
+        with recovery.with_repair_hint():
             store = self._store = RaftStore(directory, journal_bytes_max=self.settings.journal_bytes)
         if store.journal.cut_bytes:
             _LOG.warning(
-                "journal cut", bytes=store.journal.cut_bytes, why="a torn group that was never answered"
+                "journal cut",
+                bytes=store.journal.cut_bytes,
+                why="the last group was torn; no command of it was acknowledged",
             )
         recovery.check_log(directory.log, store.recovered.index)
-        for name, why in recovery.unread(directory.log).items():
-            self.health.worsen(f"unread {name}", f"{directory.log / name} {why}")
+        for name, why in recovery.unreadable_segments(directory.log).items():
+            self.health.set_reason(f"unreadable {name}", f"{directory.log / name} {why}")
         identity = directory.identity
         self._here = Replica(node=NodeId(identity.node), store=identity.store)
         self.audit = Audit(self.settings.data_dir, self.here, self.health)
-        self.native = self._native(directory, upgrades.known_level(directory, store))
+        self.native = self._native(directory, cluster_levels.level_at_start(directory, store))
         report = await loop.run_in_executor(None, self.native.recover)
         _LOG.info(
             "recovered", **{key: report[key] for key in ("files", "bytes", "records", "seconds", "cut_bytes")}
         )
         recovery.check_age(report["partitions"], store.recovered.index)
         await self._cluster.open(directory, store)
-        self._events = NativeEvents(
-            self.proposer, self._here, self.health, self.happenings, self.audit, self._fail
+        staged_row_counts = self._build_data_plane(directory, report)
+        # These tasks must run before the start is committed: `_draw_epochs` waits for them.
+        self._native_node.start()
+        self._executor.start()
+        self.transactions.start()
+        self._cluster.start()
+        await self._draw_epochs()
+        self._cluster.control_server.attach_data_plane(self._executor, self._native_node, staged_row_counts)
+        lookups = (self.proposer, self._cluster.peer_client, self._cluster.reassignments.coordinator)
+        self.rebalances = Rebalances(*lookups, self._cluster.members.board)
+        self.partitions = Partitions(*lookups, LostPartitions(self.proposer, staged_row_counts))
+        participant = Participant(self.proposer, self._executor, self._native_node, self._here)
+        self.inspections = Inspections(
+            self.proposer, self._cluster.peer_client, self._cluster.members, self._native_node
         )
-        self._driver = Driver(
+        self._cluster.control_server.attach_reassignment(
+            participant, self.rebalances, self.partitions, self.inspections, self.audit
+        )
+        recovery.report_partitions(report["partitions"], self.proposer.state, self.health)
+        # Clients can connect only now: every partition of this node is open under its new epoch.
+        await self._listen()
+        self._topic_purge.resume()
+        self._log_witnesses.start()
+        self.health.phase = "serving"
+
+    def _build_data_plane(self, directory: DataDirectory, report: Mapping[str, Any]) -> StagedRowCounts:
+        """Build what turns metadata into orders, and requests into commands; `report` is recovery's."""
+        self._events = NativeEvents(
+            self.proposer, self._here, self.health, self.cluster_events, self.audit, self._fail
+        )
+        self._native_node = NativeNode(
             self.native, on_request=self._request, on_event=self._events.take, on_failed=self._fail
         )
-        self._witnesses = Witnesses(
-            self.proposer, self._driver, self._here, self.health, report, self.settings.data_dir
+        self._log_witnesses = LogWitnesses(
+            self.proposer, self._native_node, self._here, self.health, report, self.settings.data_dir
         )
-        self._burials = Burials(self.proposer, self._here.store)
-        self._left = ChangesLeft(self.proposer, self._here.store)
-        self._follower = Follower(
-            self._driver, self._here, self.health, on_dropped=self._burials.begin,
-            on_left=self._left.done, on_failed=self._fail, on_level=directory.note_raised,
-        )  # fmt: skip
-        stages = StageChecks(self.proposer, self._driver, self._cluster.others)
-        self.scopes = ScopeRequests(
-            self.proposer, self._driver, self._here, stages,
-            Unpublished(self.health, self._here.node), self._fail,
-        )  # fmt: skip
-        self._requests = Requests(
+        self._topic_purge = TopicPurge(self.proposer, self._here.store)
+        self._cleanup_confirmations = CleanupConfirmations(self.proposer, self._here.store)
+        self._executor = OrderExecutor(
+            self._native_node,
+            self._here,
+            self.health,
+            on_dropped=self._topic_purge.begin,
+            on_cleaned_up=self._cleanup_confirmations.confirm,
+            on_failed=self._fail,
+            on_level=directory.note_cluster_level,
+        )
+        staged_row_counts = StagedRowCounts(self.proposer, self._native_node, self._cluster.peer_client)
+        unpublished = UnpublishedEpochs(self.health, self._here.node)
+        self.transactions = TransactionRequests(
+            self.proposer, self._native_node, self._here, staged_row_counts, unpublished, self._fail
+        )
+        self._requests = RequestDispatch(
             self.native,
             self._routes(),
             generation=lambda: self.proposer.applied.index,
             request_ms=self.settings.request_ms,
             pulse=self.proposer.replica.pulse,
-            narrow=partial(narrowed, lambda: self.proposer.state),
+            narrow=partial(restrict_to_prefix, lambda: self.proposer.state),
         )
-        self._driver.start()
-        self._follower.start()
-        self.scopes.start()
-        self._cluster.start()
-        await self._draw_epochs()
-        self._cluster.answers.serve_data(self._follower, self._driver, stages)
-        asked = (self.proposer, self._cluster.others, self._cluster.changes.coordinator)
-        self.rebalances = Rebalances(*asked, self._cluster.members.board)
-        self.partitions = Partitions(*asked, LostParts(self.proposer, stages))
-        obeys = ChangeNode(self.proposer, self._follower, self._driver, self._here)
-        self.inspections = Inspections(
-            self.proposer, self._cluster.others, self._cluster.members, self._driver
-        )
-        self._cluster.answers.serve_changes(
-            obeys, self.rebalances, self.partitions, self.inspections, self.audit
-        )
-        recovery.report(report["partitions"], self.proposer.state, self.health)
-        await self._listen()
-        self._burials.take_up()
-        self._witnesses.start()
-        self.health.phase = "serving"
+        return staged_row_counts
 
     @property
     def proposer(self) -> RaftProposer:
@@ -212,39 +225,40 @@ class Node:
         return self._here.node
 
     @property
-    def upgrades(self) -> upgrades.Upgrades:
-        return self._cluster.upgrades
+    def levels(self) -> cluster_levels.ClusterLevels:
+        return self._cluster.levels
 
     @property
     def digest(self) -> tuple[Index, bytes]:
         """The newest metadata index that was hashed, and the hash."""
         return self._cluster.members.digest
 
-    async def carried(self) -> dict[NodeId, int]:
-        """Up to which index each live node has carried out its orders."""
-        mine = {self._here.node: self._follower.carried(self.proposer.applied.index)}
-        return await self._cluster.others.carried() | mine
+    async def executed_indexes(self) -> dict[NodeId, int]:
+        """Per live node, the metadata index up to which the node has executed its orders."""
+        own = {self._here.node: self._executor.executed_index(self.proposer.applied.index)}
+        return await self._cluster.peer_client.executed_indexes() | own
 
     @property
     def control_address(self) -> str | None:
-        """Where other nodes reach this one; None for a node alone."""
+        """The address for other nodes; None for a single node without a control address."""
         return self._cluster.hub.address or None
 
     @property
     def uptime_s(self) -> float:
-        return time.monotonic() - self._began
+        return time.monotonic() - self._started_s
 
     async def stop(self) -> None:
-        """Refuse new requests, finish those under way, close everything.
+        """Refuse new requests, finish running ones, close everything.
 
-        Returns within `stop_s` and a little.
+        Returns soon after `stop_s` at the latest.
         """
         self.health.phase = "stopping"
         await self._requests.finish(self.settings.stop_s / 2)
         await self._cluster.hand_over()
         await asyncio.get_running_loop().run_in_executor(None, self.native.stop, self.settings.stop_s)
-        await self._witnesses.keep_ends()
-        await self._abandon()
+        # After the native node has stopped, the log bounds do not change any more.
+        await self._log_witnesses.save_bounds()
+        await self._close()
 
     def status(self) -> messages.Status:
         state, identity, replica = self.proposer.state, self._identity, self.proposer.replica
@@ -269,12 +283,12 @@ class Node:
             failed=sorted(number for number, node in state.nodes.items() if node.life is Life.FAILED),
         )
 
-    def _look_at_loads(self, told: Mapping[NodeId, Told]) -> None:
-        self._follower.hints.look(told)
+    def _update_load_hints(self, loads: Mapping[NodeId, LoadReport]) -> None:
+        self._executor.load_hints.update(loads)
 
-    def advertised(self) -> dict[str, dict[int, int]]:
-        """What producers are told of topics without key: bytes a second by topic and partition."""
-        return self._follower.hints.told
+    def advertised_loads(self) -> dict[str, dict[int, int]]:
+        """Load hints for producers of topics without key: bytes per second by topic and partition."""
+        return self._executor.load_hints.advertised
 
     # ---- start-up ---------------------------------------------------------------------------------
 
@@ -284,7 +298,7 @@ class Node:
         return self._directory.identity
 
     def _native(self, directory: DataDirectory, level: int) -> _node.Node:
-        """`level`: what is known before the log is read on; an order raises it."""
+        """The native node at `level`, the newest one known before the log is read; an order raises it."""
         settings, identity = self.settings, directory.identity
         directory.log.mkdir(0o700, exist_ok=True)
         return _node.Node(
@@ -309,48 +323,60 @@ class Node:
         )
 
     async def _draw_epochs(self) -> None:
-        """One entry gives every partition of this store a new epoch; then all of the state becomes orders."""
+        """Commit the start, which gives every partition here a new epoch; then give orders for all of it."""
         identity = self._identity
-        known = self.settings.advertise or addresses.advertised(self.settings.listen)
+        advertised = self.settings.advertise or addresses.advertised(self.settings.listen)
         await self._cluster.catch_up()
         if not self.proposer.state.cluster and identity.node == NODE_FIRST:
-            begin = InitCluster(
-                cluster=identity.cluster, history=identity.history, node=NodeId(identity.node),
-                store=identity.store, nodes_min=self.settings.nodes_min, level=identity.level,
-            )  # fmt: skip
-            await self._cluster.commit(begin)
-        await self._witnesses.check()
+            init = InitCluster(
+                cluster=identity.cluster,
+                history=identity.history,
+                node=NodeId(identity.node),
+                store=identity.store,
+                nodes_min=self.settings.nodes_min,
+                level=identity.level,
+            )
+            await self._cluster.commit(init)
+        # The engine must doubt replicas of an older log before any partition is opened.
+        await self._log_witnesses.check()
         restarted = await self._cluster.commit_start(
             RestartNode(
-                node=NodeId(identity.node), store=identity.store, addresses=known, program=PROGRAM,
-                control=self._cluster.control, zone=self.settings.zone or None,
-                http=self._http(), level=LEVEL_NEWEST, witness=await self._witnesses.draw(),
+                node=NodeId(identity.node),
+                store=identity.store,
+                addresses=advertised,
+                program=PROGRAM,
+                control=self._cluster.control,
+                zone=self.settings.zone or None,
+                http=self._http(),
+                level=LEVEL_NEWEST,
+                witness=await self._log_witnesses.draw(),
             )
-        )  # fmt: skip
+        )
         self.proposer.use_session(restarted.session)
         weight = self.settings.weight
         if weight not in (None, self.proposer.state.nodes[self._here.node].weight):
             await self._cluster.commit(SetNode(node=self._here.node, weight=weight))
         await self._cluster.finalize_alone()
-        self._following = True
-        self._let_in(self.proposer.state)
+        await self._cluster.until_time_known()
+        self._are_orders_executed = True
+        self._set_access(self.proposer.state)
         index = self.proposer.applied.index
-        self._driver.applied(index)
-        self._follower.follow(EMPTY, self.proposer.state, index)
-        self.scopes.follow(self.proposer.state)
-        for fault in await self._follower.until(index):
+        self._native_node.applied(index)
+        self._executor.enqueue(EMPTY, self.proposer.state, index)
+        self.transactions.apply(self.proposer.state)
+        for fault in await self._executor.until_executed(index):
             _LOG.error("not opened", fault=fault)
         _LOG.info("opened", partitions=restarted.partitions, epoch=restarted.epoch)
 
     def _http(self) -> tuple[str, ...] | None:
-        """Where the admin API will be; None, where the system chooses a port: others have the last one."""
+        """Addresses of the admin API; None if the system chooses the port: the metadata keeps the last."""
         if self.settings.http is None:
             return ()
-        host, port = addresses.http_place(self.settings.http, insecure=self.settings.insecure)
-        return (addresses.http_told(host, port),) if port else None
+        host, port = addresses.http_host_port(self.settings.http, insecure=self.settings.insecure)
+        return (addresses.http_advertised(host, port),) if port else None
 
-    def _let_in(self, state: MetadataState) -> None:
-        """Tell the engine which tokens there are. Open connections are judged anew by it, at once."""
+    def _set_access(self, state: MetadataState) -> None:
+        """Give the engine the current tokens. It evaluates open connections again, immediately."""
         access = access_of(state)
         if access != self._access:
             self._access = access
@@ -379,71 +405,70 @@ class Node:
     async def _listen(self) -> None:
         self.native.set_ready(self._ready())
         self.addresses = list(self.native.listen(list(self.settings.listen)))
-        told = self.settings.advertise or addresses.advertised(self.addresses)
-        if told != self.proposer.state.nodes[self._here.node].addresses:
-            applied = await self._cluster.commit(SetAddresses(node=self._here.node, addresses=told))
-            await self._follower.until(applied.index)
+        advertised = self.settings.advertise or addresses.advertised(self.addresses)
+        if advertised != self.proposer.state.nodes[self._here.node].addresses:
+            applied = await self._cluster.commit(SetAddresses(node=self._here.node, addresses=advertised))
+            await self._executor.until_executed(applied.index)
 
     def _routes(self) -> dict[int, Route]:
-        others = self._cluster.others
-        topics = self.topics = TopicRequests(self.proposer, self._follower, self.native, others)
+        peer_client = self._cluster.peer_client
+        topics = self.topics = TopicRequests(self.proposer, self._executor, self.native, peer_client)
         self.admin = Admin(self.proposer, topics)
-        changed = AuditedTopics(topics, self.proposer, self.audit)
-        producers = self.producers = ProducerRequests(self.proposer, self._driver, others)
+        audited = AuditedTopics(topics, self.proposer, self.audit)
+        producers = self.producers = ProducerRequests(self.proposer, self._native_node, peer_client)
 
         async def status(_: None) -> messages.Message:
-            return narrowed_status(self.proposer.state, ASKED_WITHIN.get(), self.status())
+            return restrict_status_to_prefix(self.proposer.state, CALLER_PREFIX.get(), self.status())
 
         return {
-            Opcode.TOPIC_CREATE: Route(messages.TopicCreate, changed.create),
+            Opcode.TOPIC_CREATE: Route(messages.TopicCreate, audited.create),
             Opcode.TOPIC_LIST: Route(messages.TopicList, topics.list_topics),
             Opcode.TOPIC_DESCRIBE: Route(messages.TopicName, topics.describe),
-            Opcode.TOPIC_TRUNCATE: Route(messages.TopicTruncate, changed.truncate),
-            Opcode.TOPIC_DELETE: Route(messages.TopicName, changed.delete),
-            Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, changed.add_schema),
+            Opcode.TOPIC_TRUNCATE: Route(messages.TopicTruncate, audited.truncate),
+            Opcode.TOPIC_DELETE: Route(messages.TopicName, audited.delete),
+            Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, audited.add_schema),
             Opcode.PRODUCER_OPEN: Route(messages.ProducerOpen, producers.open),
             Opcode.STATUS: Route(None, status),
-            Opcode.BEGIN: Route(cluster_messages.ScopeBegin, self.scopes.begin),
-            Opcode.COMMIT: Route(cluster_messages.ScopeCommit, self.scopes.commit),
-            Opcode.EXPIRE: Route(cluster_messages.ScopeExpire, self.scopes.expire),
+            Opcode.BEGIN: Route(cluster_messages.ScopeBegin, self.transactions.begin),
+            Opcode.COMMIT: Route(cluster_messages.ScopeCommit, self.transactions.commit),
+            Opcode.EXPIRE: Route(cluster_messages.ScopeExpire, self.transactions.expire),
         }
 
     # ---- while it runs ----------------------------------------------------------------------------
 
     def _applied(self, before: MetadataState, after: MetadataState, index: Index) -> None:
-        # Until the node's own start is in the log, its partitions have no epoch to be opened with.
-        if self._following:
-            self._driver.applied(index)
+        if self._are_orders_executed:
+            self._native_node.applied(index)
             if before.tokens is not after.tokens or before.config is not after.config:
-                self._let_in(after)
-            self._follower.follow(before, after, index)
-            self.happenings.applied(before, after, index)
-            self.scopes.follow(after)
+                self._set_access(after)
+            self._executor.enqueue(before, after, index)
+            self.cluster_events.applied(before, after, index)
+            self.transactions.apply(after)
 
-    def _request(self, connection: int, header: bytes, body: bytes, prefix: str, who: str) -> None:
-        self._requests.take(connection, header, body, prefix, who)
+    def _request(self, connection: int, header: bytes, body: bytes, prefix: str, token: str) -> None:
+        self._requests.serve(connection, header, body, prefix, token)
 
     def _fail(self, error: Exception) -> None:
         if not self.failed.done():
             self.failed.set_result(error)
 
-    async def _abandon(self) -> None:
-        if hasattr(self, "_burials"):
-            self._burials.close()
-            self._left.close()
-        if hasattr(self, "_follower"):
-            await self._follower.close()
-        if hasattr(self, "scopes"):
-            await self.scopes.close()
-        if hasattr(self, "_witnesses"):
-            await self._witnesses.close()
+    async def _close(self) -> None:
+        if hasattr(self, "_topic_purge"):
+            self._topic_purge.close()
+            self._cleanup_confirmations.close()
+        if hasattr(self, "_executor"):
+            await self._executor.close()
+        if hasattr(self, "transactions"):
+            await self.transactions.close()
+        if hasattr(self, "_log_witnesses"):
+            await self._log_witnesses.close()
         await self._cluster.close()
         if hasattr(self, "audit"):
             await self.audit.close()
         if self._store is not None:
             self._store.close()
-        if hasattr(self, "_driver"):
-            self._driver.close()
+        if hasattr(self, "_native_node"):
+            self._native_node.close()
         if hasattr(self, "native"):
             await asyncio.get_running_loop().run_in_executor(None, self.native.stop, 1.0)
         if self._directory is not None:
@@ -451,23 +476,25 @@ class Node:
             self._directory = None
 
 
-def check_places(settings: Settings) -> None:
-    """ConfigError where a new store would be made for a node that cannot listen, or would ask itself to join.
+def check_addresses(settings: Settings) -> None:
+    """Check the addresses before a new store is created. An existing store is locked first: its lock reports
+    a node that is already running.
 
-    Where there is a store the start finds that out: its lock comes first, which tells of a node that runs.
+    Raises:
+        ConfigError: the node could not listen on an address, or would ask itself to join.
     """
     if os.path.exists(settings.data_dir / "store.toml"):  # noqa: PTH110 - a path may be too long for pathlib's
         return
-    addresses.check_asks_another(settings.join, settings.control)
-    places = [("listen", address) for address in settings.listen]
-    places += [("control", settings.control)] if settings.control is not None else []
-    places += [("http", f"tcp://{settings.http}")] if settings.http is not None else []
-    addresses.check_free(places)
+    addresses.check_joins_other(settings.join, settings.control)
+    bound = [("listen", address) for address in settings.listen]
+    bound += [("control", settings.control)] if settings.control is not None else []
+    bound += [("http", f"tcp://{settings.http}")] if settings.http is not None else []
+    addresses.check_free(bound)
 
 
-def _opened(settings: Settings) -> DataDirectory | JoiningDirectory:
-    """The data directory. StorageError also for a path that the system refuses: too long a name, say."""
+def _open_directory(settings: Settings) -> DataDirectory | JoiningDirectory:
+    """Open the data directory. StorageError also for a path that the system refuses (too long)."""
     try:
         return (open_or_join if settings.join else open_directory)(settings.data_dir)
     except (OSError, ValueError) as error:
-        raise unusable(settings.data_dir, error) from error
+        raise unusable_error(settings.data_dir, error) from error

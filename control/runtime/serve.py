@@ -1,4 +1,4 @@
-"""The process around a node: signals, the announcement, the exit."""
+"""Run a node as a process: handle signals, announce addresses, raise failures."""
 
 from __future__ import annotations
 
@@ -12,60 +12,60 @@ from typing import Any
 import structlog
 
 from ringfence.control.runtime.node import Node
-from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.process.settings import Settings
 
 _LOG = structlog.get_logger("ringfence.node")
-Beside = Callable[[Node], AbstractAsyncContextManager[str | None]]
-"""Something that runs beside the node, told by its address; the HTTP endpoint."""
+# A service that runs while the node serves, such as the HTTP endpoint; it returns its address.
+Sidecar = Callable[[Node], AbstractAsyncContextManager[str | None]]
 
 
 class NodeFailedError(Exception):
-    """A native thread or the journal is gone; the process must end so that nobody takes it for alive."""
+    """A native thread or the journal has failed. The process must exit, so that other nodes notice."""
 
 
 @contextlib.asynccontextmanager
-async def nothing(_: Node) -> AsyncIterator[str | None]:
-    """The default for what runs beside the node."""
+async def no_sidecar(_: Node) -> AsyncIterator[str | None]:
+    """The default: no other service runs."""
     yield None
 
 
 async def serve(
-    settings: Settings, *, announce: Callable[[Node, str | None], None], beside: Beside = nothing
+    settings: Settings, *, announce: Callable[[Node, str | None], None], sidecar: Sidecar = no_sidecar
 ) -> None:
     """Run a node until SIGTERM or SIGINT.
 
     Raises:
-        ConfigError, StorageError: it did not start. A start that is refused for an address makes no store.
-        NodeFailedError: it failed while it ran.
+        ConfigError, StorageError: the node did not start. A start refused for an address creates no store.
+        NodeFailedError: the node failed while it served.
     """
     loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
+    stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked.set)
+        loop.add_signal_handler(number, stop_requested.set)
     node = Node(settings)
     starting = asyncio.ensure_future(node.start())
-    waiting = asyncio.ensure_future(asked.wait())
-    first: set[asyncio.Future[Any]] = {starting, waiting, node.failed}
+    stopping = asyncio.ensure_future(stop_requested.wait())
+    first: set[asyncio.Future[Any]] = {starting, stopping, node.failed}
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await starting
         if node.failed.done():
-            # It was told to end before it served: what it waited for would never have come.
+            # A failure before the node served: the start would have waited forever.
             raise node.failed.result()
         return
     starting.result()
     try:
-        async with beside(node) as address:
+        async with sidecar(node) as address:
             announce(node, address)
             _LOG.info("serving", addresses=node.addresses, http=address)
-            events: set[asyncio.Future[Any]] = {waiting, node.failed}
+            events: set[asyncio.Future[Any]] = {stopping, node.failed}
             await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        waiting.cancel()
+        stopping.cancel()
     if node.failed.done():
-        # No orderly stop: threads that would have to take part are gone. Everything acknowledged is on disk.
+        # No orderly stop: its threads have ended. Everything acknowledged is on disk.
         _LOG.critical("failed", error=str(node.failed.result()))
         raise NodeFailedError(str(node.failed.result())) from node.failed.result()
     _LOG.info("stopping")

@@ -1,17 +1,20 @@
-"""One data directory.
+"""Keep one data directory: identity, lock, the durable log of consensus, and the ends of partition logs.
 
-    DATA/store.toml          identity: cluster, history, store, node, format
-    DATA/lock                held by the process that uses the directory
-    DATA/metadata/snapshot   the state at an index
-    DATA/metadata/journal    the entries after it
-    DATA/LOG_ENDS            how far each partition's log was known to reach
-    DATA/log/                segment files of the native store
+    DATA/store.toml           identity: cluster, history, store, node, format
+    DATA/lock                 locked by the process that uses the directory
+    DATA/metadata/snapshot    the state at an index
+    DATA/metadata/journal     the entries after the snapshot
+    DATA/metadata/installing  marks that a received snapshot replaces the log
+    DATA/LOG_ENDS             lower bounds of the partition logs' ends
+    DATA/log/                 segment files of the native store
 
-    directory, identity, lock    open or create a directory; which programs may; one process
-    raft_store                   the durable log of consensus: journal (records), snapshot, installing
-    log_ends                     the file of that name
-    files                        writes that a crash leaves old or new
+    directory, identity, lock    open or create a directory; check its identity and level; admit one process
+    raft_store                   the durable log of consensus
+    journal, records             the append-only file of entries, and the bytes of one record
+    snapshot, snapshot_install   the file of a state, and the replacement of the log by a received one
+    log_ends                     the file LOG_ENDS
+    files                        atomic file replacement and directory syncs
 
-START HERE: `directory.open_directory`, then `raft_store.RaftStore`. Nothing here ever removes what it cannot
+START HERE: `directory.open_directory`, then `raft_store.RaftStore`. No module removes data that it cannot
 read: damage and newer formats end the start with the file's name and the way out.
 """

@@ -1,4 +1,4 @@
-"""Writing files so that a crash leaves the old one or the new one, never half of each."""
+"""Write files so that a crash leaves the old version or the new one, never a mix."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import stat
 from pathlib import Path
 from typing import Final
 
+# Readable by the node's user only: the metadata has hashes of tokens and this node's own credentials.
 FILE_MODE: Final = 0o600
-"""For the node's user alone: the metadata holds hashes of tokens, and what this node presents to others."""
 FOLDER_MODE: Final = 0o700
 
 
 def sync_directory(folder: Path) -> None:
-    """Make names in `folder` durable. OSError when the disk fails."""
+    """Make the names in `folder` durable. OSError if the disk fails."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -23,26 +23,26 @@ def sync_directory(folder: Path) -> None:
 
 
 def write_atomically(path: Path, *parts: bytes) -> None:
-    """Replace `path` by the parts, durably. OSError when the disk fails; `path` is then as it was."""
-    fresh = path.with_name(path.name + ".new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    """Replace the content of `path`, durably. OSError if the disk fails; `path` is then unchanged."""
+    new_file = path.with_name(path.name + ".new")
+    descriptor = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
         for part in parts:
             write_all(descriptor, part)
         os.fsync(descriptor)
     except OSError:
-        fresh.unlink(missing_ok=True)
+        new_file.unlink(missing_ok=True)
         raise
     finally:
         os.close(descriptor)
-    fresh.replace(path)
+    new_file.replace(path)
     sync_directory(path.parent)
 
 
 def make_private(*paths: Path) -> None:
-    """Take the rights of group and others away from what exists. Older programs wrote files with mode 640.
+    """Remove the rights of group and others from existing files: older programs wrote mode 640.
 
-    A read-only file system, and files of another user, stay as they are.
+    Files on a read-only file system, and files of another user, stay unchanged.
     """
     for path in paths:
         try:
@@ -55,7 +55,7 @@ def make_private(*paths: Path) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of `data`: one `write` may take less, at 2 GiB or on a nearly full disk."""
+    """Write all of `data`. A single `write` may be partial: above 2 GiB, or on a nearly full disk."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -1,9 +1,9 @@
-"""Whose data directory this is, and which programs may open it: `store.toml`, readable by people.
+"""Read and write `store.toml`: the owner of a data directory, and the programs that may open it.
 
 format 1   a directory that programs without levels may open; written once
-format 2   with `level`: the newest level that anything here may have. Raised durably before anything of that
+format 2   `level` is the newest level of any data in the directory. It is raised durably before data of that
            level is written, so that an older program refuses the directory before it changes a byte.
-           `raised`: the cluster's level as this store knows it, written before the engine hears of it
+           `raised` is the cluster's level as this store knows it, written before the engine uses it
 """
 
 from __future__ import annotations
@@ -23,22 +23,26 @@ FORMAT_WITHOUT_LEVEL: Final = 1
 
 
 class Identity(NamedTuple):
-    """The ids are random and were drawn when the directory was made. `level` and `raised` grow alone."""
+    """The identity of a store.
+
+    The ids were drawn at random when the directory was created. `level` and `cluster_level` (`raised` in the
+    file) only grow.
+    """
 
     cluster: bytes
     history: bytes
     store: bytes
     node: int
     level: int = 0
-    raised: int = 0
+    cluster_level: int = 0
 
 
 def write(path: Path, identity: Identity) -> None:
-    """Write `path` durably. OSError when the disk fails."""
+    """Write `path` durably. OSError if the disk fails."""
     lines = (
         "# Whose data this directory holds. Written once; with another content the node refuses to start.",
         f"format = {IDENTITY_FORMAT if identity.level else FORMAT_WITHOUT_LEVEL}",
-        *([f"level = {identity.level}", f"raised = {identity.raised}"] if identity.level else []),
+        *([f"level = {identity.level}", f"raised = {identity.cluster_level}"] if identity.level else []),
         f'cluster = "{identity.cluster.hex()}"',
         f'history = "{identity.history.hex()}"',
         f'store = "{identity.store.hex()}"',
@@ -62,20 +66,20 @@ def read(path: Path) -> Identity:
     version = values.get("format")
     if isinstance(version, int) and version > IDENTITY_FORMAT:
         raise NewerFormatError(
-            f"{path} has format {version}, this program knows up to {IDENTITY_FORMAT}; use a newer one"
+            f"{path} has format {version}, this program knows up to {IDENTITY_FORMAT}; use a newer program"
         )
-    node, level, raised = values.get("node"), values.get("level", 0), values.get("raised", 0)
-    known = version in (FORMAT_WITHOUT_LEVEL, IDENTITY_FORMAT) and all(
-        isinstance(number, int) and number >= 0 for number in (level, raised)
+    node, level, cluster_level = values.get("node"), values.get("level", 0), values.get("raised", 0)
+    is_valid = version in (FORMAT_WITHOUT_LEVEL, IDENTITY_FORMAT) and all(
+        isinstance(number, int) and number >= 0 for number in (level, cluster_level)
     )
-    if not known or not isinstance(node, int) or node <= 0:
+    if not is_valid or not isinstance(node, int) or node <= 0:
         raise StorageError(
             f"{path}: format={version!r}, node={node!r}, level={level!r}, "
-            f"raised={raised!r} are no identity; restore it from a backup"
+            f"raised={cluster_level!r} are no valid identity; restore the file from a backup"
         )
     if level > LEVEL_NEWEST:
         raise NewerFormatError(
-            f"{path} has level {level}, this program knows up to level {LEVEL_NEWEST}; use a newer one. "
+            f"{path} has level {level}, this program knows up to level {LEVEL_NEWEST}; use a newer program. "
             "Nothing was changed"
         )
     return Identity(
@@ -84,15 +88,17 @@ def read(path: Path) -> Identity:
         store=_uuid(path, values, "store"),
         node=node,
         level=level,
-        raised=raised,
+        cluster_level=cluster_level,
     )
 
 
 def check_segments(log: Path, identity: Identity) -> None:
-    """Compare with what the segments say of themselves (core/log/src/file_header.rs), if they are sound.
+    """Compare `identity` with the headers of the segment files (core/log/src/file_header.rs).
+
+    Files with a damaged header are skipped.
 
     Raises:
-        StoreIdentityError: rows of another cluster, history or store. OSError.
+        StoreIdentityError: a file is of another cluster, history or store. OSError if the disk fails.
     """
     for path in sorted(log.glob("*.seg")):
         if path.is_symlink() or not path.is_file():
@@ -103,11 +109,11 @@ def check_segments(log: Path, identity: Identity) -> None:
         if len(block) != BLOCK_ALIGN_BYTES or magic != FILE_MAGIC or crc != crc32c(block[8:]):
             continue
         for at, key in ((16, "cluster"), (32, "history"), (48, "store")):
-            found, ours = block[at : at + UUID_BYTES], getattr(identity, key)
-            if found != ours:
+            actual, expected = block[at : at + UUID_BYTES], getattr(identity, key)
+            if actual != expected:
                 raise StoreIdentityError(
-                    f"{path} is of another {key} than store.toml beside it: {found.hex()}, not {ours.hex()}; "
-                    "restore whichever is not this node's. Nothing was changed"
+                    f"{path} is of another {key} than store.toml: {actual.hex()}, not {expected.hex()}; "
+                    "restore the file that is not this node's. Nothing was changed"
                 )
 
 

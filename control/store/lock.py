@@ -1,4 +1,4 @@
-"""One process a data directory."""
+"""Lock a data directory, so that one process at a time uses it."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from ringfence.native.errors import StoreLockedError
 
 
 class DirectoryLock:
-    """Held from construction to `close`; the kernel gives it back when the process dies, however it dies."""
+    """A lock from construction to `close`. The kernel releases it when the process ends in any way."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        """Where nothing can be written, the file that is there is locked as it is, else its directory.
+        """Take the lock. With `read_only`, a file or directory that cannot be written is locked unchanged.
 
         Raises:
-            StoreLockedError: it names the holder's pid where it is known.
+            StoreLockedError: another process has the lock; the text has its pid if the file has one.
             OSError: the path cannot be opened.
         """
         self.path = path
-        self._tells = True
+        self._writes_pid = True
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             if error.errno not in {errno.EROFS, errno.EACCES} or not read_only:
                 raise
-            self._tells = False
-            there = path if path.exists() else path.parent
-            self._descriptor = os.open(there, os.O_RDONLY | os.O_CLOEXEC)
+            self._writes_pid = False
+            existing = path if path.exists() else path.parent
+            self._descriptor = os.open(existing, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            told = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
-            held = os.pread(self._descriptor, 32, 0) if told else b""
-            holder = held.decode("ascii", errors="replace").strip()
+            is_file = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+            content = os.pread(self._descriptor, 32, 0) if is_file else b""
+            pid = content.decode("ascii", errors="replace").strip()
             os.close(self._descriptor)
-            who = f"process {holder}" if holder.isdigit() else "another process"
+            holder = f"process {pid}" if pid.isdigit() else "another process"
             raise StoreLockedError(
-                f"{who} uses the data directory {path.parent}; stop it, or choose another --data",
-                pid=int(holder) if holder.isdigit() else None,
+                f"{holder} uses the data directory {path.parent}; stop it, or choose another --data",
+                pid=int(pid) if pid.isdigit() else None,
             ) from error
-        if self._tells:
-            self._tell()
+        if self._writes_pid:
+            self._write_pid()
 
-    def _tell(self) -> None:
-        """Whose lock it is, as far as there is a block for it: a node on a full disk starts without."""
+    def _write_pid(self) -> None:
+        """Write this process's pid into the file. A full disk is no error: the node starts without it."""
         os.ftruncate(self._descriptor, 0)
         try:
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -57,9 +57,9 @@ class DirectoryLock:
                 raise
 
     def close(self) -> None:
-        """Give the directory back. The file stays: removing it would let two processes hold two locks."""
+        """Release the lock. The file stays: without it two processes could lock two different files."""
         if self._descriptor >= 0:
-            if self._tells:
+            if self._writes_pid:
                 os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,13 +1,13 @@
-"""How far this store's logs were known to reach: a small file beside the metadata, outside `log/`.
+"""Store lower bounds of the partition logs' ends, in a small file outside `log/`.
 
-An older copy of `log/` that is put back while the node is down lacks rows that the file tells of. What it
-says is a lower bound: it is written at most once a second.
+The file reveals that an older copy of `log/` was restored while the node was down: the copy lacks rows below
+these bounds. The file is written at most once a second.
 
-    LOG_ENDS: two slots of equal size. Slot: [magic 8 bytes, version u32, crc of what follows u32, number u64,
-              bytes u64, store 16 bytes, the native node's entries], filled up to the slot's end
+    LOG_ENDS: two slots of equal size. Slot: [magic 8 bytes, version u32, crc of the rest u32, number u64,
+              bytes u64, store 16 bytes, the native node's entries], padded to the slot's size
 
-The slot with the greater number counts; the other one is overwritten in place next, with one sync and without
-a change of the file's size. A torn write leaves the slot before.
+The slot with the greater number is valid. The next write overwrites the other slot in place, with one sync
+and without a change of the file's size. A torn write therefore leaves the valid slot intact.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME: Final = "LOG_ENDS"
 _MAGIC: Final = b"rf-lends"
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct("<8sII")
-_TOLD: Final = struct.Struct("<QQ16s")
+_BODY_HEAD: Final = struct.Struct("<QQ16s")
 _SLOT_MIN: Final = 4096
 
 
@@ -34,7 +34,7 @@ class _Slot(NamedTuple):
 
 
 class LogEnds:
-    """The file of one store. Blocking calls, of one thread at a time."""
+    """The file of one store. The calls block; one thread at a time may use it."""
 
     def __init__(self, root: Path, store: bytes) -> None:
         self._path, self._store = root / NAME, store
@@ -42,10 +42,7 @@ class LogEnds:
         self._slot_bytes = 0
 
     def read(self) -> bytes:
-        """The newest entries; empty where there are none, or none that can be read.
-
-        Raises OSError when the disk fails.
-        """
+        """The newest entries; empty if there are none, or no slot is valid. OSError if the disk fails."""
         if not self._path.exists():
             return b""
         data = self._path.read_bytes()
@@ -54,15 +51,15 @@ class LogEnds:
         if not slots:
             return b""
         newest = max(slots)
-        # The next write goes into the other one.
+        # The next number selects the other slot for the next write.
         self._number, self._slot_bytes = newest.number, half
         return newest.entries
 
     def write(self, entries: bytes) -> None:
-        """Replace the entries, durably. OSError when the disk fails: those before are still there."""
+        """Replace the entries, durably. OSError if the disk fails; the previous entries then stay valid."""
         number = self._number + 1
-        told = _TOLD.pack(number, len(entries), self._store) + entries
-        slot = _HEAD.pack(_MAGIC, _VERSION, crc32c(told)) + told
+        body = _BODY_HEAD.pack(number, len(entries), self._store) + entries
+        slot = _HEAD.pack(_MAGIC, _VERSION, crc32c(body)) + body
         if len(slot) > self._slot_bytes:
             size = _SLOT_MIN
             while size < 2 * len(slot):
@@ -83,12 +80,12 @@ class LogEnds:
             os.close(descriptor)
 
     def _slot(self, data: bytes) -> _Slot | None:
-        if len(data) < _HEAD.size + _TOLD.size:
+        if len(data) < _HEAD.size + _BODY_HEAD.size:
             return None
         magic, version, crc = _HEAD.unpack_from(data)
-        number, size, store = _TOLD.unpack_from(data, _HEAD.size)
-        told = data[_HEAD.size : _HEAD.size + _TOLD.size + size]
-        is_ours = (magic, version, store) == (_MAGIC, _VERSION, self._store)
-        if not is_ours or len(told) != _TOLD.size + size or crc32c(told) != crc:
+        number, size, store = _BODY_HEAD.unpack_from(data, _HEAD.size)
+        body = data[_HEAD.size : _HEAD.size + _BODY_HEAD.size + size]
+        is_own = (magic, version, store) == (_MAGIC, _VERSION, self._store)
+        if not is_own or len(body) != _BODY_HEAD.size + size or crc32c(body) != crc:
             return None
-        return _Slot(number, told[_TOLD.size :])
+        return _Slot(number, body[_BODY_HEAD.size :])

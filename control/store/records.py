@@ -1,10 +1,11 @@
-"""Bytes of one journal record.
+"""Pack and unpack one journal record.
 
     u32 magic | u32 crc | u32 payload bytes | u32 kind | u64 term | u64 index | u64 synced | payload | pad
 
-`crc` is CRC-32C of all that follows it up to the payload's end, begun with the file's nonce: a payload that
-contains a record's bytes, by chance or malice, is no record. `synced` is the last index that was durable when
-the record was written; a valid record therefore proves that everything up to its `synced` had been on disk.
+`crc` is the CRC-32C of the bytes after it up to the payload's end, seeded with the file's nonce. A payload
+that contains a record's bytes, by chance or malice, is therefore no valid record. `synced` is the last index
+that was durable when the record was written: a valid record proves that all entries up to `synced` were on
+disk.
 """
 
 from __future__ import annotations
@@ -16,23 +17,24 @@ from typing import Final
 from ringfence.native._node import crc32c
 
 MAGIC: Final = b"RFJR"
+# An entry of the application; an empty payload is a term's first entry.
 ENTRY: Final = 1
+# Follows each durable group, without a separate sync. It distinguishes a torn last group from a damaged one.
 SEAL: Final = 2
-"""Follows each durable group without a sync of its own. It tells a torn last group from a damaged one."""
+# An entry that changes the configuration of consensus.
 CHANGE: Final = 3
-"""An entry that changes the configuration of consensus; ENTRY is one of the application, empty for none."""
+# Term, vote and commit of consensus, after its group's entries. The last one in a file is valid.
 HARD: Final = 4
-"""Term, vote and commit of consensus; the last one in a file holds. It stands behind its group's entries."""
 HEAD: Final = struct.Struct("<4sIIIQQQ")
 HEAD_BYTES: Final = HEAD.size
 ALIGN: Final = 8
+# The largest command, a topic of 65,536 partitions, takes 2 MB. A larger size is damage and not allocated.
 PAYLOAD_BYTES_MAX: Final = 8 * 1024 * 1024
-"""The largest command, a topic of 65,536 partitions, takes 2 MB; more is damage, and is not allocated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A whole record; `end` is the position behind its padding."""
+    """A complete record; `end` is the position after its padding."""
 
     kind: int
     term: int
@@ -46,7 +48,7 @@ def pack(*, nonce: bytes, kind: int, term: int, index: int, synced: int, payload
     """One record with its padding. ValueError above PAYLOAD_BYTES_MAX."""
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise ValueError(
-            f"entry {index} has {len(payload)} bytes, a journal record at most {PAYLOAD_BYTES_MAX}"
+            f"entry {index} has {len(payload)} bytes; the limit of a journal record is {PAYLOAD_BYTES_MAX}"
         )
     head = HEAD.pack(MAGIC, 0, len(payload), kind, term, index, synced)
     crc = crc32c(payload, crc32c(head[8:], crc32c(nonce)))
@@ -55,7 +57,7 @@ def pack(*, nonce: bytes, kind: int, term: int, index: int, synced: int, payload
 
 
 def unpack(data: bytes, position: int, nonce: bytes) -> Record | str:
-    """The record that begins at `position`, or what is wrong with it."""
+    """The record that begins at `position`, or a text about the fault."""
     if position + HEAD_BYTES > len(data):
         return f"{len(data) - position} bytes are no record's head"
     magic, crc, size, kind, term, index, synced = HEAD.unpack_from(data, position)
@@ -66,9 +68,9 @@ def unpack(data: bytes, position: int, nonce: bytes) -> Record | str:
     if size > PAYLOAD_BYTES_MAX or end > len(data):
         return f"a payload of {size} bytes does not end in the file"
     payload = data[payload_at : payload_at + size]
-    found = crc32c(payload, crc32c(data[position + 8 : payload_at], crc32c(nonce)))
-    if found != crc:
-        return f"CRC {crc:08x} in the head, {found:08x} of the bytes"
+    actual = crc32c(payload, crc32c(data[position + 8 : payload_at], crc32c(nonce)))
+    if actual != crc:
+        return f"CRC {crc:08x} in the head, {actual:08x} of the bytes"
     if any(data[payload_at + size : end]):
         return "padding is not zero"
     if kind not in {ENTRY, SEAL, CHANGE, HARD}:

@@ -1,11 +1,12 @@
-"""Control messages between nodes: bounded, checked, and lossy by design.
+"""Exchange control messages between nodes: limited in size, validated, and lossy by design.
 
-    envelope    what stands around every message: format, cluster, sender, receiver, kind
-    hub         one ROUTER that listens, one DEALER for each peer; questions and answers
-    chunks      a large body in pieces, one after the other
-    courier     snapshots on their way out
-    lives       which process speaks for a node
-    question    the command line's one question to a control address
+    envelope        the header of every message: format, cluster, sender, receiver, kind
+    hub             one listening ROUTER, one DEALER for each peer; questions and answers
+    body_chunks     split a large body into chunks, and assemble received ones
+    large_bodies    send snapshots, chunk by chunk
+    incarnations    accept one process for each node
+    question        ask one question at a control address, for the command line
 
-START HERE: `hub.Hub`. Consensus tolerates loss, so a full queue drops and counts; nothing waits for a peer.
+START HERE: `hub.Hub`. Consensus tolerates loss: a full queue drops messages and counts them, and no sender
+waits for a peer.
 """

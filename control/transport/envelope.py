@@ -1,4 +1,4 @@
-"""What stands around every control message, and what is checked before a body is looked at."""
+"""Define the envelope of every control message, and validate it before the body is decoded."""
 
 from __future__ import annotations
 
@@ -8,44 +8,45 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+# Version 2 added the sender's incarnation.
 VERSION: Final = 2
-"""2 added to 1: the sender's life."""
 ID_BYTES: Final = 16
+# The largest message of consensus (`consensus.codec.MESSAGE_BYTES_MAX`) and its framing.
 BODY_BYTES_MAX: Final = (4 << 20) + 4_096
-"""The largest message of consensus (`consensus.codec.MESSAGE_BYTES_MAX`) and its frame."""
 ENVELOPE_BYTES_MAX: Final = BODY_BYTES_MAX + 1_024
 ADDRESS_CHARACTERS_MAX: Final = 256
 NUMBER_MAX: Final = (1 << 63) - 1
 
 
 class Kind(enum.IntEnum):
-    """Numbers are never reused."""
+    """The kind of a message. Numbers are never reused."""
 
+    # A message of consensus, in the encoding of `consensus.codec`.
     RAFT = 1
-    """A message of consensus, by its own codec."""
+    # A heartbeat, with the node's applied index and the hash of its state.
     BEAT = 2
-    """A node says that it lives, how far it is, and the hash of its state."""
+    # A part of a snapshot.
     CHUNK = 3
-    """A piece of a snapshot."""
+    # The number of bytes of a snapshot that have arrived.
     CHUNK_ANSWER = 4
-    """How much of a snapshot has arrived."""
+    # A question; the ANSWER returns on the same connection.
     ASK = 5
-    """A question; an ANSWER comes back on the same connection."""
     ANSWER = 6
+    # The answer to a question of another cluster; the envelope has this cluster's id.
     FOREIGN = 7
-    """The answer to a message of another cluster; the envelope names this one."""
+    # The answer to a process with an identity that another process has.
     FENCED = 8
-    """The answer to a process whose identity another one has."""
 
 
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 
 
 class Envelope(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """`cluster` is empty in questions of those who belong to none: joining nodes, administrators.
+    """The header of a message, with its body.
 
-    `address` is where the sender listens; empty for who does not. `number` pairs an ANSWER with its ASK.
-    `life` tells processes with one identity apart (see `lives`); 0 for who is no node.
+    `cluster` is empty in questions of senders without a cluster: joining nodes and administrators. `address`
+    is the sender's listening address, or empty. `number` pairs an ANSWER with its ASK. `incarnation`
+    distinguishes processes with the same identity (see `incarnations`); 0 for senders that are no nodes.
     """
 
     version: Annotated[int, Meta(ge=0, le=0xFFFF)]
@@ -56,11 +57,11 @@ class Envelope(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     address: Annotated[str, Meta(max_length=ADDRESS_CHARACTERS_MAX)]
     number: Number
     body: Annotated[bytes, Meta(max_length=BODY_BYTES_MAX)]
-    life: Number = 0
+    incarnation: Number = 0
 
 
 class EnvelopeError(Exception):
-    """Bytes that are no control message of this version; `reason` is a counter's name."""
+    """The bytes are no control message of this version. `reason` is the name of a counter."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -76,13 +77,14 @@ def encode(envelope: Envelope) -> bytes:
 
 
 def decode(data: bytes) -> Envelope:
-    """The envelope of a frame.
+    """The envelope in a frame.
 
     Raises:
-        EnvelopeError: it is too long, is none, or of another version.
+        EnvelopeError: the frame is too long, no envelope, or of another version.
     """
     if len(data) > ENVELOPE_BYTES_MAX:
-        raise EnvelopeError("oversized", f"{len(data)} bytes, {ENVELOPE_BYTES_MAX} is the limit")
+        text = f"a control message of {len(data)} bytes; the limit is {ENVELOPE_BYTES_MAX}"
+        raise EnvelopeError("oversized", text)
     try:
         envelope = _DECODER.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

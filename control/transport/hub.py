@@ -1,7 +1,8 @@
-"""One ROUTER that listens, one DEALER for each peer, inside of an asyncio loop.
+"""Send and receive control messages in an asyncio loop: one listening ROUTER, one DEALER for each peer.
 
-Sending never waits: a peer that is gone or slow loses messages, and the hub counts them. What comes in is
-checked in this order: size, form, version, cluster, receiver, life; what fails is counted and dropped.
+Sending never waits: messages to an absent or slow peer are dropped and counted. Received messages are
+checked in this order: size, form, version, cluster, receiver, incarnation. A message that fails a check is
+counted and dropped.
 """
 
 from __future__ import annotations
@@ -20,70 +21,80 @@ import zmq
 
 from ringfence.control.transport import envelope as envelopes
 from ringfence.control.transport.envelope import ENVELOPE_BYTES_MAX, VERSION, Envelope, EnvelopeError, Kind
-from ringfence.control.transport.lives import Lives, Verdict
+from ringfence.control.transport.incarnations import Incarnations, Verdict
 from ringfence.native.errors import ConfigError
 
 _LOG = structlog.get_logger("ringfence.transport")
+# Messages in the queue to one peer: a few seconds of a busy log. Most are far below the limit of 4 MiB.
 QUEUE_MESSAGES_MAX: Final = 256
-"""Messages that wait for one peer: a few seconds of a busy log; most are far below their limit of 4 MiB."""
+# Connections to peers; above it the least recently used one is closed.
 PEERS_MAX: Final = 1_024
-"""Connections to others; above it the one that was used longest ago is closed."""
-ASKS_MAX: Final = 1_024
-"""Questions under way, of this node and of others, each."""
+# Open questions of this node, and open questions of other nodes.
+QUESTIONS_MAX: Final = 1_024
+# Messages received before the loop may run other callbacks, above all the tick.
 TURN_MESSAGES_MAX: Final = 64
-"""Messages taken before the loop may run something else, above all the tick."""
+# A restarted peer is connected again within half a second, which is below an election timeout.
 RECONNECT_MS, RECONNECT_MS_MAX = 50, 500
-"""A peer that restarts is found again within half a second: below an election time-out."""
 HANDSHAKE_MS: Final = 5_000
 CONNECT_MS: Final = 1_000
+# A connection without a pong is closed and opened again: TCP itself backs off, and after a network cut of ten
+# seconds it would wait twenty. libzmq's thread answers pings, so a busy node does not appear silent.
 PING_MS, SILENT_MS = 500, 2_000
-"""A connection that a cut network has made deaf is made anew: TCP itself would wait ever longer, twenty
-seconds after a cut of ten. libzmq's own thread answers, so a busy node is not taken for a silent one."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 
 _POLLIN: Final = int(zmq.POLLIN)
 
 OnMessage = Callable[[Envelope], None]
-OnAsk = Callable[[Envelope], Awaitable[bytes]]
+OnQuestion = Callable[[Envelope], Awaitable[bytes]]
 
 
 class NoAnswerError(Exception):
-    """Nobody answered a question in time."""
+    """No answer to a question came in time."""
 
 
 class ForeignClusterError(Exception):
     """The peer belongs to another cluster."""
 
-    def __init__(self, mine: bytes, its: bytes, address: str) -> None:
+    def __init__(self, own: bytes, foreign: bytes, address: str) -> None:
         super().__init__(
-            f"the node at {address} belongs to cluster {its.hex()}, this one to {mine.hex()}; "
+            f"the node at {address} belongs to cluster {foreign.hex()}, this one to {own.hex()}; "
             "name a node of this cluster, or use an empty data directory"
         )
 
 
 class Hub:
-    """Not thread-safe: everything on the loop's thread."""
+    """The sockets of one node. Not thread-safe: all calls are on the loop's thread."""
 
     def __init__(
-        self, *, on_message: OnMessage, on_ask: OnAsk, on_fenced: Callable[[str], None] = lambda _: None
+        self,
+        *,
+        on_message: OnMessage,
+        on_question: OnQuestion,
+        on_fenced: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`on_fenced` hears why this process must end: another one has its identity."""
-        self._on_message, self._on_ask, self._on_fenced = on_message, on_ask, on_fenced
+        """`on_fenced` gets the reason if this process must end, because another one has its identity."""
+        self._on_message, self._on_question, self._on_fenced = on_message, on_question, on_fenced
+        # Identity of this node, set by `identify`; until then messages are dropped as "early".
         self.cluster, self.node, self.address = b"", 0, ""
-        self.life = secrets.randbits(62) + 1
-        self._lives = Lives()
+        self.incarnation = secrets.randbits(62) + 1
+        self._incarnations = Incarnations()
         self.counters: Counter[str] = Counter()
-        self._context: zmq.Context[zmq.Socket[bytes]] | None = None  # made with the first socket
+        # Created with the first socket.
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._router: zmq.Socket[bytes] | None = None
+        # By address, the least recently used first.
         self._dealers: dict[str, zmq.Socket[bytes]] = {}
         self._numbers = itertools.count(1)
-        self._asked: dict[int, tuple[str, asyncio.Future[bytes]]] = {}
-        self._answering: set[asyncio.Task[None]] = set()
-        self._told: set[str] = set()
+        # Open questions of this node by number: address and answer.
+        self._questions: dict[int, tuple[str, asyncio.Future[bytes]]] = {}
+        # Open questions of other nodes.
+        self._answer_tasks: set[asyncio.Task[None]] = set()
+        # Reasons of refused messages that the log has already.
+        self._logged_reasons: set[str] = set()
         self._closed = False
 
     def bind(self, address: str) -> str:
-        """Listen; the address with the port that was given. ConfigError when it cannot be bound."""
+        """Listen, and return the address with its actual port. ConfigError if it cannot be bound."""
         router = self._socket(zmq.ROUTER, address)
         try:
             router.bind(address.replace(":0", ":*") if address.endswith(":0") else address)
@@ -96,30 +107,31 @@ class Hub:
         return self.address
 
     def identify(self, cluster: bytes, node: int) -> None:
-        """Who this node is: what it says of itself, and whom it listens to."""
+        """Set the identity of this node: that of sent envelopes, and of accepted ones."""
         self.cluster, self.node = cluster, node
 
     def send(self, address: str, to: int, kind: Kind, body: bytes) -> bool:
-        """Send, or drop; True if it is on its way."""
+        """Send or drop a message; True if it was queued."""
         return self._send(address, to, kind, body, 0)
 
     async def ask(self, address: str, body: bytes, timeout_s: float, *, to: int = 0) -> bytes:
-        """A question and its answer.
+        """Send a question, and return the answer.
 
         Raises:
-            NoAnswerError: none came within `timeout_s`.
-            ForeignClusterError: the node there belongs to another cluster.
+            NoAnswerError: no answer came within `timeout_s`.
+            ForeignClusterError: the node at `address` belongs to another cluster.
         """
         if not address:
             raise NoAnswerError("its control address is not known")
-        if len(self._asked) >= ASKS_MAX:
-            raise NoAnswerError(f"{ASKS_MAX} questions to other nodes are open already")
+        if len(self._questions) >= QUESTIONS_MAX:
+            text = f"too many questions to other nodes are open (limit {QUESTIONS_MAX}); retry later"
+            raise NoAnswerError(text)
         number = next(self._numbers)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._asked[number] = (address, answer)
+        self._questions[number] = (address, answer)
         end = asyncio.get_running_loop().time() + timeout_s
         try:
-            # A connection that is being made takes nothing yet.
+            # A new connection accepts no messages before its handshake.
             while not self._send(address, to, Kind.ASK, body, number):
                 if asyncio.get_running_loop().time() >= end:
                     raise NoAnswerError(f"no connection to {address} within {timeout_s:g} s")
@@ -129,36 +141,45 @@ class Hub:
         except TimeoutError as error:
             raise NoAnswerError(f"no answer from {address} within {timeout_s:g} s") from error
         finally:
-            self._asked.pop(number, None)
+            self._questions.pop(number, None)
 
-    def keep(self, addresses: set[str]) -> None:
-        """Close connections to addresses that nobody has any more."""
-        for address in self._dealers.keys() - addresses - {told for told, _ in self._asked.values()}:
+    def close_except(self, addresses: set[str]) -> None:
+        """Close connections to other addresses, unless a question is open there."""
+        in_use = {address for address, _ in self._questions.values()}
+        for address in self._dealers.keys() - addresses - in_use:
             self._close(self._dealers.pop(address))
 
     def drain(self) -> None:
-        """Take what has come. Called by the loop, and before a tick: what waits is heard first."""
+        """Receive waiting messages. The loop calls this, and the node does before a tick.
+
+        A tick must not start an election while a heartbeat waits in a socket.
+        """
         if self._closed:
             return
-        taken = 0
-        for place in (self._router, *self._dealers.values()):
-            while place is not None and taken < TURN_MESSAGES_MAX and not place.closed and _has_come(place):
+        count = 0
+        for source in (self._router, *self._dealers.values()):
+            while (
+                source is not None
+                and count < TURN_MESSAGES_MAX
+                and not source.closed
+                and _is_readable(source)
+            ):
                 try:
-                    parts = place.recv_multipart(zmq.NOBLOCK)
+                    parts = source.recv_multipart(zmq.NOBLOCK)
                 except zmq.Again:
                     break
-                taken += 1
-                self._take(place, parts)
-        if taken >= TURN_MESSAGES_MAX:
+                count += 1
+                self._take(source, parts)
+        if count >= TURN_MESSAGES_MAX:
             asyncio.get_running_loop().call_soon(self.drain)
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        for task in self._answering:
+        for task in self._answer_tasks:
             task.cancel()
-        for _, answer in self._asked.values():
+        for _, answer in self._questions.values():
             answer.cancel()
         for dealer in self._dealers.values():
             self._close(dealer)
@@ -172,42 +193,42 @@ class Hub:
     def _socket(self, kind: int, address: str) -> zmq.Socket[bytes]:
         if self._context is None:
             self._context = zmq.Context(io_threads=1)
-        place: zmq.Socket[bytes] = self._context.socket(kind)
-        place.setsockopt(zmq.LINGER, 0)
-        place.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES_MAX)
-        place.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES_MAX)
-        place.setsockopt(zmq.MAXMSGSIZE, ENVELOPE_BYTES_MAX)
-        place.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-        place.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
-        place.setsockopt(zmq.HEARTBEAT_IVL, PING_MS)
-        place.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENT_MS)
-        place.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-        place.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
-        # Nothing waits for a peer that is not there: it would come late, all at once.
-        place.setsockopt(zmq.IMMEDIATE, 1)
-        # Not for names: of one with addresses of both, only that of IPv6 would be tried.
-        place.setsockopt(zmq.IPV6, int(address.startswith("tcp://[")))
-        return place
+        socket: zmq.Socket[bytes] = self._context.socket(kind)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES_MAX)
+        socket.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES_MAX)
+        socket.setsockopt(zmq.MAXMSGSIZE, ENVELOPE_BYTES_MAX)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, PING_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENT_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
+        # Queue no messages for an absent peer: it would get all of them later, when they are outdated.
+        socket.setsockopt(zmq.IMMEDIATE, 1)
+        # IPv6 for literal addresses only: for a name with addresses of both kinds libzmq would try IPv6 only.
+        socket.setsockopt(zmq.IPV6, int(address.startswith("tcp://[")))
+        return socket
 
-    def _close(self, place: zmq.Socket[bytes]) -> None:
+    def _close(self, socket: zmq.Socket[bytes]) -> None:
         with contextlib.suppress(ValueError, RuntimeError):
-            asyncio.get_running_loop().remove_reader(_number(place, zmq.FD))
-        place.close()
+            asyncio.get_running_loop().remove_reader(_number(socket, zmq.FD))
+        socket.close()
 
     def _dealer(self, address: str) -> zmq.Socket[bytes] | None:
-        known = self._dealers.pop(address, None)
-        if known is None:
-            known = self._socket(zmq.DEALER, address)
+        dealer = self._dealers.pop(address, None)
+        if dealer is None:
+            dealer = self._socket(zmq.DEALER, address)
             try:
-                known.connect(address)
+                dealer.connect(address)
             except zmq.ZMQError:
-                known.close()
+                dealer.close()
                 return None
-            asyncio.get_running_loop().add_reader(_number(known, zmq.FD), self.drain)
+            asyncio.get_running_loop().add_reader(_number(dealer, zmq.FD), self.drain)
             while len(self._dealers) >= PEERS_MAX:
                 self._close(self._dealers.pop(next(iter(self._dealers))))
-        self._dealers[address] = known  # the newest stands last
-        return known
+        self._dealers[address] = dealer
+        return dealer
 
     def _send(self, address: str, to: int, kind: Kind, body: bytes, number: int) -> bool:
         dealer = None if self._closed or not address else self._dealer(address)
@@ -215,108 +236,115 @@ class Hub:
             self.counters["dropped"] += 1
             return False
         packed = envelopes.encode(
-            Envelope(VERSION, kind, self.cluster, self.node, to, self.address, number, body, self.life)
+            Envelope(VERSION, kind, self.cluster, self.node, to, self.address, number, body, self.incarnation)
         )
         return self._put(dealer, [packed])
 
-    def _put(self, place: zmq.Socket[bytes], parts: list[bytes]) -> bool:
+    def _put(self, socket: zmq.Socket[bytes], parts: list[bytes]) -> bool:
         try:
-            place.send_multipart(parts, zmq.NOBLOCK)
+            socket.send_multipart(parts, zmq.NOBLOCK)
         except zmq.ZMQError:
             self.counters["dropped"] += 1
             return False
         finally:
-            # The descriptor tells of an edge; a send may have swallowed it.
-            if _has_come(place):
+            # The descriptor is edge-triggered, and a send may have consumed the edge of a received message.
+            if _is_readable(socket):
                 asyncio.get_running_loop().call_soon(self.drain)
         self.counters["sent"] += 1
         return True
 
-    def _take(self, place: zmq.Socket[bytes], parts: list[bytes]) -> None:
-        asker = parts[:-1]  # a ROUTER puts the connection's name in front
-        if len(asker) != (place is self._router):
+    def _take(self, source: zmq.Socket[bytes], parts: list[bytes]) -> None:
+        route = parts[:-1]  # A ROUTER prepends the id of the connection.
+        if len(route) != (source is self._router):
             self.counters["garbage"] += 1
             return
         try:
             envelope = envelopes.decode(parts[-1])
         except EnvelopeError as error:
             self.counters[error.reason] += 1
-            self._tell_once(error.reason, str(error))
+            self._log_once(error.reason, str(error))
             return
-        if place is self._router:
-            self._received(envelope, asker[0])
+        if source is self._router:
+            self._receive(envelope, route[0])
         else:
-            self._answered(envelope)
+            self._receive_answer(envelope)
 
-    def _received(self, envelope: Envelope, asker: bytes) -> None:
-        is_ask = envelope.kind is Kind.ASK
+    def _receive(self, envelope: Envelope, route: bytes) -> None:
+        is_question = envelope.kind is Kind.ASK
         if not self.cluster:
-            self.counters["early"] += 1  # this node does not know yet who it is
+            self.counters["early"] += 1  # `identify` has not been called yet.
             return
-        if envelope.cluster != self.cluster and not (is_ask and not envelope.cluster):
+        if envelope.cluster != self.cluster and not (is_question and not envelope.cluster):
             self.counters["foreign"] += 1
             text = f"node {envelope.sender} at {envelope.address!r} of cluster {envelope.cluster.hex()}"
-            self._tell_once("foreign cluster", text)
-            if is_ask:
-                self._answer(asker, envelope, Kind.FOREIGN, b"")
+            self._log_once("foreign cluster", text)
+            if is_question:
+                self._answer(route, envelope, Kind.FOREIGN, b"")
             return
-        if envelope.to != self.node and not (is_ask and envelope.to == 0):
+        if envelope.to != self.node and not (is_question and envelope.to == 0):
             self.counters["misdirected"] += 1
             return
         if envelope.kind in {Kind.ANSWER, Kind.FOREIGN, Kind.FENCED}:
             self.counters["garbage"] += 1
             return
-        if envelope.sender and not self._speaks(envelope, asker):
+        if envelope.sender and not self._is_accepted(envelope, route):
             return
         self.counters["received"] += 1
-        if not is_ask:
+        if not is_question:
             self._on_message(envelope)
-        elif len(self._answering) >= ASKS_MAX:
+        elif len(self._answer_tasks) >= QUESTIONS_MAX:
             self.counters["overloaded"] += 1
         else:
-            task = asyncio.get_running_loop().create_task(self._serve(asker, envelope))
-            self._answering.add(task)
-            task.add_done_callback(self._answering.discard)
+            task = asyncio.get_running_loop().create_task(self._serve(route, envelope))
+            self._answer_tasks.add(task)
+            task.add_done_callback(self._answer_tasks.discard)
 
-    def _speaks(self, envelope: Envelope, asker: bytes) -> bool:
-        """Whether the process that sent this speaks for its node."""
-        verdict = self._lives.judge(envelope.sender, envelope.life, _now_ms())
-        if verdict is Verdict.TAKE:
+    def _is_accepted(self, envelope: Envelope, route: bytes) -> bool:
+        """Whether the sending process is the accepted incarnation of its node."""
+        verdict = self._incarnations.evaluate(envelope.sender, envelope.incarnation, _now_ms())
+        if verdict is Verdict.ACCEPT:
             return True
         self.counters["other life"] += 1
-        if verdict is Verdict.FENCED:
-            self._tell_once(f"identity of {envelope.sender}", f"a second process, at {envelope.address!r}")
-            self._answer(asker, envelope, Kind.FENCED, b"")
+        if verdict is Verdict.FENCE:
+            self._log_once(f"identity of {envelope.sender}", f"a second process, at {envelope.address!r}")
+            self._answer(route, envelope, Kind.FENCED, b"")
         return False
 
     def contested(self) -> list[int]:
-        """Nodes that two processes have lately spoken for."""
-        return self._lives.contested(_now_ms())
+        """Nodes with messages from two processes in the last seconds."""
+        return self._incarnations.contested(_now_ms())
 
     def silence_ms(self, node: int) -> int | None:
-        """How long ago `node` was heard; None if it never was."""
-        return self._lives.silence_ms(node, _now_ms())
+        """Time since the last message of `node`; None if there was none."""
+        return self._incarnations.silence_ms(node, _now_ms())
 
-    async def _serve(self, asker: bytes, envelope: Envelope) -> None:
-        body = await self._on_ask(envelope)
+    async def _serve(self, route: bytes, envelope: Envelope) -> None:
+        body = await self._on_question(envelope)
         assert len(body) <= ANSWER_BYTES_MAX, f"an answer of {len(body)} bytes"
-        self._answer(asker, envelope, Kind.ANSWER, body)
+        self._answer(route, envelope, Kind.ANSWER, body)
 
-    def _answer(self, asker: bytes, envelope: Envelope, kind: Kind, body: bytes) -> None:
+    def _answer(self, route: bytes, envelope: Envelope, kind: Kind, body: bytes) -> None:
         if self._router is None or self._closed:
             return
         packed = Envelope(
-            VERSION, kind, self.cluster, self.node, envelope.sender, self.address, envelope.number, body,
-            self.life,
-        )  # fmt: skip
-        self._put(self._router, [asker, envelopes.encode(packed)])
+            VERSION,
+            kind,
+            self.cluster,
+            self.node,
+            envelope.sender,
+            self.address,
+            envelope.number,
+            body,
+            self.incarnation,
+        )
+        self._put(self._router, [route, envelopes.encode(packed)])
 
-    def _answered(self, envelope: Envelope) -> None:
+    def _receive_answer(self, envelope: Envelope) -> None:
         if envelope.kind is Kind.FENCED:
             if envelope.cluster == self.cluster and envelope.to == self.node:
                 self._on_fenced(f"node {envelope.sender} at {envelope.address} says so")
             return
-        address, answer = self._asked.get(envelope.number, ("", None))
+        address, answer = self._questions.get(envelope.number, ("", None))
         if answer is None or answer.done():
             self.counters["late"] += 1
         elif envelope.kind is Kind.FOREIGN:
@@ -326,23 +354,23 @@ class Hub:
         else:
             self.counters["garbage"] += 1
 
-    def _tell_once(self, what: str, text: str) -> None:
-        """The first of a kind stands in the log, all are counted: a stranger cannot fill the disk."""
-        if what not in self._told:
-            self._told.add(what)
-            _LOG.warning("control message refused", reason=what, text=text[:300])
+    def _log_once(self, reason: str, text: str) -> None:
+        """Log the first refusal for each reason; a foreign sender cannot fill the disk with log lines."""
+        if reason not in self._logged_reasons:
+            self._logged_reasons.add(reason)
+            _LOG.warning("control message refused", reason=reason, text=text[:300])
 
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def _has_come(place: zmq.Socket[bytes]) -> bool:
-    """Whether a message waits there; most times none does, and `Again` says so at twice the cost."""
-    return bool(_number(place, zmq.EVENTS) & _POLLIN)
+def _is_readable(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message waits. Usually none does, and an exception `Again` would cost twice as much."""
+    return bool(_number(socket, zmq.EVENTS) & _POLLIN)
 
 
-def _number(place: zmq.Socket[bytes], option: zmq.SocketOption) -> int:
-    value = place.getsockopt(option)
+def _number(socket: zmq.Socket[bytes], option: zmq.SocketOption) -> int:
+    value = socket.getsockopt(option)
     assert isinstance(value, int), f"{option.name} is {value!r}"
     return value

@@ -132,8 +132,10 @@ def test_a_server_ends_even_when_its_runner_is_killed(tmp_path: Path) -> None:
     )
     runner = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "log"), str(tmp_path / "began")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
     assert runner.stdin is not None
     assert runner.stdout is not None
     with runner, runner.stdout, runner.stdin:

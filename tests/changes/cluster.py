@@ -13,23 +13,23 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from ringfence.control.machines.change_orders import Answer, Order
-from ringfence.control.machines.loads import Board
-from ringfence.control.machines.metadata import apply, validate
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Assignment, Replica
-from ringfence.control.runtime.changes_leader import ChangeLeader
-from ringfence.control.runtime.changes_left import ChangesLeft
-from ringfence.control.runtime.changes_node import ChangeNode
-from ringfence.control.runtime.driver import OrderError
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.follower import Follower
-from ringfence.control.runtime.health import Health
-from ringfence.control.runtime.order_batches import OrderBatches
-from ringfence.control.runtime.proposals import Applied
+from ringfence.control.runtime.data_plane.cleanup_confirmations import CleanupConfirmations
+from ringfence.control.runtime.data_plane.executor import OrderExecutor
+from ringfence.control.runtime.data_plane.native_node import OrderError
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.process.health import Health
+from ringfence.control.runtime.raft.proposer_interface import Applied
+from ringfence.control.runtime.reassignment.coordinator import ReassignmentLeader
+from ringfence.control.runtime.reassignment.order_batches import OrderBatches
+from ringfence.control.runtime.reassignment.participant import Participant
+from ringfence.control.state_machines.metadata.state_machine import apply, validate
+from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
+from ringfence.control.state_machines.rebalance.loads import LoadBoard
 from ringfence.native.wire import Code
 from tests.changes.fake_native import Disks, NativeModel
 from tests.control.commands import cluster, create, entry
@@ -43,7 +43,11 @@ class Metadata:  # the parts of `RaftProposer` that changes use
         self.listeners: list[Callable[[MetadataState, MetadataState, int], None]] = []
         self._reaching: list[asyncio.Event] = []
         self.replica: Any = SimpleNamespace(
-            leads=True, term=1, applied=SimpleNamespace(index=index, term=1), leader=1, needs=lambda _: None
+            leads=True,
+            term=1,
+            applied=SimpleNamespace(index=index, term=1),
+            leader=1,
+            supervise=lambda _: None,
         )
 
     @property
@@ -67,13 +71,13 @@ class Metadata:  # the parts of `RaftProposer` that changes use
         self._reaching.clear()
         return Applied(self.index, result)
 
-    async def reached(self, index: int) -> None:
+    async def until_applied(self, index: int) -> None:
         while self.index < index:
             event = asyncio.Event()
             self._reaching.append(event)
             await event.wait()
 
-    async def fresh(self) -> None:
+    async def read_barrier(self) -> None:
         await asyncio.sleep(0)
 
 
@@ -113,30 +117,35 @@ class Small:
         self.partitions = [PartitionId(at << 16 | number) for number in range(partitions)]
         self.disks = Disks()
         self.dead: set[int] = set()
-        self.obeys: dict[int, ChangeNode] = {}
-        self.followers: dict[int, Follower] = {}
-        self.lefts: list[ChangesLeft] = []
+        self.obeys: dict[int, Participant] = {}
+        self.followers: dict[int, OrderExecutor] = {}
+        self.lefts: list[CleanupConfirmations] = []
         for number in numbers:
             NativeModel(self.disks, number)
-        self.board = Board()
+        self.board = LoadBoard()
         self.batches = OrderBatches(level=lambda: log.state.level, one=self.ask, many=self.ask_many)
-        self.leader = ChangeLeader(log, self.batches.ask, self.board)
+        self.leader = ReassignmentLeader(log, self.batches.ask, self.board)
 
     async def __aenter__(self) -> Self:
         for number in self.disks.nodes:
             here = Replica(node=NodeId(number), store=self.log.state.nodes[number].store)
             driver: Any = FakeDriver(self.disks.nodes[number])
-            left = ChangesLeft(self.log, here.store)
-            follower = Follower(
-                driver, here, Health(), on_dropped=lambda _: None, on_left=left.done, on_failed=_raise
+            left = CleanupConfirmations(self.log, here.store)
+            follower = OrderExecutor(
+                driver,
+                here,
+                Health(),
+                on_dropped=lambda _: None,
+                on_cleaned_up=left.confirm,
+                on_failed=_raise,
             )
             follower.start()
-            follower.follow(EMPTY, self.log.state, self.log.index)
-            self.log.listeners.append(follower.follow)
-            self.obeys[number] = ChangeNode(self.log, follower, driver, here)
+            follower.enqueue(EMPTY, self.log.state, self.log.index)
+            self.log.listeners.append(follower.enqueue)
+            self.obeys[number] = Participant(self.log, follower, driver, here)
             self.followers[number] = follower
             self.lefts.append(left)
-        self.log.listeners.append(lambda *_: self.leader.poke())
+        self.log.listeners.append(lambda *_: self.leader.wake())
         await self.settled()
         self.leader.start()
         return self
@@ -151,13 +160,13 @@ class Small:
 
     async def settled(self) -> None:
         for follower in self.followers.values():
-            await follower.until(self.log.index)
+            await follower.until_executed(self.log.index)
 
     def another_leader(self) -> None:
         """The one before is gone with all that it had heard."""
         self.log.replica.term += 1
         self.log.replica.applied.term += 1
-        self.leader.poke()
+        self.leader.wake()
 
     async def until(self, what: Callable[[], bool], seconds: float = 20.0) -> None:
         async with asyncio.timeout(seconds):
@@ -179,13 +188,15 @@ class Small:
         log = self.disks.nodes[node].logs.get((self.topic, self.partitions[partition]))
         return [] if log is None else [value for _, value in log.records if value]
 
-    async def ask(self, term: int, order: Order) -> Answer:
-        return await (await self.reached(order.to.node)).obey(term, order)
+    async def ask(self, term: int, order: ReassignmentOrder) -> ReassignmentAnswer:
+        return await (await self.reached(order.to.node)).execute(term, order)
 
-    async def ask_many(self, term: int, orders: tuple[Order, ...]) -> tuple[Answer | None, ...]:
-        return await (await self.reached(orders[0].to.node)).obey_many(term, orders)
+    async def ask_many(
+        self, term: int, orders: tuple[ReassignmentOrder, ...]
+    ) -> tuple[ReassignmentAnswer | None, ...]:
+        return await (await self.reached(orders[0].to.node)).execute_many(term, orders)
 
-    async def reached(self, node: int) -> ChangeNode:
+    async def reached(self, node: int) -> Participant:
         await asyncio.sleep(0)
         if node in self.dead or node in self.disks.cut:
             raise RequestRefused(Code.INTERNAL, f"node {node} does not answer")

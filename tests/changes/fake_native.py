@@ -30,9 +30,12 @@ class Log:
     def figures(self) -> dict[str, Any]:
         rows = sum(1 for _, value in self.records if value)
         return {
-            "epoch": self.records[-1][0] if self.records else 0, "records": len(self.records),
-            "end_offset": rows, "chain": self.chain, "cut": False,
-        }  # fmt: skip
+            "epoch": self.records[-1][0] if self.records else 0,
+            "records": len(self.records),
+            "end_offset": rows,
+            "chain": self.chain,
+            "cut": False,
+        }
 
 
 class Disks:
@@ -63,8 +66,16 @@ class NativeModel:
 
     # ---- orders --------------------------------------------------------------------------------------
 
-    def open(self, topic: int, partition: int, _lo: int, _hi: int, epoch: int,
-             replicas: tuple[tuple[int, bytes], ...] = (), _quorum: int = 1) -> int:  # fmt: skip
+    def open(
+        self,
+        topic: int,
+        partition: int,
+        _lo: int,
+        _hi: int,
+        epoch: int,
+        replicas: tuple[tuple[int, bytes], ...] = (),
+        _quorum: int = 1,
+    ) -> int:
         log = self.logs.setdefault((topic, partition), Log())
         if epoch < log.fence:
             return self._done("open", f"fenced at {log.fence}")
@@ -103,8 +114,16 @@ class NativeModel:
     def set_peer(self, _node: int, _addresses: tuple[str, ...]) -> int:
         return self._done("set_peer")
 
-    def sync_start(self, topic: int, partition: int, change: int, attempt: int, node: int, _store: bytes,
-                   _bytes_per_s: int = 0) -> int:  # fmt: skip
+    def sync_start(
+        self,
+        topic: int,
+        partition: int,
+        change: int,
+        attempt: int,
+        node: int,
+        _store: bytes,
+        _bytes_per_s: int = 0,
+    ) -> int:
         self.sync[change, node] = ((topic, partition), attempt)
         self._spread((topic, partition))
         return self._done("sync_start")
@@ -117,8 +136,18 @@ class NativeModel:
         self.sync = {key: known for key, known in self.sync.items() if key[0] != change}
         return self._done("sync_stop")
 
-    def receive_start(self, topic: int, partition: int, _lo: int, _hi: int, change: int, attempt: int,
-                      _epoch: int, _owner: int, _forced: int = 0) -> int:  # fmt: skip
+    def receive_start(
+        self,
+        topic: int,
+        partition: int,
+        _lo: int,
+        _hi: int,
+        change: int,
+        attempt: int,
+        _epoch: int,
+        _owner: int,
+        _forced: int = 0,
+    ) -> int:
         # A partition has one log on a store: an old copy that was kept is gone on with.
         kept = self.logs.pop((topic, partition), Log())
         kept.role, kept.epoch = "learner", 0
@@ -155,12 +184,18 @@ class NativeModel:
     def partitions(self) -> list[dict[str, Any]]:
         known = [*self.logs.items(), *(held for held in self.received.values())]
         return [
-            {"topic": place[0], "partition": place[1], "open": log.epoch > 0, "owner_epoch": log.epoch,
-             "durable": not self.is_writing, "role": log.role,
-             "first_acknowledged_us": log.first_us if self.tells_times else 0,
-             **log.figures()}
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "open": log.epoch > 0,
+                "owner_epoch": log.epoch,
+                "durable": not self.is_writing,
+                "role": log.role,
+                "first_acknowledged_us": log.first_us if self.tells_times else 0,
+                **log.figures(),
+            }
             for place, log in known
-        ]  # fmt: skip
+        ]
 
     def syncs(self) -> list[dict[str, Any]]:
         shown = []
@@ -170,8 +205,18 @@ class NativeModel:
             gap = len(self.logs[place].records) - has
             state = "copying" if target is None or gap else "contiguous"
             why = self.fails.get("sync", "")
-            shown.append({"change": change, "attempt": attempt, "node": node, "gap": gap, "rows": has,
-                          "bytes": 100 * has, "state": "failed" if why else state, "why": why})  # fmt: skip
+            shown.append(
+                {
+                    "change": change,
+                    "attempt": attempt,
+                    "node": node,
+                    "gap": gap,
+                    "rows": has,
+                    "bytes": 100 * has,
+                    "state": "failed" if why else state,
+                    "why": why,
+                }
+            )
         return shown
 
     # ---- a client, the wire ----------------------------------------------------------------------------

@@ -7,8 +7,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.machines.metadata import apply
-from ringfence.control.model.change_commands import (
+from ringfence.control.model.commands import Command, RestartNode
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.node_commands import FailNode
+from ringfence.control.model.reassignment_commands import (
     AbortChange,
     CleanChange,
     CommitChange,
@@ -17,13 +19,11 @@ from ringfence.control.model.change_commands import (
     HoldChange,
     PrepareChange,
 )
-from ringfence.control.model.changes import Change, ChangeId, LogEnd, Proof
-from ringfence.control.model.commands import Command, RestartNode
-from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
-from ringfence.control.model.node_commands import FailNode
+from ringfence.control.model.reassignments import Change, ChangeId, LogEnd, Proof
 from ringfence.control.model.results import Refused, Result
 from ringfence.control.model.state import canonical_bytes
 from ringfence.control.model.topics import Assignment, Replica
+from ringfence.control.state_machines.metadata.state_machine import apply
 from tests.control.commands import cluster, create, entry, restart
 
 END = LogEnd(Epoch(1), 7, 70, 99)

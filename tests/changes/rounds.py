@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ringfence.control.machines.change_rules import assignment_of
-from ringfence.control.machines.rebalance import Rebalancer
-from ringfence.control.machines.rebalance_plans import Chosen, preview
-from ringfence.control.model.change_commands import (
+from ringfence.control.model.commands import Command
+from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.model.reassignment_commands import (
     AbortChange,
     CleanChange,
     CommitChange,
@@ -16,11 +15,12 @@ from ringfence.control.model.change_commands import (
     ConfirmOpened,
     HoldChange,
 )
-from ringfence.control.model.changes import Change, ChangeKind, ChangePhase, Proof
-from ringfence.control.model.commands import Command
-from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.model.reassignments import Change, ChangeKind, ChangePhase, Proof
 from ringfence.control.model.rebalance_commands import StartRebalance
 from ringfence.control.model.rebalances import Action
+from ringfence.control.state_machines.metadata.reassignment_rules import assignment_of
+from ringfence.control.state_machines.rebalance.plans import ChosenMove, preview
+from ringfence.control.state_machines.rebalance.runner import Rebalancer
 from tests.changes.lab import END, Lab
 
 
@@ -82,7 +82,7 @@ class Leader:
         raise AssertionError(f"not over after {rounds} rounds: {self.lab.state.rebalance}")
 
 
-def started(lab: Lab, action: Action, node: int = 0, chosen: tuple[Chosen, ...] = ()) -> StartRebalance:
+def started(lab: Lab, action: Action, node: int = 0, chosen: tuple[ChosenMove, ...] = ()) -> StartRebalance:
     plan = preview(lab.state, action, NodeId(node), chosen)
     assert plan.refusal is None, plan.refusal
     lab.must(plan.command)

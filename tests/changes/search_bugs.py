@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from ringfence.control.machines.change_orders import Ended, Fence, Prove, Standing, Sync, Synced, SyncState
-from ringfence.control.model.change_commands import CommitChange
-from ringfence.control.model.changes import ChangePhase, Proof
+from ringfence.control.model.reassignment_commands import CommitChange
+from ringfence.control.model.reassignments import ChangePhase, Proof
 from ringfence.control.model.topics import Replica
+from ringfence.control.state_machines.reassignment.messages import (
+    Ended,
+    Fence,
+    OrderVerdict,
+    Prove,
+    Sync,
+    Synced,
+    SyncState,
+)
 from tests.changes.search import Step
 from tests.changes.search_nodes import Node, Record
 from tests.changes.search_world import ChangeWorld, Plan, State
@@ -38,9 +46,13 @@ class OpensBeforeTheHold(ChangeWorld):
         if change is not None and change.phase is ChangePhase.HELD:
             end = self.end(self.contiguous(state.nodes[1], change.change))
             commit = CommitChange(
-                partition=self.partition, change=change.change, epoch=change.epoch, owner=change.owner.node,
-                end=end, proofs=(Proof(change.owner, end),),
-            )  # fmt: skip
+                partition=self.partition,
+                change=change.change,
+                epoch=change.epoch,
+                owner=change.owner.node,
+                end=end,
+                proofs=(Proof(change.owner, end),),
+            )
             yield from self.proposed(state, commit, "leader commits without a fence")
         yield from super().leader_steps(state)
 
@@ -145,10 +157,14 @@ class LateDataMakesItsPlace(ChangeWorld):
 class HoldIsNotLogged(ChangeWorld):
     """The source is fenced while the log says PREPARED: whoever leads next goes back without an epoch."""
 
-    def stands(self, node: Node, order: Any) -> Standing:
+    def stands(self, node: Node, order: Any) -> OrderVerdict:
         if isinstance(order, Fence):
             known = self.log.states[node.applied].changes.get(self.partition)
-            return Standing.OBEY if known is not None and known.change == order.change else Standing.NEVER
+            return (
+                OrderVerdict.EXECUTE
+                if known is not None and known.change == order.change
+                else OrderVerdict.NEVER
+            )
         return super().stands(node, order)
 
     def told(self, state: State) -> State:
@@ -170,10 +186,13 @@ class CommitOfOne(ChangeWorld):
             if state.nodes[0].fence == change.change:
                 # Proofs that nobody gave: the machine checks what it is told.
                 commit = CommitChange(
-                    partition=self.partition, change=change.change, epoch=change.epoch,
-                    owner=change.owner.node, end=end,
+                    partition=self.partition,
+                    change=change.change,
+                    epoch=change.epoch,
+                    owner=change.owner.node,
+                    end=end,
                     proofs=tuple(Proof(place, end) for place in change.replicas),
-                )  # fmt: skip
+                )
                 yield from self.proposed(state, commit, "leader commits with one replica")
         yield from super().leader_steps(state)
 
@@ -198,11 +217,7 @@ PLANTED: Final = (
     Planted(OldCopyCountsAsWhole, REVERSAL, "I5"),
     Planted(ReleaseByTimer, REVERSAL, "I5"),
     Planted(LateDataMakesItsPlace, MOVE._replace(rows=1, aborts=1), "I13"),
-    Planted(
-        RestartKeepsTheEpoch,
-        FAILOVER._replace(rows=2, cuts=1, fails=1, lagging=()),
-        "I5",
-    ),
+    Planted(RestartKeepsTheEpoch, FAILOVER._replace(rows=2, cuts=1, fails=1, lagging=()), "I5"),
     Planted(WipedStoreAnswers, FAILOVER._replace(wipes=1, fails=1, crashing=(0, 1)), "I5"),
     Planted(CommitOfOne, Plan(4, 3, ((0, 1, 3),), rows=1, lagging=(), fails=1, crashing=(0,)), "I5"),
 )

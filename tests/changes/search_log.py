@@ -11,15 +11,26 @@ from functools import cache
 from typing import Any
 
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.machines import orders
-from ringfence.control.machines.change_orders import Answer, Order, Standing, standing
-from ringfence.control.machines.changes import Next, Seen, advance, fresh, heard
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
+from ringfence.control.state_machines import orders
+from ringfence.control.state_machines.metadata.state_machine import apply
+from ringfence.control.state_machines.reassignment.change import (
+    Decision,
+    Observed,
+    advance,
+    begin_phase,
+    observe,
+)
+from ringfence.control.state_machines.reassignment.messages import (
+    OrderVerdict,
+    ReassignmentAnswer,
+    ReassignmentOrder,
+    evaluate_order,
+)
 from tests.control.commands import entry
 
 NOW_MS = 1_000
@@ -83,16 +94,18 @@ class Log:
         old, new = EMPTY if before < 0 else self.states[before], self.states[after]
         return tuple(order for phase in orders.between(old, new, here) for order in phase)
 
-    def _standing(self, applied: int, order: Order, here: Replica) -> Standing:
-        return standing(self.states[applied], self.indexes[applied], order, here)
+    def _standing(self, applied: int, order: ReassignmentOrder, here: Replica) -> OrderVerdict:
+        return evaluate_order(self.states[applied], self.indexes[applied], order, here)
 
-    def _advance(self, at: int, seen: Seen | None) -> tuple[Seen | None, Next]:
+    def _advance(self, at: int, observed: Observed | None) -> tuple[Observed | None, Decision]:
         change = self.states[at].changes.get(self.partition)
         if change is None:
-            return None, Next()
-        current = fresh(change, NOW_MS, seen)
+            return None, Decision()
+        current = begin_phase(change, NOW_MS, observed)
         return current, advance(self.states[at], change, current, NOW_MS)
 
     @staticmethod
-    def heard(seen: Seen | None, order: Order, answer: Answer) -> Seen | None:
-        return None if seen is None else heard(seen, order, answer)
+    def observe(
+        observed: Observed | None, order: ReassignmentOrder, answer: ReassignmentAnswer
+    ) -> Observed | None:
+        return None if observed is None else observe(observed, order, answer)

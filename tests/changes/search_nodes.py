@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ringfence.control.machines.change_orders import (
+from ringfence.control.model.ids import Epoch
+from ringfence.control.model.reassignments import LogEnd
+from ringfence.control.model.topics import Replica
+from ringfence.control.state_machines.metadata.reassignment_rules import quorum
+from ringfence.control.state_machines.orders import ClosePartition, FencePartition, OpenPartition
+from ringfence.control.state_machines.reassignment.cleanup import Adopt, Discard, Release, StopSync
+from ringfence.control.state_machines.reassignment.messages import (
     Ended,
     Fence,
     LookOpen,
+    OrderDone,
     Prove,
-    Ready,
     Receive,
     Sync,
     Synced,
     SyncState,
 )
-from ringfence.control.machines.change_rules import quorum
-from ringfence.control.machines.change_steps import Adopt, Discard, Release, StopSync
-from ringfence.control.machines.orders import ClosePartition, FencePartition, OpenPartition
-from ringfence.control.model.changes import LogEnd
-from ringfence.control.model.ids import Epoch
-from ringfence.control.model.topics import Replica
 from tests.changes.search_log import Numbers
 
 Record = tuple[int, int]
@@ -59,7 +59,7 @@ class NodeRules:
                 staged.setdefault(change, self.taken_up(nodes[self.places.index(order.owner)], node))
                 return (
                     node._replace(staged=tuple(sorted(staged.items(), key=lambda item: item[0]))),
-                    Ready(),
+                    OrderDone(),
                     none,
                 )
             case Sync(change=change, target=to):
@@ -81,7 +81,7 @@ class NodeRules:
                 log = self.contiguous(node, change) if change in dict(node.staged) else node.records
                 return node, Ended(end=self.end(log)) if len(log) >= records else None, none
             case LookOpen(epoch=epoch):
-                return node, Ready() if self.is_open(node, epoch) else None, none
+                return node, OrderDone() if self.is_open(node, epoch) else None, none
         raise AssertionError(order)
 
     def taken_up(self, owner: Node, node: Node) -> frozenset[tuple[int, Record]]:

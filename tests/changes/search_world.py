@@ -2,7 +2,7 @@
 
 A message that was sent may arrive at any time, again and again, or never: so loss, repetition and reordering
 need no steps of their own, and a cut is a node that nothing arrives at. The leader is the product's
-coordinator, the metadata log its machine; nodes obey `standing` and carry out `orders.between` and
+coordinator, the metadata log its machine; nodes obey `evaluate_order` and carry out `orders.between` and
 `change_steps`. What is modelled is only a node's own log, as the contract of replication has it.
 
     node        applied prefix | up | records (epoch, value) | fence | open epoch | staged | syncing | match
@@ -16,20 +16,20 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ringfence.control.machines.change_orders import Standing
-from ringfence.control.machines.change_steps import Adopt, Discard, Release
-from ringfence.control.machines.metadata import apply
-from ringfence.control.model.change_commands import (
+from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.node_commands import FailNode
+from ringfence.control.model.nodes import Life
+from ringfence.control.model.reassignment_commands import (
     AbortChange,
     ConfirmLeft,
     FailOver,
     PrepareChange,
     ReleaseKept,
 )
-from ringfence.control.model.ids import NodeId, PartitionId, TopicId
-from ringfence.control.model.node_commands import FailNode
-from ringfence.control.model.nodes import Life
 from ringfence.control.model.topics import Replica
+from ringfence.control.state_machines.metadata.state_machine import apply
+from ringfence.control.state_machines.reassignment.cleanup import Adopt, Discard, Release
+from ringfence.control.state_machines.reassignment.messages import OrderVerdict
 from tests.changes.search import Step
 from tests.changes.search_log import Log, Numbers
 from tests.changes.search_nodes import Node, NodeRules, Record
@@ -105,8 +105,12 @@ class ChangeWorld(NodeRules):
 
     def steps(self, state: Any) -> Iterator[Step]:
         for steps in (
-            self.leader_steps, self.message_steps, self.node_steps, self.client_steps, self.fault_steps,
-        ):  # fmt: skip
+            self.leader_steps,
+            self.message_steps,
+            self.node_steps,
+            self.client_steps,
+            self.fault_steps,
+        ):
             for label, after, is_fault in steps(state):
                 yield Step(label, self.pruned(after), is_fault)
 
@@ -123,7 +127,7 @@ class ChangeWorld(NodeRules):
             case ("order", order):
                 known = self.known[order]
                 node = state.nodes[self.places.index(known.to)]
-                return node.wiped or self.stands(node, known) is not Standing.NEVER
+                return node.wiped or self.stands(node, known) is not OrderVerdict.NEVER
             case ("answer", order, _):
                 return bool(self.known[order].change == number)
             case ("data", of, target, place, record):
@@ -228,7 +232,7 @@ class ChangeWorld(NodeRules):
                     yield from self.obeyed(state, number)
                 case ("answer", number, answer):
                     order = self.known[number]
-                    seen = self.log.heard(self.known[state.seen], order, self.known[answer])
+                    seen = self.log.observe(self.known[state.seen], order, self.known[answer])
                     after = self.told(state._replace(seen=self.known.of(seen)))
                     if after != state:
                         yield Step(f"leader hears {type(order).__name__} of {order.to.node}", after)
@@ -254,7 +258,7 @@ class ChangeWorld(NodeRules):
         order = self.known[number]
         place = self.places.index(order.to)
         node = state.nodes[place]
-        if not node.up or self.stands(node, order) is not Standing.OBEY:
+        if not node.up or self.stands(node, order) is not OrderVerdict.EXECUTE:
             return
         after, answer, sent = self.obey(state.nodes, node, order)
         if answer is not None:
@@ -263,7 +267,7 @@ class ChangeWorld(NodeRules):
         if state2 != state:
             yield Step(f"{place}: {type(order).__name__}", state2)
 
-    def stands(self, node: Node, order: Any) -> Standing:
+    def stands(self, node: Node, order: Any) -> OrderVerdict:
         return self.log.standing(node.applied, order, self.here(node, self.places.index(order.to)))
 
     def here(self, node: Node, place: int) -> Replica:

@@ -8,10 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.machines.change_rules import awaits_owner
-from ringfence.control.machines.rings import RingConsensus
-from ringfence.control.model.change_commands import ConfirmLeft, ForceOwner, ReleaseKept
-from ringfence.control.model.changes import (
+from ringfence.control.model.commands import Command, DeleteTopic
+from ringfence.control.model.ids import Epoch, Index, NodeId
+from ringfence.control.model.node_commands import RemoveFromRing, RemoveNode, SetNode
+from ringfence.control.model.reassignment_commands import ConfirmLeft, ForceOwner, ReleaseKept
+from ringfence.control.model.reassignments import (
     ChangeId,
     ChangeKind,
     ChangePhase,
@@ -20,11 +21,10 @@ from ringfence.control.model.changes import (
     LogEnd,
     Proof,
 )
-from ringfence.control.model.commands import Command, DeleteTopic
-from ringfence.control.model.ids import Epoch, Index, NodeId
-from ringfence.control.model.node_commands import RemoveFromRing, RemoveNode, SetNode
 from ringfence.control.model.results import ChangesPrepared, Refused
 from ringfence.control.model.topics import Assignment
+from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
+from ringfence.control.state_machines.metadata.rings import RingConsensus
 from ringfence.native.wire import Code
 from tests.changes.lab import END, LESS, Lab, other
 
@@ -47,11 +47,11 @@ def test_a_move_goes_through_its_phases_and_gives_the_old_replica_back() -> None
     assert lab.state.changes == {}
     left = Leftover(topic=lab.topic, change=began, attempt=1, place=lab.place(1), kind=LeftoverKind.RELEASE)
     assert lab.state.leftovers == {lab.partition: (left,)}
-    lab.refuses(lab.prepare(1), "still gives back")
+    lab.refuses(lab.prepare(1), "still drops")
     confirm = ConfirmLeft(partition=lab.partition, change=left.change, store=left.place.store)
     lab.must(confirm)
     assert lab.state.leftovers == {}
-    lab.refuses(confirm, "done already")
+    lab.refuses(confirm, "no step left")
     lab.must(lab.prepare(1))
 
 
@@ -105,7 +105,7 @@ def test_steps_out_of_order_and_of_other_changes_are_refused() -> None:
     lab.must(late)
     lab.refuses(again)
     lab.refuses(back, "no ABORT now")
-    lab.refuses(replace(lab.opened(), epoch=Epoch(3)), "opened under")
+    lab.refuses(replace(lab.opened(), epoch=Epoch(3)), "the OPEN is for")
 
 
 def test_a_restart_of_the_source_ends_its_change_and_a_late_commit_is_refused() -> None:
@@ -141,11 +141,11 @@ def test_a_failover_takes_the_most_advanced_of_a_majority(how: str) -> None:
     assert (lab.change.kind, lab.change.change) == (ChangeKind.FAILOVER, lab.at)
     assert lab.now.epoch < lab.at, "no owner, so no epoch to open under"
     assert [left.place.node for left in lab.state.leftovers[lab.partition]] == [8]
-    lab.refuses(lab.hold(), "only goes on")
-    lab.refuses(lab.abort(), "only goes on")
+    lab.refuses(lab.hold(), "neither held nor aborted")
+    lab.refuses(lab.abort(), "neither held nor aborted")
     lab.refuses(lab.commit({2: END}, owner=2), "2 must")
     lab.refuses(lab.commit({2: LESS, 5: END}, owner=2, end=LESS), "most advanced")
-    lab.refuses(lab.commit({2: END, 8: END}, owner=2), "one each")
+    lab.refuses(lab.commit({2: END, 8: END}, owner=2), "at most of each")
     newer = replace(LESS, epoch=Epoch(5))
     lab.must(lab.commit({2: END, 5: newer}, owner=5, end=newer))
     assert (lab.now.owner.node, lab.now.epoch) == (5, lab.at)
@@ -160,7 +160,7 @@ def test_a_replica_that_cut_its_tail_counts_once_all_have_answered() -> None:
     lab.must(lab.fail(1))
     command = lab.commit({2: END, 5: END}, owner=2)
     first, second = command.proofs
-    lab.refuses(replace(command, proofs=(first, replace(second, cut=True))), "lost its end")
+    lab.refuses(replace(command, proofs=(first, replace(second, cut=True))), "lost records")
     third = Proof(lab.place(1), END)
     lab.must(replace(command, proofs=(first, replace(second, cut=True), third)))
 
@@ -169,7 +169,7 @@ def test_without_a_majority_only_an_operator_chooses_and_says_what_may_be_lost()
     lab = Lab(3, replication=3)
     lab.must(lab.fail(1))
     force = ForceOwner(**lab.which, owner=NodeId(2), accepts="")
-    lab.refuses(force, "may be lost")
+    lab.refuses(force, "state the losses")
     lab.refuses(replace(force, owner=NodeId(9), accepts="rows since noon"), "no replica")
     lab.must(replace(force, accepts="rows that only nodes 1 and 5 have"))
     assert lab.now.owner.node == 2
@@ -180,9 +180,11 @@ def test_a_forced_owner_gets_other_replicas_for_those_that_are_lost() -> None:
     lab.must(lab.fail(1))
     force = ForceOwner(**lab.which, owner=NodeId(2), accepts="rows that only nodes 1 and 5 have")
     for wrong, words in (
-        ((2, 8), "3 different"), ((2, 8, 8), "3 different"), ((1, 5, 8), "the owner 2 among"),
+        ((2, 8), "3 different"),
+        ((2, 8, 8), "3 different"),
+        ((1, 5, 8), "the owner 2 among"),
         ((2, 8, 9), "not a member"),
-    ):  # fmt: skip
+    ):
         lab.refuses(replace(force, replicas=tuple(NodeId(node) for node in wrong)), words)
     lab.must(replace(force, replicas=(NodeId(8), NodeId(2), NodeId(5))))
     assert [place.node for place in lab.now.replicas] == [2, 8, 5]
@@ -224,7 +226,7 @@ def test_a_set_change_needs_a_majority_of_the_new_set() -> None:
     assert lab.change.kind is ChangeKind.REPLICAS
     lab.must(lab.hold())
     lab.refuses(lab.commit({1: END, 8: LESS}), "2 of the new replicas")
-    lab.refuses(lab.commit({1: END, 2: END}), "one each")
+    lab.refuses(lab.commit({1: END, 2: END}), "at most of each")
     lab.must(lab.commit({1: END, 11: END}))
 
 
@@ -232,7 +234,7 @@ def test_targets_must_live_and_be_able_to_take_the_partition() -> None:
     lab = Lab(4)
     lab.must(SetNode(node=NodeId(2), draining=True))
     lab.refuses(lab.prepare(2), "drained")
-    lab.refuses(lab.prepare(1), "nothing changes")
+    lab.refuses(lab.prepare(1), "would do nothing")
     lab.refuses(lab.prepare(2, 5), "1 different")
     lab.refuses(lab.prepare(99), "not a member")
     lab.fail(5)
@@ -296,12 +298,17 @@ def _drawn(lab: Lab, draw: random.Random) -> Command | None:
     left = lab.state.leftovers.get(lab.partition, ())
     confirm = [ConfirmLeft(partition=lab.partition, change=one.change, store=one.place.store) for one in left]
     over = [ReleaseKept(kept=((lab.partition, one.change),)) for one in lab.state.kept.values()]
-    choices: list[Command] = (
-        [
-            lab.hold(), lab.hold(), lab.commit(ends, owner=new_owner), lab.commit(ends, owner=new_owner),
-            lab.opened(), lab.clean(), *confirm, *over, *([lab.abort()] if draw.random() < 0.3 else []),
-        ]
-    )  # fmt: skip
+    choices: list[Command] = [
+        lab.hold(),
+        lab.hold(),
+        lab.commit(ends, owner=new_owner),
+        lab.commit(ends, owner=new_owner),
+        lab.opened(),
+        lab.clean(),
+        *confirm,
+        *over,
+        *([lab.abort()] if draw.random() < 0.3 else []),
+    ]
     return draw.choice(choices)
 
 
@@ -357,7 +364,7 @@ def test_who_left_keeps_its_rows_until_an_entry_says_that_the_hold_time_is_over(
     (left,) = lab.state.leftovers[lab.partition]
     assert (left.place, left.kind) == (lab.place(2), LeftoverKind.RELEASE), "one way back, not two"
     kept = lab.state.kept[lab.partition]
-    lab.refuses(ReleaseKept(kept=((lab.partition, first.change),)), "kept any more")
+    lab.refuses(ReleaseKept(kept=((lab.partition, first.change),)), "can be reversed any more")
     lab.must(ReleaseKept(kept=((lab.partition, kept.change),)))
     told = [known.place for known in lab.state.leftovers[lab.partition]]
     assert told == [lab.place(2), lab.place(5)]

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.machines.move_records import down
-from ringfence.control.machines.rebalance import WAIT_MS
-from ringfence.control.machines.rebalance_plans import Chosen, left_out, preview
-from ringfence.control.model.change_commands import CommitChange
-from ringfence.control.model.changes import Change, ChangeKind, ChangePhase, Proof
 from ringfence.control.model.ids import Index, NodeId, PartitionId
 from ringfence.control.model.node_commands import FailNode, SetNode
+from ringfence.control.model.reassignment_commands import CommitChange
+from ringfence.control.model.reassignments import Change, ChangeKind, ChangePhase, Proof
 from ringfence.control.model.rebalance_commands import AmendMoves, CancelRebalance, FinishRebalance
 from ringfence.control.model.rebalances import Action, MoveState, Outcome, PlannedMove
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.node_changes import commands
+from ringfence.control.runtime.membership.node_commands import commands
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.state_machines.metadata.move_records import nodes_down
+from ringfence.control.state_machines.rebalance.plans import ChosenMove, left_out, preview
+from ringfence.control.state_machines.rebalance.runner import WAIT_MS
 from tests.changes.lab import END, Lab
 from tests.changes.rounds import Leader, next_step, started
 
@@ -48,10 +48,14 @@ def choose(lab: Lab, change: Change, owner: int) -> None:
     proofs = tuple(Proof(place, END) for place in change.replicas if place != change.owner)
     lab.must(
         CommitChange(
-            partition=change.partition, change=change.change, epoch=change.epoch, owner=NodeId(owner),
-            end=END, proofs=proofs,
+            partition=change.partition,
+            change=change.change,
+            epoch=change.epoch,
+            owner=NodeId(owner),
+            end=END,
+            proofs=proofs,
         )
-    )  # fmt: skip
+    )
 
 
 @LEAVING
@@ -118,7 +122,7 @@ def test_nobody_waits_where_nobody_will_come() -> None:
     started(lab, Action.DRAIN, lab.nodes[1])
     leader = Leader(lab)
     leader.until_over(rounds=3)
-    assert "nobody else may take 3 partitions" in lab.state.rebalance.why
+    assert "no other node may take 3 partitions" in lab.state.rebalance.why
 
 
 def test_what_nobody_else_may_take_is_named_and_the_rest_is_counted() -> None:
@@ -135,7 +139,7 @@ class Proposer:
     def __init__(self, lab: Lab) -> None:
         self.state = lab.state
 
-    async def fresh(self) -> None:
+    async def read_barrier(self) -> None:
         """It is."""
 
 
@@ -170,7 +174,7 @@ def test_who_removes_a_node_is_not_sent_to_a_drain_that_goes_nowhere() -> None:
     lab = Lab(3, partitions=3, replication=3)
     node, first = lab.nodes[1], lab.partition
     assert removal(lab, node) == (
-        f"node {node} holds 3 replicas; nobody else may take 3 partitions "
+        f"node {node} holds 3 replicas; no other node may take 3 partitions "
         f"({first}, {first + 1}, {first + 2}): let a node join that can, then run "
         f"`ringfence node drain {node} --wait`"
     )
@@ -218,7 +222,7 @@ def test_a_failover_that_never_ends_is_named_when_the_wait_is_over() -> None:
 def test_a_move_that_another_change_has_done_is_done() -> None:
     lab = Lab(4, partitions=1)
     node = lab.nodes[1]
-    started(lab, Action.MOVE, chosen=(Chosen(lab.partition, (NodeId(node),)),))
+    started(lab, Action.MOVE, chosen=(ChosenMove(lab.partition, (NodeId(node),)),))
     lab.must(lab.prepare(node))
     change = lab.change
     while change.partition in lab.state.changes:
@@ -242,9 +246,9 @@ def test_only_what_is_left_on_the_node_and_settled_may_be_amended() -> None:
         move = PlannedMove(lab.topic, partition, before, after or (before[0], before[1], spare[1]))
         return AmendMoves(run=run, moves=(move,))
 
-    lab.refuses(amend(first), "in the plan already")
+    lab.refuses(amend(first), "already in the plan")
     lab.refuses(AmendMoves(run=run), "at least one")
-    lab.refuses(AmendMoves(run=run, done=(first,)), "something left to do")
+    lab.refuses(AmendMoves(run=run, done=(first,)), "is not done")
     lab.refuses(AmendMoves(run=Index(run + 1), done=(first,)), "is over")
     leader = Leader(lab)
     leader.until(lambda: lab.state.moves[first].state is MoveState.COMMITTED, rounds=20)
@@ -296,7 +300,7 @@ def chosen_move_to_a_spare_node() -> tuple[Lab, int]:
     owner, *others = parts(lab)[lab.partition]
     (spare,) = {*lab.nodes} - {owner, *others}
     after = (NodeId(owner), NodeId(others[0]), NodeId(spare))
-    started(lab, Action.MOVE, chosen=(Chosen(lab.partition, after),))
+    started(lab, Action.MOVE, chosen=(ChosenMove(lab.partition, after),))
     fail(lab, spare)
     return lab, spare
 
@@ -308,7 +312,7 @@ def test_a_move_that_nobody_else_may_take_waits_for_its_place() -> None:
         leader.round()
     move = lab.state.moves[lab.partition]
     assert (move.state, move.attempts) == (MoveState.PENDING, 0)
-    assert down(lab.state, move) == (spare,), "what `rebalance status` tells of"
+    assert nodes_down(lab.state, move) == (spare,), "what `rebalance status` tells of"
     lab.must(lab.restart(spare))
     leader.until_over()
     assert lab.state.rebalance.outcome is Outcome.DONE, lab.state.rebalance
@@ -332,7 +336,7 @@ def test_a_move_is_planned_anew_only_when_its_place_takes_nothing() -> None:
         topic=lab.topic, partition=lab.partition, before=tuple(map(NodeId, now)), after=after
     )
     amend = AmendMoves(run=lab.state.rebalance.run, moves=(planned,))
-    lab.refuses(amend, "PENDING", "in the plan already")
+    lab.refuses(amend, "PENDING", "already in the plan")
     fail(lab, target)
     lab.must(amend)
     assert lab.state.moves[lab.partition].after == after

@@ -5,14 +5,19 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines import orders
-from ringfence.control.machines.change_orders import Ended, Fence
-from ringfence.control.machines.changes import ANSWERS_GRACE_MS, advance, fresh, heard
-from ringfence.control.machines.orders import FollowPartition
-from ringfence.control.model.change_commands import CommitChange, ForceOwner
-from ringfence.control.model.changes import LogEnd
 from ringfence.control.model.ids import Epoch, NodeId
+from ringfence.control.model.reassignment_commands import CommitChange, ForceOwner
+from ringfence.control.model.reassignments import LogEnd
 from ringfence.control.model.state import EMPTY, canonical_bytes, decode_state
+from ringfence.control.state_machines import orders
+from ringfence.control.state_machines.orders import FollowPartition
+from ringfence.control.state_machines.reassignment.change import (
+    ANSWERS_GRACE_MS,
+    advance,
+    begin_phase,
+    observe,
+)
+from ringfence.control.state_machines.reassignment.messages import Ended, Fence
 from tests.changes.lab import Lab
 
 OLD = LogEnd(Epoch(1), 7, 70, 99)
@@ -65,12 +70,12 @@ def test_at_level_0_no_choice_is_kept_and_none_is_named() -> None:
 
 def failed_over(lab: Lab, ends: dict[int, LogEnd]) -> CommitChange | None:
     """What the leader proposes after these have answered the fence, and others have been waited for."""
-    seen = fresh(lab.change, 0)
-    for order in advance(lab.state, lab.change, seen, 0).orders:
+    observed = begin_phase(lab.change, 0)
+    for order in advance(lab.state, lab.change, observed, 0).orders:
         assert isinstance(order, Fence)
         if order.to.node in ends:
-            seen = heard(seen, order, Ended(end=ends[order.to.node]))
-    entry = advance(lab.state, lab.change, seen, ANSWERS_GRACE_MS + 1).entry
+            observed = observe(observed, order, Ended(end=ends[order.to.node]))
+    entry = advance(lab.state, lab.change, observed, ANSWERS_GRACE_MS + 1).entry
     assert entry is None or isinstance(entry, CommitChange)
     return entry
 
@@ -90,7 +95,7 @@ def test_a_failover_after_a_force_waits_for_a_replica_that_has_what_was_chosen(l
         assert entry is not None, "as programs of level 0 have it"
         return
     assert entry is None
-    lab.refuses(lab.commit(ends, owner=5, end=nothing), "chosen by force", "all replicas must answer")
+    lab.refuses(lab.commit(ends, owner=5, end=nothing), "was forced", "all replicas must answer")
     both = failed_over(lab, {5: nothing, 2: chosen})
     assert both is not None and both.owner == 2, "it is failed, and alone has what was chosen"
     all_of_old = failed_over(lab, {5: nothing, 8: nothing, 2: OLD})

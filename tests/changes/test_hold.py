@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ringfence.control.machines.change_orders import Ready, Receive, Sync, Synced, SyncState
-from ringfence.control.machines.changes import HOLD_GAP, STEADY_LOOKS, advance, fresh, heard
-from ringfence.control.model.change_commands import HoldChange
+from ringfence.control.model.reassignment_commands import HoldChange
+from ringfence.control.state_machines.reassignment.change import (
+    HOLD_GAP,
+    STEADY_ANSWERS,
+    advance,
+    begin_phase,
+    observe,
+)
+from ringfence.control.state_machines.reassignment.messages import OrderDone, Receive, Sync, Synced, SyncState
 from tests.changes.lab import Lab
 
 
@@ -14,16 +20,16 @@ def looks_until_the_hold(gaps: Iterable[int], state: SyncState = SyncState.CONTI
     """How often a target that lacks so many records is looked at before the HOLD; None if it never comes."""
     lab = Lab(3)
     lab.must(lab.prepare(lab.nodes[1]))
-    seen = fresh(lab.change, 0)
-    (receive,) = advance(lab.state, lab.change, seen, 0).orders
+    observed = begin_phase(lab.change, 0)
+    (receive,) = advance(lab.state, lab.change, observed, 0).orders
     assert isinstance(receive, Receive)
-    seen = heard(seen, receive, Ready())
+    observed = observe(observed, receive, OrderDone())
     for count, gap in enumerate(gaps, 1):
-        again, sync = advance(lab.state, lab.change, seen, count).orders
+        again, sync = advance(lab.state, lab.change, observed, count).orders
         assert again == receive, "a target that came back meanwhile is told once more"
         assert isinstance(sync, Sync)
-        seen = heard(seen, sync, Synced(state=state, gap=gap))
-        if isinstance(advance(lab.state, lab.change, seen, count).entry, HoldChange):
+        observed = observe(observed, sync, Synced(state=state, gap=gap))
+        if isinstance(advance(lab.state, lab.change, observed, count).entry, HoldChange):
             return count
     return None
 
@@ -33,9 +39,9 @@ def test_little_is_held_at_once() -> None:
 
 
 def test_a_lag_that_shrinks_no_more_is_what_the_load_keeps_on_its_way() -> None:
-    found = looks_until_the_hold([900, 500, *[300, 420, 350] * STEADY_LOOKS])
+    found = looks_until_the_hold([900, 500, *[300, 420, 350] * STEADY_ANSWERS])
     assert found is not None, "a full load kept this move from ever ending"
-    assert found == STEADY_LOOKS + 3
+    assert found == STEADY_ANSWERS + 3
 
 
 def test_a_target_that_falls_ever_further_behind_is_not_held_for() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines import orders
-from ringfence.control.machines.orders import FollowPartition, OpenPartition, TruncatePartition
-from ringfence.control.model.change_commands import ForceOwner
 from ringfence.control.model.commands import TruncateTopic
 from ringfence.control.model.ids import Epoch, NodeId
+from ringfence.control.model.reassignment_commands import ForceOwner
 from ringfence.control.model.state import EMPTY, canonical_bytes, decode_state
+from ringfence.control.state_machines import orders
+from ringfence.control.state_machines.orders import FollowPartition, OpenPartition, TruncatePartition
 from tests.changes.lab import END, Lab
 
 

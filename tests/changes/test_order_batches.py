@@ -9,16 +9,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from ringfence.control.machines.change_orders import Answer, Ended, Fence, LookOpen, Order, Ready
-from ringfence.control.model.change_commands import FailOver
-from ringfence.control.model.changes import ChangeId
 from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import FailNode
+from ringfence.control.model.reassignment_commands import FailOver
+from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime import calls, order_batches
-from ringfence.control.runtime.calls import ORDERS_MAX
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.order_batches import MANY, OrderBatches
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.reassignment import order_batches
+from ringfence.control.runtime.reassignment.order_batches import BATCH_ORDERS_MIN, OrderBatches
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.runtime.rpc.messages import ORDERS_MAX
+from ringfence.control.state_machines.reassignment.messages import (
+    Ended,
+    Fence,
+    LookOpen,
+    OrderDone,
+    ReassignmentAnswer,
+    ReassignmentOrder,
+)
 from ringfence.native.wire import Code
 from tests.changes.cluster import Small
 
@@ -32,26 +40,28 @@ class Node:
     """Answers what it is told to, when `open` is set."""
 
     def __init__(self, level: int = 1) -> None:
-        self.questions: list[tuple[Order, ...]] = []
+        self.questions: list[tuple[ReassignmentOrder, ...]] = []
         self.open = asyncio.Event()
         self.open.set()
         self.came = asyncio.Semaphore(0)
-        self.reply: Callable[[Order], Answer | None] = lambda _: Ready()
+        self.reply: Callable[[ReassignmentOrder], ReassignmentAnswer | None] = lambda _: OrderDone()
         self.batches = OrderBatches(level=lambda: level, one=self.one, many=self.many)
 
-    async def one(self, term: int, order: Order) -> Answer:
+    async def one(self, term: int, order: ReassignmentOrder) -> ReassignmentAnswer:
         (answer,) = await self.many(term, (order,))
         assert answer is not None
         return answer
 
-    async def many(self, term: int, orders: tuple[Order, ...]) -> tuple[Answer | None, ...]:
+    async def many(
+        self, term: int, orders: tuple[ReassignmentOrder, ...]
+    ) -> tuple[ReassignmentAnswer | None, ...]:
         assert term == 3
         self.questions.append(orders)
         self.came.release()
         await self.open.wait()
         return tuple(map(self.reply, orders))
 
-    async def all(self, numbers: range) -> list[Answer | BaseException]:
+    async def all(self, numbers: range) -> list[ReassignmentAnswer | BaseException]:
         asked = (self.batches.ask(3, order(number)) for number in numbers)
         return await asyncio.gather(*asked, return_exceptions=True)
 
@@ -76,14 +86,16 @@ def played(work: Coroutine[Any, Any, None]) -> None:
 def test_orders_of_one_turn_go_together_if_they_are_many() -> None:
     async def work() -> None:
         node = Node()
-        assert await node.all(range(MANY - 1)) == [Ready()] * (MANY - 1)
-        assert node.sizes == [1] * (MANY - 1), "a few go alone"
+        assert await node.all(range(BATCH_ORDERS_MIN - 1)) == [OrderDone()] * (BATCH_ORDERS_MIN - 1)
+        assert node.sizes == [1] * (BATCH_ORDERS_MIN - 1), "a few go alone"
         node.questions.clear()
-        assert await node.all(range(ORDERS_MAX + MANY)) == [Ready()] * (ORDERS_MAX + MANY)
-        assert node.sizes == [ORDERS_MAX, MANY]
+        assert await node.all(range(ORDERS_MAX + BATCH_ORDERS_MIN)) == [OrderDone()] * (
+            ORDERS_MAX + BATCH_ORDERS_MIN
+        )
+        assert node.sizes == [ORDERS_MAX, BATCH_ORDERS_MIN]
         old = Node(level=0)
-        await old.all(range(2 * MANY))
-        assert old.sizes == [1] * 2 * MANY, "programs of level 0 do not know such questions"
+        await old.all(range(2 * BATCH_ORDERS_MIN))
+        assert old.sizes == [1] * 2 * BATCH_ORDERS_MIN, "programs of level 0 do not know such questions"
 
     played(work())
 
@@ -91,10 +103,10 @@ def test_orders_of_one_turn_go_together_if_they_are_many() -> None:
 def test_each_order_has_its_own_answer() -> None:
     async def work() -> None:
         node = Node()
-        node.reply = lambda asked: None if asked.partition % 3 == 0 else Ready(first_us=asked.partition)
-        for number, answer in enumerate(await node.all(range(3 * MANY))):
+        node.reply = lambda asked: None if asked.partition % 3 == 0 else OrderDone(first_us=asked.partition)
+        for number, answer in enumerate(await node.all(range(3 * BATCH_ORDERS_MIN))):
             if number % 3:
-                assert answer == Ready(first_us=number)
+                assert answer == OrderDone(first_us=number)
             else:
                 assert isinstance(answer, RequestRefused), "it is asked again"
 
@@ -105,38 +117,40 @@ def test_a_question_that_is_refused_or_too_short_refuses_each() -> None:
     async def work() -> None:
         node = Node()
 
-        def refuse(_: Order) -> Answer:
+        def refuse(_: ReassignmentOrder) -> ReassignmentAnswer:
             raise RequestRefused(Code.TOO_OLD, "an older term")
 
         node.reply = refuse
-        for answer in await node.all(range(MANY)):
+        for answer in await node.all(range(BATCH_ORDERS_MIN)):
             assert isinstance(answer, RequestRefused)
             assert (answer.code, answer.message) == (Code.TOO_OLD, "an older term")
 
-        async def short(_: int, __: tuple[Order, ...]) -> tuple[Answer, ...]:
-            return (Ready(),)
+        async def short(_: int, __: tuple[ReassignmentOrder, ...]) -> tuple[ReassignmentAnswer, ...]:
+            return (OrderDone(),)
 
         node.batches = OrderBatches(level=lambda: 1, one=node.one, many=short)
-        first, *others = await node.all(range(MANY))
-        assert first == Ready()
+        first, *others = await node.all(range(BATCH_ORDERS_MIN))
+        assert first == OrderDone()
         assert all(isinstance(answer, RequestRefused) for answer in others)
 
     played(work())
 
 
 def test_while_many_are_under_way_the_next_ones_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order_batches, "HOLD_S", 1.0)  # above what a busy machine takes for a few turns
+    monkeypatch.setattr(
+        order_batches, "BATCH_DELAY_S", 1.0
+    )  # above what a busy machine takes for a few turns
 
     async def work() -> None:
         node = Node()
         node.open.clear()
-        waiting = [asyncio.create_task(node.all(range(MANY)))]
+        waiting = [asyncio.create_task(node.all(range(BATCH_ORDERS_MIN)))]
         await node.asked(1)
-        for number in range(MANY, 2 * MANY):  # one in a turn
+        for number in range(BATCH_ORDERS_MIN, 2 * BATCH_ORDERS_MIN):  # one in a turn
             waiting.append(asyncio.create_task(node.all(range(number, number + 1))))
             await asyncio.sleep(0)
         await node.asked(2)
-        assert node.sizes == [MANY, MANY]
+        assert node.sizes == [BATCH_ORDERS_MIN, BATCH_ORDERS_MIN]
         node.open.set()
         await asyncio.gather(*waiting)
 
@@ -146,11 +160,15 @@ def test_while_many_are_under_way_the_next_ones_wait_for_each_other(monkeypatch:
 def test_who_asks_no_more_is_left_out() -> None:
     async def work() -> None:
         node = Node()
-        tasks = [asyncio.create_task(node.batches.ask(3, order(number))) for number in range(MANY + 1)]
+        tasks = [
+            asyncio.create_task(node.batches.ask(3, order(number))) for number in range(BATCH_ORDERS_MIN + 1)
+        ]
         await asyncio.sleep(0)
         tasks[0].cancel()
         await asyncio.wait(tasks)
-        assert [asked.partition for orders in node.questions for asked in orders] == [*range(1, MANY + 1)]
+        assert [asked.partition for orders in node.questions for asked in orders] == [
+            *range(1, BATCH_ORDERS_MIN + 1)
+        ]
 
     played(work())
 
@@ -172,19 +190,19 @@ def test_a_node_answers_each_order_of_a_question_by_its_own_log() -> None:
             over = msgspec.structs.replace(fences[0], change=ChangeId(1))
             strange = msgspec.structs.replace(fences[1], to=Replica(node=NodeId(2), store=bytes(16)))
             closed = LookOpen(to=here, partition=small.partitions[2], epoch=Epoch(1), **which)
-            first, *told = await small.obeys[2].obey_many(5, (over, *fences, strange, closed))
+            first, *told = await small.obeys[2].execute_many(5, (over, *fences, strange, closed))
             assert first is None
             assert all(isinstance(answer, Ended) for answer in told[:3])
             assert told[3:] == [None, None]
             with pytest.raises(RequestRefused, match="term 4"):
-                await small.obeys[2].obey_many(4, fences)
+                await small.obeys[2].execute_many(4, fences)
 
     played(work())
 
 
 def test_a_question_has_no_more_orders_than_its_limit() -> None:
-    body = calls.encode(calls.ObeyMany(term=1, orders=tuple(map(order, range(ORDERS_MAX + 1)))))
+    body = messages.encode(messages.ExecuteOrders(term=1, orders=tuple(map(order, range(ORDERS_MAX + 1)))))
     with pytest.raises(msgspec.ValidationError):
-        calls.decode_call(body)
-    fits = calls.ObeyMany(term=1, orders=tuple(map(order, range(ORDERS_MAX))))
-    assert calls.decode_call(calls.encode(fits)) == fits
+        messages.decode_call(body)
+    fits = messages.ExecuteOrders(term=1, orders=tuple(map(order, range(ORDERS_MAX))))
+    assert messages.decode_call(messages.encode(fits)) == fits

@@ -7,11 +7,11 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.control.machines.config import LIMITS
-from ringfence.control.machines.policy import Memory, decide, judge, ratio_of
 from ringfence.control.model.commands import SetConfig
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalances import Action, PlannedMove
+from ringfence.control.state_machines.metadata.config import LIMITS
+from ringfence.control.state_machines.rebalance.policy import Memory, decide, evaluate, ratio_of
 from tests.changes.lab import Lab
 from tests.changes.rounds import Leader, started
 
@@ -54,7 +54,7 @@ def test_it_is_off_then_waits_for_grace_interval_and_cool_down() -> None:
     assert decide(lab.state, loads, 179_999, memory)[0] is None
     decision, memory = decide(lab.state, loads, 180_000, memory)
     assert decision is not None
-    assert (decision.start, decision.why) == (None, "cooling down for 240 s more")
+    assert (decision.start, decision.why) == (None, "in the cool-down for 240 s more")
     decision, _ = decide(lab.state, loads, 420_000, memory)
     assert decision is not None
     assert decision.start is not None
@@ -64,12 +64,12 @@ def test_the_limit_must_be_passed_and_a_minimum_of_nothing_is_defined() -> None:
     lab = even(2, 8)
     busy, idle = owned(lab)[1], owned(lab)[2]
     at = {**dict.fromkeys(busy, 2.0), **dict.fromkeys(idle, 1.0)}
-    assert judge(lab.state, at).start is None
-    assert "is not above 2" in judge(lab.state, at).why
+    assert evaluate(lab.state, at).start is None
+    assert "is not above 2" in evaluate(lab.state, at).why
     above = {**at, busy[0]: 2.1}
-    assert judge(lab.state, above).start is not None
-    assert judge(lab.state, dict.fromkeys(busy, 1.0)).start is not None
-    assert judge(lab.state, {}).start is None
+    assert evaluate(lab.state, above).start is not None
+    assert evaluate(lab.state, dict.fromkeys(busy, 1.0)).start is not None
+    assert evaluate(lab.state, {}).start is None
     assert ratio_of({NodeId(1): 0.0, NodeId(2): 0.0}) == 1
     assert ratio_of({NodeId(1): 0.0, NodeId(2): 5.0}) == inf
 
@@ -77,16 +77,16 @@ def test_the_limit_must_be_passed_and_a_minimum_of_nothing_is_defined() -> None:
 def test_a_hot_partition_alone_on_its_node_stays_and_one_node_has_nothing_to_even() -> None:
     lab = even(2, 2)
     hot = owned(lab)[1][0]
-    decision = judge(lab.state, {hot: 100.0, owned(lab)[2][0]: 1.0})
+    decision = evaluate(lab.state, {hot: 100.0, owned(lab)[2][0]: 1.0})
     assert decision.start is None
-    assert "no move evens them" in decision.why
-    assert judge(Lab(1, partitions=4).state, {}).why.startswith("1 nodes take partitions")
+    assert "no move balances them" in decision.why
+    assert evaluate(Lab(1, partitions=4).state, {}).why.startswith("1 nodes take partitions")
 
 
 def test_a_replica_takes_over_before_anything_is_copied() -> None:
     lab = Lab(3, partitions=4, replication=3)
     partitions = sorted(lab.state.topics[lab.topic].assignments)
-    decision = judge(lab.state, dict.fromkeys(partitions, 10.0))
+    decision = evaluate(lab.state, dict.fromkeys(partitions, 10.0))
     assert decision.start is not None
     for move in decision.start.moves:
         assert set(move.after) == set(move.before)
@@ -100,7 +100,7 @@ def test_every_decision_evens_the_loads_and_leaves_each_node_something(
     lab = even(nodes, 12)
     partitions = sorted(lab.state.topics[lab.topic].assignments)
     loads = dict(zip(partitions, values, strict=True))
-    decision = judge(lab.state, loads)
+    decision = evaluate(lab.state, loads)
     if decision.start is None:
         return
     held = owned(lab)
@@ -122,8 +122,8 @@ def test_what_is_not_named_counts_for_its_node_and_moves_nowhere() -> None:
     lab = even(2, 4)
     one, two = sorted(owned(lab))
     loads = dict.fromkeys(owned(lab)[one], 10.0) | dict.fromkeys(owned(lab)[two], 10.0)
-    assert judge(lab.state, loads).start is None
-    decision = judge(lab.state, loads, {NodeId(one): 100.0})
+    assert evaluate(lab.state, loads).start is None
+    decision = evaluate(lab.state, loads, {NodeId(one): 100.0})
     assert decision.start is not None
     assert {move.before[0] for move in decision.start.moves} == {one}
     assert f"node {one}: 120 B/s" in decision.why

@@ -10,19 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply, validate
-from ringfence.control.machines.metadata_rebalances import gaps_of
-from ringfence.control.machines.rebalance import Rebalancer
-from ringfence.control.machines.rebalance_plans import Chosen, preview
-from ringfence.control.model.change_commands import (
-    CommitChange,
-    PrepareChange,
-    ReleaseKept,
-)
-from ringfence.control.model.changes import Proof
 from ringfence.control.model.commands import Command, DeleteTopic, SetConfig
 from ringfence.control.model.ids import Index, NodeId, PartitionId
 from ringfence.control.model.node_commands import RemoveFromRing, SetNode
+from ringfence.control.model.reassignment_commands import CommitChange, PrepareChange, ReleaseKept
+from ringfence.control.model.reassignments import Proof
 from ringfence.control.model.rebalance_commands import (
     CancelRebalance,
     FinishRebalance,
@@ -30,15 +22,12 @@ from ringfence.control.model.rebalance_commands import (
     ResumeRebalance,
     StartRebalance,
 )
-from ringfence.control.model.rebalances import (
-    MOVE_TRIES,
-    Action,
-    MoveRecord,
-    MoveState,
-    Outcome,
-    RunState,
-)
+from ringfence.control.model.rebalances import MOVE_TRIES, Action, MoveRecord, MoveState, Outcome, RunState
 from ringfence.control.model.results import RebalanceStarted, Refused
+from ringfence.control.state_machines.metadata.rebalances import gaps_of
+from ringfence.control.state_machines.metadata.state_machine import apply, validate
+from ringfence.control.state_machines.rebalance.plans import ChosenMove, preview
+from ringfence.control.state_machines.rebalance.runner import Rebalancer
 from ringfence.native.wire import Code
 from tests.changes.lab import END, Lab
 from tests.changes.rounds import Leader, confirm_all, loads, next_step, started
@@ -71,7 +60,7 @@ def test_a_run_begins_and_ends_at_the_times_of_its_own_entries() -> None:
     state, _ = apply(state, entry(lab.at + 3, finish, time_ms=2 * morning_ms))
     over = validate(state, cancel)
     assert over is not None
-    assert over.message == f"rebalance {state.rebalance.run} is over: nothing to cancel"
+    assert over.message == f"rebalance {state.rebalance.run} is over, there is nothing to cancel"
     assert (state.rebalance.outcome, state.rebalance.ended_ms) == (Outcome.CANCELLED, 2 * morning_ms)
     late = entry(lab.at + 4, preview(state, Action.BALANCE).command, time_ms=morning_ms)
     assert apply(state, late)[0].rebalance.started_ms == 2 * morning_ms, "a slow clock turns no time back"
@@ -149,17 +138,17 @@ def test_a_run_is_reversed_as_a_whole_or_in_parts_while_it_is_kept() -> None:
     assert whole.refusal is not None
     assert "is being drained" in whole.refusal.message
     lab.must(SetNode(node=NodeId(1), draining=False))
-    odd = preview(lab.state, Action.REVERSE, chosen=[Chosen(PartitionId(7), ())])
+    odd = preview(lab.state, Action.REVERSE, chosen=[ChosenMove(PartitionId(7), ())])
     assert odd.refusal is not None
-    part = preview(lab.state, Action.REVERSE, chosen=[Chosen(moved[0], ())])
+    part = preview(lab.state, Action.REVERSE, chosen=[ChosenMove(moved[0], ())])
     lab.refuses(
-        replace(part.command, moves=(replace(part.command.moves[0], after=(NodeId(5),)),)), "plan anew"
+        replace(part.command, moves=(replace(part.command.moves[0], after=(NodeId(5),)),)), "plan again"
     )
     lab.must(part.command)
     Leader(lab).until_over()
     assert lab.now.owner.node == before[moved[0]]
     assert {kept.run for kept in lab.state.kept.values()} >= {lab.state.rebalance.run}
-    rest = preview(lab.state, Action.REVERSE, chosen=[Chosen(number, ()) for number in moved[1:]])
+    rest = preview(lab.state, Action.REVERSE, chosen=[ChosenMove(number, ()) for number in moved[1:]])
     lab.must(rest.command)
     Leader(lab).until_over()
     after = {number: one.owner.node for number, one in lab.state.topics[lab.topic].assignments.items()}
@@ -169,8 +158,8 @@ def test_a_run_is_reversed_as_a_whole_or_in_parts_while_it_is_kept() -> None:
     confirm_all(lab)
     nothing = preview(lab.state, Action.REVERSE)
     assert nothing.refusal is not None
-    assert "nothing is kept" in nothing.refusal.message
-    lab.refuses(part.command, "plan anew")
+    assert "no change can be reversed" in nothing.refusal.message
+    lab.refuses(part.command, "plan again")
 
 
 def test_the_gaps_of_a_run_are_told_by_nearest_rank() -> None:
@@ -261,13 +250,13 @@ def test_a_topic_deleted_in_the_middle_ends_its_moves() -> None:
 def test_chosen_moves_are_checked_and_happen_as_they_were_chosen() -> None:
     lab = Lab(3, partitions=2)
     first, second = sorted(lab.state.topics[lab.topic].assignments)
-    unknown = preview(lab.state, Action.MOVE, chosen=(Chosen(PartitionId(7), (NodeId(2),)),))
+    unknown = preview(lab.state, Action.MOVE, chosen=(ChosenMove(PartitionId(7), (NodeId(2),)),))
     assert unknown.refusal is not None
     assert "partition 7" in unknown.refusal.message
-    nowhere = preview(lab.state, Action.MOVE, chosen=(Chosen(first, (NodeId(1),)),))
+    nowhere = preview(lab.state, Action.MOVE, chosen=(ChosenMove(first, (NodeId(1),)),))
     assert nowhere.refusal is not None
-    assert "nothing moves" in nowhere.refusal.message
-    chosen = (Chosen(second, (NodeId(5),)), Chosen(first, (NodeId(2),)))
+    assert "nothing would move" in nowhere.refusal.message
+    chosen = (ChosenMove(second, (NodeId(5),)), ChosenMove(first, (NodeId(2),)))
     started(lab, Action.MOVE, chosen=chosen)
     Leader(lab).until_over()
     assert loads(lab) == {1: 0, 2: 1, 5: 1}
@@ -375,13 +364,15 @@ def test_any_calls_do_what_a_reference_model_says(calls: list[tuple[str, int]]) 
 def _command(lab: Lab, call: str, partition: PartitionId) -> Command | None:
     run = lab.state.rebalance.run or Index(1)
     steer: dict[str, Callable[..., Command]] = {
-        "pause": PauseRebalance, "resume": ResumeRebalance, "cancel": CancelRebalance,
+        "pause": PauseRebalance,
+        "resume": ResumeRebalance,
+        "cancel": CancelRebalance,
         "finish": FinishRebalance,
-    }  # fmt: skip
+    }
     if call == "start":
         there = {part: now.owner.node for part, now in lab.state.topics[lab.topic].assignments.items()}
         chosen = tuple(
-            Chosen(part, (next(NodeId(n) for n in lab.nodes if n != node),)) for part, node in there.items()
+            ChosenMove(part, (next(NodeId(n) for n in lab.nodes if n != at),)) for part, at in there.items()
         )
         if lab.state.rebalance.is_active:
             return StartRebalance(action=Action.BALANCE)
@@ -440,7 +431,11 @@ def _fail_over(lab: Lab) -> None:
             proofs = tuple(Proof(place, END) for place in change.replicas)
             lab.must(
                 CommitChange(
-                    partition=change.partition, change=change.change, epoch=change.epoch,
-                    owner=change.owner.node, end=END, proofs=proofs,
+                    partition=change.partition,
+                    change=change.change,
+                    epoch=change.epoch,
+                    owner=change.owner.node,
+                    end=END,
+                    proofs=proofs,
                 )
-            )  # fmt: skip
+            )

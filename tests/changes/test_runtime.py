@@ -8,26 +8,29 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.machines.change_orders import Ended, Fence, Standing, standing
-from ringfence.control.machines.loads import Load, Told
-from ringfence.control.machines.rebalance_plans import Chosen, preview
-from ringfence.control.model.change_commands import AbortChange, HoldChange, PrepareChange
-from ringfence.control.model.changes import ChangePhase
 from ringfence.control.model.commands import SetConfig
 from ringfence.control.model.ids import NodeId
+from ringfence.control.model.reassignment_commands import AbortChange, HoldChange, PrepareChange
+from ringfence.control.model.reassignments import ChangePhase
 from ringfence.control.model.rebalance_commands import CancelRebalance
 from ringfence.control.model.rebalances import Action, MoveState, Outcome
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime import changes_node
+from ringfence.control.runtime.reassignment import participant
+from ringfence.control.state_machines.reassignment.messages import Ended, Fence, OrderVerdict, evaluate_order
+from ringfence.control.state_machines.rebalance.loads import Load, LoadReport
+from ringfence.control.state_machines.rebalance.plans import ChosenMove, preview
 from tests.changes.cluster import Small
 from tests.changes.fake_native import Log
 
 
 def prepare(small: Small, *nodes: int) -> PrepareChange:
     return PrepareChange(
-        topic=small.topic, partition=small.partitions[0], epoch=small.now().epoch, owner=NodeId(nodes[0]),
+        topic=small.topic,
+        partition=small.partitions[0],
+        epoch=small.now().epoch,
+        owner=NodeId(nodes[0]),
         replicas=tuple(NodeId(node) for node in nodes),
-    )  # fmt: skip
+    )
 
 
 def idle(small: Small) -> bool:
@@ -104,7 +107,7 @@ async def moved_to_and_fro(times: int) -> int:
 
 
 def test_what_is_known_of_changes_that_are_over_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes_node, "KNOWN_MAX", 3)
+    monkeypatch.setattr(participant, "FINISHED_MAX", 3)
     assert asyncio.run(moved_to_and_fro(16)) <= 3 + 2 + 1
 
 
@@ -116,7 +119,7 @@ async def reversed_under_load(*, tells_times: bool) -> None:
         stop = asyncio.Event()
         producer = asyncio.create_task(publish(small, sent, stop))
         await small.until(lambda: len(sent) > 5)
-        chosen = [Chosen(small.partitions[0], (NodeId(2),))]
+        chosen = [ChosenMove(small.partitions[0], (NodeId(2),))]
         for action, picked, owner in ((Action.MOVE, chosen, 2), (Action.REVERSE, [], 1)):
             plan = preview(small.log.state, action, chosen=picked)
             assert plan.refusal is None, plan
@@ -157,10 +160,13 @@ def test_another_leader_goes_on_from_any_phase() -> None:
         for phase in (ChangePhase.PREPARED, ChangePhase.HELD, ChangePhase.COMMITTED):
             async with Small(3) as small:
                 assert small.append(1)
-                small.log.listeners.append(lambda _, after, __, small=small, phase=phase: (
-                    small.another_leader()
-                    if any(change.phase is phase for change in after.changes.values()) else None
-                ))  # fmt: skip
+                small.log.listeners.append(
+                    lambda _, after, __, small=small, phase=phase: (
+                        small.another_leader()
+                        if any(change.phase is phase for change in after.changes.values())
+                        else None
+                    )
+                )
                 await small.log.propose(prepare(small, 2))
                 await small.until(lambda small=small: idle(small))  # type: ignore[misc]
                 assert small.rows(2) == [1]
@@ -221,8 +227,8 @@ def test_what_heartbeats_tell_makes_the_policy_even_the_loads() -> None:
         async with Small(2, partitions=4) as small:
             now_ms = time.monotonic_ns() // 1_000_000
             hot = tuple(Load(int(number), 1_000, 10) for number in small.partitions)
-            small.board.hear(NodeId(1), Told(hot), now_ms)
-            small.board.hear(NodeId(2), Told(), now_ms)
+            small.board.record(NodeId(1), LoadReport(hot), now_ms)
+            small.board.record(NodeId(2), LoadReport(), now_ms)
             await small.log.propose(
                 SetConfig(values={"policy_enabled": 1, "policy_grace_s": 0, "policy_check_interval_s": 1})
             )
@@ -261,14 +267,14 @@ def test_an_order_of_an_older_term_and_one_of_a_change_that_is_over_do_nothing()
             small.dead.add(2)
             await small.log.propose(prepare(small, 2))
             change = small.log.state.changes[small.partitions[0]]
-            await small.until(lambda: bool(small.leader._asking))
-            order: Any = next(iter(small.leader._asking))
+            await small.until(lambda: bool(small.leader._requests))
+            order: Any = next(iter(small.leader._requests))
             await small.log.propose(AbortChange(partition=change.partition, change=change.change, why="test"))
             await small.settled()
             for term in (1, 0):
                 refused = None
                 try:
-                    await small.obeys[2].obey(term, order)
+                    await small.obeys[2].execute(term, order)
                 except Exception as error:  # noqa: BLE001 - looked at below
                     refused = error
                 assert refused is not None
@@ -280,13 +286,13 @@ def test_an_order_of_an_older_term_and_one_of_a_change_that_is_over_do_nothing()
 def test_an_order_that_is_ahead_of_the_log_is_obeyed_by_the_entry_that_it_waits_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks: list[Standing] = []
+    looks: list[OrderVerdict] = []
 
-    def looked(*arguments: Any) -> Standing:
-        looks.append(standing(*arguments))
+    def looked(*arguments: Any) -> OrderVerdict:
+        looks.append(evaluate_order(*arguments))
         return looks[-1]
 
-    monkeypatch.setattr(changes_node, "standing", looked)
+    monkeypatch.setattr(participant, "evaluate_order", looked)
 
     async def run() -> None:
         async with Small(3) as small:
@@ -295,10 +301,12 @@ def test_an_order_that_is_ahead_of_the_log_is_obeyed_by_the_entry_that_it_waits_
             (change,) = small.log.state.changes.values()
             owner = Replica(node=NodeId(1), store=small.log.state.nodes[NodeId(1)].store)
             order = Fence(to=owner, topic=small.topic, partition=small.partitions[0], change=change.change)
-            obeyed = asyncio.create_task(small.obeys[1].obey(1, order))
+            obeyed = asyncio.create_task(small.obeys[1].execute(1, order))
             await asyncio.sleep(0.05)
             await small.log.propose(HoldChange(partition=change.partition, change=change.change))
             assert isinstance(await obeyed, Ended)
 
     asyncio.run(run())
-    assert looks == [Standing.LATER, Standing.OBEY], "it looks when an entry was applied, by no clock"
+    assert looks == [OrderVerdict.LATER, OrderVerdict.EXECUTE], (
+        "it looks when an entry was applied, by no clock"
+    )

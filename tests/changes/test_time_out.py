@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from ringfence.control.machines.change_orders import Ready, Receive, Sync, Synced, SyncState
-from ringfence.control.machines.changes import HELD_UP_MAX, advance, fresh, heard
-from ringfence.control.machines.config import limit
-from ringfence.control.model.change_commands import AbortChange
+from ringfence.control.model.reassignment_commands import AbortChange
+from ringfence.control.state_machines.metadata.config import limit
+from ringfence.control.state_machines.reassignment.change import (
+    SLOW_REASONS_MAX,
+    advance,
+    begin_phase,
+    observe,
+)
+from ringfence.control.state_machines.reassignment.messages import OrderDone, Receive, Sync, Synced, SyncState
 from tests.changes.lab import Lab
 
 
@@ -13,16 +18,16 @@ def given_up(why: str) -> str:
     """The reason of a try whose target said `why` when its time was over."""
     lab = Lab(3)
     lab.must(lab.prepare(lab.nodes[1]))
-    seen = fresh(lab.change, 0)
-    (receive,) = advance(lab.state, lab.change, seen, 0).orders
+    observed = begin_phase(lab.change, 0)
+    (receive,) = advance(lab.state, lab.change, observed, 0).orders
     assert isinstance(receive, Receive)
-    seen = heard(seen, receive, Ready())
-    _, sync = advance(lab.state, lab.change, seen, 1).orders
+    observed = observe(observed, receive, OrderDone())
+    _, sync = advance(lab.state, lab.change, observed, 1).orders
     assert isinstance(sync, Sync)
-    seen = heard(seen, sync, Synced(state=SyncState.COPYING, gap=7, why=why))
+    observed = observe(observed, sync, Synced(state=SyncState.COPYING, gap=7, why=why))
     top = limit(lab.state, "move_timeout_ms")
-    assert advance(lab.state, lab.change, seen, top - 1).entry is None
-    entry = advance(lab.state, lab.change, seen, top).entry
+    assert advance(lab.state, lab.change, observed, top - 1).entry is None
+    entry = advance(lab.state, lab.change, observed, top).entry
     assert isinstance(entry, AbortChange)
     return entry.why
 
@@ -35,4 +40,4 @@ def test_a_copy_that_was_held_up_until_its_time_was_over_says_by_what() -> None:
 
 def test_one_that_was_only_slow_says_its_limit_alone_and_no_reason_is_endless() -> None:
     assert given_up("").endswith("the limit `move_timeout_ms`")
-    assert len(given_up("x" * 10_000)) < HELD_UP_MAX + 100
+    assert len(given_up("x" * 10_000)) < SLOW_REASONS_MAX + 100

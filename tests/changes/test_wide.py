@@ -7,25 +7,48 @@ from hashlib import blake2b
 
 from msgspec.structs import replace
 
-from ringfence.control.machines.change_orders import Answer, Ended, Fence, LookOpen, Order, Ready
-from ringfence.control.machines.coordinator import Coordinator, together
-from ringfence.control.machines.digests import StateDigests
-from ringfence.control.machines.metadata_changes import ChangeStep, execute, validate
-from ringfence.control.machines.orders import LocateNode, between
-from ringfence.control.model.change_commands import ChangeSteps, CleanChange, CommitChange, ConfirmOpened
-from ringfence.control.model.changes import Change, ChangeId, ChangePhase, Proof
 from ringfence.control.model.commands import Command, SetAddresses
 from ringfence.control.model.ids import Epoch, Index, NodeId
+from ringfence.control.model.reassignment_commands import (
+    ChangeSteps,
+    CleanChange,
+    CommitChange,
+    ConfirmOpened,
+)
+from ringfence.control.model.reassignments import Change, ChangeId, ChangePhase, Proof
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, fields_of, packed
 from ringfence.control.model.topics import Replica
+from ringfence.control.state_machines.metadata.reassignments import ChangeStep, execute, validate
+from ringfence.control.state_machines.metadata.state_hash import StateDigests
+from ringfence.control.state_machines.orders import LocateNode, between
+from ringfence.control.state_machines.reassignment.coordinator import Coordinator, combine_steps
+from ringfence.control.state_machines.reassignment.messages import (
+    Ended,
+    Fence,
+    LookOpen,
+    OrderDone,
+    ReassignmentAnswer,
+    ReassignmentOrder,
+)
 from tests.changes.lab import END, Lab
 
 PARTITIONS = 40
 HASHED_BY_ENTRY = {
-    "nodes", "topics", "names", "producers", "tombstones", "sessions", "config", "removed", "changes",
-    "leftovers", "moves", "kept", "witnesses",
-}  # fmt: skip
+    "nodes",
+    "topics",
+    "names",
+    "producers",
+    "tombstones",
+    "sessions",
+    "config",
+    "removed",
+    "changes",
+    "leftovers",
+    "moves",
+    "kept",
+    "witnesses",
+}
 
 
 def wide(level: int) -> Lab:
@@ -43,11 +66,15 @@ def commits(lab: Lab) -> tuple[CommitChange, ...]:
 
     return tuple(
         CommitChange(
-            partition=change.partition, change=change.change, epoch=change.epoch,
-            owner=proofs(change)[0].place.node, end=END, proofs=proofs(change),
+            partition=change.partition,
+            change=change.change,
+            epoch=change.epoch,
+            owner=proofs(change)[0].place.node,
+            end=END,
+            proofs=proofs(change),
         )
         for change in lab.state.changes.values()
-    )  # fmt: skip
+    )
 
 
 def test_steps_of_many_partitions_in_one_entry_end_as_one_by_one() -> None:
@@ -156,17 +183,17 @@ def worked(lab: Lab) -> tuple[list[Command], int]:
         for order in wanted.orders:
             answer = answered(order)
             if answer is not None:
-                coordinator.hear(order, answer)
+                coordinator.observe_answer(order, answer)
         now_ms += 300
     raise AssertionError("it does not end")
 
 
-def answered(order: Order) -> Answer | None:
+def answered(order: ReassignmentOrder) -> ReassignmentAnswer | None:
     match order:
         case Fence(to=to):
             return None if to.node == 1 else Ended(end=END)
         case LookOpen():
-            return Ready()
+            return OrderDone()
         case _:
             return None
 
@@ -174,8 +201,8 @@ def answered(order: Order) -> Answer | None:
 def test_one_step_alone_is_the_entry_that_it_was() -> None:
     lab = wide(1)
     step = commits(lab)[0]
-    assert together([step]) == (step,)
-    assert together([]) == ()
+    assert combine_steps([step]) == (step,)
+    assert combine_steps([]) == ()
 
 
 def test_a_node_is_told_where_others_are_reached_when_they_become_its_partners() -> None:
@@ -190,9 +217,11 @@ def test_a_node_is_told_where_others_are_reached_when_they_become_its_partners()
     for before, after in itertools.pairwise(states):
         for place in (lab.place(node) for node in lab.nodes):
             told = {
-                order.node for phase in between(before, after, place) for order in phase
+                order.node
+                for phase in between(before, after, place)
+                for order in phase
                 if isinstance(order, LocateNode)
-            }  # fmt: skip
+            }
             assert told == located(before, after, place)
 
 

@@ -9,13 +9,13 @@ import asyncio
 from math import ceil
 from typing import NamedTuple
 
-from ringfence.control.machines.change_orders import Answer, Order
-from ringfence.control.machines.metadata_changes import STEPS_MAX
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import FailNode
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime.calls import ORDERS_MAX
-from ringfence.control.runtime.changes_node import ChangeNode
+from ringfence.control.runtime.reassignment.participant import Participant
+from ringfence.control.runtime.rpc.messages import ORDERS_MAX
+from ringfence.control.state_machines.metadata.reassignments import STEPS_MAX
+from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
 from tests.changes.cluster import Small
 from tests.changes.test_runtime import idle
 
@@ -41,16 +41,18 @@ class Counted(Small):
     def changed(self, before: MetadataState, after: MetadataState, _: int) -> None:
         self.commits += before.topics[self.topic] is not after.topics[self.topic]
 
-    async def ask(self, term: int, order: Order) -> Answer:
+    async def ask(self, term: int, order: ReassignmentOrder) -> ReassignmentAnswer:
         self.alone += order.to.node != 1
         return await super().ask(term, order)
 
-    async def ask_many(self, term: int, orders: tuple[Order, ...]) -> tuple[Answer | None, ...]:
+    async def ask_many(
+        self, term: int, orders: tuple[ReassignmentOrder, ...]
+    ) -> tuple[ReassignmentAnswer | None, ...]:
         assert len(orders) <= ORDERS_MAX
         self.together += orders[0].to.node != 1
         return await super().ask_many(term, orders)
 
-    async def reached(self, node: int) -> ChangeNode:
+    async def reached(self, node: int) -> Participant:
         if node == 1:
             await asyncio.sleep(3_600)
         return await super().reached(node)

@@ -102,7 +102,7 @@ class Load:
     def rows(self) -> int:
         """That were acknowledged so far."""
         for writer in self.writers:
-            stretch = writer.take()
+            stretch = writer.take_stats()
             self._rows += stretch.rows
             self.longest_s = max(self.longest_s, stretch.longest_s)
         return self._rows

@@ -75,8 +75,19 @@ def slow_disk(fleet: Fleet, place: int, dice: random.Random) -> None:
     delay_us = dice.choice((20_000, 60_000, 200_000))
     told = fleet.folder(place) / "syncs"
     syncs = "fsync,fdatasync"
-    command = ("strace", "-f", "-qq", "-o", str(told), "-e", f"trace={syncs}",
-               "-e", f"inject={syncs}:delay_enter={delay_us}", "-p", str(fleet.nodes[place].pid))  # fmt: skip
+    command = (
+        "strace",
+        "-f",
+        "-qq",
+        "-o",
+        str(told),
+        "-e",
+        f"trace={syncs}",
+        "-e",
+        f"inject={syncs}:delay_enter={delay_us}",
+        "-p",
+        str(fleet.nodes[place].pid),
+    )
     with subprocess.Popen(command) as tracer:
         time.sleep(dice.uniform(1.0, LONG_S))
         tracer.send_signal(signal.SIGINT)
@@ -99,6 +110,12 @@ def clock_jump(fleet: Fleet, place: int, dice: random.Random) -> None:
 
 
 FAULTS: dict[str, Callable[[Fleet, int, random.Random], None]] = {
-    "kill": kill, "pause": pause, "partition": partition, "power_cut": power_cut, "full_disk": full_disk,
-    "failing_disk": failing_disk, "slow_disk": slow_disk, "clock_jump": clock_jump,
-}  # fmt: skip
+    "kill": kill,
+    "pause": pause,
+    "partition": partition,
+    "power_cut": power_cut,
+    "full_disk": full_disk,
+    "failing_disk": failing_disk,
+    "slow_disk": slow_disk,
+    "clock_jump": clock_jump,
+}

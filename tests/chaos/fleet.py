@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import ringfence
-from ringfence.control.runtime import calls
-from ringfence.control.transport.question import put
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError, refusal
 from tests.system.disk import Disk
 from tests.system.harness import NodeProcess, cli, until
@@ -25,9 +25,15 @@ CONTROL_PORT = 7421
 DISK_MB = 1_536
 """Of one node: three copies of some million short rows, and files that are made ahead."""
 SMALL = (
-    "--segment-bytes", "16MiB", "--reserve-bytes", "1MiB", "--budget-bytes", "128MiB",
-    "--journal-bytes", "1MiB",
-)  # fmt: skip
+    "--segment-bytes",
+    "16MiB",
+    "--reserve-bytes",
+    "1MiB",
+    "--budget-bytes",
+    "128MiB",
+    "--journal-bytes",
+    "1MiB",
+)
 """So that files are closed, recycled and given back, and journals compacted, within minutes."""
 ASK_S = 5.0
 CLOCK_READ_S = 1
@@ -55,9 +61,17 @@ class Fleet:
             self.disks.append(Disk(folder, DISK_MB))
             join = ("--join", self.controls[0]) if place else ()
             options = ("--insecure", "--control", self.controls[place], *join, *SMALL)
-            self.nodes.append(NodeProcess(self.disks[place].mount_point / "data", options=options, host=host,
-                                          prefix=prefix, port=7411, log_folder=folder,
-                                          environment=self._clock(place)))  # fmt: skip
+            self.nodes.append(
+                NodeProcess(
+                    self.disks[place].mount_point / "data",
+                    options=options,
+                    host=host,
+                    prefix=prefix,
+                    port=7411,
+                    log_folder=folder,
+                    environment=self._clock(place),
+                )
+            )
 
     def _clock(self, place: int) -> dict[str, str]:
         """A wall clock of its own, which `set_clock` moves while the process runs."""
@@ -145,14 +159,16 @@ class Fleet:
         process = self.nodes[place].process
         return process is not None and process.poll() is None
 
-    def listed(self) -> calls.Nodes | None:
+    def listed(self) -> messages.Nodes | None:
         """The cluster as the first node that answers knows it."""
         for place in range(NODES):
             try:
-                reply = calls.decode_reply(put(self.controls[place], calls.encode(calls.ListNodes()), 1.0))
+                reply = messages.decode_reply(
+                    ask_address(self.controls[place], messages.encode(messages.ListNodes()), 1.0)
+                )
             except ConnectError:
                 continue
-            if isinstance(reply, calls.Nodes) and reply.leader:
+            if isinstance(reply, messages.Nodes) and reply.leader:
                 return reply
         return None
 
@@ -184,23 +200,23 @@ class Fleet:
         found = [*report["findings"], *report.get("unproven", ())]
         return [] if report.get("sound") else [f"fsck --cluster: {one}" for one in found or [report]]
 
-    def told(self, call: calls.Call) -> calls.Reply:
+    def told(self, call: messages.Call) -> messages.Reply:
         """The answer of the first node that gives one. RingfenceError: it refuses, or nobody does."""
         last: Exception | None = None
         for control in self.controls:
             try:
-                reply = calls.decode_reply(put(control, calls.encode(call), ASK_S))
+                reply = messages.decode_reply(ask_address(control, messages.encode(call), ASK_S))
             except ConnectError as error:
                 last = error
                 continue
-            if isinstance(reply, calls.Refusal):
+            if isinstance(reply, messages.Refusal):
                 raise refusal(reply.code, reply.message)
             return reply
         assert last is not None
         raise last
 
-    def asked(self, call: calls.Call) -> dict[str, Any]:
+    def asked(self, call: messages.Call) -> dict[str, Any]:
         """As `told`, of what is shown to people."""
         reply = self.told(call)
-        assert isinstance(reply, calls.Told), reply
+        assert isinstance(reply, messages.Document), reply
         return reply.value

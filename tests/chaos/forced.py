@@ -10,7 +10,7 @@ import time
 from typing import Any, Final
 
 import ringfence
-from ringfence.control.runtime import calls
+from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import RingfenceError
 from tests.chaos.fleet import NODES, Fleet
 from tests.chaos.log_clients import SCHEMA, EndAsker, PlainWriter, final_read
@@ -75,7 +75,7 @@ class Forcer:
     def _change(self, node: int, change: str) -> None:
         def told() -> bool:
             try:
-                self._fleet.told(calls.ChangeNode(node=node, change=change))
+                self._fleet.told(messages.ChangeNode(node=node, change=change))
             except RingfenceError:
                 return False
             return True
@@ -134,7 +134,7 @@ class Forcer:
         if candidate is None:
             return False
         change = self._shown()["change"]["change"]
-        call = calls.ForcePartition(
+        call = messages.ForcePartition(
             partition=self.partition,
             change=change,
             owner=left,
@@ -156,7 +156,7 @@ class Forcer:
         end = time.monotonic() + 60
         while True:
             try:
-                return self._fleet.asked(calls.ShowPartition(partition=self.partition))
+                return self._fleet.asked(messages.ShowPartition(partition=self.partition))
             except RingfenceError:
                 if time.monotonic() > end:
                     raise

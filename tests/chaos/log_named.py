@@ -145,15 +145,7 @@ class NamedWriter:
             sure = Outcome.DONE if outcome == Outcome.DONE.value else Outcome.UNKNOWN
             sends.append(
                 Send(
-                    self._writer,
-                    key_of(number),
-                    number * ROWS,
-                    ROWS,
-                    first,
-                    moment,
-                    sure,
-                    partition,
-                    offset,
+                    self._writer, key_of(number), number * ROWS, ROWS, first, moment, sure, partition, offset
                 )
             )
         return History(sends=sends)

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 
-from ringfence.control.runtime import calls
+from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import RingfenceError
 from tests.chaos.fleet import NODES, Fleet
 
@@ -53,7 +53,7 @@ class Mover:
         favoured = self._fleet.favoured
         if number % DRAIN_EVERY == 0 and favoured is None:
             node = self._dice.choice(nodes)
-            call = calls.SteerRebalance(verb="start", action="drain", node=node)
+            call = messages.SteerRebalance(verb="start", action="drain", node=node)
         else:
             node = 0
             moves = tuple(
@@ -64,7 +64,7 @@ class Mover:
                 (partition, tuple(sorted(replicas, key=lambda one: one != favoured)))
                 for partition, replicas in moves
             )
-            call = calls.SteerRebalance(verb="start", action="move", moves=moves)
+            call = messages.SteerRebalance(verb="start", action="move", moves=moves)
         try:
             run = int(self._fleet.asked(call)["run"])
         except RingfenceError:  # nobody leads just now, a node is away, nothing to move
@@ -81,13 +81,13 @@ class Mover:
         end, cancelled = time.monotonic() + RUN_S, False
         while True:
             try:
-                shown = self._fleet.asked(calls.SteerRebalance(verb="show"))
+                shown = self._fleet.asked(messages.SteerRebalance(verb="show"))
                 if shown["run"] != run or shown["state"] == "IDLE":
                     self.committed += shown["counts"].get("COMMITTED", 0) if shown["run"] == run else 0
                     self.failed += shown["counts"].get("FAILED", 0) if shown["run"] == run else 0
                     return
                 if not cancelled and (time.monotonic() > end or self._stop.is_set()):
-                    self._fleet.asked(calls.SteerRebalance(verb="cancel"))
+                    self._fleet.asked(messages.SteerRebalance(verb="cancel"))
                     cancelled = True
             except RingfenceError:
                 pass
@@ -96,7 +96,7 @@ class Mover:
     def _undrain(self, node: int) -> None:
         while not self._stop.is_set():
             try:
-                self._fleet.told(calls.ChangeNode(node=node, change="undrain"))
+                self._fleet.told(messages.ChangeNode(node=node, change="undrain"))
             except RingfenceError:
                 time.sleep(LOOK_S)
             else:

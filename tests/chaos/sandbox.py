@@ -16,8 +16,18 @@ import subprocess
 from pathlib import Path
 from types import FrameType
 
-ENTER = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child",
-         "--mount-proc")  # fmt: skip
+ENTER = (
+    "setpriv",
+    "--pdeathsig",
+    "KILL",
+    "unshare",
+    "--mount",
+    "--net",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+)
 OWN = ("/run", "/dev/shm")
 """`ip netns` keeps names under the first, a preloaded clock (`fleet.py`) its semaphores in the second."""
 

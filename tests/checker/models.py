@@ -101,11 +101,7 @@ def text(value: str) -> Text:
 
 
 def joined(left: Text, right: Text) -> Text:
-    return (
-        left[0] + right[0],
-        (left[1] * right[2] + right[1]) % _PRIME,
-        left[2] * right[2] % _PRIME,
-    )
+    return (left[0] + right[0], (left[1] * right[2] + right[1]) % _PRIME, left[2] * right[2] % _PRIME)
 
 
 class StringsModel:

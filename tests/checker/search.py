@@ -51,11 +51,7 @@ class Outcome:
 
 
 def check(
-    model: Model,
-    operations: Iterable[Operation],
-    *,
-    steps_max: int = STEPS_MAX,
-    memory_max: int = MEMORY_MAX,
+    model: Model, operations: Iterable[Operation], *, steps_max: int = STEPS_MAX, memory_max: int = MEMORY_MAX
 ) -> Outcome:
     """Judge a history, part by part; the first part that is none ends it.
 

@@ -15,36 +15,49 @@ def log(*events: str) -> list[Operation]:
 
 def test_a_jepsen_log_gives_each_kind_of_end_its_meaning() -> None:
     assert log(
-        "0 :invoke :read nil", "0 :ok :read 3",
-        "1\t:invoke\t:write\t4", "1\t:ok\t:write\t4",
-        "2 :invoke :cas [1 2]", "2 :fail :cas [1 2]",
-        "3 :invoke :cas [nil 2]", "3 :ok :cas [nil 2]",
+        "0 :invoke :read nil",
+        "0 :ok :read 3",
+        "1\t:invoke\t:write\t4",
+        "1\t:ok\t:write\t4",
+        "2 :invoke :cas [1 2]",
+        "2 :fail :cas [1 2]",
+        "3 :invoke :cas [nil 2]",
+        "3 :ok :cas [nil 2]",
     ) == [
         Operation(0, Read(), 3, 1, 2),
         Operation(1, Write(4), True, 3, 4),
         Operation(2, CompareAndSet(1, 2), False, 5, 6),
         Operation(3, CompareAndSet(None, 2), True, 7, 8),
-    ]  # fmt: skip
+    ]
 
 
 def test_what_timed_out_has_no_return_and_a_read_no_meaning() -> None:
     assert log(
-        "0 :invoke :read nil", "0 :fail :read :timed-out",
-        "1 :invoke :write 4", "1 :info :write :timed-out",
-        "2 :invoke :cas [1 2]", "2 :info :cas :timed-out",
+        "0 :invoke :read nil",
+        "0 :fail :read :timed-out",
+        "1 :invoke :write 4",
+        "1 :info :write :timed-out",
+        "2 :invoke :cas [1 2]",
+        "2 :info :cas :timed-out",
         "3 :invoke :cas [5 6]",
-        "4 :invoke :read nil", "4 :info :read :timed-out",
+        "4 :invoke :read nil",
+        "4 :info :read :timed-out",
     ) == [
         Operation(1, Write(4), UNKNOWN, 3, None),
         Operation(2, CompareAndSet(1, 2), UNKNOWN, 5, None),
         Operation(3, CompareAndSet(5, 6), UNKNOWN, 7, None),
-    ]  # fmt: skip
+    ]
 
 
 def test_lines_of_other_shapes_are_ignored() -> None:
-    lines = ["", "INFO  jepsen.core - Worker 1 starting", "INFO  jepsen.util - :nemesis :info :start nil",
-             "WARN  jepsen.util - 0 :invoke :read nil", "INFO  jepsen.util - 0 :invoke :read nil\r\n",
-             "INFO  jepsen.util - 0 :ok :read nil"]  # fmt: skip
+    lines = [
+        "",
+        "INFO  jepsen.core - Worker 1 starting",
+        "INFO  jepsen.util - :nemesis :info :start nil",
+        "WARN  jepsen.util - 0 :invoke :read nil",
+        "INFO  jepsen.util - 0 :invoke :read nil\r\n",
+        "INFO  jepsen.util - 0 :ok :read nil",
+    ]
     assert jepsen.parse(lines) == [Operation(0, Read(), None, 5, 6)]
 
 

@@ -80,28 +80,46 @@ def op(call: Any, result: Any, invoked: float, returned: float | None) -> Operat
 WRONG = [
     ("a stale read", [op(Write(1), None, 0, 1), op(Read(), None, 2, 3)]),
     ("a read of what nobody wrote", [op(Write(1), None, 0, 1), op(Read(), 2, 2, 3)]),
-    ("two that swapped the same", [
-        op(Write(1), None, 0, 1), op(CompareAndSet(1, 2), True, 2, 9), op(CompareAndSet(1, 3), True, 2, 9)]),
-    ("a read that goes back", [
-        op(Write(1), None, 0, 9), op(Read(), 1, 1, 2), op(Read(), None, 3, 4)]),
-    ("two readers that see two orders", [
-        op(Write(1), None, 0, 1), op(Write(2), None, 0, 1), op(Read(), 1, 2, 3), op(Read(), 2, 4, 5),
-        op(Read(), 1, 6, 7)]),
+    (
+        "two that swapped the same",
+        [op(Write(1), None, 0, 1), op(CompareAndSet(1, 2), True, 2, 9), op(CompareAndSet(1, 3), True, 2, 9)],
+    ),
+    ("a read that goes back", [op(Write(1), None, 0, 9), op(Read(), 1, 1, 2), op(Read(), None, 3, 4)]),
+    (
+        "two readers that see two orders",
+        [
+            op(Write(1), None, 0, 1),
+            op(Write(2), None, 0, 1),
+            op(Read(), 1, 2, 3),
+            op(Read(), 2, 4, 5),
+            op(Read(), 1, 6, 7),
+        ],
+    ),
     ("a lost write that works before it was sent", [op(Read(), 1, 0, 1), op(Write(1), UNKNOWN, 2, None)]),
-    ("a lost swap that works twice", [
-        op(CompareAndSet(None, 1), UNKNOWN, 0, None), op(Read(), 1, 1, 2), op(Write(None), None, 3, 4),
-        op(Read(), 1, 5, 6)]),
-]  # fmt: skip
+    (
+        "a lost swap that works twice",
+        [
+            op(CompareAndSet(None, 1), UNKNOWN, 0, None),
+            op(Read(), 1, 1, 2),
+            op(Write(None), None, 3, 4),
+            op(Read(), 1, 5, 6),
+        ],
+    ),
+]
 RIGHT = [
     ("nothing happened", []),
-    ("concurrent writes in either order", [
-        op(Write(1), None, 0, 9), op(Write(2), None, 0, 9), op(Read(), 1, 10, 11)]),
-    ("a lost write that worked late", [
-        op(Write(1), UNKNOWN, 0, None), op(Read(), None, 1, 2), op(Read(), 1, 3, 4)]),
+    (
+        "concurrent writes in either order",
+        [op(Write(1), None, 0, 9), op(Write(2), None, 0, 9), op(Read(), 1, 10, 11)],
+    ),
+    (
+        "a lost write that worked late",
+        [op(Write(1), UNKNOWN, 0, None), op(Read(), None, 1, 2), op(Read(), 1, 3, 4)],
+    ),
     ("a lost write that never worked", [op(Write(1), UNKNOWN, 0, None), op(Read(), None, 1, 2)]),
     ("touching intervals are concurrent", [op(Write(1), None, 0, 5), op(Read(), None, 5, 6)]),
     ("an answer that was lost", [op(CompareAndSet(None, 1), UNKNOWN, 0, 1), op(Read(), 1, 2, 3)]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("what", "history"), WRONG)

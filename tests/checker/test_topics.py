@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import DeleteTopic
 from ringfence.control.model.results import Refused, TopicCreated
 from ringfence.control.model.state import EMPTY, MetadataState
+from ringfence.control.state_machines.metadata.state_machine import apply
 from tests.checker.history import UNKNOWN, Operation, Recorder
 from tests.checker.search import Verdict, check
 from tests.checker.topics import Create, Delete, Describe, TopicsModel

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ringfence.arrow.decode import Place
-from ringfence.control.cli.cluster_load import ProofError, check, topic_schema
+from ringfence.control.cli.cluster_load import ProofError, topic_schema, verify_rows
 
 SOURCE = pa.record_batch(
     {"l_orderkey": pa.array(np.arange(40) * 7), "l_comment": [f"c{row}" for row in range(40)]}
@@ -32,8 +32,10 @@ def sound() -> Read:
     """Two partitions: even numbers and odd ones, of both producers."""
     return [
         (at(part), rows(producer, list(range(part + start, min(start + 20, count), 2))))
-        for producer, count in SENT.items() for start in range(0, count, 20) for part in (0, 1)
-    ]  # fmt: skip
+        for producer, count in SENT.items()
+        for start in range(0, count, 20)
+        for part in (0, 1)
+    ]
 
 
 def replaced(read: Read, place: int, batch: pa.RecordBatch) -> Read:
@@ -47,16 +49,16 @@ def altered(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def test_sound_rows_are_counted() -> None:
-    assert check(sound(), SOURCE, SENT) == sum(SENT.values())
+    assert verify_rows(sound(), SOURCE, SENT) == sum(SENT.values())
 
 
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
         (lambda read: replaced(read, 4, read[4][1].slice(1)), "lost"),
-        (lambda read: [*read, read[4]], "a second time"),
+        (lambda read: [*read, read[4]], "repeated"),
         (lambda read: [*read, (at(2), read[4][1])], "doubled"),
-        (lambda read: [read[2], read[1], read[0], *read[3:]], "too late"),
+        (lambda read: [read[2], read[1], read[0], *read[3:]], "out of order"),
         (lambda read: replaced(read, 4, altered(read[4][1])), "differ"),
         (lambda read: [*read, (at(0), rows(0, [100]))], "never sent"),
         (lambda read: [*read, (at(0), rows(7, [0]))], "never sent"),
@@ -64,4 +66,4 @@ def test_sound_rows_are_counted() -> None:
 )
 def test_each_harm_is_noticed(harm: Callable[[Read], Read], said: str) -> None:
     with pytest.raises(ProofError, match=said):
-        check(harm(sound()), SOURCE, SENT)
+        verify_rows(harm(sound()), SOURCE, SENT)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ringfence.control.cli.exits import MEANINGS, Exit, exit_of
+from ringfence.control.cli.exit_codes import MEANINGS, Exit, exit_code_of
 from ringfence.control.cli.program import COMMANDS
 from ringfence.control.cli.schema_text import parse_column, parse_duration_ms
 from ringfence.control.cli.tables import Sink, Source
@@ -74,15 +74,15 @@ def test_every_command_has_an_example_and_json(name: str) -> None:
 UNHEARD = {
     "address": (NOBODY, f"ringfence: {NOBODY} refuses connections"),
     "http": ("http://127.0.0.1:1", "ringfence: http://127.0.0.1:1: no answer: [Errno 111]"),
-    "control": (NOBODY, f"ringfence: {NOBODY}: no answer so far; tries on for "),
+    "control": (NOBODY, f"ringfence: {NOBODY}: no answer so far; retrying for "),
 }
 
 
-@pytest.mark.parametrize("door", UNHEARD)
-def test_who_waits_for_nobody_is_told_so_long_before_the_end(door: str) -> None:
-    whom, says = UNHEARD[door]
-    command = ["status"] if door == "address" else ["node", "list"]
-    waits = [str(PROGRAM), *command, f"--{door}", whom, "--timeout", "600"]
+@pytest.mark.parametrize("endpoint", UNHEARD)
+def test_who_waits_for_nobody_is_told_so_long_before_the_end(endpoint: str) -> None:
+    whom, says = UNHEARD[endpoint]
+    command = ["status"] if endpoint == "address" else ["node", "list"]
+    waits = [str(PROGRAM), *command, f"--{endpoint}", whom, "--timeout", "600"]
     with subprocess.Popen(waits, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
@@ -90,7 +90,7 @@ def test_who_waits_for_nobody_is_told_so_long_before_the_end(door: str) -> None:
             assert process.poll() is None
         finally:
             process.kill()
-    done = ringfence(*command, f"--{door}", whom, "--timeout", "4", "--json")
+    done = ringfence(*command, f"--{endpoint}", whom, "--timeout", "4", "--json")
     assert (done.returncode, json.loads(done.stderr)["exit"]) == (Exit.UNREACHABLE, Exit.UNREACHABLE)
 
 
@@ -155,11 +155,11 @@ def test_every_node_command_has_an_example_and_json(name: str) -> None:
     [
         (["fly"], "No such command 'fly'"),
         (["read"], "Missing argument 'TOPIC'"),
-        (["read", "t", "--start", "5"], "name it with --partition"),
-        (["read", "t", "--start", "2026-01-31T12:00"], "needs its zone"),
+        (["read", "t", "--start", "5"], "pass --partition"),
+        (["read", "t", "--start", "2026-01-31T12:00"], "needs a time zone"),
         (["read", "t", "--start", "soon"], "earliest, latest, an offset, or a time"),
         (["read", "t", "--output", "x.csv"], "the suffix is none of"),
-        (["read", "t", "--json", "--output", "x.parquet"], "choose one"),
+        (["read", "t", "--json", "--output", "x.parquet"], "pass one of them"),
         (["read", "t", "--columns", "id,id"], "named twice: id,id"),
         (["publish", "t", "nope.parquet"], "nope.parquet"),
         (["publish", "t", "rows.csv"], "rows.csv: No such file or directory"),
@@ -167,7 +167,7 @@ def test_every_node_command_has_an_example_and_json(name: str) -> None:
         (["topic", "create", "t"], "--column"),
         (["topic", "create", "t", "--column", "id"], "NAME:TYPE"),
         (["topic", "create", "t", "--column", "id:int65"], "type 'int65' is unknown"),
-        (["topic", "create", "t", "--column", "id:int64", "--retention", "7x"], "as 7d"),
+        (["topic", "create", "t", "--column", "id:int64", "--retention", "7x"], "for example 7d"),
         (["serve"], "pass --data"),
         (["serve", "--data", "d", "--shards", "many"], "shards='many' of --shards"),
         (["serve", "--data", "d", "--listen", "http://x"], "tcp://HOST:PORT or ipc://PATH"),
@@ -178,18 +178,23 @@ def test_every_node_command_has_an_example_and_json(name: str) -> None:
         (["serve", "--data", "d", "--producer-expiry-ms", str(1 << 64)], "of --producer-expiry-ms"),
         (["serve", "--data", "d", "--scrub-bytes-s", f"{'9' * 20}TiB"], "of --scrub-bytes-s"),
         (["serve", "--data", "d", "--reserve-bytes", f"{'9' * 400}TiB"], "of --reserve-bytes"),
-        (["topic", "list", "--address", NOBODY, "--http", "http://x:1"], "--address and --http both say"),
-        (["node", "list", "--control", NOBODY, "--http", "http://x:1"], "--http and --control both say"),
-        (["token", "create", "t", "--role", "admin", "--to", __file__], "is there already; name a new file"),
+        (["topic", "list", "--address", NOBODY, "--http", "http://x:1"], "--address and --http each name"),
+        (["node", "list", "--control", NOBODY, "--http", "http://x:1"], "--http and --control each name"),
+        (["token", "create", "t", "--role", "admin", "--to", __file__], "exists; name a new file"),
         (["status", "--address", "carrier:pigeon"], "carrier:pigeon"),
     ],
 )
 def test_mistakes_end_with_2_and_one_line(arguments: list[str], says: str, tmp_path: Path) -> None:
     environment = {**os.environ, "RINGFENCE_ADDRESS": NOBODY}
     done = subprocess.run(
-        [str(PROGRAM), *arguments], capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path,
+        [str(PROGRAM), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+        cwd=tmp_path,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == Exit.USAGE, done.stderr
     assert says in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
@@ -200,12 +205,13 @@ def test_mistakes_end_with_2_and_one_line(arguments: list[str], says: str, tmp_p
 @pytest.mark.parametrize("text", ["2026-01-01", "2026-01-01T12:30", "2026-01-01T12:30:05"])
 def test_the_time_that_is_suggested_is_one(text: str) -> None:
     done = ringfence("read", "t", "--start", text)
-    suggested = done.stderr.partition("needs its zone, as ")[2].partition(";")[0].strip()
+    suggested = done.stderr.partition("needs a time zone, for example ")[2].partition(";")[0].strip()
     assert suggested.startswith(text), done.stderr
     for taken in (suggested, suggested.replace("+00:00", "Z")):
-        assert ringfence(
-            "read", "t", "--start", taken, "--timeout", "0.2", "--address", NOBODY
-        ).returncode == Exit.UNREACHABLE  # fmt: skip
+        assert (
+            ringfence("read", "t", "--start", taken, "--timeout", "0.2", "--address", NOBODY).returncode
+            == Exit.UNREACHABLE
+        )
 
 
 @pytest.mark.parametrize("command", [["topic", "list"], ["status"]])
@@ -223,7 +229,7 @@ def test_a_node_that_does_not_come_up_names_its_log(tmp_path: Path) -> None:
     done = ringfence("dev", "--nodes", "1", "--data", str(tmp_path))
     assert done.returncode == Exit.UNREACHABLE, done.stderr
     assert "node-1 ended before it served" in done.stderr
-    assert f"its log: {tmp_path / 'node-1.log'}; its last line: " in done.stderr
+    assert f"log: {tmp_path / 'node-1.log'}; last line: " in done.stderr
 
 
 @pytest.mark.parametrize("group", [[], ["topic"]], ids=["ringfence", "topic"])
@@ -242,9 +248,14 @@ def test_a_group_without_a_command_shows_its_help_as_lines(group: list[str]) -> 
 def test_what_is_not_confirmed_is_not_done(answer: str, code: Exit, says: str) -> None:
     environment = {**os.environ, "RINGFENCE_ADDRESS": NOBODY}
     done = subprocess.run(
-        [str(PROGRAM), "topic", "delete", "t"], input=answer, capture_output=True, text=True, timeout=60,
-        env=environment, check=False,
-    )  # fmt: skip
+        [str(PROGRAM), "topic", "delete", "t"],
+        input=answer,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+        check=False,
+    )
     assert done.returncode == code, done.stderr
     assert says in done.stderr
     assert done.stdout == ""
@@ -254,9 +265,13 @@ def test_a_demo_asked_for_spark_says_what_spark_lacks(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     done = subprocess.run(
-        [str(PROGRAM), "demo", "--spark", "--scale", "0.001"], capture_output=True, text=True, timeout=60,
-        env={**environment, "PATH": str(tmp_path)}, check=False,
-    )  # fmt: skip
+        [str(PROGRAM), "demo", "--spark", "--scale", "0.001"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**environment, "PATH": str(tmp_path)},
+        check=False,
+    )
     assert done.returncode == Exit.USAGE, done.stderr
     assert "Java is missing" in done.stderr
 
@@ -301,7 +316,7 @@ def test_every_error_class_has_an_exit_code() -> None:
         for kind in vars(errors).values()
         if isinstance(kind, type) and issubclass(kind, errors.RingfenceError)
     ]
-    without = {kind for kind in kinds if exit_of(kind("x")) is Exit.DEFECT}
+    without = {kind for kind in kinds if exit_code_of(kind("x")) is Exit.DEFECT}
     # The base is never raised itself, and using a closed object is a defect of the command.
     assert {kind for kind in without if not issubclass(kind, errors.ClosedError)} == {errors.RingfenceError}
 
@@ -351,7 +366,7 @@ def test_a_broken_off_file_never_appears_under_its_name(name: str, tmp_path: Pat
         sink.begin(ROWS.schema)
         for batch in ROWS.to_batches():
             sink.write(batch)
-        sink.end(whole=whole)
+        sink.end(is_complete=whole)
         assert sorted(path.name for path in tmp_path.iterdir()) == ([name] if whole else [])
     with Source(str(tmp_path / name)) as source:
         assert pa.Table.from_batches(list(source)).equals(ROWS)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.harness import PROGRAM, NodeProcess, cli
 
 ROWS = pa.table(
@@ -41,17 +41,44 @@ def told(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 def published(node: NodeProcess, topic: str, file: Path, *options: str) -> dict[str, Any]:
     lines = told(
-        cli("publish", topic, str(file), "--create", "--key", "id", "--partitions", "4", "--json", *options,
-            address=node.address)
-    )  # fmt: skip
+        cli(
+            "publish",
+            topic,
+            str(file),
+            "--create",
+            "--key",
+            "id",
+            "--partitions",
+            "4",
+            "--json",
+            *options,
+            address=node.address,
+        )
+    )
     assert sum(line["rows"] for line in lines[:-1]) == lines[-1]["rows"]
     return lines[-1]
 
 
 def test_topics_from_creation_to_deletion(node: NodeProcess) -> None:
-    create = ("topic", "create", "events", "--column", "id:int64!", "--column", "name:string", "--key", "id",
-              "--partitions", "3", "--retention", "7d", "--property", "team=ingest",
-              "--retain-until-compacted", "--json")  # fmt: skip
+    create = (
+        "topic",
+        "create",
+        "events",
+        "--column",
+        "id:int64!",
+        "--column",
+        "name:string",
+        "--key",
+        "id",
+        "--partitions",
+        "3",
+        "--retention",
+        "7d",
+        "--property",
+        "team=ingest",
+        "--retain-until-compacted",
+        "--json",
+    )
     (made,) = told(cli(*create, address=node.address))
     assert made["created"] is True
     assert made["name"] == "public/default/events"
@@ -108,8 +135,11 @@ def test_an_arrow_stream_goes_through_pipes(node: NodeProcess) -> None:
     assert done.returncode == 0, done.stderr
     read = subprocess.run(
         [str(PROGRAM), "read", "piped", "--output", "-"],
-        capture_output=True, timeout=60, env=environment, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        timeout=60,
+        env=environment,
+        check=True,
+    )
     assert pa.ipc.open_stream(read.stdout).read_all().sort_by("id").equals(ROWS)
 
 
@@ -130,16 +160,16 @@ def test_a_stream_that_is_not_taken_whole_says_so_and_what_is_on_disk(
 
     said, why = sent(stream + stream, "-")
     assert said == f"part: at least {rows} rows are on disk"
-    assert "more follows the end of its Arrow stream and was not sent" in why
+    assert "data after the end of the Arrow stream was not sent" in why
     said, why = sent(stream[:-2000], "-")
     assert re.fullmatch(r"part: at least [\d,]+ rows are on disk", said), said
-    assert "are on disk, the others are not (-: the Arrow stream on stdin breaks off or is damaged: " in why
+    assert "are on disk, the other rows are not (-: the Arrow stream on stdin is truncated or damaged" in why
     said, why = sent(stream, "-", str(tmp_path / "missing.parquet"))
     assert said == f"part: at least {rows} rows are on disk"
     assert "No such file" in why
     path.write_bytes(stream + b"x")
     said, why = sent(b"", str(path))
-    assert "more follows" in why
+    assert "data after the end" in why
 
 
 def test_an_arrow_file_on_stdin_is_told_to_be_named(node: NodeProcess) -> None:
@@ -148,10 +178,13 @@ def test_an_arrow_file_on_stdin_is_told_to_be_named(node: NodeProcess) -> None:
         writer.write_table(ROWS)
     done = subprocess.run(
         [str(PROGRAM), "publish", "no-stream", "-", "--create", "--address", node.address],
-        input=sink.getvalue().to_pybytes(), capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
+        input=sink.getvalue().to_pybytes(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == Exit.USAGE
-    assert b"a Parquet or Arrow file is named by its path" in done.stderr
+    assert b"pass a Parquet or Arrow file by its path" in done.stderr
 
 
 def test_a_closed_stdin_is_no_stream(node: NodeProcess) -> None:
@@ -159,7 +192,7 @@ def test_a_closed_stdin_is_no_stream(node: NodeProcess) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (
         Exit.USAGE,
-        "ringfence: -: stdin is closed; it takes an Arrow stream; see ringfence publish --help\n",
+        "ringfence: -: stdin is closed; pipe an Arrow stream to it; see ringfence publish --help\n",
     )
 
 
@@ -206,8 +239,11 @@ def test_following_shows_new_rows_until_interrupted(node: NodeProcess, file: Pat
     environment = {**os.environ, "RINGFENCE_ADDRESS": node.address}
     reader = subprocess.Popen(
         [str(PROGRAM), "read", "live", "--follow", "--start", "latest", "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+    )
     assert reader.stdout is not None
     time.sleep(2)  # it has found the mark by now; later rows are new ones
     published(node, "live", file)
@@ -257,10 +293,7 @@ def test_a_reader_that_has_enough_is_no_error(
     published(node, "enough", path)
     environment = {**os.environ, "RINGFENCE_ADDRESS": node.address}
     reader = subprocess.Popen(
-        [str(PROGRAM), *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
+        [str(PROGRAM), *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     )
     assert reader.stdout is not None
     reader.stdout.read(1)
@@ -279,8 +312,12 @@ def test_output_that_takes_no_more_is_said_to_be_it(node: NodeProcess, file: Pat
         with Path("/dev/full").open("wb") as full:
             done = subprocess.run(
                 [str(PROGRAM), *options],
-                stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
-            )  # fmt: skip
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+                check=False,
+            )
         assert done.returncode == Exit.OUTPUT, (options, done.stderr)
         assert "the output cannot be written: No space left on device" in done.stderr
         assert "Traceback" not in done.stderr
@@ -327,17 +364,18 @@ def test_names_that_are_no_text_are_names(node: NodeProcess, file: Path, suffix:
     assert table.equals(ROWS)
 
 
-def test_a_folder_whose_name_is_no_text_takes_files(
-    node: NodeProcess, file: Path, tmp_path: Path
-) -> None:  # fmt: skip
+def test_a_folder_whose_name_is_no_text_takes_files(node: NodeProcess, file: Path, tmp_path: Path) -> None:
     published(node, "folders", file)
     folder = os.fsencode(tmp_path) + b"/\xff"
     # As where the language is not C: by itself Python writes no such name then.
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
     done = subprocess.run(
         [str(PROGRAM), "compact", "folders", folder, "--address", node.address],
-        capture_output=True, timeout=60, env=environment, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        timeout=60,
+        env=environment,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(folder + b": 10,000 rows in 4 new files")
 
@@ -352,9 +390,13 @@ def test_two_columns_of_one_name_are_told_in_one_sentence(node: NodeProcess) -> 
 def test_no_binary_goes_to_a_terminal(node: NodeProcess) -> None:
     controller, terminal = pty.openpty()
     done = subprocess.run(
-        [str(PROGRAM), "read", "any", "--output", "-"], stdout=terminal, stderr=subprocess.PIPE,
-        env={**os.environ, "RINGFENCE_ADDRESS": node.address}, timeout=30, check=False,
-    )  # fmt: skip
+        [str(PROGRAM), "read", "any", "--output", "-"],
+        stdout=terminal,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "RINGFENCE_ADDRESS": node.address},
+        timeout=30,
+        check=False,
+    )
     os.close(terminal)
     os.close(controller)
     assert done.returncode == Exit.USAGE
@@ -366,9 +408,13 @@ def test_progress_is_shown_on_a_terminal_only(node: NodeProcess, file: Path) -> 
     assert quiet.stderr == ""
     controller, terminal = pty.openpty()
     done = subprocess.run(
-        [str(PROGRAM), "publish", "bars", str(file)], stdout=subprocess.PIPE, stderr=terminal,
-        env={**os.environ, "RINGFENCE_ADDRESS": node.address, "TERM": "xterm"}, timeout=60, check=True,
-    )  # fmt: skip
+        [str(PROGRAM), "publish", "bars", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        env={**os.environ, "RINGFENCE_ADDRESS": node.address, "TERM": "xterm"},
+        timeout=60,
+        check=True,
+    )
     os.close(terminal)
     shown = os.read(controller, 65_536).decode(errors="replace")
     os.close(controller)

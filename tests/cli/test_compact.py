@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.harness import NodeProcess, cli
 
 

@@ -74,7 +74,7 @@ def counted(out: Path) -> int:
         assert path.exists() != hidden.exists() or path != named[-1]
         here = path if path.exists() else hidden
         assert pq.ParquetFile(here).metadata.num_rows == piece.last - piece.first
-    assert dict(next_of) == {one: at.offset for one, at in manifest.reached.items() if at.offset}
+    assert dict(next_of) == {one: at.offset for one, at in manifest.file_ends.items() if at.offset}
     return sum(next_of.values())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.harness import NodeProcess, cli, free_port
 
 
@@ -49,11 +49,11 @@ def test_a_limit_is_shown_changed_and_put_back(http: str) -> None:
 @pytest.mark.parametrize(
     ("pairs", "code", "says"),
     [
-        (["nothing=1"], Exit.REFUSED, "no limit is named 'nothing'; there are changes_max, data_tokens,"),
+        (["nothing=1"], Exit.REFUSED, "no limit is named 'nothing'; the limits are changes_max,"),
         (["voters_max=2"], Exit.REFUSED, "voters_max"),
         (["moves_concurrent=65"], Exit.REFUSED, "moves_concurrent=65: from 1 to 64; one at a time"),
         (["moves_concurrent=1" + "0" * 30], Exit.REFUSED, "from 1 to 64"),
-        (["moves_concurrent=many"], Exit.USAGE, "moves_concurrent=many: a whole number from 1 to 64"),
+        (["moves_concurrent=many"], Exit.USAGE, "=many: expected a whole number from 1 to 64"),
         (["moves_concurrent=2", "nothing=1"], Exit.REFUSED, "nothing"),
         (["moves_concurrent"], Exit.USAGE, "NAME=VALUE"),
         (["moves_concurrent="], Exit.USAGE, "NAME=VALUE"),
@@ -62,9 +62,7 @@ def test_a_limit_is_shown_changed_and_put_back(http: str) -> None:
         (["moves_concurrent=2", "moves_concurrent=3"], Exit.USAGE, "given twice"),
     ],
 )
-def test_what_no_cluster_takes_changes_nothing(
-    pairs: list[str], code: Exit, says: str, http: str
-) -> None:  # fmt: skip
+def test_what_no_cluster_takes_changes_nothing(pairs: list[str], code: Exit, says: str, http: str) -> None:
     done = config(http, "set", *pairs, "--json")
     assert done.returncode == code, done.stderr
     assert says in json.loads(done.stderr)["message"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.harness import PROGRAM, until
 
 
@@ -42,9 +42,11 @@ def test_a_signal_ends_a_demo_with_its_nodes_and_its_folders(
     folder.mkdir()
     with log.open("wb") as said:
         demo = subprocess.Popen(
-            [PROGRAM, *command.split()], stdout=subprocess.DEVNULL, stderr=said,
+            [PROGRAM, *command.split()],
+            stdout=subprocess.DEVNULL,
+            stderr=said,
             env={**os.environ, "TMPDIR": str(folder)},
-        )  # fmt: skip
+        )
     try:
         until(lambda: begun in log.read_text(), what="rows on their way", timeout_s=240)
         assert children(folder), "its node runs there"

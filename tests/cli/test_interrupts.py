@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.harness import PROGRAM, NodeProcess, cli, until
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -86,10 +86,10 @@ def test_an_interrupted_publish_says_what_is_on_disk_and_what_a_repetition_would
     assert isinstance(unknown, int)
     assert 100 <= rows <= stored["rows"] <= rows + unknown
     message = str(said["message"])
-    rest = f"{unknown:,} without an answer may be" if unknown else "the others are not"
+    rest = f"{unknown:,} unanswered rows may be" if unknown else "the other rows are not"
     assert message.startswith(f"interrupted: {rows:,} rows in 1 partition are on disk, {rest};")
-    assert "the same command would store these twice" in message
-    assert "with --scope nothing is stored in part" in message
+    assert "the same command would store these rows twice" in message
+    assert "with --scope either all rows are stored or none" in message
 
 
 def test_an_interrupted_publish_before_its_first_row_is_only_interrupted(
@@ -126,7 +126,7 @@ def test_rows_without_an_answer_are_said_to_be_perhaps_on_disk(
     assert rows >= 100
     assert rows + unknown == (sent + 5) * 100
     assert unknown >= 500
-    assert f"{unknown:,} without an answer may be; the same command would" in str(said["message"])
+    assert f"{unknown:,} unanswered rows may be; the same command would" in str(said["message"])
 
 
 @SIGNALS

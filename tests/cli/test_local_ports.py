@@ -84,7 +84,7 @@ def test_draws_end_and_the_folder_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setattr(local_cluster, "free_ports", lambda _: [*free(2), taken.getsockname()[1]])
         with (
-            pytest.raises(PortsTakenError, match="5 times a port that was drawn for it was taken"),
+            pytest.raises(PortsTakenError, match="other processes took its port 5 times"),
             temporary() as folder,
             LocalCluster(folder.path, threading.Event()) as cluster,
         ):

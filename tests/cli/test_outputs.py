@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.printable import printable
+from ringfence.control.cli.escape_control import printable
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.values import duration_text, rows_of
 from tests.system.harness import PROGRAM, NodeProcess, cli
 
@@ -130,9 +130,12 @@ def test_letters_that_the_output_lacks_become_escapes(node: NodeProcess, encodin
         with client.producer("letters") as producer:
             producer.send(rows)
     done = subprocess.run(
-        [str(PROGRAM), "read", "letters", "--address", node.address], capture_output=True, check=True,
-        env={**os.environ, "PYTHONIOENCODING": encoding}, timeout=60,
-    )  # fmt: skip
+        [str(PROGRAM), "read", "letters", "--address", node.address],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        timeout=60,
+    )
     assert text in done.stdout
     assert (rb"\u65e5\u672c" in done.stdout) == (":" not in encoding)
 
@@ -193,13 +196,13 @@ def test_damaged_metadata_of_a_column_is_named(node: NodeProcess, tmp_path: Path
     field = pa.field("price", pa.int64(), metadata={b"ARROW:extension:name": b"\xff\xfe"})
     done = published(stream_of(field, pa.array([1])), "damaged-metadata", node)
     assert done.returncode == Exit.USAGE
-    assert "the metadata of column 'price' is no UTF-8" in json.loads(done.stderr)["message"]
+    assert "the metadata of column 'price' is not UTF-8" in json.loads(done.stderr)["message"]
     path = tmp_path / "name.parquet"
     pq.write_table(pa.table({"nameless": [1]}), path, store_schema=False)
     path.write_bytes(path.read_bytes().replace(b"nameless", b"namele\xff\xfe"))
     refused = cli("publish", "damaged-name", str(path), "--create", address=node.address)
     assert refused.returncode == Exit.USAGE, refused.stderr
-    assert r"the name of a column is no UTF-8: b'namele\xff\xfe'" in refused.stderr
+    assert r"the name of a column is not UTF-8: b'namele\xff\xfe'" in refused.stderr
 
 
 def test_bad_input_behind_rows_that_are_stored_ends_with_11_and_says_how_many(
@@ -212,7 +215,7 @@ def test_bad_input_behind_rows_that_are_stored_ends_with_11_and_says_how_many(
     assert done.returncode == Exit.PARTLY
     error = json.loads(done.stderr)
     assert (error["error"], error["exit"], error["rows"]) == ("PartlyStoredError", 11, 1_000)
-    assert "1,000 rows in 1 partition are on disk, the others are not" in error["message"]
+    assert "1,000 rows in 1 partition are on disk, the other rows are not" in error["message"]
     done = cli("publish", "whole", *names, "--create", "--scope", "s", "--json", address=node.address)
     assert done.returncode == Exit.REFUSED
     assert cli("read", "whole", "--json", address=node.address).stdout == ""

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.harness import NodeProcess, cli
 
 
@@ -44,8 +44,9 @@ def test_all_files_or_none_and_a_number_once(node: NodeProcess, tmp_path: Path) 
     assert desk.ids() == list(range(1_500))
     again = desk.publish(*files, *numbered, "7")
     assert (again.returncode, again.stdout) == (
-        0, "sales: epoch 7 was committed before, nothing is stored again\n"
-    )  # fmt: skip
+        0,
+        "sales: epoch 7 was committed before; nothing is stored again\n",
+    )
     assert desk.ids() == list(range(1_500))
 
     other = tmp_path / "c.parquet"
@@ -61,7 +62,7 @@ def test_all_files_or_none_and_a_number_once(node: NodeProcess, tmp_path: Path) 
     # Epoch 8 never came, and must not be taken for one that did.
     behind = desk.publish(late, *numbered, "8")
     assert behind.returncode == Exit.REFUSED
-    assert "committed epoch 9 since" in behind.stderr
+    assert "has committed epoch 9: it is unknown" in behind.stderr
     assert desk.ids() == list(range(1_600))
 
 
@@ -101,7 +102,7 @@ def test_without_a_number_each_run_is_a_transaction_of_its_own(node: NodeProcess
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--epoch", "1"), "give that, too"),
+        (("--epoch", "1"), "--epoch needs --scope"),
         (("--scope", "s", "--producer", "p"), "exclude each other"),
         (("--scope", "s", "--epoch", "0"), "range"),
         (("--scope", ""), "scope"),

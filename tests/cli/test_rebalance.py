@@ -1,4 +1,4 @@
-"""`rebalance`, and the other commands that start runs: what they wait for and end with, whatever the door."""
+"""`rebalance` and the other commands that start runs: their waits and exit codes, through either API."""
 
 from __future__ import annotations
 
@@ -8,12 +8,25 @@ from typing import Any
 import pytest
 
 from ringfence.control.cli import node, rebalance
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run
 from ringfence.native.errors import ConnectError
 
-RUN = {"run": 7, "action": "drain", "node": 4, "outcome": "", "why": "", "policy": None, "counts": {},
-       "eta_s": None, "held": 0, "waits": [], "moves": [], "gaps": {}, "reversible": []}  # fmt: skip
+RUN = {
+    "run": 7,
+    "action": "drain",
+    "node": 4,
+    "outcome": "",
+    "why": "",
+    "policy": None,
+    "counts": {},
+    "eta_s": None,
+    "held": 0,
+    "waits": [],
+    "moves": [],
+    "gaps": {},
+    "reversible": [],
+}
 
 
 def shown(state: str, **more: Any) -> dict[str, Any]:
@@ -21,7 +34,7 @@ def shown(state: str, **more: Any) -> dict[str, Any]:
 
 
 class Told:
-    """A door that tells one thing after the other, the last one for ever."""
+    """An API that gives one answer after the other, the last one forever."""
 
     def __init__(self, *answers: dict[str, Any], runs: tuple[dict[str, Any], ...] = ()) -> None:
         self.answers, self.runs = list(answers), runs
@@ -47,51 +60,54 @@ class Told:
     ],
 )
 def test_who_waits_hears_of_this_runs_end_and_whether_all_was_moved(
-    answers: list[dict[str, Any]], runs: tuple[dict[str, Any], ...], code: Exit,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.setattr(rebalance, "LOOK_S", 0.0)
-    door: Any = Told(*answers, runs=runs)
-    assert rebalance.started(door, lambda: 7, as_json=True, wait=True) == code
+    answers: list[dict[str, Any]],
+    runs: tuple[dict[str, Any], ...],
+    code: Exit,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(rebalance, "POLL_S", 0.0)
+    api: Any = Told(*answers, runs=runs)
+    assert rebalance.start_run(api, lambda: 7, as_json=True, wait=True) == code
     assert json.loads(capsys.readouterr().out)["run"] == 7
 
 
 def test_without_wait_the_run_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    door: Any = Told(shown("RUNNING"))
-    assert rebalance.started(door, lambda: 7, as_json=True, wait=False) == Exit.OK
+    api: Any = Told(shown("RUNNING"))
+    assert rebalance.start_run(api, lambda: 7, as_json=True, wait=False) == Exit.OK
     assert json.loads(capsys.readouterr().out) == {"run": 7, "waits": []}
 
 
 class Silent(Told):
-    """A door that tells nothing."""
+    """An API without answers."""
 
     def show(self) -> dict[str, Any]:
         raise ConnectError("nobody answers")
 
 
 @pytest.mark.parametrize(
-    ("door", "line"),
+    ("api", "line"),
     [
-        (Told(shown("RUNNING", waits=["node 2", "node 3"])), "waits for: node 2; node 3"),
+        (Told(shown("RUNNING", waits=["node 2", "node 3"])), "waiting for: node 2; node 3"),
         (Told(shown("RUNNING", run=5, waits=["node 2"])), None),
         (Silent(shown("RUNNING")), None),
     ],
 )
 def test_what_a_run_waits_for_is_told_at_once_where_it_is_known(
-    door: Any, line: str | None, capsys: pytest.CaptureFixture[str]
+    api: Any, line: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rebalance.started(door, lambda: 7, as_json=False, wait=False) == Exit.OK
+    assert rebalance.start_run(api, lambda: 7, as_json=False, wait=False) == Exit.OK
     first, *more = capsys.readouterr().out.splitlines()
-    assert (first.startswith("rebalance 7 is under way"), more) == (True, [line] if line else [])
+    assert (first.startswith("rebalance 7 is running"), more) == (True, [line] if line else [])
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "IDLE"])
 def test_a_run_that_moves_nothing_says_so(state: str, capsys: pytest.CaptureFixture[str]) -> None:
-    door: Any = Told(shown(state, action="balance"))
-    assert rebalance.started(door, lambda: 7, as_json=False, wait=False) == Exit.OK
+    api: Any = Told(shown(state, action="balance"))
+    assert rebalance.start_run(api, lambda: 7, as_json=False, wait=False) == Exit.OK
     assert capsys.readouterr().out == "rebalance 7: nothing is to be moved\n"
-    door = Told(shown("IDLE", outcome="DONE"))
-    assert rebalance.started(door, lambda: 7, as_json=False, wait=True) == Exit.OK
+    api = Told(shown("IDLE", outcome="DONE"))
+    assert rebalance.start_run(api, lambda: 7, as_json=False, wait=True) == Exit.OK
     assert "IDLE (DONE): nothing to move\n" in capsys.readouterr().out
 
 
@@ -118,13 +134,16 @@ def test_an_argument_that_is_an_option_is_told_which(
 def test_who_waits_sees_how_far_it_is(
     as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(rebalance, "LOOK_S", 0.0)
-    monkeypatch.setattr(rebalance, "TELL_S", 0.0)
+    monkeypatch.setattr(rebalance, "POLL_S", 0.0)
+    monkeypatch.setattr(rebalance, "REPORT_S", 0.0)
     answers = shown("RUNNING", run=5), shown("RUNNING", waits=["node 2"]), shown("IDLE", outcome="DONE")
-    door: Any = Told(*answers)
-    rebalance.started(door, lambda: 7, as_json=as_json, wait=True)
+    api: Any = Told(*answers)
+    rebalance.start_run(api, lambda: 7, as_json=as_json, wait=True)
     said = capsys.readouterr().err.splitlines()
-    lines = ["waits for the run to be known", "RUNNING: 0 of 0 moved, 0 B, waits for: node 2"]
+    lines = [
+        "waiting until the node has the run in its metadata",
+        "RUNNING: 0 of 0 moved, 0 B, waiting for: node 2",
+    ]
     assert said == ([] if as_json else lines)
 
 
@@ -159,8 +178,8 @@ def test_ids_are_shown_as_options_take_them(capsys: pytest.CaptureFixture[str]) 
     assert "1,234" in said
 
 
-NOBODY, LONG = "nobody was acknowledged", "for 1.5 ms in half of them, for 9.0 ms at the longest"
-BACK, BY = "`rebalance reverse` takes back", "only by number, as `rebalance reverse 4`"
+NONE, LONG = "no batch was acknowledged", "for 1.5 ms (median), 9.0 ms (maximum)"
+REVERTS, BY = "`rebalance reverse` reverts", "by number, for example `rebalance reverse 4`"
 
 
 def kept(partition: int, run_: int, to: int = 2) -> dict[str, Any]:
@@ -172,20 +191,20 @@ def kept(partition: int, run_: int, to: int = 2) -> dict[str, Any]:
     [
         (
             {"reversible": [kept(7, 3), kept(8, 3), kept(9, 3), kept(4, 2), kept(5, 2), kept(6, 2, to=1)]},
-            f"{BACK} 3 changes of rebalance 3; 2 changes of earlier ones {BY}: partitions 4, 5",
+            f"{REVERTS} 3 changes of rebalance 3; 2 changes of earlier rebalances {BY}: partitions 4, 5",
         ),
-        ({"reversible": [kept(7, 3)]}, f"{BACK} 1 change of rebalance 3"),
+        ({"reversible": [kept(7, 3)]}, f"{REVERTS} 1 change of rebalance 3"),
         (
             {"gaps": {"count": 1, "p50_us": 1_500, "p99_us": 1_500, "max_us": 1_500}},
-            f"1 partition changed its owner: {NOBODY} there for 1.5 ms",
+            f"1 partition changed its owner: {NONE} there for 1.5 ms",
         ),
         (
             {"gaps": {"count": 4, "p50_us": 1_500, "p99_us": 9_000, "max_us": 9_000}},
-            f"4 partitions changed their owners: {NOBODY} {LONG}",
+            f"4 partitions changed their owners: {NONE} {LONG}",
         ),
         (
             {"waits": [f"node {number}" for number in range(7)]},
-            "waits for: node 0; node 1; node 2; node 3; node 4; and 2 more",
+            "waiting for: node 0; node 1; node 2; node 3; node 4; and 2 more",
         ),
     ],
 )
@@ -200,8 +219,8 @@ def test_the_history_says_how_long_the_longest_gap_was(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gaps = {"count": 2, "p50_us": 10, "p99_us": 2_500, "max_us": 2_500}
-    door = Told(shown("IDLE"), runs=(shown("IDLE", gaps=gaps), shown("IDLE")))
-    monkeypatch.setattr("ringfence.control.cli.rebalance_door._opened", lambda *_: door)
+    api = Told(shown("IDLE"), runs=(shown("IDLE", gaps=gaps), shown("IDLE")))
+    monkeypatch.setattr("ringfence.control.cli.rebalance_api._open", lambda *_: api)
     assert run(["rebalance", "history"]) == Exit.OK
     said = capsys.readouterr().out
     assert "longest gap" in said

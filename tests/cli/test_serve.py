@@ -13,19 +13,10 @@ import pyarrow.parquet as pq
 from prometheus_client.parser import text_string_to_metric_families
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.documents import ROOT
 from tests.exposition import parsed
-from tests.system.harness import (
-    PROGRAM,
-    SCHEMA,
-    NodeProcess,
-    batch,
-    check_identity,
-    cli,
-    free_port,
-    read_ids,
-)
+from tests.system.harness import PROGRAM, SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids
 
 
 def tree(root: Path) -> dict[str, bytes]:

@@ -13,19 +13,38 @@ from ringfence.native.errors import RetriableError
 
 MOVE = {"partition": 7, "from": [1], "to": [2], "rows": 10, "attempts": 1, "error": "", "gap_us": None}
 
-NODE = {"node": 3, "life": "LIVE", "role": "voter", "draining": False, "in_ring": True, "partitions": 2,
-        "replicas": 5, "http": ["http://127.0.0.1:1"]}  # fmt: skip
+NODE = {
+    "node": 3,
+    "life": "LIVE",
+    "role": "voter",
+    "draining": False,
+    "in_ring": True,
+    "partitions": 2,
+    "replicas": 5,
+    "http": ["http://127.0.0.1:1"],
+}
 
 
 def told(size: int) -> dict[str, Any]:
     return {
-        "run": 4, "action": "drain", "node": 1, "state": "RUNNING", "outcome": "", "eta_s": 3.0,
+        "run": 4,
+        "action": "drain",
+        "node": 1,
+        "state": "RUNNING",
+        "outcome": "",
+        "eta_s": 3.0,
         "counts": {"COMMITTED": 1, "DUAL_WRITE": 1},
         "moves": [{**MOVE, "state": "COPYING", "bytes": size}, {**MOVE, "state": "COMMITTED", "bytes": 9}],
-        "loads": [{"node": 1, "bytes_s": 2_000_000, "requests_s": 30,
-                   "busiest": [{"partition": 7, "bytes_s": 1_500_000, "requests_s": 20}]}],
+        "loads": [
+            {
+                "node": 1,
+                "bytes_s": 2_000_000,
+                "requests_s": 30,
+                "busiest": [{"partition": 7, "bytes_s": 1_500_000, "requests_s": 20}],
+            }
+        ],
         "policy": "loads node 1: 2e+06 B/s: max/min inf is above 2",
-    }  # fmt: skip
+    }
 
 
 PART = {"partition": 9, "owner": 3, "start_offset": 100, "bytes": 4_000, "lag_records": 12}
@@ -133,8 +152,15 @@ def test_what_a_dead_node_told_last_is_not_shown_as_its_load_of_now(
             if path == "/admin/status" and self._address == "http://127.0.0.1:2":
                 raise RetriableError("no answer")
             if path == "/admin/topics/public/default/t":
-                nobody = {**PART, "partition": 8, "owner": 1, "start_offset": None, "end_offset": None,
-                          "bytes": None, "unknown": "node 1 is FAILED"}  # fmt: skip
+                nobody = {
+                    **PART,
+                    "partition": 8,
+                    "owner": 1,
+                    "start_offset": None,
+                    "end_offset": None,
+                    "bytes": None,
+                    "unknown": "node 1 is FAILED",
+                }
                 return {"name": "public/default/t", "stats": [PART | {"end_offset": 1_100}, nobody]}
             return super().get(path)
 

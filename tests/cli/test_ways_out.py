@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from ringfence.control.cli import debug, status
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run
-from ringfence.control.runtime import calls
-from ringfence.control.runtime.node import check_places
-from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.node import check_addresses
+from ringfence.control.runtime.process.settings import Settings
+from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import ConfigError
 from tests.system.harness import NodeProcess, cli
 
@@ -33,7 +33,7 @@ def test_publish_to_no_topic_names_create(
     done = cli("publish", "missing", str(file), *options, address=node.address)
     assert done.returncode == Exit.REFUSED, done.stderr
     assert "no topic is named" in done.stderr
-    assert f"or publish with --create, which takes the columns of {file}" in done.stderr
+    assert f"or publish with --create, which uses the columns of {file}" in done.stderr
 
 
 @pytest.mark.parametrize(("name", "kind"), [("rows.arrow", "Arrow"), ("rows.parquet", "Parquet")])
@@ -42,8 +42,8 @@ def test_a_file_of_another_kind_than_its_suffix_says_so(name: str, kind: str, tm
     file.write_text("id,text\n1,a\n")
     done = cli("publish", "t", str(file), "--create", address="tcp://127.0.0.1:1")
     assert done.returncode == Exit.USAGE, done.stderr
-    assert f"{file}: no sound {kind} file, which its suffix says it is (" in done.stderr
-    assert "or give it the suffix of what it is: .parquet" in done.stderr
+    assert f"{file}: not a valid {kind} file, as its suffix says (" in done.stderr
+    assert "or rename it with the suffix of its format: .parquet" in done.stderr
 
 
 @pytest.mark.parametrize(("given", "meant"), [("bigint", "int64"), ("varchar(10)", "string")])
@@ -67,9 +67,7 @@ def test_a_name_where_an_id_belongs_is_told_where_ids_are(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(command) == Exit.USAGE
-    assert "'hans' is no id of a node, a number from 1 on: `ringfence node list` shows them" in (
-        capsys.readouterr().err
-    )
+    assert "'hans' is not a node id, a number from 1; run `ringfence node list`" in (capsys.readouterr().err)
 
 
 class Admin:
@@ -85,8 +83,14 @@ class Admin:
         if path == "/admin/nodes/3":
             return {"control": list(self.control)}
         assert path == "/admin/status"
-        return {"node": 3, "state": "serving", "reasons": [], "members": 3, "failed": list(self.failed),
-                "counters": {}}  # fmt: skip
+        return {
+            "node": 3,
+            "state": "serving",
+            "reasons": [],
+            "members": 3,
+            "failed": list(self.failed),
+            "counters": {},
+        }
 
 
 @pytest.mark.parametrize(("failed", "code"), [((), Exit.OK), ((5,), Exit.DEGRADED)])
@@ -104,14 +108,14 @@ def test_debug_events_finds_the_control_address_through_the_admin_api(
 ) -> None:
     asked = []
 
-    def answered(control: str, call: object, _: float) -> calls.EventsKept:
+    def answered(control: str, call: object, _: float) -> messages.RecordingSaved:
         asked.append((control, call))
-        return calls.EventsKept(path="/data/debug/consensus-1.events")
+        return messages.RecordingSaved(path="/data/debug/consensus-1.events")
 
-    monkeypatch.setattr(debug, "questioned", answered)
+    monkeypatch.setattr(debug, "ask_node", answered)
     monkeypatch.setattr(debug, "Admin", Admin)
     assert run(["debug", "events", "--http", "http://127.0.0.1:1"]) == Exit.OK
-    assert asked == [("tcp://127.0.0.1:7413", calls.KeepEvents())]
+    assert asked == [("tcp://127.0.0.1:7413", messages.SaveRecording())]
     assert capsys.readouterr().out == "/data/debug/consensus-1.events\n"
     monkeypatch.setattr(Admin, "control", ())
     assert run(["debug", "events", "--http", "http://127.0.0.1:1"]) == Exit.REFUSED
@@ -127,7 +131,7 @@ def test_a_start_at_a_port_that_is_taken_makes_no_store(key: str, tmp_path: Path
         free = () if key == "listen" else ("--listen", "tcp://127.0.0.1:0")
         done = cli("serve", "--data", str(data), f"--{key}", address, *free)
     assert done.returncode == Exit.USAGE, done.stderr
-    assert f"{key}='{address}': Address already in use; stop who listens there" in done.stderr
+    assert f"{key}='{address}': Address already in use; stop the process that listens there" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -140,18 +144,17 @@ def test_addresses_that_only_binding_can_judge_are_left_to_it(tmp_path: Path) ->
         "tcp://127.0.0.1:*",
         "tcp://no-such-interface:7411",
     )
-    check_places(Settings(data_dir=tmp_path / "data", listen=odd))
+    check_addresses(Settings(data_dir=tmp_path / "data", listen=odd))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         twice = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         (tmp_path / "store.toml").touch()
-        check_places(Settings(data_dir=tmp_path, listen=(twice,)))
+        check_addresses(Settings(data_dir=tmp_path, listen=(twice,)))
     with pytest.raises(ConfigError, match="Address already in use"):
-        check_places(Settings(data_dir=tmp_path / "data", listen=(twice, twice)))
+        check_addresses(Settings(data_dir=tmp_path / "data", listen=(twice, twice)))
 
 
 @pytest.mark.parametrize(
-    ("path", "why"),
-    [("nowhere/socket", "No such file or directory"), ("a" * 120, "AF_UNIX path too long")],
+    ("path", "why"), [("nowhere/socket", "No such file or directory"), ("a" * 120, "AF_UNIX path too long")]
 )
 def test_a_start_at_a_path_that_no_socket_can_have_makes_no_store(
     path: str, why: str, tmp_path: Path
@@ -164,7 +167,7 @@ def test_a_start_at_a_path_that_no_socket_can_have_makes_no_store(
 
 
 def test_a_path_that_was_tried_is_free_again(tmp_path: Path) -> None:
-    check_places(Settings(data_dir=tmp_path / "data", listen=(f"ipc://{tmp_path}/socket",)))
+    check_addresses(Settings(data_dir=tmp_path / "data", listen=(f"ipc://{tmp_path}/socket",)))
     assert not list(tmp_path.iterdir())
 
 
@@ -172,13 +175,13 @@ def test_localhost_that_is_taken_makes_no_store(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"tcp://localhost:{taken.getsockname()[1]}"
         with pytest.raises(ConfigError, match="Address already in use"):
-            check_places(Settings(data_dir=tmp_path / "data", listen=(place,)))
+            check_addresses(Settings(data_dir=tmp_path / "data", listen=(place,)))
 
 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL\0\0\r\n", "it does not speak HTTP (BadStatusLine)"),
+        (b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL\0\0\r\n", "the server does not speak HTTP (BadStatusLine)"),
         (b"", "Remote end closed connection without response"),
     ],
     ids=["a data port", "closed"],
@@ -217,6 +220,4 @@ def test_who_does_not_speak_http_is_not_quoted(said: bytes, why: str) -> None:
 def test_a_name_where_a_partition_is_wanted_is_told_where_numbers_are(command: list[str]) -> None:
     done = cli(*command)
     assert done.returncode == Exit.USAGE
-    assert (
-        "'events' is no partition, a number from 1 on: `ringfence topic show TOPIC` shows them" in done.stderr
-    )
+    assert "'events' is not a partition id, a number from 1; run `ringfence topic show TOPIC`" in done.stderr

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from ringfence.common import lazy_future
-from ringfence.common.lazy_future import BareFuture
+from ringfence.common.lazy_future import LazyFuture
 
 ROUNDS = 3000
 TIMEOUT_S = 20.0
@@ -27,24 +27,24 @@ def switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def ended(value: int) -> BareFuture[int]:
-    future: BareFuture[int] = BareFuture()
+def ended(value: int) -> LazyFuture[int]:
+    future: LazyFuture[int] = LazyFuture()
     future.finish(value, None)
     return future
 
 
 def test_nothing_is_made_for_a_future_that_nobody_waits_for() -> None:
-    future: BareFuture[int] = BareFuture()
+    future: LazyFuture[int] = LazyFuture()
     assert (future.done(), future.running(), future.cancelled()) == (False, True, False)
     future.finish(7, None)
     assert (future.done(), future.running(), future.result(), future.exception()) == (True, False, 7, None)
     assert "_condition" not in vars(future)
-    with pytest.raises(AttributeError, match="'BareFuture' object has no attribute 'absent'"):
+    with pytest.raises(AttributeError, match="'LazyFuture' object has no attribute 'absent'"):
         future.absent  # type: ignore[attr-defined] # noqa: B018
 
 
 def test_an_exception_is_raised_and_told() -> None:
-    future: BareFuture[int] = BareFuture()
+    future: LazyFuture[int] = LazyFuture()
     future.finish(None, ValueError("why"))
     assert isinstance(future.exception(), ValueError)
     with pytest.raises(ValueError, match="why"):
@@ -52,7 +52,7 @@ def test_an_exception_is_raised_and_told() -> None:
 
 
 def test_a_time_out_ends_a_wait() -> None:
-    future: BareFuture[int] = BareFuture()
+    future: LazyFuture[int] = LazyFuture()
     with pytest.raises(TimeoutError):
         future.result(0)
     with pytest.raises(TimeoutError):
@@ -64,7 +64,7 @@ def test_a_time_out_ends_a_wait() -> None:
 def test_callbacks_come_in_their_order_and_one_that_raises_stops_none(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    future: BareFuture[int] = BareFuture()
+    future: LazyFuture[int] = LazyFuture()
     seen: list[str] = []
 
     def fails(_: object) -> None:
@@ -82,7 +82,7 @@ def test_callbacks_come_in_their_order_and_one_that_raises_stops_none(
 
 def test_asyncio_waits_for_it() -> None:
     async def waits() -> int:
-        future: BareFuture[int] = BareFuture()
+        future: LazyFuture[int] = LazyFuture()
         threading.Timer(0.01, lambda: future.finish(3, None)).start()
         return await asyncio.wait_for(asyncio.wrap_future(future), TIMEOUT_S)
 
@@ -94,7 +94,7 @@ def test_asyncio_waits_for_it() -> None:
 def test_whoever_comes_while_it_ends_hears_of_it_once(way: str) -> None:
     """`as_completed` fails with KeyError where a future is told twice, and waits for ever where it is not."""
     started, heard = threading.Barrier(2), list[int]()
-    futures = [BareFuture[int]() for _ in range(ROUNDS)]
+    futures = [LazyFuture[int]() for _ in range(ROUNDS)]
 
     def finish() -> None:
         for number, future in enumerate(futures):
@@ -132,13 +132,11 @@ def test_whoever_comes_while_it_ends_hears_of_it_once(way: str) -> None:
 @pytest.mark.usefixtures("switching")
 def test_callbacks_of_many_threads_are_all_kept() -> None:
     for _ in range(100):
-        future: BareFuture[int] = BareFuture()
+        future: LazyFuture[int] = LazyFuture()
         started, heard = threading.Barrier(5), list[int]()
 
         def add(
-            future: BareFuture[int] = future,
-            started: threading.Barrier = started,
-            heard: list[int] = heard,
+            future: LazyFuture[int] = future, started: threading.Barrier = started, heard: list[int] = heard
         ) -> None:
             started.wait(TIMEOUT_S)
             for _ in range(20):
@@ -157,7 +155,7 @@ def test_callbacks_of_many_threads_are_all_kept() -> None:
 @pytest.mark.parametrize("waiting", [True, False])
 def test_the_state_changes_only_under_the_lock_under_which_others_look(waiting: bool) -> None:
     """What `as_completed` needs: whom it saw ended, nobody may tell it of again."""
-    future: BareFuture[int] = BareFuture()
+    future: LazyFuture[int] = LazyFuture()
     with future._condition if waiting else lazy_future._Process.making:
         thread = threading.Thread(target=future.finish, args=(1, None))
         thread.start()
@@ -168,7 +166,7 @@ def test_the_state_changes_only_under_the_lock_under_which_others_look(waiting: 
 
 
 def test_a_callback_is_added_only_under_the_lock_under_which_the_state_changes() -> None:
-    future: BareFuture[int] = BareFuture()
+    future: LazyFuture[int] = LazyFuture()
     heard = list[int]()
     with lazy_future._Process.making:
         adds = threading.Thread(

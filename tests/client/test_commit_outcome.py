@@ -129,7 +129,7 @@ def test_an_epoch_that_a_later_one_gave_up_is_told_to_be_lost() -> None:
         with pytest.raises(ringfence.FencedError, match="a later epoch of the scope was committed"):
             client.scopes.commit_told(Begun(5, 6, 0, 0), 1, [])
         counted = client.transaction(scope="s", epoch=1)
-        with pytest.raises(ringfence.FencedError, match="take a number above"):
+        with pytest.raises(ringfence.FencedError, match="use a greater number"):
             counted.commit()
         assert (counted.rows, counted.already) == (0, False)
 

@@ -73,9 +73,12 @@ def as_format_1(directory: Path) -> None:
         (directory / piece.path).rename(directory / former.path)
         entries.append(former._asdict())
     old = {
-        "format": 1, "topic": manifest.topic, "name": manifest.name, "files": entries,
-        "next": {str(partition): at.offset for partition, at in manifest.reached.items()},
-    }  # fmt: skip
+        "format": 1,
+        "topic": manifest.topic,
+        "name": manifest.name,
+        "files": entries,
+        "next": {str(partition): at.offset for partition, at in manifest.file_ends.items()},
+    }
     (directory / MANIFEST_OLD).write_text(json.dumps(old))
     (directory / MANIFEST).unlink()
     for folder in directory.glob("p-*"):
@@ -101,7 +104,7 @@ def test_directories_of_format_1_are_read_and_gone_on_with(tmp_path: Path, *, cr
     assert pq.read_table(out).num_rows == 350
     left = {path for path in out.rglob("*") if path.is_file() or "=" in path.name}
     assert left == {out / MANIFEST, *map(Path, files(out))}
-    assert all(at.epoch and at.time_ms for at in read(out / MANIFEST).reached.values())
+    assert all(at.epoch and at.time_ms for at in read(out / MANIFEST).file_ends.values())
 
 
 def test_a_file_that_is_gone_is_named_and_nothing_is_written(tmp_path: Path) -> None:
@@ -113,7 +116,7 @@ def test_a_file_that_is_gone_is_named_and_nothing_is_written(tmp_path: Path) -> 
         Path(files(out)[0]).unlink()
         before = (out / MANIFEST).read_bytes()
         send(client, 200, 10)
-        with pytest.raises(ringfence.InvalidArgumentError, match="names files that are not there; restore"):
+        with pytest.raises(ringfence.InvalidArgumentError, match="names files that do not exist; restore"):
             compact(client, "t", out)
         assert (out / MANIFEST).read_bytes() == before
 

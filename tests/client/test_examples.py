@@ -34,9 +34,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 @pytest.mark.parametrize("name", SAYS)
 def test_an_example_runs(name: str, node: NodeProcess) -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES[name])], capture_output=True, text=True, timeout=120, check=False,
+        [sys.executable, str(EXAMPLES[name])],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
         env={**os.environ, "RINGFENCE_ADDRESS": node.address},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     missing = [text for text in SAYS[name] if text not in done.stdout]
     assert not missing, done.stdout

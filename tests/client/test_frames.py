@@ -37,11 +37,17 @@ GROWN = pa.schema(
 )
 TIME = dt.datetime(2026, 1, 31, 12, 0, 0, 1, tzinfo=dt.UTC)
 VALUES: list[dict[str, Any]] = [
-    {"id": 2, "nested": {"price": Decimal("-9.99"), "tags": ["a", None]}, "word": "x", "at": TIME,
-     "price": Decimal("1234567890123456789.0123456789"), "number": 2**64 - 1},
+    {
+        "id": 2,
+        "nested": {"price": Decimal("-9.99"), "tags": ["a", None]},
+        "word": "x",
+        "at": TIME,
+        "price": Decimal("1234567890123456789.0123456789"),
+        "number": 2**64 - 1,
+    },
     {"id": 3, "nested": {"price": None, "tags": []}, "word": None, "at": None, "price": None, "number": 0},
     {"id": 4, "nested": None, "word": "y", "at": TIME, "price": Decimal(0), "number": None},
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.common.send_effects import Done, Identity, OpenEpoch, Refused, Transmit, Unknown
+from ringfence.common.send_effects import (
+    BatchRefused,
+    BatchStored,
+    BatchUnknown,
+    Identity,
+    OpenEpoch,
+    Transmit,
+)
 from ringfence.native.errors import (
     BatchError,
     ClosedError,
@@ -109,7 +116,7 @@ def test_the_model_finds_a_machine_that_uses_a_sequence_twice() -> None:
     world.transmit(0)
     world.serve(world.wire)
     world.deliver()
-    assert isinstance(world.outcomes[first], Refused)
+    assert isinstance(world.outcomes[first], BatchRefused)
     world.run(world.machine.opened(world.machine.identity))
     with pytest.raises(AssertionError, match="used again"):
         world.transmit(0)
@@ -121,9 +128,9 @@ def test_the_model_finds_a_machine_that_sends_a_lost_batch_under_a_new_identity(
     world.transmit(0)
     world.serve(world.wire)  # stored; its answer is never delivered
     entry = world.machine._entries[0]
-    world.machine._lanes[0].answered(entry)
-    world.machine._make_hole(world.machine._lanes[0])
-    world.machine._requeue(world.machine._lanes[0], [entry])
+    world.machine._queues[0].answered(entry)
+    world.machine._make_hole(world.machine._queues[0])
+    world.machine._requeue(world.machine._queues[0], [entry])
     world.run(world.machine._drained())
     world.epoch()
     world.settle()
@@ -150,7 +157,7 @@ def test_a_retry_after_a_lost_answer_keeps_identity_and_sequence() -> None:
     assert (again.identity, again.sequence, again.key) == (first.identity, first.sequence, first.key)
     assert again.attempt == first.attempt + 1
     assert machine.done(0, first.attempt, 5) == [], "an answer to the try before is not taken"
-    assert machine.done(0, again.attempt, 5) == [Done(0, 5)]
+    assert machine.done(0, again.attempt, 5) == [BatchStored(0, 5)]
 
 
 def test_at_most_a_window_is_in_flight() -> None:
@@ -182,7 +189,7 @@ def test_after_a_final_refusal_the_rest_goes_on_under_a_new_identity() -> None:
         machine.submit(key, 0, 100.0)
     orders = [sent(machine) for _ in range(3)]
     error = refusal(Code.WRONG_SLOT, "slot", partition=0)
-    assert machine.refused(0, orders[0].attempt, error, 0.0) == [Refused(0, error), OpenEpoch()]
+    assert machine.refused(0, orders[0].attempt, error, 0.0) == [BatchRefused(0, error), OpenEpoch()]
     assert isinstance(error, BatchError)
     assert machine.transmit(0, 0.0) is None
     machine.opened(Identity(2, 5))
@@ -204,9 +211,9 @@ def test_redirects_are_capped_and_end_in_a_typed_error() -> None:
         machine.table_arrived([0])
         now += 10
         machine.expire(now)
-        if any(isinstance(effect, Refused) for effect in effects):
+        if any(isinstance(effect, BatchRefused) for effect in effects):
             break
-    assert (count, effects[0]) == (17, Refused(0, error))
+    assert (count, effects[0]) == (17, BatchRefused(0, error))
 
 
 def test_an_owner_that_is_not_there_yet_is_waited_for_until_the_deadline() -> None:
@@ -215,7 +222,7 @@ def test_an_owner_that_is_not_there_yet_is_waited_for_until_the_deadline() -> No
     error = RetriableError("the partition is not open", partition=0)  # what the sender makes of CLOSED
     outcomes = []
     for now in range(0, 1_100, 50):
-        outcomes += [one for one in machine.expire(float(now)) if isinstance(one, Refused)]
+        outcomes += [one for one in machine.expire(float(now)) if isinstance(one, BatchRefused)]
         if outcomes:
             break
         machine.refused(0, sent(machine, now=float(now)).attempt, error, float(now))
@@ -229,7 +236,7 @@ def test_a_partition_that_is_gone_ends_its_batches() -> None:
     order = sent(machine)
     machine.redirected(0, order.attempt, RerouteError("sealed", reason=RedirectReason.SEALED), 3, 0.0)
     (outcome, *_) = machine.table_arrived([1, 2])
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, BatchRefused)
     assert isinstance(outcome.error, RerouteError)
 
 
@@ -239,12 +246,12 @@ def test_a_deadline_before_any_try_is_a_refusal_and_after_a_lost_one_unknown() -
     machine.submit(1, 1, 1.0)
     sent(machine, 0)
     first, second = sorted(
-        (effect for effect in machine.expire(2.0) if isinstance(effect, Refused | Unknown)),
+        (effect for effect in machine.expire(2.0) if isinstance(effect, BatchRefused | BatchUnknown)),
         key=lambda e: e.key,
     )
-    assert isinstance(first, Unknown)
+    assert isinstance(first, BatchUnknown)
     assert isinstance(first.error, UnknownOutcomeError)
-    assert isinstance(second, Refused)
+    assert isinstance(second, BatchRefused)
     assert isinstance(second.error, DeadlineError)
 
 
@@ -254,14 +261,14 @@ def test_a_deadline_tells_why_the_node_took_nothing_until_it_takes_something() -
         machine.submit(key, 0, (2.0, 4.0, 4.0)[key])
     order = sent(machine)
     machine.refused(order.key, order.attempt, refusal(Code.DISK_FULL, "the disk is full"), 0.0)
-    (full,) = (effect for effect in machine.expire(3.0) if isinstance(effect, Refused))
+    (full,) = (effect for effect in machine.expire(3.0) if isinstance(effect, BatchRefused))
     assert isinstance(full.error, DeadlineError)
     assert "the disk is full" in full.error.message
     assert full.error.__cause__ is not None
     machine.opened(Identity(1, 2))
     order = sent(machine, now=3.5)
     machine.done(order.key, order.attempt, 0)
-    (silent,) = (effect for effect in machine.expire(5.0) if isinstance(effect, Refused))
+    (silent,) = (effect for effect in machine.expire(5.0) if isinstance(effect, BatchRefused))
     assert "full" not in str(silent.error)
 
 
@@ -271,10 +278,10 @@ def test_fencing_ends_the_producer() -> None:
     machine.submit(1, 1, 100.0)
     order = sent(machine)
     effects = machine.refused(0, order.attempt, refusal(Code.FENCED_PRODUCER, "newer"), 0.0)
-    assert [type(effect) for effect in effects] == [Refused, Refused]
+    assert [type(effect) for effect in effects] == [BatchRefused, BatchRefused]
     assert machine.phase is Phase.DEAD
     (later,) = machine.submit(2, 0, 100.0)
-    assert isinstance(later, Refused)
+    assert isinstance(later, BatchRefused)
     assert isinstance(later.error, FencedError)
 
 
@@ -285,7 +292,7 @@ def test_a_forgotten_unnamed_producer_goes_on_and_a_named_one_says_so(named: boo
     order = sent(machine)
     effects = machine.refused(0, order.attempt, refusal(Code.FORGOTTEN, "expired"), 0.0)
     if named:
-        assert isinstance(effects[0], Refused)
+        assert isinstance(effects[0], BatchRefused)
         assert isinstance(effects[0].error, ForgottenError)
     else:
         assert effects == [OpenEpoch()]
@@ -301,12 +308,12 @@ def test_a_named_producer_goes_on_in_the_partitions_without_a_hole_under_its_ide
     bad, behind, first = sent(machine, 0), sent(machine, 0), sent(machine, 1)
     effects = machine.refused(bad.key, bad.attempt, refusal(Code.QUARANTINED, "damaged"), 0.0)
     effects += machine.refused(behind.key, behind.attempt, refusal(Code.QUARANTINED, "damaged"), 0.0)
-    assert [type(effect) for effect in effects] == [Refused, Refused]
+    assert [type(effect) for effect in effects] == [BatchRefused, BatchRefused]
     assert machine.phase is Phase.OPEN
-    assert isinstance(machine.done(first.key, first.attempt, 0)[0], Done)
+    assert isinstance(machine.done(first.key, first.attempt, 0)[0], BatchStored)
     assert sent(machine, 1).sequence == 1
     (later,) = machine.submit(4, 0, 100.0)
-    assert isinstance(later, Refused)
+    assert isinstance(later, BatchRefused)
     assert isinstance(later.error, ClosedError)
 
 
@@ -318,7 +325,7 @@ def test_a_node_that_lost_acknowledged_rows_is_not_asked_for_ever() -> None:
     machine.submit(1, 0, 100.0)
     order = sent(machine)
     effects = machine.refused(1, order.attempt, refusal(Code.SEQUENCE_GAP, "gap", expected=0), 0.0)
-    assert isinstance(effects[0], Refused)
+    assert isinstance(effects[0], BatchRefused)
 
 
 def test_batches_that_come_back_one_by_one_keep_their_order() -> None:
@@ -346,7 +353,7 @@ def test_a_batch_that_comes_back_after_the_fence_is_refused() -> None:
     fenced, bad, _ = sent(machine, 0), sent(machine, 1), sent(machine, 1)
     machine.refused(0, fenced.attempt, refusal(Code.FENCED_PRODUCER, "newer"), 0.0)
     effects = machine.refused(1, bad.attempt, refusal(Code.BAD_BODY, "bytes"), 0.0)
-    assert {(effect.key, type(effect.error)) for effect in effects if isinstance(effect, Refused)} == {
+    assert {(effect.key, type(effect.error)) for effect in effects if isinstance(effect, BatchRefused)} == {
         (1, BatchError),
         (2, FencedError),
     }

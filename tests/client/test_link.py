@@ -23,7 +23,7 @@ from ringfence.native.wire import Code, Opcode
 from ringfence.network.connection import Connection
 from ringfence.network.io_thread import TICK_S
 from ringfence.network.peer import Peer
-from ringfence.network.request import Ask
+from ringfence.network.request import Request
 from tests.client.fake_node import Drop, FakeNode, Refuse
 from tests.client.helpers import SCHEMA, ids_of, node_with_topic, rows, send_all, until
 from tests.client.proxy import Proxy
@@ -76,8 +76,8 @@ def test_who_does_not_answer_is_told_by_how_far_one_came() -> None:
         port = silent.getsockname()[1]
         for address, told in (
             ("tcp://127.0.0.1:1", "refuses connections: check that `ringfence serve` runs there"),
-            (f"tcp://127.0.0.1:{port}", "takes connections but does not greet as a node"),
-            ("tcp://no-such-host.invalid:7411", "nothing came back from .*: check the host's name"),
+            (f"tcp://127.0.0.1:{port}", "accepts connections but sends no handshake"),
+            ("tcp://no-such-host.invalid:7411", "no response from .*: check the host name"),
         ):
             with (
                 ringfence.connect(address, timeout_s=1) as client,
@@ -136,7 +136,7 @@ def test_a_truncate_up_to_now_whose_answer_was_lost_is_not_asked_for_again() -> 
     ):
         client.create_topic("t", schema=SCHEMA, key=["id"], partitions=2)
         proxy.cut_answers()
-        with pytest.raises(ringfence.UnknownOutcomeError, match="take what came since"):
+        with pytest.raises(ringfence.UnknownOutcomeError, match="also remove rows that arrived since"):
             client.truncate("t")
         assert [header.opcode for header in node.seen].count(Opcode.TOPIC_TRUNCATE) == 1
 
@@ -199,7 +199,7 @@ def test_credit_is_not_exceeded_by_more_than_one_body() -> None:
         with client.producer("t") as producer:
             for start in range(0, 20_000, 200):
                 producer.send(rows(start, 200))
-                connection = client._link.first.connection
+                connection = client._io_thread.first.connection
                 most = max(most, connection.unanswered_bytes if connection is not None else 0)
         biggest = max(header.body_bytes for header in node.stored("t"))
         assert most <= limit + biggest
@@ -209,13 +209,13 @@ def test_a_message_above_the_nodes_limit_is_refused_here_and_the_connection_live
     with node_with_topic(partitions=1) as (node, client):
         producer = client.producer("t")
         producer.send(rows(0)).result(10)
-        connection = client._link.first.connection
+        connection = client._io_thread.first.connection
         assert connection is not None
         connection.message_bytes_max = 1000
         with pytest.raises(ringfence.BatchError, match="message_bytes_max"):
             producer.send(rows(1, 500)).result(10)
         producer.send(rows(501)).result(10)
-        assert client._link.first.connection is connection
+        assert client._io_thread.first.connection is connection
         assert len(node.sent(Opcode.HELLO)) == 1
         with pytest.raises(ringfence.BatchError):
             producer.close()
@@ -320,8 +320,8 @@ def test_what_a_forgotten_producer_could_not_store_is_said_at_the_end() -> None:
             timeout=60,
             check=False,
         )
-        assert "was not closed, and not all that it sent is stored" in done.stderr
-        assert "200 sends did not succeed" in done.stderr, done.stderr
+        assert "was not closed, and not all of its rows are stored" in done.stderr
+        assert "200 sends failed" in done.stderr, done.stderr
 
 
 # ---- asyncio
@@ -403,7 +403,7 @@ def test_a_socket_that_takes_nothing_is_left_and_not_asked_for_ever(monkeypatch:
     """The peer is gone and the monitor has not said so yet: the sender span for ever."""
     with node_with_topic(partitions=1) as (_, client), client.producer("t") as producer:
         producer.send(rows(0)).result(10)
-        deaf = client._link.first.connection
+        deaf = client._io_thread.first.connection
         assert deaf is not None
         tries: list[int] = []
         flush = Connection.flush
@@ -421,7 +421,7 @@ def test_a_socket_that_takes_nothing_is_left_and_not_asked_for_ever(monkeypatch:
         monkeypatch.setattr(Connection, "flush", flush_or_not)
         assert producer.send(rows(1)).result(20)[0].first_offset == 1
         assert tries == [1]
-        assert client._link.first.connection is not deaf
+        assert client._io_thread.first.connection is not deaf
 
 
 class Full:
@@ -437,22 +437,22 @@ class Full:
 def test_a_lost_node_that_nobody_asks_does_not_make_a_waiting_client_spin() -> None:
     with FakeNode(node=1) as first, ringfence.connect(first.address, timeout_s=20) as client:
         client.topics()
-        link, turns = client._link, 0
+        io_thread, turns = client._io_thread, 0
         with FakeNode(node=2) as second:
             owner = Peer(2, (second.address,))
-            link.call(lambda: link._peers.setdefault(2, owner))
+            io_thread.call(lambda: io_thread._peers.setdefault(2, owner))
             listing = control_body(TopicList())
-            link.ask(Ask(Opcode.TOPIC_LIST, listing, time.monotonic() + 10, node=2)).result()
+            io_thread.request(Request(Opcode.TOPIC_LIST, listing, time.monotonic() + 10, node=2)).result()
         until(lambda: owner.connection is None and owner.retry_at < time.monotonic())
         first.hook = lambda _: Drop(served=False)
-        link.ask(Ask(Opcode.TOPIC_LIST, listing, time.monotonic() + 2, wait_s=1.0))
-        turn = link._turn
+        io_thread.request(Request(Opcode.TOPIC_LIST, listing, time.monotonic() + 2, wait_s=1.0))
+        turn = io_thread._turn
 
         def counted() -> None:
             nonlocal turns
             turns += 1
             turn()
 
-        link._turn = counted  # type: ignore[method-assign]
+        io_thread._turn = counted  # type: ignore[method-assign]
         time.sleep(1)
     assert 0 < turns < 4 / TICK_S, "one turn each TICK_S, twice that for what comes in"

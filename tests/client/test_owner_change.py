@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ringfence.common.send_effects import Done, FetchTable, Identity, OpenEpoch, Transmit, Unknown
+from ringfence.common.send_effects import BatchStored, BatchUnknown, FetchTable, Identity, OpenEpoch, Transmit
 from ringfence.native.errors import RerouteError, RetriableError, refusal
 from ringfence.native.wire import RETRIABLE, Code, RedirectReason
-from ringfence.send.inflight import EARLY_LANES_MAX, EARLY_MAX, Inflight
+from ringfence.send.inflight import EARLY_MAX, EARLY_PARTITIONS_MAX, Inflight
 
 HELD = refusal(Code.HELD, "on hold", retry_after_s=0.05)
 NOT_OWNER = RerouteError("node 2", reason=RedirectReason.NOT_OWNER, partition=0)
@@ -89,11 +89,11 @@ def test_a_node_that_stays_behind_is_not_believed_for_ever() -> None:
 
 
 def test_only_a_few_partitions_at_once_ask_for_their_owners_so_often() -> None:
-    machine = machine_with(1, partitions=EARLY_LANES_MAX + 1)
-    for partition in range(EARLY_LANES_MAX + 1):
+    machine = machine_with(1, partitions=EARLY_PARTITIONS_MAX + 1)
+    for partition in range(EARLY_PARTITIONS_MAX + 1):
         machine.refused(partition, sent(machine, partition).attempt, CLOSED, 0.0, early=True)
     assert machine.paused_until(0) <= 0.002
-    assert machine.paused_until(EARLY_LANES_MAX) >= 0.02
+    assert machine.paused_until(EARLY_PARTITIONS_MAX) >= 0.02
 
 
 def test_a_node_whose_disk_failed_is_asked_again_for_another_owner_may_have_the_batch() -> None:
@@ -107,7 +107,7 @@ def test_a_node_whose_disk_failed_is_asked_again_for_another_owner_may_have_the_
     assert (again.key, again.sequence, again.attempt) == (0, 0, 2), "the same sequence: it is stored once"
     assert machine.refused(0, again.attempt, failed, 1.0) == []
     machine.table_arrived([0], moved=[0])
-    assert machine.done(0, sent(machine, now=1.0).attempt, 7) == [Done(0, 7)]
+    assert machine.done(0, sent(machine, now=1.0).attempt, 7) == [BatchStored(0, 7)]
     assert sent(machine, now=1.0).key == 1
 
 
@@ -117,7 +117,7 @@ def test_a_batch_that_only_a_failed_disk_was_asked_for_ends_unknown_at_its_deadl
     failed = refusal(Code.STORAGE_FAILED, "shard 0 takes nothing more")
     assert machine.refused(0, order.attempt, failed, 0.0) == []
     (ended,) = (effect for effect in machine.expire(100.0) if not isinstance(effect, OpenEpoch))
-    assert isinstance(ended, Unknown)
+    assert isinstance(ended, BatchUnknown)
 
 
 @pytest.mark.parametrize("code", sorted({*Code} - {Code.SEQUENCE_GAP}), ids=lambda code: code.name)

@@ -105,7 +105,7 @@ def test_without_key_a_loaded_partition_gets_fewer_batches_once_the_load_is_know
     with node_with_topic(key=(), partitions=2) as (node, client), client.producer("t") as producer:
         busy, idle = node.topic_of("t").logs
         node.loads = {busy: 900, idle: 100}  # the generation stays: loads are told under the same one
-        client._link.call(client._tables._refresh_all)
+        client._io_thread.call(client._tables._refresh_all)
         until(lambda: producer._encoder.layout.loads == node.loads)
         sent = Counter(producer.send(rows(number)).result(10)[0].partition for number in range(60))
         assert sent[idle] > 3 * sent[busy] > 0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ringfence.common.address import addresses
 from ringfence.common.codec import Answer
 from ringfence.common.retry import Backoff, deadline_ms
-from ringfence.common.routing import Chooser, layout_of, newest
+from ringfence.common.routing import WeightedRoundRobin, layout_of, newest
 from ringfence.native.errors import ConfigError, NotFoundError, ProtocolError, RetriableError
 from ringfence.native.messages import NodeEntry, PartitionEntry, Refused, Table, encode
 from ringfence.native.wire import AnswerHeader, Code, Status
@@ -25,14 +25,7 @@ def table(
 ) -> Table:
     edges = [0, *sorted(bounds), 65536]
     partitions = [
-        PartitionEntry(
-            partition=100 + index,
-            lo=lo,
-            hi=hi - 1,
-            state="ACTIVE",
-            owner=1,
-            epoch=index,
-        )
+        PartitionEntry(partition=100 + index, lo=lo, hi=hi - 1, state="ACTIVE", owner=1, epoch=index)
         for index, (lo, hi) in enumerate(itertools.pairwise(edges))
     ]
     return Table(
@@ -90,7 +83,9 @@ def test_only_a_newer_generation_of_the_same_history_replaces_a_layout() -> None
 
 
 def choices(loads: list[int | None], turns: int = 1000) -> Counter[int]:
-    chooser = Chooser(layout_of(table([index * 1000 for index in range(1, len(loads))], loads=loads)))
+    chooser = WeightedRoundRobin(
+        layout_of(table([index * 1000 for index in range(1, len(loads))], loads=loads))
+    )
     return Counter(chooser.choose() for _ in range(turns))
 
 

@@ -303,7 +303,9 @@ def test_a_producer_of_a_topic_that_was_deleted_says_so(
     for start in (10, 20):
         with pytest.raises(ringfence.NotFoundError) as caught:
             producer.send(rows(start, 10)).result(30)
-        assert f"deleted and made anew with another id: the one with the id {old.topic}" in str(caught.value)
+        assert f"deleted and created again: the topic with id {old.topic} no longer exists" in str(
+            caught.value
+        )
         assert "Open a new producer" in str(caught.value)
         assert caught.value.topic == f"public/default/{topic}"
     with pytest.raises(ringfence.NotFoundError, match="Open a new producer"):
@@ -369,7 +371,7 @@ def test_a_start_in_a_partition_that_the_topic_does_not_have_is_refused(client: 
         with pytest.raises(ringfence.NotFoundError, match="no such partition"):
             client.read("starts", start=wrong)
     texts: Any = {"1": 1}
-    with pytest.raises(ringfence.InvalidArgumentError, match=r"it is a text: int\('1'\)"):
+    with pytest.raises(ringfence.InvalidArgumentError, match=r"convert the text: int\('1'\)"):
         client.read("starts", start=texts)
 
 

@@ -16,14 +16,14 @@ import ringfence
 from ringfence.admin import Admin
 from ringfence.common import failure_detector
 from ringfence.common.codec import Answer
-from ringfence.common.failure_detector import FORMER_S, PROBE_S, SILENT_S, Silence, Step
-from ringfence.common.send_effects import Done, Identity, Transmit
+from ringfence.common.failure_detector import FORMER_S, PROBE_S, SILENT_S, DetectorStep, FailureDetector
+from ringfence.common.send_effects import BatchStored, Identity, Transmit
 from ringfence.native import wire
 from ringfence.native.cluster_messages import ScopeBegin, ScopeBegun
 from ringfence.native.messages import Refused
 from ringfence.native.wire import Code, Opcode
-from ringfence.network.io_thread import Link
-from ringfence.network.request import Ask
+from ringfence.network.io_thread import IoThread
+from ringfence.network.request import Request
 from ringfence.send.inflight import Inflight
 from tests.client.fake_node import Drop, FakeNode, Fault, Refuse
 from tests.client.helpers import SCHEMA, rows, until
@@ -31,24 +31,28 @@ from tests.client.helpers import SCHEMA, rows, until
 
 def steps(
     until_s: float, heard: tuple[float, ...] = (), *, waits: bool = True, hop_s: float = 0.25
-) -> list[tuple[float, Step]]:
+) -> list[tuple[float, DetectorStep]]:
     """What looks every `hop_s` come to."""
-    watched, found = Silence(), list[tuple[float, Step]]()
+    watched, found = FailureDetector(), list[tuple[float, DetectorStep]]()
     for look in range(int(until_s / hop_s) + 1):
         now = 100.0 + look * hop_s
         step = watched.look(now, waits=waits, heard=now - 100.0 in heard)
-        if step is not Step.NOTHING:
+        if step is not DetectorStep.NOTHING:
             found.append((now - 100.0, step))
     return found
 
 
 def test_a_node_that_owes_an_answer_is_probed_and_then_taken_for_silent_again_and_again() -> None:
-    assert steps(6.0) == [(PROBE_S, Step.PROBE), (SILENT_S, Step.ASK_OTHERS), (2 * SILENT_S, Step.ASK_OTHERS)]
+    assert steps(6.0) == [
+        (PROBE_S, DetectorStep.PROBE),
+        (SILENT_S, DetectorStep.ASK_OTHERS),
+        (2 * SILENT_S, DetectorStep.ASK_OTHERS),
+    ]
 
 
 def test_a_node_that_answers_the_probe_is_not_silent_however_long_it_holds_the_rest() -> None:
     heard = (1.25, 2.5, 3.75, 5.0, 6.25)
-    assert {step for _, step in steps(6.5, heard)} == {Step.PROBE}
+    assert {step for _, step in steps(6.5, heard)} == {DetectorStep.PROBE}
 
 
 def test_who_waits_for_nothing_probes_nobody() -> None:
@@ -56,11 +60,11 @@ def test_who_waits_for_nothing_probes_nobody() -> None:
 
 
 def test_a_client_that_stood_still_itself_begins_to_count_anew() -> None:
-    watched = Silence()
+    watched = FailureDetector()
     looks = [watched.look(100.0 + 0.25 * look, waits=True, heard=False) for look in range(5)]
-    assert looks[-1] is Step.PROBE
-    assert watched.look(130.0, waits=True, heard=False) is Step.NOTHING
-    assert watched.look(130.25, waits=True, heard=False) is Step.NOTHING
+    assert looks[-1] is DetectorStep.PROBE
+    assert watched.look(130.0, waits=True, heard=False) is DetectorStep.NOTHING
+    assert watched.look(130.25, waits=True, heard=False) is DetectorStep.NOTHING
 
 
 # ---- batches at a former owner --------------------------------------------------------------------------
@@ -90,9 +94,9 @@ def test_what_a_former_owner_leaves_unanswered_goes_to_the_new_one_with_its_sequ
     assert [(one.key, one.sequence, one.attempt) for one in again] == [(0, 0, 2), (1, 1, 2)]
     assert {one.identity for one in again} == {first.identity}
     assert machine.done(first.key, first.attempt, 7) == [], "an answer to a try that was given up is left"
-    assert machine.done(0, 2, 7) == [Done(0, 7)]
+    assert machine.done(0, 2, 7) == [BatchStored(0, 7)]
     assert machine.refused(second.key, second.attempt, ringfence.RetriableError("late"), 6.0) == []
-    assert machine.done(1, 2, 8) == [Done(1, 8)]
+    assert machine.done(1, 2, 8) == [BatchStored(1, 8)]
 
 
 def test_a_table_with_the_same_owner_moves_nothing_however_long_it_says_nothing() -> None:
@@ -120,27 +124,27 @@ class Kept:
     """A link that only keeps what is asked for."""
 
     def __init__(self) -> None:
-        self.asks: list[Ask] = []
+        self.requests: list[Request] = []
 
-    def ask(self, ask: Ask) -> Future[Answer]:
-        self.asks.append(ask)
-        ask.future.set_exception(ringfence.ConnectError("nobody"))
-        return ask.future
+    def request(self, request: Request) -> Future[Answer]:
+        self.requests.append(request)
+        request.future.set_exception(ringfence.ConnectError("nobody"))
+        return request.future
 
 
 def test_all_tries_of_one_begin_are_one_driver_and_another_begin_is_another() -> None:
-    link = Kept()
-    admin = Admin(cast("Link", link), 1.0)
+    io_thread = Kept()
+    admin = Admin(cast("IoThread", io_thread), 1.0)
     for instance in (b"", b"", b"job"):
         with pytest.raises(ringfence.ConnectError):
             admin.begin(ScopeBegin(scope="s", instance=instance), admin.deadline())
-    asked = [msgspec.msgpack.decode(ask.body) for ask in link.asks]
+    asked = [msgspec.msgpack.decode(request.body) for request in io_thread.requests]
     first, second, named = [each["instance"] for each in asked]
     assert first
     assert second not in {b"", first}
     assert named == b"job"
     assert [(each["after"], each["drawn"]) for each in asked] == [(0, True), (0, True), (0, False)]
-    assert all(ask.harmless_late for ask in link.asks)
+    assert all(request.harmless_late for request in io_thread.requests)
 
 
 class Contested(FakeNode):
@@ -177,24 +181,27 @@ def test_a_begin_that_is_refused_twice_for_the_same_driver_ends() -> None:
 def test_a_begin_that_loses_to_ever_more_rivals_pauses_and_ends_with_its_deadline() -> None:
     with Contested(list(range(7, 10_000))) as node, ringfence.connect(node.address, timeout_s=2) as client:
         began = time.monotonic()
-        with pytest.raises(ringfence.DeadlineError, match="scope of its own") as caught:
+        with pytest.raises(ringfence.DeadlineError, match="its own scope") as caught:
             client.scopes.begin("s")
         assert 0.9 < time.monotonic() - began < 5
     assert 6 <= len(node.begins) <= 22, (
         "two tries a pause, which doubles up to a second, half of that at least"
     )
     assert caught.value.values() == {
-        "scope": "s", "driver": 6 + len(node.begins), "tries": len(node.begins), "retriable": True,
-    }  # fmt: skip
+        "scope": "s",
+        "driver": 6 + len(node.begins),
+        "tries": len(node.begins),
+        "retriable": True,
+    }
 
 
 def test_the_opening_of_a_named_producer_waits_for_its_node() -> None:
-    link = Kept()
-    admin = Admin(cast("Link", link), 1.0)
+    io_thread = Kept()
+    admin = Admin(cast("IoThread", io_thread), 1.0)
     for name in (None, "p"):
         with pytest.raises(ringfence.ConnectError):
             admin.open_producer("t", name)
-    assert [ask.harmless_late for ask in link.asks] == [True, False]
+    assert [request.harmless_late for request in io_thread.requests] == [True, False]
 
 
 # ---- over sockets ---------------------------------------------------------------------------------------
@@ -290,7 +297,9 @@ def test_an_owner_that_holds_a_batch_gets_no_second_one(monkeypatch: pytest.Monk
             assert not second.seen
             assert len([one for one in first.sent(Opcode.TABLE) if one.topic == 0]) >= 2, "probes"
             first.hook = None
-            producer._sender._link.call(lambda: producer._sender.lost(1, 1))  # as the try's own limit does
+            producer._sender._io_thread.call(
+                lambda: producer._sender.lost(1, 1)
+            )  # as the try's own limit does
             sending.result(10)
 
 

@@ -39,7 +39,7 @@ class Owner:
     def __init__(self, *records: bytes) -> None:
         self._body = b"".join(records)
 
-    def ask_owner(self, *_: object) -> Future[Answer]:
+    def request_owner(self, *_: object) -> Future[Answer]:
         answered: Future[Answer] = Future()
         header: Any = None
         answered.set_result(Answer(header, memoryview(self._body)))
@@ -59,7 +59,7 @@ def test_a_record_of_a_newer_epoch_than_its_publish_record_is_of_another_history
     with pytest.raises(TruncatedError, match="another history now: record 4 is of epoch 6") as caught:
         list(fetch(staged(4, 3, epoch=6)).records([place]))
     assert caught.value.details["offset"] == 100
-    with pytest.raises(ProtocolError, match="not the one that was published"):
+    with pytest.raises(ProtocolError, match="differs from the published one"):
         list(fetch(staged(4, 2, epoch=5)).records([place]))
 
 

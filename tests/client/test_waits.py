@@ -50,7 +50,7 @@ def test_a_wait_names_the_partition_the_node_and_that_it_is_not_connected() -> N
             said = f'no outcome yet in topic "public/default/t" (partition {down}: node 2 ({address}) is not'
             assert said in error.message
             assert f"{address} refuses connections" in error.message
-            assert error.message.endswith("the work goes on")
+            assert error.message.endswith("it continues in the background")
             same = copy.deepcopy(error)
             assert (same.values(), str(same)) == (error.values(), str(error))
         with pytest.raises(ringfence.ClosedError):
@@ -69,8 +69,8 @@ def test_a_send_whose_time_is_over_names_the_node_that_did_not_take_it() -> None
 @pytest.mark.parametrize(
     ("fault", "reason", "words"),
     [
-        (Refuse(Code.DISK_FULL, 100), "refused", "is asked again: the node said: a planted refusal"),
-        (Drop(served=True), "unanswered", "has it and has not answered yet"),
+        (Refuse(Code.DISK_FULL, 100), "refused", "is retried: the node answered: a planted refusal"),
+        (Drop(served=True), "unanswered", "received it and has not answered yet"),
     ],
 )
 @pytest.mark.parametrize("linger_ms", [0.0, 1.0])

@@ -68,7 +68,9 @@ def test_an_ok_of_a_publish_answers_nothing_else() -> None:
     with hostile() as (node, client):
         layout = client.layout("t")
         node.opcode, node.spoil = Opcode.PUBLISH, (Opcode.END_OFFSETS, 1)
-        with pytest.raises(ringfence.ProtocolError, match="another opcode than its request") as refused:
+        with pytest.raises(
+            ringfence.ProtocolError, match="the opcode of an answer differs from that of its request"
+        ) as refused:
             client.count("t")
         assert (refused.value.opcode, refused.value.asked) == (Opcode.PUBLISH, Opcode.END_OFFSETS)
         assert refused.value.address == node.address
@@ -106,7 +108,7 @@ def test_who_asked_hears_that_the_body_is_missing() -> None:
     with hostile() as (node, client):
         node.wrong, node.spoil = without_body, (Opcode.TABLE, 1)
         with pytest.raises(
-            ringfence.ProtocolError, match="an answer lacks the body that it names"
+            ringfence.ProtocolError, match="an answer has no body although its header announces one"
         ) as refused:
             client.layout("t")
         assert refused.value.address == node.address

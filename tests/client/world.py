@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 from ringfence.common.retry import Backoff
 from ringfence.common.send_effects import (
-    Done,
+    BatchRefused,
+    BatchStored,
+    BatchUnknown,
     Effect,
     FetchTable,
     Identity,
     OpenEpoch,
-    Refused,
     Transmit,
-    Unknown,
 )
 from ringfence.native.errors import RerouteError, RingfenceError, refusal
 from ringfence.native.wire import Code, RedirectReason
@@ -44,7 +44,7 @@ class Wire:
 
     requests: deque[Transmit] = field(default_factory=deque)
     answers: deque[Callable[[], list[Effect]]] = field(default_factory=deque)
-    unanswered: dict[tuple[int, int], Transmit] = field(default_factory=dict)
+    overdue_read: dict[tuple[int, int], Transmit] = field(default_factory=dict)
 
 
 class World:
@@ -62,7 +62,7 @@ class World:
         self.window, self.named = window, named
         self.now = 0.0
         self.logs: dict[int, Stored] = {}
-        self.outcomes: dict[int, Done | Refused | Unknown] = {}
+        self.outcomes: dict[int, BatchStored | BatchRefused | BatchUnknown] = {}
         self.partition_of: dict[int, int] = {}
         self.bad: set[int] = set()
         self.fenced = False
@@ -92,11 +92,11 @@ class World:
             f"{name} is used again for other content"
         )
         self.wire.requests.append(order)
-        self.wire.unanswered[order.key, order.attempt] = order
+        self.wire.overdue_read[order.key, order.attempt] = order
         # A batch counts once: a former owner may not have answered an earlier try of it.
         same = {
             other.key
-            for other in self.wire.unanswered.values()
+            for other in self.wire.overdue_read.values()
             if (other.identity, other.partition) == (order.identity, partition)
             and self.machine._current(other.key, other.attempt) is not None
         }
@@ -118,7 +118,7 @@ class World:
 
     def cut(self) -> None:
         """The connection dies; what the node did not read yet may still reach it."""
-        lost = list(self.wire.unanswered)
+        lost = list(self.wire.overdue_read)
         self.old.append(self.wire)
         self.wire = Wire()
         self.run(self.machine.lost(lost))
@@ -203,7 +203,7 @@ class World:
         )
 
     def _done_with(self, order: Transmit) -> list[Effect]:
-        self.wire.unanswered.pop((order.key, order.attempt), None)
+        self.wire.overdue_read.pop((order.key, order.attempt), None)
         return []
 
     def _time_is_up(self, order: Transmit) -> None:
@@ -230,17 +230,17 @@ class World:
             assert len(set(log.keys)) == len(log.keys), (
                 f"I6: stored twice in partition {partition}: {log.keys}"
             )
-            done = [key for key in log.keys if isinstance(self.outcomes[key], Done)]
+            done = [key for key in log.keys if isinstance(self.outcomes[key], BatchStored)]
             assert done == sorted(done), f"I7: order of partition {partition}: {log.keys}"
             if self.named:
                 sent = [key for key, place in self.partition_of.items() if place == partition]
                 assert log.keys == sent[: len(log.keys)], f"a hole in partition {partition}: {log.keys}"
         stored = {key for log in self.logs.values() for key in log.keys}
         for key, outcome in self.outcomes.items():
-            assert not (isinstance(outcome, Done) and key not in stored), (
+            assert not (isinstance(outcome, BatchStored) and key not in stored), (
                 f"I5: {key} is acknowledged and not stored"
             )
-            assert not (isinstance(outcome, Refused) and key in stored), (
+            assert not (isinstance(outcome, BatchRefused) and key in stored), (
                 f"{key} is refused and stored: {outcome}"
             )
-            assert not (key in self.bad and isinstance(outcome, Done)), f"bad {key} is done"
+            assert not (key in self.bad and isinstance(outcome, BatchStored)), f"bad {key} is done"

@@ -20,11 +20,7 @@ from ringfence.control.consensus.changes import (
     Transition,
     from_entry,
 )
-from ringfence.control.consensus.errors import (
-    ProposalDroppedError,
-    ReadDroppedError,
-    UnknownPeerError,
-)
+from ringfence.control.consensus.errors import ProposalDroppedError, ReadDroppedError, UnknownPeerError
 from ringfence.control.consensus.events import Event, Received
 from ringfence.control.consensus.invariants import check_node, check_step, seen
 from ringfence.control.consensus.messages import (
@@ -431,11 +427,7 @@ def _campaign(_cluster: Cluster, machine: Machine, _b: int) -> None:
 
 def _misc(cluster: Cluster, machine: Machine, b: int) -> None:
     peer = 1 + b % len(cluster.machines)
-    choices = (
-        events.ForgetLeader(),
-        events.Unreachable(peer),
-        events.SnapshotSent(peer, ok=bool(b & 8)),
-    )
+    choices = (events.ForgetLeader(), events.Unreachable(peer), events.SnapshotSent(peer, ok=bool(b & 8)))
     machine.step(choices[(b >> 4) % len(choices)])
 
 

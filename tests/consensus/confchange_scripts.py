@@ -10,12 +10,7 @@ from ringfence.control.consensus.tracker import Tracker
 from tests.consensus.datadriven import Case
 
 COMMANDS = {"simple", "enter-joint", "leave-joint"}
-_OPERATIONS = {
-    "v": Operation.VOTER,
-    "l": Operation.LEARNER,
-    "r": Operation.REMOVE,
-    "u": Operation.UPDATE,
-}
+_OPERATIONS = {"v": Operation.VOTER, "l": Operation.LEARNER, "r": Operation.REMOVE, "u": Operation.UPDATE}
 
 
 class ChangeScript:

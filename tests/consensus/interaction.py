@@ -15,12 +15,7 @@ from tests.consensus.environment import Environment, Member, ScriptError, script
 from tests.consensus.output import LEVELS
 
 ELECTION_TICKS = 3
-_OPERATIONS = {
-    "v": Operation.VOTER,
-    "l": Operation.LEARNER,
-    "r": Operation.REMOVE,
-    "u": Operation.UPDATE,
-}
+_OPERATIONS = {"v": Operation.VOTER, "l": Operation.LEARNER, "r": Operation.REMOVE, "u": Operation.UPDATE}
 _TRANSITIONS = {
     "auto": Transition.AUTO,
     "implicit": Transition.JOINT_IMPLICIT,

@@ -193,7 +193,7 @@ def test_an_answer_of_a_stranger_is_refused() -> None:
 
 def test_a_store_that_lost_what_it_acknowledged_is_found_out_and_nothing_is_changed() -> None:
     lab = Lab(2, terms=(1, 1), commit=1)
-    assert "let it join anew" in lab.refuses(heartbeat(lab, sender=1, term=1, commit=5), LogLostError)
+    assert "let it join again" in lab.refuses(heartbeat(lab, sender=1, term=1, commit=5), LogLostError)
     assert (lab.core.log.commit, lab.core.log.last_index()) == (1, 2)
 
 

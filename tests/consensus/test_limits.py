@@ -140,7 +140,7 @@ def test_a_window_frees_what_ends_at_or_below_an_acknowledged_index() -> None:
     assert (len(window), window.size_bytes, window.full()) == (1, 70, False)
     window.add(11)
     window.add(12)
-    with pytest.raises(AssertionError, match="under way, that is all"):
+    with pytest.raises(AssertionError, match="the window is full"):
         window.add(13)
 
 

@@ -9,21 +9,6 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply
-from ringfence.control.model.change_commands import (
-    AbortChange,
-    ChangeSteps,
-    CleanChange,
-    CommitChange,
-    ConfirmLeft,
-    ConfirmOpened,
-    FailOver,
-    ForceOwner,
-    HoldChange,
-    PrepareChange,
-    ReleaseKept,
-)
-from ringfence.control.model.changes import ChangeId, LogEnd, Proof
 from ringfence.control.model.commands import (
     AddSchema,
     Command,
@@ -57,6 +42,20 @@ from ringfence.control.model.node_commands import (
 )
 from ringfence.control.model.nodes import Life, Vote
 from ringfence.control.model.ranges import SlotRange, tile
+from ringfence.control.model.reassignment_commands import (
+    AbortChange,
+    ChangeSteps,
+    CleanChange,
+    CommitChange,
+    ConfirmLeft,
+    ConfirmOpened,
+    FailOver,
+    ForceOwner,
+    HoldChange,
+    PrepareChange,
+    ReleaseKept,
+)
+from ringfence.control.model.reassignments import ChangeId, LogEnd, Proof
 from ringfence.control.model.results import Refused
 from ringfence.control.model.schemas import Column
 from ringfence.control.model.scopes import (
@@ -68,6 +67,7 @@ from ringfence.control.model.scopes import (
     StagedPart,
 )
 from ringfence.control.model.state import EMPTY, MetadataState
+from ringfence.control.state_machines.metadata.state_machine import apply
 
 CLUSTER, HISTORY, STORE = b"c" * 16, b"h" * 16, b"s" * 16
 NODE = NodeId(1)
@@ -300,10 +300,7 @@ def node_commands(state: MetadataState) -> st.SearchStrategy[Command]:
             vote=st.sampled_from([None, *Vote]),
         ),
         st.builds(RemoveNode, node=nodes),
-        st.builds(
-            FormRing,
-            nodes=st.lists(nodes, max_size=3).map(tuple),
-        ),
+        st.builds(FormRing, nodes=st.lists(nodes, max_size=3).map(tuple)),
         st.builds(AddToRing, node=nodes, version=version),
         st.builds(AddToRing, node=nodes, version=version),
         st.builds(RemoveFromRing, node=nodes, version=version),
@@ -348,13 +345,16 @@ def change_commands(state: MetadataState) -> st.SearchStrategy[Command]:
     nodes = st.permutations([*state.nodes, NodeId(999_999)])
     prepare = st.builds(
         lambda place, order, late: PrepareChange(
-            topic=place[0], partition=place[1], epoch=Epoch(place[2].epoch + late), owner=order[0],
+            topic=place[0],
+            partition=place[1],
+            epoch=Epoch(place[2].epoch + late),
+            owner=order[0],
             replicas=tuple(order[: place[3]]),
         ),
         st.sampled_from(places),
         nodes,
         st.sampled_from([0, 0, 0, 1]),
-    )  # fmt: skip
+    )
     return st.one_of(prepare, st.sampled_from(known))
 
 

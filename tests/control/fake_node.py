@@ -9,13 +9,7 @@ from typing import Any
 
 from ringfence.native import messages
 from ringfence.native._node import crc32c, crc32c_seal
-from ringfence.native.wire import (
-    ANSWER_STRUCT,
-    REQUEST_STRUCT,
-    AnswerHeader,
-    RequestFlags,
-    RequestHeader,
-)
+from ringfence.native.wire import ANSWER_STRUCT, REQUEST_STRUCT, AnswerHeader, RequestFlags, RequestHeader
 
 
 class FakeNode:
@@ -107,8 +101,8 @@ class FakeNode:
     def set_applied(self, index: int) -> None:
         self.applied = index
 
-    def set_time(self, unix_ms: int) -> None:
-        self.time_ms = unix_ms
+    def set_time_window(self, earliest_ms: int, latest_ms: int) -> None:
+        self.time_window = earliest_ms, latest_ms
 
     def set_access(self, is_asked: bool, grants: list[Any], credential: str) -> None:
         self.access = (is_asked, grants, credential)
@@ -180,9 +174,15 @@ class FakeNode:
     def open(self, topic: int, partition: int, lo: int, hi: int, epoch: int) -> int:
         if "open" not in self.refuses:
             self.hosted[topic, partition] = {
-                "topic": topic, "partition": partition, "start_offset": 0, "end_offset": 100, "bytes": 5,
-                "quarantined": None, "owner_epoch": epoch, "fence": 0,
-            }  # fmt: skip
+                "topic": topic,
+                "partition": partition,
+                "start_offset": 0,
+                "end_offset": 100,
+                "bytes": 5,
+                "quarantined": None,
+                "owner_epoch": epoch,
+                "fence": 0,
+            }
         return self._order("open", topic, partition, lo, hi, epoch)
 
     def drop(self, topic: int, partition: int) -> int:
@@ -244,9 +244,13 @@ class FakeNode:
     ) -> None:
         packed = body if isinstance(body, bytes) else b"" if body is None else messages.encode(body)
         header = RequestHeader(
-            opcode=opcode, flags=RequestFlags.CONTROL, request_id=request_id, deadline_ms=deadline_ms,
-            body_bytes=len(packed), body_crc=crc32c(packed),
-        )  # fmt: skip
+            opcode=opcode,
+            flags=RequestFlags.CONTROL,
+            request_id=request_id,
+            deadline_ms=deadline_ms,
+            body_bytes=len(packed),
+            body_crc=crc32c(packed),
+        )
         sealed = bytearray(REQUEST_STRUCT.pack(*header))
         crc32c_seal(sealed)
         self.tell(("request", 7, bytes(sealed), packed, self.prefix, ""))

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime.members import Beat, Members
+from ringfence.control.runtime.membership.members import Beat, Members
 from tests.control.commands import cluster, restart, store_of
 from tests.control.test_liveness import after
 
@@ -21,16 +21,20 @@ def members_of(
 ) -> Members:
     """Node 2's, which has applied APPLIED entries. `sent`: its beats; `worse`: what its health is told."""
     replica = SimpleNamespace(
-        id=2, leads=False, leader=1, applied=SimpleNamespace(index=APPLIED), disk_full=False,
+        id=2,
+        leads=False,
+        leader=1,
+        applied=SimpleNamespace(index=APPLIED),
+        disk_full=False,
         configuration=SimpleNamespace(voters=(1, 2), voters_outgoing=()),
-    )  # fmt: skip
+    )
     proposer = SimpleNamespace(replica=replica, state=state)
     peers = SimpleNamespace(
-        know=lambda _: None,
-        forget_others=lambda _: None,
+        set_committed=lambda _: None,
+        keep_only=lambda _: None,
         send=lambda _node, _kind, body: sent.append(msgspec.msgpack.decode(body, type=Beat)),
     )
-    health = SimpleNamespace(worsen=lambda key, _: worse.append(key), mend=lambda *_: None)
+    health = SimpleNamespace(set_reason=lambda key, _: worse.append(key), clear_reason=lambda *_: None)
     here = SimpleNamespace(node=2, store=store_of(2))
     kind: Any = Members
     return cast("Members", kind(proposer, peers, here, health, is_started=lambda: is_started))

@@ -8,9 +8,9 @@ import pytest
 
 from ringfence.control.model.ids import Index
 from ringfence.control.model.scopes import BeginScope
-from ringfence.control.runtime.begin_order import BeginOrder
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.requests import TOLD_AT
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.rpc.dispatch import ANSWER_DUE_S
+from ringfence.control.runtime.transactions.begin_queue import BeginQueue
 from ringfence.native.wire import Code
 
 
@@ -23,7 +23,7 @@ class Crowd:
 
     def __init__(self) -> None:
         self.driver = 0
-        self.order = BeginOrder(lambda one: one.after != self.driver)
+        self.order = BeginQueue(lambda one: one.after != self.driver)
         self.turns: list[BeginScope] = []
         self.decided = asyncio.Event()
 
@@ -72,7 +72,7 @@ def test_who_waits_longer_than_its_client_hears_that_nothing_was_begun() -> None
         crowd = Crowd()
         first = asyncio.create_task(crowd.begin(command()))
         await asyncio.sleep(0)
-        TOLD_AT.set(asyncio.get_running_loop().time() + 0.05)
+        ANSWER_DUE_S.set(asyncio.get_running_loop().time() + 0.05)
         with pytest.raises(RequestRefused, match="nothing was begun") as caught:
             await crowd.begin(command())
         assert caught.value.code == Code.DEADLINE

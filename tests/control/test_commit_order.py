@@ -12,14 +12,15 @@ from msgspec.structs import replace
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.scopes import CommitScope, ConfirmPublished
-from ringfence.control.runtime import calls, commit_order, publish_watch, stage_checks
-from ringfence.control.runtime.commit_order import CommitOrder
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.health import Health
-from ringfence.control.runtime.others import SETTLE_S
-from ringfence.control.runtime.requests import Requests, Route
-from ringfence.control.runtime.scope_requests import ScopeRequests
-from ringfence.control.runtime.unpublished import Unpublished
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.process.health import Health
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.runtime.rpc.client import EXECUTION_TIMEOUT_S
+from ringfence.control.runtime.rpc.dispatch import RequestDispatch, Route
+from ringfence.control.runtime.transactions import commit_queue, publish_watch, staged_row_counts
+from ringfence.control.runtime.transactions.commit_queue import CommitQueue
+from ringfence.control.runtime.transactions.requests import TransactionRequests
+from ringfence.control.runtime.transactions.unpublished import UnpublishedEpochs
 from ringfence.native import wire
 from ringfence.native.cluster_messages import AlreadyCommitted, ScopeCommit, ScopeCommitted
 from ringfence.native.messages import Refused, decode, encode
@@ -35,8 +36,8 @@ class Node(World):
         here: Any = SimpleNamespace(node=self.here)
         driver: Any = SimpleNamespace()
         proposer: Any = self
-        self.requests = ScopeRequests(
-            proposer, driver, here, self.checks, Unpublished(Health(), self.here), lambda _: None
+        self.requests = TransactionRequests(
+            proposer, driver, here, self.checks, UnpublishedEpochs(Health(), self.here), lambda _: None
         )
         self.is_stuck, self.decided = is_stuck, list[int]()
         self.told: dict[int, asyncio.Event] = {}
@@ -50,23 +51,26 @@ class Node(World):
         if not self.is_stuck:
             parts = tuple((part.topic, part.partition) for part in command.parts)
             self.do(ConfirmPublished(scope=command.scope, epoch=command.epoch, parts=parts))
-        self.requests.follow(self.state)
+        self.requests.apply(self.state)
         return SimpleNamespace(result=result)
 
-    async def ask(self, node: NodeId, call: calls.CountStaged, timeout_s: float) -> calls.Reply:
-        assert (node, timeout_s) == (7, SETTLE_S)
+    async def ask(self, node: NodeId, call: messages.CountStaged, timeout_s: float) -> messages.Reply:
+        assert (node, timeout_s) == (7, EXECUTION_TIMEOUT_S)
         self.questions += 1
         if call.epoch in self.told:
             await self.told[call.epoch].wait()
         if self.answers:
             raise RequestRefused(Code.INTERNAL, str(self.answers.pop()))
-        return calls.StagedCounts(counts=(self.counted(5),))
+        return messages.StagedCounts(counts=(self.counted(5),))
 
     def request(self, epoch: int) -> ScopeCommit:
         return ScopeCommit(
-            scope_id=self.begun.scope, driver=self.begun.driver, epoch=epoch, tokens=[TOKEN],
+            scope_id=self.begun.scope,
+            driver=self.begun.driver,
+            epoch=epoch,
+            tokens=[TOKEN],
             parts=[(TOPIC, self.partition, 5)],
-        )  # fmt: skip
+        )
 
     def sent(self, epoch: int) -> asyncio.Task[Any]:
         return asyncio.create_task(self.requests.commit(self.request(epoch)))
@@ -81,8 +85,11 @@ def test_a_commit_whose_owners_are_slow_is_not_overtaken_by_the_next_epochs() ->
         assert node.decided == [], "8 and 9 wait for their turn"
         node.told[7].set()
         assert [type(await one) for one in sent] == [
-            ScopeCommitted, ScopeCommitted, AlreadyCommitted, ScopeCommitted,
-        ]  # fmt: skip
+            ScopeCommitted,
+            ScopeCommitted,
+            AlreadyCommitted,
+            ScopeCommitted,
+        ]
         assert node.decided == [7, 8, 8, 9]
         assert await node.sent(6) == AlreadyCommitted(own=False, given_up=True), "7 was decided"
         # What is decided waits for no turn, and is told whoever waits for an owner.
@@ -94,13 +101,13 @@ def test_a_commit_whose_owners_are_slow_is_not_overtaken_by_the_next_epochs() ->
         assert await asyncio.wait_for(node.requests.commit(other), 5) == AlreadyCommitted(own=False)
         node.told[10].set()
         await later
-        assert len(node.requests._order) == 0
+        assert len(node.requests._commit_queue) == 0
 
     asyncio.run(run())
 
 
 def test_what_came_behind_a_commit_that_failed_is_refused_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_checks, "CHECK_S", 0.0)
+    monkeypatch.setattr(staged_row_counts, "CHECK_S", 0.0)
 
     async def run() -> None:
         node = Node()
@@ -122,16 +129,16 @@ def test_what_came_behind_a_commit_that_failed_is_refused_with_it(monkeypatch: p
             assert refusal.retry_after_ms > first.retry_after_ms, "the first one first"
         assert node.decided == [7]
         assert isinstance(await node.sent(8), ScopeCommitted)
-        assert len(node.requests._order) == 0
+        assert len(node.requests._commit_queue) == 0
 
     asyncio.run(run())
 
 
 def test_a_line_is_bounded_and_another_drivers_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_order, "WAITING_MAX", 3)
+    monkeypatch.setattr(commit_queue, "WAITING_MAX", 3)
 
     async def run() -> None:
-        order, go, command = CommitOrder(), asyncio.Event(), World().commit()
+        order, go, command = CommitQueue(), asyncio.Event(), World().commit()
 
         async def one(epoch: int, driver: int) -> None:
             async with order.turn(replace(command, epoch=epoch, driver=Index(driver))):
@@ -139,7 +146,7 @@ def test_a_line_is_bounded_and_another_drivers_is_another(monkeypatch: pytest.Mo
 
         waiting = [asyncio.create_task(one(epoch, 5)) for epoch in (1, 2, 3)]
         await asyncio.sleep(0)
-        with pytest.raises(RequestRefused, match="wait here already") as caught:
+        with pytest.raises(RequestRefused, match="are queued") as caught:
             await one(4, 5)
         assert caught.value.code == Code.OVERLOADED
         other = asyncio.create_task(one(1, 6))
@@ -149,8 +156,11 @@ def test_a_line_is_bounded_and_another_drivers_is_another(monkeypatch: pytest.Mo
         go.set()
         ended = await asyncio.gather(*waiting, other, return_exceptions=True)
         assert [type(one) for one in ended] == [
-            type(None), asyncio.CancelledError, RequestRefused, type(None),
-        ]  # fmt: skip
+            type(None),
+            asyncio.CancelledError,
+            RequestRefused,
+            type(None),
+        ]
         assert len(order) == 0
 
     asyncio.run(run())
@@ -170,19 +180,19 @@ class Answers:
 def test_repeats_of_a_commit_that_cannot_be_published_share_one_watcher_and_leave_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(publish_watch, "LOOK_S", 0.02)
+    monkeypatch.setattr(publish_watch, "CHECK_S", 0.02)
 
     async def run() -> None:
         node, client = Node(is_stuck=True), Answers()
         native: Any = client
         routes: dict[int, Route] = {wire.Opcode.COMMIT: Route(ScopeCommit, node.requests.commit)}
-        requests = Requests(native, routes, generation=lambda: 1, request_ms=200)
+        requests = RequestDispatch(native, routes, generation=lambda: 1, request_ms=200)
         body = encode(node.request(1))
         header = wire.REQUEST_STRUCT.pack(
             *wire.RequestHeader(opcode=wire.Opcode.COMMIT, body_bytes=len(body))
         )
         for _ in range(20):
-            requests.take(3, header, body)
+            requests.serve(3, header, body)
         await asyncio.sleep(0.1)
         assert len(node.requests._watches) == 1
         for _ in range(20):

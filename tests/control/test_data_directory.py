@@ -15,8 +15,6 @@ import pytest
 from msgspec.structs import replace
 
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.rebalance_plans import Chosen, preview
 from ringfence.control.model.commands import RestartNode
 from ringfence.control.model.conversions import CONVERSIONS
 from ringfence.control.model.entries import encode_proposal
@@ -34,9 +32,11 @@ from ringfence.control.model.state import (
     digest,
     sorted_maps,
 )
+from ringfence.control.state_machines.metadata.state_machine import apply
+from ringfence.control.state_machines.rebalance.plans import ChosenMove, preview
 from ringfence.control.store import identity, snapshot
 from ringfence.control.store.directory import DataDirectory, open_directory, open_or_join
-from ringfence.control.store.journal import Journal, Payload, Position
+from ringfence.control.store.journal import Journal, JournalEntry, LogPosition
 from ringfence.control.store.raft_store import FIRST_CONFIGURATION, RaftStore
 from ringfence.control.store.snapshot import Snapshot
 from ringfence.native.errors import (
@@ -77,7 +77,7 @@ def filled(directory: DataDirectory, last: int) -> MetadataState:
     for index in range(recovered.index + 1, last + 1):
         first = msgspec.structs.replace(INIT, history=directory.identity.history)
         new = entry(index, first if index == 1 else create(f"public/default/t{index}"), time_ms=index)
-        journal.append([Payload(new.index, new.term, encode_proposal(new.proposal))])
+        journal.append([JournalEntry(new.index, new.term, encode_proposal(new.proposal))])
         state, _ = apply(state, new)
     journal.close()
     return state
@@ -195,13 +195,13 @@ def test_the_state_is_the_same_after_reopening_with_and_without_a_snapshot(tmp_p
     state = filled(directory, 6)
     store = RaftStore(directory)
     assert digest(store.end_state()) == digest(state)
-    store.write_snapshot(Position(6, 1), store.end_state(), FIRST_CONFIGURATION)
+    store.write_snapshot(LogPosition(6, 1), store.end_state(), FIRST_CONFIGURATION)
     store.compact(6)
     assert store.journal.entries == []
     store.close()
     after = filled(directory, 9)
     last = RaftStore(directory)
-    assert last.recovered == Position(9, 1)
+    assert last.recovered == LogPosition(9, 1)
     assert digest(last.end_state()) == digest(after)
     last.close()
     directory.close()
@@ -210,7 +210,7 @@ def test_the_state_is_the_same_after_reopening_with_and_without_a_snapshot(tmp_p
 def test_a_crash_between_snapshot_and_journal_is_harmless(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
     state = filled(directory, 6)
-    snapshot.write(directory.snapshot, Snapshot(Position(6, 1), state))
+    snapshot.write(directory.snapshot, Snapshot(LogPosition(6, 1), state))
     (directory.journal.parent / "journal.new").write_bytes(b"half written")
     directory.close()
     again = open_directory(tmp_path)
@@ -226,14 +226,14 @@ def test_a_journal_that_lost_its_end_or_its_middle_ends_the_start(tmp_path: Path
     state = filled(directory, 6)
     old = directory.journal.read_bytes()
     store = RaftStore(directory)
-    store.write_snapshot(Position(6, 1), state, FIRST_CONFIGURATION)
+    store.write_snapshot(LogPosition(6, 1), state, FIRST_CONFIGURATION)
     store.compact(6)
     store.close()
     compacted = directory.journal.read_bytes()
     short = RaftStore(directory)
     short.close()
-    snapshot.write(directory.snapshot, Snapshot(Position(8, 1), state))
-    with pytest.raises(RecordError, match="durable end is lost"):
+    snapshot.write(directory.snapshot, Snapshot(LogPosition(8, 1), state))
+    with pytest.raises(RecordError, match="has lost its durable end"):
         RaftStore(directory)
     directory.snapshot.unlink()
     with pytest.raises(RecordError, match="entries between are missing"):
@@ -245,7 +245,7 @@ def test_a_journal_that_lost_its_end_or_its_middle_ends_the_start(tmp_path: Path
 def test_a_snapshot_damaged_at_any_byte_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "snapshot"
     state, _ = apply(EMPTY, entry(1, INIT))
-    snapshot.write(path, Snapshot(Position(1, 1), state))
+    snapshot.write(path, Snapshot(LogPosition(1, 1), state))
     whole = path.read_bytes()
     for at in range(len(whole)):
         damaged = bytearray(whole)
@@ -262,14 +262,14 @@ def test_newer_snapshots_are_refused_and_older_states_converted(
     path = tmp_path / "snapshot"
     state, _ = apply(EMPTY, entry(1, INIT))
     monkeypatch.setattr(snapshot, "format_of", lambda _: STATE_FORMAT + 1)
-    snapshot.write(path, Snapshot(Position(1, 1), state))
+    snapshot.write(path, Snapshot(LogPosition(1, 1), state))
     monkeypatch.undo()
     newer = path.read_bytes()
     with pytest.raises(NewerFormatError, match=rf"1\.{STATE_FORMAT + 1}"):
         snapshot.read(path, history=INIT.history)
     assert path.read_bytes() == newer
 
-    snapshot.write(path, Snapshot(Position(1, 1), state))
+    snapshot.write(path, Snapshot(LogPosition(1, 1), state))
     monkeypatch.setattr(snapshot, "STATE_FORMAT", STATE_FORMAT + 1)
     monkeypatch.setitem(CONVERSIONS, STATE_FORMAT, lambda data: data.replace(b"h" * 16, b"H" * 16))
     read = snapshot.read(path, history=INIT.history)
@@ -290,7 +290,7 @@ def first_entries() -> MetadataState:
 @pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN_2, GOLDEN_3, GOLDEN_4, GOLDEN_5, GOLDEN_6, GOLDEN])
 def test_a_snapshot_of_any_format_opens_for_ever_and_equals_its_log(golden: Path) -> None:
     read = snapshot.read(golden, history=INIT.history)
-    assert read.position == Position(3, 1)
+    assert read.position == LogPosition(3, 1)
     assert digest(read.state) == GOLDEN_DIGEST == digest(first_entries())
     assert read.state == first_entries()
     assert read.state.topics[TopicId(2)].name == "public/default/t2"
@@ -298,14 +298,25 @@ def test_a_snapshot_of_any_format_opens_for_ever_and_equals_its_log(golden: Path
 
 
 def test_the_golden_snapshot_is_what_this_program_writes(tmp_path: Path) -> None:
-    snapshot.write(tmp_path / "s", Snapshot(Position(3, 1), first_entries()))
+    snapshot.write(tmp_path / "s", Snapshot(LogPosition(3, 1), first_entries()))
     assert (tmp_path / "s").read_bytes() == GOLDEN.read_bytes()
 
 
 ADDED = (
-    "ring", "removed", "requests", "tokens", "changes", "leftovers", "rebalance", "moves", "runs", "kept",
-    "scopes", "scope_names", "scopes_gone",
-)  # fmt: skip
+    "ring",
+    "removed",
+    "requests",
+    "tokens",
+    "changes",
+    "leftovers",
+    "rebalance",
+    "moves",
+    "runs",
+    "kept",
+    "scopes",
+    "scope_names",
+    "scopes_gone",
+)
 
 
 def converted(data: bytes) -> bytes:
@@ -334,7 +345,7 @@ def test_a_node_of_format_1_that_was_restarted_equals_its_log(tmp_path: Path) ->
 def test_what_was_under_way_in_format_4_goes_on() -> None:
     """As the program of format 4 wrote it: without the fields that format 5 added."""
     lab = Lab(3, partitions=2, hold_s=300)
-    chosen = [Chosen(lab.partition, (NodeId(2),))]
+    chosen = [ChosenMove(lab.partition, (NodeId(2),))]
     lab.must(preview(lab.state, Action.MOVE, chosen=chosen).command)
     lab.must(replace(lab.prepare(2), run=lab.state.rebalance.run))
     state = replace(lab.state, changes={lab.partition: replace(lab.change, before=())})
@@ -372,7 +383,7 @@ def test_a_data_directory_of_the_first_version_opens_as_a_cluster_of_one(kind: s
     store = RaftStore(directory)
     state = store.end_state()
     invariants.check(state, store.recovered.index)
-    assert store.recovered == Position(7, 1)
+    assert store.recovered == LogPosition(7, 1)
     assert state.ring == Ring(version=1, members=(NODE,), changed=Index(1))
     node = state.nodes[NODE]
     assert (node.life, node.started, node.changed, node.store) == (Life.LIVE, 2, 2, directory.identity.store)
@@ -380,7 +391,7 @@ def test_a_data_directory_of_the_first_version_opens_as_a_cluster_of_one(kind: s
     assert list(state.tombstones) == [4]
     restarted = RestartNode(node=NODE, store=node.store, addresses=("tcp://h:2",), program="new")
     later = [entry(8, restarted), entry(9, create("public/default/c"))]
-    store.journal.append([Payload(new.index, 1, encode_proposal(new.proposal)) for new in later])
+    store.journal.append([JournalEntry(new.index, 1, encode_proposal(new.proposal)) for new in later])
     store.close()
     again = RaftStore(directory)
     state = again.end_state()
@@ -392,7 +403,7 @@ def test_a_data_directory_of_the_first_version_opens_as_a_cluster_of_one(kind: s
 
 def test_a_link_into_nowhere_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to(tmp_path / "disk" / "data")
-    with pytest.raises(StorageError, match=r"links to .*disk/data, which is not there; mount it"):
+    with pytest.raises(StorageError, match=r"links to .*disk/data, which does not exist; mount it"):
         open_directory(tmp_path / "data")
     (tmp_path / "disk" / "data").mkdir(parents=True)
     open_directory(tmp_path / "data").close()

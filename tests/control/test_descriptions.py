@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.ids import TopicId
 from ringfence.control.model.state import EMPTY
-from ringfence.control.runtime.bodies import topic_info
+from ringfence.control.runtime.data_plane.table_bodies import topic_info
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native import messages
 from ringfence.native.wire import CONTROL_BYTES_MAX
 from tests.control.commands import INIT, create, entry

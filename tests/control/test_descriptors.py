@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ringfence.control.runtime.descriptors import RESERVED, share
+from ringfence.control.runtime.process.descriptors import RESERVED_MAX, share
 
 
 @pytest.mark.parametrize(
     ("open_files", "connections_max", "expected"),
     [
         (20_000, 4096, 4096),
-        (4096 + RESERVED, 4096, 4096),
-        (1024, 4096, 1024 - RESERVED),
+        (4096 + RESERVED_MAX, 4096, 4096),
+        (1024, 4096, 1024 - RESERVED_MAX),
         (200, 4096, 100),
         (200, 50, 50),
         (1, 4096, 1),

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ringfence.control.model.commands import RaiseLevel
-from ringfence.control.runtime import calls
-from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.rpc import messages
 from ringfence.control.store import identity
 from ringfence.control.store.directory import open_directory
-from ringfence.control.transport.question import put
+from ringfence.control.transport.question import ask_address
 from ringfence.native.wire import LEVEL_NEWEST, Code
 from tests.control.test_node import Bench, run
 from tests.system.harness import free_port
@@ -22,7 +22,7 @@ def old_directory(root: Path) -> Path:
     """As a program without levels made it; the path of its identity."""
     open_directory(root).close()
     path = root / "store.toml"
-    identity.write(path, identity.read(path)._replace(level=0, raised=0))
+    identity.write(path, identity.read(path)._replace(level=0, cluster_level=0))
     return path
 
 
@@ -58,13 +58,13 @@ def test_a_node_that_others_can_reach_waits_until_it_is_asked(
         node = bench.node
         assert (node.proposer.state.level, bench.native.levels) == (0, [])
         assert path.read_bytes() == before
-        told = await node.upgrades.versions()
+        told = await node.levels.versions()
         assert (told["level"], told["newest"], told["holds"]) == (0, LEVEL_NEWEST, [])
-        outcome = await node.upgrades.finalize(node.admin)
+        outcome = await node.levels.finalize(node.admin)
         assert not outcome.repeated
         assert node.proposer.state.level == identity.read(path).level == LEVEL_NEWEST
         assert bench.native.levels == [LEVEL_NEWEST]
-        assert (await node.upgrades.finalize(node.admin)).repeated
+        assert (await node.levels.finalize(node.admin)).repeated
 
     run(tmp_path, monkeypatch, work, control=address)
 
@@ -74,14 +74,16 @@ def test_a_member_that_does_not_answer_is_named_and_no_byte_changes(
 ) -> None:
     path, address = old_directory(tmp_path), control()
     before = path.read_bytes()
-    join = calls.Join(store=b"s" * 16, control=(control(),), program="p 1")
+    join = messages.Join(store=b"s" * 16, control=(control(),), program="p 1")
 
     async def work(bench: Bench) -> None:
         node = bench.node
-        joined = calls.decode_reply(await asyncio.to_thread(put, address, calls.encode(join), 10.0))
-        assert isinstance(joined, calls.Joined), joined
+        joined = messages.decode_reply(
+            await asyncio.to_thread(ask_address, address, messages.encode(join), 10.0)
+        )
+        assert isinstance(joined, messages.Joined), joined
         with pytest.raises(RequestRefused) as refused:
-            await node.upgrades.finalize(node.admin)
+            await node.levels.finalize(node.admin)
         assert refused.value.code == Code.UNSUPPORTED_VERSION
         assert f"node {joined.node}: " in refused.value.message
         assert (node.proposer.state.level, path.read_bytes()) == (0, before)
@@ -94,14 +96,14 @@ def test_a_promise_without_its_entry_raises_nothing_and_is_kept(
 ) -> None:
     """As after a crash between the two: the store refuses older programs, the cluster has its old level."""
     path, address = old_directory(tmp_path), control()
-    promise = calls.encode(calls.PromiseLevel(level=LEVEL_NEWEST))
-    newer = calls.encode(calls.PromiseLevel(level=LEVEL_NEWEST + 1))
+    promise = messages.encode(messages.PromiseLevel(level=LEVEL_NEWEST))
+    newer = messages.encode(messages.PromiseLevel(level=LEVEL_NEWEST + 1))
 
     async def first(bench: Bench) -> None:
-        refused = calls.decode_reply(await asyncio.to_thread(put, address, newer, 10.0))
-        assert isinstance(refused, calls.Refusal)
+        refused = messages.decode_reply(await asyncio.to_thread(ask_address, address, newer, 10.0))
+        assert isinstance(refused, messages.Refusal)
         assert isinstance(
-            calls.decode_reply(await asyncio.to_thread(put, address, promise, 10.0)), calls.Done
+            messages.decode_reply(await asyncio.to_thread(ask_address, address, promise, 10.0)), messages.Done
         )
         assert identity.read(path).level == LEVEL_NEWEST
         assert bench.node.proposer.state.level == 0
@@ -117,11 +119,11 @@ def test_a_promise_without_its_entry_raises_nothing_and_is_kept(
 
 def test_a_program_below_the_level_does_not_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     address = control()
-    older = calls.encode(calls.Join(store=b"s" * 16, control=("tcp://127.0.0.1:1",)))
+    older = messages.encode(messages.Join(store=b"s" * 16, control=("tcp://127.0.0.1:1",)))
 
     async def work(_: Bench) -> None:
-        refused = calls.decode_reply(await asyncio.to_thread(put, address, older, 10.0))
-        assert isinstance(refused, calls.Refusal), refused
+        refused = messages.decode_reply(await asyncio.to_thread(ask_address, address, older, 10.0))
+        assert isinstance(refused, messages.Refusal), refused
         assert refused.code == Code.UNSUPPORTED_VERSION
         assert f"the cluster has level {LEVEL_NEWEST}" in refused.message
 

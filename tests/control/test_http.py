@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.control.http.endpoint import beside
-from ringfence.control.http.metrics import Family, written
+from ringfence.control.http.metrics import Family, encode
 from ringfence.native.errors import ConfigError
 from tests.control.test_node import Bench, run, soon
 from tests.exposition import parsed
@@ -60,7 +60,7 @@ def test_probes_and_metrics_tell_how_the_node_fares(tmp_path: Path, monkeypatch:
 
 def test_names_of_topics_break_no_line_of_the_page() -> None:
     labels = (("topic", 'a"b\\c\nd'), ("partition", "0"))
-    page = written([Family("ringfence_x", "gauge", "one\nline", ((labels, 1.5),))]).decode()
+    page = encode([Family("ringfence_x", "gauge", "one\nline", ((labels, 1.5),))]).decode()
     assert page.splitlines()[2] == 'ringfence_x{partition="0",topic="a\\"b\\\\c\\nd"} 1.5'
     assert parsed(page)["ringfence_x"].kind == "gauge"
 

@@ -8,27 +8,33 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines.inspection import Finding, Inspection, Report, Seen
 from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.state_machines.inspection import Finding, Inspection, NodeReading, Report
 from tests.changes.lab import END, Lab
 
-Stores = dict[NodeId, Seen]
+Stores = dict[NodeId, NodeReading]
 
 
 def part(lab: Lab, node: int, records: int = 7, **more: Any) -> dict[str, Any]:
     """What a node has of the lab's partition; its owner takes appends."""
     epoch = int(lab.now.epoch)
     return {
-        "topic": int(lab.topic), "partition": int(lab.partition), "records": records, "chain": 99 + records,
+        "topic": int(lab.topic),
+        "partition": int(lab.partition),
+        "records": records,
+        "chain": 99 + records,
         "producers_hash": 7,
-        "owner_epoch": epoch, "open": lab.now.owner.node == node, "quarantined": None, **more,
-    }  # fmt: skip
+        "owner_epoch": epoch,
+        "open": lab.now.owner.node == node,
+        "quarantined": None,
+        **more,
+    }
 
 
-def store(lab: Lab, node: int, *parts: dict[str, Any], **more: Any) -> Seen:
+def store(lab: Lab, node: int, *parts: dict[str, Any], **more: Any) -> NodeReading:
     known = {(one["topic"], one["partition"]): one for one in parts}
     store = lab.state.nodes[NodeId(node)].store
-    return Seen(NodeId(node), store, None, (7, "abcd"), known)._replace(**more)
+    return NodeReading(NodeId(node), store, None, (7, "abcd"), known)._replace(**more)
 
 
 def stores(lab: Lab) -> Stores:
@@ -71,40 +77,55 @@ def truncated(lab: Lab, **starts: int) -> Stores:
 
 FAULTS: dict[str, tuple[str, int, str, Callable[[Lab], Stores]]] = {
     "metadata of a node is broken": (
-        "I1", 5, "a gap",
+        "I1",
+        5,
+        "a gap",
         lambda lab: {**stores(lab), NodeId(5): stores(lab)[NodeId(5)]._replace(broken="a gap")},
     ),
     "metadata of two histories": (
-        "I1", 5, "two histories",
+        "I1",
+        5,
+        "two histories",
         lambda lab: {**stores(lab), NodeId(5): stores(lab)[NodeId(5)]._replace(hashed=(7, "dcba"))},
     ),
     "a former owner takes appends": (
-        "I4", 2, "is not the owner", lambda lab: with_part(lab, 2, open=True, owner_epoch=1),
+        "I4",
+        2,
+        "being the owner",
+        lambda lab: with_part(lab, 2, open=True, owner_epoch=1),
     ),
-    "a stranger takes appends": (
-        "I4", 8, "is not the owner", lambda lab: with_part(lab, 8, open=True),
-    ),
+    "a stranger takes appends": ("I4", 8, "being the owner", lambda lab: with_part(lab, 8, open=True)),
     "the owner takes none": ("I4", 1, "takes no appends", lambda lab: with_part(lab, 1, open=False)),
     "an epoch that nobody drew": ("I4", 5, "has drawn", lambda lab: with_part(lab, 5, owner_epoch=99)),
     "too few have what the owner has": (
-        "I5", 1, "a majority is 2",
+        "I5",
+        1,
+        "a majority is 2",
         lambda lab: {**with_part(lab, 2, records=6), NodeId(5): store(lab, 5, part(lab, 5, records=6))},
     ),
     "a replica with rows that were given up": (
-        "I14", 5, "gave up the rows below 5", lambda lab: truncated(lab, n1=5, n2=5, n5=0),
+        "I14",
+        5,
+        "the rows below 5 were truncated",
+        lambda lab: truncated(lab, n1=5, n2=5, n5=0),
     ),
     "a damaged record": ("I5", 2, "bad CRC", lambda lab: with_part(lab, 2, quarantined="bad CRC")),
     "producer tables": ("I6", 5, "producer table", lambda lab: with_part(lab, 5, producers_hash=1)),
     "chains that differ": ("I11", 5, "two histories", lambda lab: with_part(lab, 5, chain=1)),
     "a replica without its partition": (
-        "I16", 2, "has nothing", lambda lab: {**stores(lab), NodeId(2): store(lab, 2)},
+        "I16",
+        2,
+        "does not have the partition",
+        lambda lab: {**stores(lab), NodeId(2): store(lab, 2)},
     ),
     "rows that no topic knows": (
-        "I16", 2, "kept as they are",
+        "I16",
+        2,
+        "they are kept",
         lambda lab: {**stores(lab), NodeId(2): store(lab, 2, part(lab, 2), part(lab, 2, partition=77))},
     ),
-    "an old copy that nobody keeps": ("I16", 8, "kept as they are", lambda lab: with_part(lab, 8)),
-}  # fmt: skip
+    "an old copy that nobody keeps": ("I16", 8, "they are kept", lambda lab: with_part(lab, 8)),
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -127,9 +148,10 @@ def test_what_a_change_is_about_is_judged_when_it_is_settled() -> None:
     lab = Lab(4)
     lab.must(lab.prepare(2))
     moving = {
-        **stores(lab), NodeId(1): store(lab, 1, part(lab, 1, open=False)),
+        **stores(lab),
+        NodeId(1): store(lab, 1, part(lab, 1, open=False)),
         NodeId(2): store(lab, 2, part(lab, 2, open=True)),
-    }  # fmt: skip
+    }
     assert inspected(lab, moving, moving).findings == ()
     lab.must(lab.hold())
     lab.must(lab.commit({2: END}))
@@ -188,9 +210,9 @@ def test_who_was_not_heard_is_told_and_proves_nothing() -> None:
     assert (report.findings, report.unproven, report.silent) == ((), (), (5,)), "two of three are a majority"
     lone = {NodeId(1): two[NodeId(1)]}
     (unproven,) = inspected(lab, lone).unproven
-    assert "2 unheard" in unproven.what
+    assert "2 did not answer" in unproven.what
     (unheard,) = inspected(lab, {NodeId(2): two[NodeId(2)]}).unproven
-    assert "its owner was not heard" in unheard.what
+    assert "its owner did not answer" in unheard.what
 
 
 def test_findings_are_limited() -> None:

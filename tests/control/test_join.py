@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.control.runtime import calls
-from ringfence.control.runtime.answers import limits_fault
-from ringfence.control.runtime.settings import Settings
-from ringfence.control.transport.question import put
+from ringfence.control.runtime.control_server import limits_fault
+from ringfence.control.runtime.process.settings import Settings
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.transport.question import ask_address
 from tests.control.test_node import Bench, run
 from tests.system.harness import free_port
 
@@ -21,8 +21,8 @@ def settings(**values: int) -> Settings:
     return Settings(data_dir=Path("data"), **values)  # type: ignore[arg-type] # sizes may be texts, too
 
 
-def joining(of: Settings) -> calls.Join:
-    return calls.Join(
+def joining(of: Settings) -> messages.Join:
+    return messages.Join(
         store=bytes(16), control=(), body_bytes=of.body_bytes_max, stored_bytes=of.stored_bytes_max
     )
 
@@ -46,7 +46,7 @@ def test_limits_that_differ_and_fit_each_other_are_no_fault(
 def test_who_has_no_room_for_what_the_other_takes_is_refused_whichever_joins(small: dict[str, int]) -> None:
     little = settings(**small)
     fault = limits_fault(joining(little), settings(), 7)
-    assert f"node 7 takes bodies of up to {64 * MIB} bytes" in fault
+    assert f"node 7 accepts bodies of up to {64 * MIB} bytes" in fault
     assert f"room for {little.stored_bytes_max}" in fault
     assert f"budget_bytes={512 * MIB}" in fault, "the way out"
     fault = limits_fault(joining(settings()), little, 7)
@@ -56,7 +56,7 @@ def test_who_has_no_room_for_what_the_other_takes_is_refused_whichever_joins(sma
 
 
 def test_a_program_that_does_not_tell_its_limits_joins_as_before() -> None:
-    assert limits_fault(calls.Join(store=bytes(16), control=()), settings(), 1) == ""
+    assert limits_fault(messages.Join(store=bytes(16), control=()), settings(), 1) == ""
 
 
 @pytest.mark.parametrize(("given", "known"), [(300, 300), (0, 100)])
@@ -65,11 +65,13 @@ def test_the_weight_of_a_node_is_known_with_its_join(
 ) -> None:
     """Partitions may be placed as soon as it is live."""
     control = f"tcp://127.0.0.1:{free_port()}"
-    call = calls.encode(calls.Join(store=b"s" * 16, control=("tcp://127.0.0.1:1",), weight=given, level=1))
+    call = messages.encode(
+        messages.Join(store=b"s" * 16, control=("tcp://127.0.0.1:1",), weight=given, level=1)
+    )
 
     async def work(bench: Bench) -> None:
-        joined = calls.decode_reply(await asyncio.to_thread(put, control, call, 10.0))
-        assert isinstance(joined, calls.Joined), joined
+        joined = messages.decode_reply(await asyncio.to_thread(ask_address, control, call, 10.0))
+        assert isinstance(joined, messages.Joined), joined
         nodes = bench.node.proposer.state.nodes
         assert {int(number): node.weight for number, node in nodes.items()} == {1: 700, joined.node: known}
 

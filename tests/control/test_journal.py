@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from ringfence.control.store import records
-from ringfence.control.store.journal import START, Hard, Journal, Payload, Position
+from ringfence.control.store.journal import START, HardRecord, Journal, JournalEntry, LogPosition
 from ringfence.native._node import crc32c
 from ringfence.native.errors import NewerFormatError, RecordError, StorageError, StoreIdentityError
 
 HISTORY = b"h" * 16
-ENTRIES = [Payload(index, 1 + index // 3, bytes([index]) * (index * 5)) for index in range(1, 6)]
+ENTRIES = [JournalEntry(index, 1 + index // 3, bytes([index]) * (index * 5)) for index in range(1, 6)]
 HEAD_BYTES = 72
 
 
-def made(path: Path, *groups: list[Payload]) -> list[int]:
+def made(path: Path, *groups: list[JournalEntry]) -> list[int]:
     """A journal with these groups; where each group ends, its seal not included."""
     Journal.create(path, history=HISTORY)
     journal = Journal(path, history=HISTORY)
@@ -46,7 +46,7 @@ def test_what_was_appended_is_there_after_opening(tmp_path: Path) -> None:
     made(tmp_path / "j", ENTRIES[:2], ENTRIES[2:])
     journal = reopened(tmp_path / "j")
     assert journal.entries == ENTRIES
-    assert journal.last == Position(5, 2)
+    assert journal.last == LogPosition(5, 2)
     assert journal.cut_bytes == 0
 
 
@@ -94,7 +94,7 @@ def test_a_seal_that_never_arrived_while_the_group_behind_it_did_is_put_back(tmp
         assert (first == ENTRIES) == (length == len(whole))
         # Later groups prove all before them: what was put back must stand there for good.
         journal = Journal(path, history=HISTORY)
-        journal.append([Payload(len(first) + 1, 9, b"later")])
+        journal.append([JournalEntry(len(first) + 1, 9, b"later")])
         journal.close()
         assert len(reopened(path).entries) == len(first) + 1
 
@@ -105,12 +105,12 @@ def test_a_seal_that_never_arrived_before_a_hard_state_is_put_back(tmp_path: Pat
     journal = Journal(path, history=HISTORY)
     journal.append(ENTRIES[:2])
     end = journal.size_bytes - records.HEAD_BYTES
-    journal.append([], Hard(7, 3, 1))
+    journal.append([], HardRecord(7, 3, 1))
     journal.close()
     torn = bytearray(path.read_bytes()[: -records.HEAD_BYTES])
     torn[end : end + records.HEAD_BYTES] = bytes(records.HEAD_BYTES)
     path.write_bytes(torn)
-    assert reopened(path).hard == Hard(7, 3, 1)
+    assert reopened(path).hard == HardRecord(7, 3, 1)
     assert reopened(path).entries == ENTRIES[:2]
 
 
@@ -144,7 +144,7 @@ def test_a_payload_that_contains_a_record_is_no_record(tmp_path: Path) -> None:
     """A client's bytes must not make a torn tail look like damage, which would refuse the start."""
     path = tmp_path / "j"
     forged = records.pack(nonce=b"guess", kind=records.SEAL, term=9, index=99, synced=99, payload=b"")
-    ends = made(path, [ENTRIES[0]], [Payload(2, 1, forged * 4)])
+    ends = made(path, [ENTRIES[0]], [JournalEntry(2, 1, forged * 4)])
     whole = bytearray(without_seal(path, ends[1]))
     whole[ends[0] + records.HEAD_BYTES + 9] ^= 1
     path.write_bytes(whole)
@@ -183,10 +183,10 @@ def test_entries_must_follow_each_other(tmp_path: Path) -> None:
     Journal.create(tmp_path / "j", history=HISTORY)
     journal = Journal(tmp_path / "j", history=HISTORY)
     with pytest.raises(AssertionError, match="does not follow"):
-        journal.append([Payload(2, 1, b"")])
-    journal.append([Payload(1, 3, b"")])
+        journal.append([JournalEntry(2, 1, b"")])
+    journal.append([JournalEntry(1, 3, b"")])
     with pytest.raises(AssertionError, match="term"):
-        journal.append([Payload(2, 2, b"")])
+        journal.append([JournalEntry(2, 2, b"")])
     journal.close()
 
 
@@ -195,9 +195,9 @@ def test_consensus_may_take_back_the_end(tmp_path: Path) -> None:
     made(path, ENTRIES)
     journal = Journal(path, history=HISTORY)
     journal.truncate_after(3)
-    journal.append([Payload(4, 7, b"other")])
+    journal.append([JournalEntry(4, 7, b"other")])
     journal.close()
-    assert reopened(path).entries == [*ENTRIES[:3], Payload(4, 7, b"other")]
+    assert reopened(path).entries == [*ENTRIES[:3], JournalEntry(4, 7, b"other")]
 
 
 def test_a_rewrite_begins_behind_the_snapshot(tmp_path: Path) -> None:
@@ -205,12 +205,12 @@ def test_a_rewrite_begins_behind_the_snapshot(tmp_path: Path) -> None:
     made(path, ENTRIES)
     journal = Journal(path, history=HISTORY)
     assert journal.base == START
-    journal.rewrite(Position(3, 2), ENTRIES[3:])
-    journal.append([Payload(6, 3, b"six")])
+    journal.rewrite(LogPosition(3, 2), ENTRIES[3:])
+    journal.append([JournalEntry(6, 3, b"six")])
     journal.close()
     after = reopened(path)
-    assert after.base == Position(3, 2)
-    assert after.entries == [*ENTRIES[3:], Payload(6, 3, b"six")]
+    assert after.base == LogPosition(3, 2)
+    assert after.entries == [*ENTRIES[3:], JournalEntry(6, 3, b"six")]
 
 
 def test_a_failed_sync_ends_the_journal_and_is_not_tried_again(
@@ -313,11 +313,11 @@ def test_a_new_file_whose_folder_was_not_synced_is_made_durable_before_it_is_bel
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", lambda to: noted(to, fails=True))
         with pytest.raises(StorageError, match="rewriting"):
-            journal.rewrite(Position(1, 1), [], Hard(6, 2, 1))
+            journal.rewrite(LogPosition(1, 1), [], HardRecord(6, 2, 1))
     journal.close()
     synced.clear()
     monkeypatch.setattr(os, "fsync", noted)
-    assert reopened(path).hard == Hard(6, 2, 1)
+    assert reopened(path).hard == HardRecord(6, 2, 1)
     assert synced == [path.stat().st_ino, tmp_path.stat().st_ino]
 
 
@@ -339,12 +339,12 @@ def test_a_journal_whose_new_file_cannot_be_opened_takes_nothing_more(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fails_at_the_journal)
         with pytest.raises(StorageError, match="rewriting"):
-            journal.rewrite(Position(1, 1), [], Hard(6, 2, 1))
+            journal.rewrite(LogPosition(1, 1), [], HardRecord(6, 2, 1))
     with other.open("wb"):  # takes the lowest free number
-        with pytest.raises(StorageError, match="takes nothing more"):
+        with pytest.raises(StorageError, match="refuses writes"):
             journal.append(ENTRIES[1:2])
-        with pytest.raises(StorageError, match="takes nothing more"):
-            journal.rewrite(Position(1, 1), [])
+        with pytest.raises(StorageError, match="refuses writes"):
+            journal.rewrite(LogPosition(1, 1), [])
         journal.close()
     assert other.read_bytes() == b""
-    assert reopened(path).hard == Hard(6, 2, 1)
+    assert reopened(path).hard == HardRecord(6, 2, 1)

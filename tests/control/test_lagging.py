@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import AddSchema, Command, DeleteTopic, TruncateTopic
 from ringfence.control.model.ids import TopicId
 from ringfence.control.model.state import EMPTY
-from ringfence.control.runtime.topic_requests import TopicRequests
+from ringfence.control.runtime.handlers.topics import TopicRequests
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native import messages
 from tests.control.commands import INIT, create, entry
 
@@ -36,7 +36,7 @@ class Lagging:
         self._now, _ = apply(now, entry(4, create()))
         self.proposed: list[Command] = []
 
-    async def fresh(self) -> None:
+    async def read_barrier(self) -> None:
         self.state = self._now
 
     async def propose(self, command: Command) -> Any:
@@ -55,15 +55,15 @@ ASKED: dict[type[Command], Callable[[TopicRequests, str], Coroutine[Any, Any, An
         messages.TopicTruncate(name=name, before_offset=0)
     ),
     AddSchema: lambda requests, name: requests.add_schema(messages.SchemaAdd(name=name, schema=WIDER)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", ASKED, ids=lambda kind: kind.__name__)
 def test_what_is_asked_by_name_reaches_the_topic_that_has_it_now(kind: type[Command]) -> None:
     """Found by a simulated cluster: it was answered that no topic has the name."""
     lagging = Lagging()
-    others = SimpleNamespace(settle=nothing, here=1, hosted=nothing)
-    requests = TopicRequests(lagging, SimpleNamespace(until=nothing), None, others)  # type: ignore[arg-type]
+    others = SimpleNamespace(await_execution=nothing, here=1, hosted=nothing)
+    requests = TopicRequests(lagging, SimpleNamespace(until_executed=nothing), None, others)  # type: ignore[arg-type]
     requests.info = nothing  # type: ignore[method-assign]
     hosted = {(NEW, part): {"end_offset": 9} for part in lagging._now.topics[NEW].assignments}
     requests._hosted = lambda *_: asyncio.sleep(0, hosted)  # type: ignore[method-assign]

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.control.machines.liveness import DECISIONS_MAX, Heartbeat, Liveness, Stranger
-from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.rings import RingConsensus, ring_change
 from ringfence.control.model.commands import Command, SetConfig
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.node_commands import AddToRing, FailNode, FormRing, RecoverNode, SetNode
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import EMPTY, MetadataState
+from ringfence.control.state_machines.membership.liveness import DECISIONS_MAX, Heartbeat, Liveness, Stranger
+from ringfence.control.state_machines.metadata.rings import RingConsensus, ring_change
+from ringfence.control.state_machines.metadata.state_machine import apply
 from tests.control import commands
 from tests.control.commands import INIT, entry, register, restart, store_of
 

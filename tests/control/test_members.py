@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import (
     Command,
     ConfirmDropped,
@@ -32,7 +31,8 @@ from ringfence.control.model.node_commands import (
 from ringfence.control.model.nodes import Life, Ring, Vote
 from ringfence.control.model.results import Done, NodeRegistered, NodeRestarted, Refused, Result, RingChanged
 from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes
-from ringfence.control.runtime import removal
+from ringfence.control.runtime.membership import removed_node
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.wire import Code
 from tests.control.commands import CLUSTER, INIT, cluster, create, entry, register, restart, store_of
 
@@ -100,7 +100,7 @@ def test_a_store_of_another_cluster_is_told_so() -> None:
 
 def test_a_node_starts_with_the_store_that_it_registered() -> None:
     wiped = RestartNode(node=TWO, store=store_of(9), addresses=(), program="")
-    assert "another data directory is another node" in refused(two(), wiped).message
+    assert "another data directory joins as another node" in refused(two(), wiped).message
 
 
 @pytest.mark.parametrize(
@@ -224,23 +224,26 @@ def test_a_node_leaves_the_ring_empty_and_never_below_what_the_cluster_needs() -
 
 def test_a_removed_node_is_gone_for_ever_with_its_store_and_nobody_waits_for_it() -> None:
     state = after(
-        cluster(2), 20, create(partitions=1, nodes=((2,),)), DeleteTopic(topic=TopicId(20)),
+        cluster(2),
+        20,
+        create(partitions=1, nodes=((2,),)),
+        DeleteTopic(topic=TopicId(20)),
         RemoveFromRing(node=TWO, version=2),
-    )  # fmt: skip
+    )
     assert state.tombstones[TopicId(20)].holders == (store_of(2),)
     gone = after(state, 23, RemoveNode(node=TWO))
-    assert removal.is_removed(gone, TWO, 23)
-    assert removal.entry_of(gone, TWO) == 23
-    assert not removal.is_removed(state, TWO, 22)
-    assert removal.is_removed(replace(gone, removed={}), TWO, 23), "forgotten among 4,096 later ones"
-    assert not removal.is_removed(gone, NodeId(25), 23), "its entry is still to come"
-    assert not removal.is_removed(EMPTY, TWO, 9), "nothing is known of a cluster"
+    assert removed_node.is_removed(gone, TWO, 23)
+    assert removed_node.entry_of(gone, TWO) == 23
+    assert not removed_node.is_removed(state, TWO, 22)
+    assert removed_node.is_removed(replace(gone, removed={}), TWO, 23), "forgotten among 4,096 later ones"
+    assert not removed_node.is_removed(gone, NodeId(25), 23), "its entry is still to come"
+    assert not removed_node.is_removed(EMPTY, TWO, 9), "nothing is known of a cluster"
     assert set(gone.nodes) == {ONE}
     assert gone.tombstones[TopicId(20)].holders == ()
     after(gone, 24, PurgeTopic(topic=TopicId(20)))
     assert "was removed" in refused(gone, register(2)).message
     assert "was removed by entry 23" in refused(gone, SetNode(node=TWO, draining=True)).message
-    assert "no holder" in refused(gone, ConfirmDropped(topic=TopicId(20), store=store_of(2))).message
+    assert "not a holder" in refused(gone, ConfirmDropped(topic=TopicId(20), store=store_of(2))).message
     assert told(gone, 24, register(3)) == NodeRegistered(node=NodeId(24))
 
 
@@ -253,7 +256,7 @@ def test_limits_of_the_cluster_fit_each_other() -> None:
     state = after(EMPTY, 1, INIT)
     assert "3 times heartbeat_ms=200" in refused(state, SetConfig(values={"failure_ms": 500})).message
     after(state, 2, SetConfig(values={"failure_ms": 150, "heartbeat_ms": 50}))
-    assert "an even number" in refused(state, SetConfig(values={"voters_max": 4})).message
+    assert "even numbers" in refused(state, SetConfig(values={"voters_max": 4})).message
     full = after(state, 2, SetConfig(values={"nodes_max": 1}))
     assert "`nodes_max`" in refused(full, register(2)).message
     assert "nodes_min=0" in refused(EMPTY, InitCluster(**{**_fields(INIT), "nodes_min": 0})).message
@@ -282,12 +285,12 @@ def test_the_checker_finds_planted_defects_of_members_and_ring() -> None:
     state = after(cluster(2), 20, create(partitions=1, nodes=((2,),)))
     for name, defect in (
         ("two nodes share a store", with_two(cluster(2), store=state.nodes[ONE].store)),
-        ("a stranger is in the ring", with_ring(state, members=(ONE, TWO, NodeId(3)))),
+        ("the ring has a node that is no member", with_ring(state, members=(ONE, TWO, NodeId(3)))),
         ("the ring is out of order", with_ring(state, members=(TWO, ONE))),
         ("a ring without members", with_ring(state, members=())),
         ("J2", with_ring(state, members=(), version=0)),
-        ("a replica on a stranger", with_two(state, store=store_of(8))),
-        ("node 2 is of the future", with_two(state, changed=Index(99))),
+        ("a replica on a node or store that is no member", with_two(state, store=store_of(8))),
+        ("node 2 is newer than entry", with_two(state, changed=Index(99))),
         ("node 2 joins after it started", with_two(state, life=Life.JOINING)),
     ):
         with pytest.raises(AssertionError, match=name):
@@ -298,7 +301,7 @@ def test_the_checker_finds_planted_defects_of_members_and_ring() -> None:
         ("Z8: the ring's version", with_ring(state, version=9, changed=Index(21))),
         ("Z8: the ring changed at", with_ring(state, version=4)),
         ("Z17: more than one", with_ring(state, version=4, changed=Index(21), members=(ONE,))),
-        ("changed unseen", with_two(state, life=Life.FAILED)),
+        ("changed without a new", with_two(state, life=Life.FAILED)),
         ("changed its store", with_two(state, store=store_of(8))),
         ("vanished", with_ring(alone, members=(ONE,), version=4, changed=Index(21))),
     ):

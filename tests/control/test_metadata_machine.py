@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.machines.config import SESSION_WINDOW, SESSIONS_MAX
-from ringfence.control.machines.metadata import apply, validate
-from ringfence.control.machines.metadata_producers import has_lost_entries
 from ringfence.control.model.commands import (
     Command,
     ConfirmNamedProducer,
@@ -25,13 +22,7 @@ from ringfence.control.model.commands import (
 )
 from ringfence.control.model.entries import Entry, decode_proposal, encode_proposal
 from ringfence.control.model.ids import Epoch, ProducerId, TopicId
-from ringfence.control.model.results import (
-    Done,
-    ProducersOpened,
-    Refused,
-    SessionOpened,
-    TopicCreated,
-)
+from ringfence.control.model.results import Done, ProducersOpened, Refused, SessionOpened, TopicCreated
 from ringfence.control.model.state import (
     EMPTY,
     MetadataState,
@@ -40,6 +31,9 @@ from ringfence.control.model.state import (
     digest,
     sorted_maps,
 )
+from ringfence.control.state_machines.metadata.config import SESSION_WINDOW, SESSIONS_MAX
+from ringfence.control.state_machines.metadata.producers import has_lost_entries
+from ringfence.control.state_machines.metadata.state_machine import apply, validate
 from ringfence.native.wire import Code
 from tests.control.commands import INIT, commands, create, entry
 

@@ -13,9 +13,9 @@ import pytest
 
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime import retries
+from ringfence.control.runtime.data_plane import retries
 from ringfence.control.runtime.node import Node
-from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.process.settings import Settings
 from ringfence.native import _node, messages
 from ringfence.native._node import schema_message
 from ringfence.native.errors import ConfigError, StorageError
@@ -114,8 +114,11 @@ def test_a_topic_is_answered_when_its_partitions_are_open(tmp_path: Path, monkey
         assert bench.native.names() == ["listen", "install_topic", *["open"] * 3, "install_table"]
         assert bench.native.orders[1] == ("install_topic", info.topic, 1, (0,), 0, 0)
         assert bench.native.table.nodes[0].addresses == ["tcp://127.0.0.1:7411"]
-        again = await bench.ok(Opcode.TOPIC_CREATE, messages.TopicCreate(
-            name="t", schema=SCHEMA, key=["id"], exist_ok=True), messages.TopicInfo)  # fmt: skip
+        again = await bench.ok(
+            Opcode.TOPIC_CREATE,
+            messages.TopicCreate(name="t", schema=SCHEMA, key=["id"], exist_ok=True),
+            messages.TopicInfo,
+        )
         assert not again.created
         assert again.topic == info.topic
         assert await bench.refused(Opcode.TOPIC_CREATE, CREATE) == Code.ALREADY_EXISTS
@@ -186,12 +189,14 @@ def test_unnamed_producers_get_ids_of_their_own(tmp_path: Path, monkeypatch: Pat
         second = await bench.ok(Opcode.PRODUCER_OPEN, body, messages.ProducerOpened)
         assert second.producer_id >= first.producer_id + 10
         assert second.producer_epoch > first.producer_epoch
-        assert await bench.refused(
-            Opcode.PRODUCER_OPEN, messages.ProducerOpen(topic="t", count=0)
-        ) == Code.INVALID_ARGUMENT  # fmt: skip
-        assert await bench.refused(
-            Opcode.PRODUCER_OPEN, messages.ProducerOpen(topic="nope")
-        ) == Code.UNKNOWN_TOPIC  # fmt: skip
+        assert (
+            await bench.refused(Opcode.PRODUCER_OPEN, messages.ProducerOpen(topic="t", count=0))
+            == Code.INVALID_ARGUMENT
+        )
+        assert (
+            await bench.refused(Opcode.PRODUCER_OPEN, messages.ProducerOpen(topic="nope"))
+            == Code.UNKNOWN_TOPIC
+        )
 
     run(tmp_path, monkeypatch, work)
 
@@ -289,10 +294,14 @@ def test_a_deadline_gives_an_unknown_outcome_and_the_work_goes_on(tmp_path: Path
 def test_topics_are_listed_page_by_page(tmp_path: Path, monkeypatch: Patch) -> None:
     async def work(bench: Bench) -> None:
         names = [f"t{number}" for number in range(7)]
-        await asyncio.gather(*(
-            bench.ok(Opcode.TOPIC_CREATE, messages.TopicCreate(name=name, schema=SCHEMA), messages.TopicInfo)
-            for name in names
-        ))  # fmt: skip
+        await asyncio.gather(
+            *(
+                bench.ok(
+                    Opcode.TOPIC_CREATE, messages.TopicCreate(name=name, schema=SCHEMA), messages.TopicInfo
+                )
+                for name in names
+            )
+        )
         found: list[str] = []
         after = ""
         while True:
@@ -355,9 +364,14 @@ def test_a_node_whose_disk_failed_ends_when_others_have_what_it_has(
     run(tmp_path, monkeypatch, work)
 
 
+def recovered(topic: int, owner_epoch: int) -> dict[str, Any]:
+    """A partition in the native node's recovery report."""
+    counters = {"start_offset": 0, "end_offset": 12, "owner_epoch": owner_epoch, "fence": 0}
+    return {"topic": topic, "partition": 7, **counters, "quarantined": None}
+
+
 def test_rows_without_metadata_are_reported_and_kept(tmp_path: Path, monkeypatch: Patch) -> None:
-    found = {"topic": 99, "partition": 7, "start_offset": 0, "end_offset": 12, "owner_epoch": 1, "fence": 0,
-             "quarantined": None}  # fmt: skip
+    found = recovered(topic=99, owner_epoch=1)
 
     async def nothing(_: Bench) -> None:
         """A first start, so that index 1 exists."""
@@ -374,8 +388,7 @@ def test_rows_without_metadata_are_reported_and_kept(tmp_path: Path, monkeypatch
 
 
 def test_metadata_older_than_the_rows_ends_the_start(tmp_path: Path, monkeypatch: Patch) -> None:
-    found = {"topic": 2, "partition": 7, "start_offset": 0, "end_offset": 12, "owner_epoch": 500, "fence": 0,
-             "quarantined": None}  # fmt: skip
+    found = recovered(topic=2, owner_epoch=500)
 
     async def never(_: Bench) -> None:
         raise AssertionError("the node started")
@@ -415,7 +428,7 @@ def test_listening_off_loopback_must_be_asked_for(tmp_path: Path, monkeypatch: P
 def test_an_address_that_this_machine_does_not_have_leaves_no_store(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    with pytest.raises(ConfigError, match=r"192\.0\.2\.1.*No store was made"):
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1.*No store was created"):
         run(tmp_path, monkeypatch, nothing, listen=(NOBODYS,), insecure=True)
     assert not tmp_path.joinpath("store.toml").exists()
 
@@ -432,7 +445,7 @@ def test_a_journal_that_fails_while_the_node_starts_ends_the_start(
             await asyncio.Event().wait()
 
         monkeypatch.setattr("ringfence.control.runtime.cluster.Cluster.catch_up", catch_up)
-        with pytest.raises(StorageError, match="while starting: the journal is gone"):
+        with pytest.raises(StorageError, match="while it started: the journal is gone"):
             await asyncio.wait_for(node.start(), 60)
 
     asyncio.run(work())
@@ -442,7 +455,7 @@ def test_a_partition_that_could_not_be_opened_is_tried_again_until_it_is(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """J4: the order is repeated as it was: the same epoch, so an open that had been done stays done."""
-    monkeypatch.setattr(retries, "FIRST_S", 0.01)
+    monkeypatch.setattr(retries, "DELAY_S", 0.01)
 
     async def work(bench: Bench) -> None:
         bench.native.refuses["open"] = "no space"
@@ -461,7 +474,7 @@ def test_a_partition_that_could_not_be_opened_is_tried_again_until_it_is(
 def test_a_partition_that_is_not_ours_any_more_is_not_opened_again(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(retries, "FIRST_S", 0.01)
+    monkeypatch.setattr(retries, "DELAY_S", 0.01)
 
     async def work(bench: Bench) -> None:
         bench.native.refuses["open"] = "no space"

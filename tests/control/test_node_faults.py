@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines.placement import place_in
 from ringfence.control.model.commands import Command, DeleteTopic, RestartNode
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.results import TopicCreated
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime import retries, topic_requests
 from ringfence.control.runtime.cluster import Cluster
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.proposals import Applied
-from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.control.runtime.data_plane import retries
+from ringfence.control.runtime.handlers import topics
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.raft.proposer_interface import Applied
+from ringfence.control.state_machines.placement.placement import place_in
 from ringfence.native import messages
 from ringfence.native.wire import Code, Opcode
 from tests.control.test_node import CREATE, Bench, buried, run, soon
@@ -29,9 +30,9 @@ Patch = pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "place",
     [
-        "members.Members._round",
-        "changes_leader.ChangeLeader._round",
-        "raft_proposer.RaftProposer._flush_soon",
+        "membership.members.Members._round",
+        "reassignment.coordinator.ReassignmentLeader._round",
+        "raft.proposer.RaftProposer._flush_soon",
     ],
 )
 def test_a_task_that_dies_of_a_broken_assertion_ends_the_node_with_that_reason(
@@ -54,7 +55,7 @@ def test_a_task_that_dies_of_a_broken_assertion_ends_the_node_with_that_reason(
 def test_a_start_behind_which_a_late_one_came_is_tried_behind_that_one(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    """The late one is of a process that is gone; another one that runs is met by `transport.lives`."""
+    """The late one is of a process that is gone; another one that runs is met by `transport.incarnations`."""
     commit, late = Cluster.commit, list[Applied]()
 
     async def overtaken(cluster: Cluster, command: Command) -> Applied:
@@ -129,18 +130,18 @@ def test_a_topic_whose_node_failed_while_it_was_chosen_is_placed_anew(
         tries.append(count)
         return ((gone,),) * count if len(tries) < wanted else place_in(state, count, *args, **options)
 
-    monkeypatch.setattr(topic_requests, "place_in", late)
-    wanted = topic_requests.PLACINGS_MAX
+    monkeypatch.setattr(topics, "place_in", late)
+    wanted = topics.PLACEMENT_TRIES_MAX
 
     async def work(bench: Bench) -> None:
         nonlocal wanted
         await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
-        assert len(tries) == topic_requests.PLACINGS_MAX
+        assert len(tries) == topics.PLACEMENT_TRIES_MAX
         tries.clear()
-        wanted = topic_requests.PLACINGS_MAX + 1
+        wanted = topics.PLACEMENT_TRIES_MAX + 1
         other = replace(CREATE, name="other")
         assert await bench.refused(Opcode.TOPIC_CREATE, other) == Code.TOO_FEW_REPLICAS
-        assert len(tries) == topic_requests.PLACINGS_MAX
+        assert len(tries) == topics.PLACEMENT_TRIES_MAX
         admin = bench.node.admin
         with pytest.raises(RequestRefused) as refused:
             await admin.create_topic(replace(other, partitions=0))
@@ -178,7 +179,7 @@ def test_a_drop_that_failed_is_tried_again_until_the_topic_is_gone(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """A disk that was full for a moment: nobody has to start the node again."""
-    monkeypatch.setattr(retries, "FIRST_S", 0.01)
+    monkeypatch.setattr(retries, "DELAY_S", 0.01)
 
     async def work(bench: Bench) -> None:
         await fails_to_drop(bench, "no space")
@@ -194,7 +195,7 @@ def test_a_drop_under_way_when_the_disk_failed_is_not_confirmed_in_this_life(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """The engine forgets it before it is on disk: found by a simulated cluster, which kept it for ever."""
-    monkeypatch.setattr(retries, "FIRST_S", 0.01)
+    monkeypatch.setattr(retries, "DELAY_S", 0.01)
 
     async def first(bench: Bench) -> None:
         monkeypatch.setattr(bench.native, "partitions", list)  # it forgets them before that is on disk

@@ -8,13 +8,17 @@ from pathlib import Path
 from ringfence.control.consensus import changes, events
 from ringfence.control.consensus.changes import Change, NodeChange, Operation
 from ringfence.control.consensus.messages import ConfigurationState, Entry, Message, MessageType
-from ringfence.control.runtime.replica import Listener, Replica
+from ringfence.control.runtime.raft.replica import Replica, ReplicaListener
 from tests.control.test_raft_proposer import until
 from tests.control.test_raft_store import THREE, opened, received
 
 LEADER, HERE = 1, 4
-JOINT = Change(tuple(NodeChange(kind, node) for kind, node in (
-    (Operation.VOTER, 4), (Operation.LEARNER, 5), (Operation.LEARNER, 7))))  # fmt: skip
+JOINT = Change(
+    tuple(
+        NodeChange(kind, node)
+        for kind, node in ((Operation.VOTER, 4), (Operation.LEARNER, 5), (Operation.LEARNER, 7))
+    )
+)
 
 
 def of_leader(kind: MessageType, **fields: object) -> events.Received:
@@ -31,7 +35,9 @@ def test_a_change_that_a_snapshot_overtook_leaves_the_snapshots_configuration(tm
 
     async def overtake() -> None:
         store = opened(tmp_path / "d")
-        replica = Replica(store, HERE, listener=Listener(), send=lambda _: None, on_failed=failures.append)
+        replica = Replica(
+            store, HERE, listener=ReplicaListener(), send=lambda _: None, on_failed=failures.append
+        )
         change = changes.to_entry(JOINT)
         entry = Entry(3, 1, change.type, change.data)
         replica.start()

@@ -10,24 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.owners import even_owners
-from ringfence.control.machines.placement import TooFewNodesError, place, place_in
-from ringfence.control.machines.planner import Move, Plan, balance, clear, fill
-from ringfence.control.machines.quotas import portions
-from ringfence.control.machines.spread import (
-    Member,
-    Part,
-    Placed,
-    crowded,
-    levels,
-    members_of,
-    placed_of,
-    takers,
-    zone_sizes,
-)
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import SetNode
+from ringfence.control.state_machines.metadata.state_machine import apply
+from ringfence.control.state_machines.placement.leader_balance import balance_owners
+from ringfence.control.state_machines.placement.placement import TooFewNodesError, place, place_in
+from ringfence.control.state_machines.placement.planner import Move, Plan, balance, clear, fill
+from ringfence.control.state_machines.placement.quotas import portions
+from ringfence.control.state_machines.placement.zones import (
+    Member,
+    PartitionPlacement,
+    PlacementRole,
+    crowded_zones,
+    eligible_members,
+    members_of,
+    placements_of,
+    replicas_by_zone,
+    zone_sizes,
+)
 from tests.control.commands import cluster, create, entry
 
 ONE, TWO, THREE, FOUR = (NodeId(number) for number in range(1, 5))
@@ -40,38 +40,39 @@ def members(count: int, *, zones: int = 1, weights: Sequence[int] = (100,)) -> l
     ]
 
 
-def topics(nodes: Sequence[Member], counts: Sequence[int], replication: int = 1) -> list[Placed]:
+def topics(nodes: Sequence[Member], counts: Sequence[int], replication: int = 1) -> list[PartitionPlacement]:
     """Topics placed one after the other, as the cluster does it."""
     owned: Counter[NodeId] = Counter()
     held: Counter[NodeId] = Counter()
     placed = []
     for topic, count in enumerate(counts, start=1):
-        for ordinal, replicas in enumerate(place(nodes, count, replication, owned=owned, held=held)):
-            placed.append(Placed(TopicId(topic), PartitionId(topic << 16 | ordinal), replicas))
+        sets = place(nodes, count, replication, owned_counts=owned, replica_counts=held)
+        for ordinal, replicas in enumerate(sets):
+            placed.append(PartitionPlacement(TopicId(topic), PartitionId(topic << 16 | ordinal), replicas))
         for part in placed[-count:]:
             owned[part.nodes[0]] += 1
             held.update(part.nodes)
     return placed
 
 
-def carried_out(placed: Sequence[Placed], plan: Plan) -> list[Placed]:
+def carried_out(placed: Sequence[PartitionPlacement], plan: Plan) -> list[PartitionPlacement]:
     after = {move.partition: move.after for move in plan.moves}
     return [part._replace(nodes=after.get(part.partition, part.nodes)) for part in placed]
 
 
-def loads(placed: Sequence[Placed], nodes: Sequence[Member]) -> dict[NodeId, int]:
+def loads(placed: Sequence[PartitionPlacement], nodes: Sequence[Member]) -> dict[NodeId, int]:
     held = Counter(node for part in placed for node in part.nodes)
-    return {member.node: held[member.node] for member in takers(nodes)}
+    return {member.node: held[member.node] for member in eligible_members(nodes)}
 
 
-def owned(placed: Sequence[Placed], nodes: Sequence[Member]) -> dict[NodeId, int]:
+def owned(placed: Sequence[PartitionPlacement], nodes: Sequence[Member]) -> dict[NodeId, int]:
     held = Counter(part.nodes[0] for part in placed)
-    return {member.node: held[member.node] for member in takers(nodes)}
+    return {member.node: held[member.node] for member in eligible_members(nodes)}
 
 
 def within_one(load: dict[NodeId, int], nodes: Sequence[Member]) -> bool:
     """Every load is the floor or the ceiling of its share by weight."""
-    weight = {member.node: member.weight for member in takers(nodes)}
+    weight = {member.node: member.weight for member in eligible_members(nodes)}
     total, whole = sum(load.values()), sum(weight.values())
     return all(
         total * weight[node] // whole <= count <= -(-total * weight[node] // whole)
@@ -79,13 +80,15 @@ def within_one(load: dict[NodeId, int], nodes: Sequence[Member]) -> bool:
     )
 
 
-def check_sound(before: Sequence[Placed], plan: Plan, nodes: Sequence[Member]) -> list[Placed]:
+def check_sound(
+    before: Sequence[PartitionPlacement], plan: Plan, nodes: Sequence[Member]
+) -> list[PartitionPlacement]:
     """Z2 and what no plan may do; the placement after it."""
     after = carried_out(before, plan)
     changed = {old.partition for old, new in zip(before, after, strict=True) if old.nodes != new.nodes}
     assert [move.partition for move in plan.moves] == sorted(changed), "Z2: the plan is not what changes"
     old_nodes = {part.partition: part.nodes for part in before}
-    able = {member.node for member in takers(nodes)}
+    able = {member.node for member in eligible_members(nodes)}
     for move in plan.moves:
         assert move.before == old_nodes[move.partition]
         assert len(set(move.after)) == len(move.before), "a replica more or less, or two on one node"
@@ -94,21 +97,21 @@ def check_sound(before: Sequence[Placed], plan: Plan, nodes: Sequence[Member]) -
 
 
 @st.composite
-def clusters(draw: st.DrawFn, *, replication: int = 1) -> tuple[list[Member], list[Placed]]:
+def clusters(draw: st.DrawFn, *, replication: int = 1) -> tuple[list[Member], list[PartitionPlacement]]:
     """Any members and any placement on them, however uneven."""
     nodes = [
         Member(
             NodeId(number),
             draw(st.sampled_from(["", "a", "b", "c"])),
             draw(st.sampled_from([100, 100, 100, 50, 300])),
-            draw(st.sampled_from([Part.TAKES] * 6 + [Part.LEAVES, Part.FAILED])),
+            draw(st.sampled_from([PlacementRole.TAKES] * 6 + [PlacementRole.LEAVES, PlacementRole.FAILED])),
         )
         for number in range(1, draw(st.integers(replication, 9)) + 1)
     ]
     random = Random(draw(st.integers(0, 1 << 32)))
     few = random.sample(nodes, random.randint(replication, len(nodes)))
     placed = [
-        Placed(
+        PartitionPlacement(
             TopicId(topic),
             PartitionId(topic << 16 | ordinal),
             tuple(member.node for member in random.sample(few, replication)),
@@ -141,19 +144,19 @@ def test_the_check_of_plans_finds_planted_defects() -> None:
 @settings(max_examples=300, deadline=None)
 @given(clusters())
 def test_balance_moves_as_little_as_can_be_and_ends_within_one(
-    cluster: tuple[list[Member], list[Placed]],
+    cluster: tuple[list[Member], list[PartitionPlacement]],
 ) -> None:
     """I12: sum(max(0, load - target)), for every choice of targets that is within one."""
     nodes, placed = cluster
     plan = balance(nodes, placed)
     after = check_sound(placed, plan, nodes)
-    failed = {member.node for member in nodes if member.part is Part.FAILED}
-    if not takers(nodes):
+    failed = {member.node for member in nodes if member.role is PlacementRole.FAILED}
+    if not eligible_members(nodes):
         assert plan.moves == ()
         return
     assert within_one(loads(after, nodes), nodes)
     movable = [part for part in placed if part.nodes[0] not in failed]
-    weight = {member.node: member.weight for member in takers(nodes)}
+    weight = {member.node: member.weight for member in eligible_members(nodes)}
     load, whole = Counter(part.nodes[0] for part in movable), sum(weight.values())
     floor = {node: len(movable) * weight[node] // whole for node in weight}
     over = len(movable) - sum(floor.values())
@@ -183,14 +186,16 @@ def test_a_node_that_is_added_takes_its_share_and_nothing_moves_between_the_othe
 
 @settings(max_examples=100, deadline=None)
 @given(clusters())
-def test_what_leaves_is_emptied_and_nothing_else_moves(cluster: tuple[list[Member], list[Placed]]) -> None:
+def test_what_leaves_is_emptied_and_nothing_else_moves(
+    cluster: tuple[list[Member], list[PartitionPlacement]],
+) -> None:
     """Z16, F18: no owner moves that is neither drained nor out of the ring."""
     nodes, placed = cluster
     plan = clear(nodes, placed)
     after = check_sound(placed, plan, nodes)
-    leaving = {member.node for member in nodes if member.part is Part.LEAVES}
+    leaving = {member.node for member in nodes if member.role is PlacementRole.LEAVES}
     assert {move.before[0] for move in plan.moves} <= leaving
-    if takers(nodes):
+    if eligible_members(nodes):
         assert not any(part.nodes[0] in leaving for part in after)
     assert clear(nodes, after).moves == ()
 
@@ -198,7 +203,7 @@ def test_what_leaves_is_emptied_and_nothing_else_moves(cluster: tuple[list[Membe
 @settings(max_examples=100, deadline=None)
 @given(clusters(), st.randoms(use_true_random=False))
 def test_plans_are_the_same_for_every_order_of_the_input_and_empty_the_second_time(
-    cluster: tuple[list[Member], list[Placed]], random: Random
+    cluster: tuple[list[Member], list[PartitionPlacement]], random: Random
 ) -> None:
     nodes, placed = cluster
     plan = balance(nodes, placed)
@@ -210,8 +215,10 @@ def test_plans_are_the_same_for_every_order_of_the_input_and_empty_the_second_ti
 
 
 def test_a_failed_node_keeps_what_only_it_has() -> None:
-    nodes = [Member(ONE, part=Part.FAILED), Member(TWO), Member(THREE)]
-    placed = [Placed(TopicId(1), PartitionId(number), (NodeId(number % 3 + 1),)) for number in range(6)]
+    nodes = [Member(ONE, role=PlacementRole.FAILED), Member(TWO), Member(THREE)]
+    placed = [
+        PartitionPlacement(TopicId(1), PartitionId(number), (NodeId(number % 3 + 1),)) for number in range(6)
+    ]
     plan = clear(nodes, placed)
     assert plan.moves == ()
     assert plan.stranded == (PartitionId(0), PartitionId(3))
@@ -227,7 +234,7 @@ def test_twice_the_weight_is_twice_the_partitions() -> None:
 
 
 def test_one_topics_partitions_go_to_different_nodes() -> None:
-    placed = [Placed(TopicId(part % 4), PartitionId(part), (ONE,)) for part in range(16)]
+    placed = [PartitionPlacement(TopicId(part % 4), PartitionId(part), (ONE,)) for part in range(16)]
     after = carried_out(placed, balance(members(4), placed))
     for topic in range(4):
         assert loads([part for part in after if part.topic == topic], members(4)) == dict.fromkeys(
@@ -237,24 +244,24 @@ def test_one_topics_partitions_go_to_different_nodes() -> None:
 
 def test_a_node_that_takes_nothing_is_not_filled() -> None:
     with pytest.raises(ValueError, match="node 2 takes no partitions"):
-        fill([Member(ONE), Member(TWO, part=Part.LEAVES)], [], TWO)
+        fill([Member(ONE), Member(TWO, role=PlacementRole.LEAVES)], [], TWO)
 
 
 # ---- several replicas: spread first -----------------------------------------------------------------
 
 
-def is_level(part: Placed, nodes: Sequence[Member]) -> bool:
-    zone = {member.node: member.zone for member in takers(nodes)}
-    return not crowded([zone[node] for node in part.nodes if node in zone], zone_sizes(nodes))
+def is_level(part: PartitionPlacement, nodes: Sequence[Member]) -> bool:
+    zone = {member.node: member.zone for member in eligible_members(nodes)}
+    return not crowded_zones([zone[node] for node in part.nodes if node in zone], zone_sizes(nodes))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from([3, 5]).flatmap(lambda replication: clusters(replication=replication)))
 def test_plans_of_several_replicas_are_sound_spread_level_and_empty_the_second_time(
-    cluster: tuple[list[Member], list[Placed]],
+    cluster: tuple[list[Member], list[PartitionPlacement]],
 ) -> None:
     nodes, placed = cluster
-    able = {member.node for member in takers(nodes)}
+    able = {member.node for member in eligible_members(nodes)}
     for make in (balance, clear):
         plan = make(nodes, placed)
         after = check_sound(placed, plan, nodes)
@@ -283,7 +290,8 @@ def test_with_even_zones_replicas_and_owners_end_within_one(
 
 def test_the_last_node_of_a_zone_gets_the_replicas_that_crowd_another() -> None:
     """The label of a dead node is no zone; of one that lives again it is."""
-    nodes = [Member(ONE, "a"), Member(TWO, "a"), Member(THREE, "b"), Member(FOUR, "c", part=Part.FAILED)]
+    failed = Member(FOUR, "c", role=PlacementRole.FAILED)
+    nodes = [Member(ONE, "a"), Member(TWO, "a"), Member(THREE, "b"), failed]
     placed = topics(nodes, [6], 3)
     assert all(set(part.nodes) == {ONE, TWO, THREE} for part in placed)
     assert balance(nodes, placed).moves == ()
@@ -294,8 +302,8 @@ def test_the_last_node_of_a_zone_gets_the_replicas_that_crowd_another() -> None:
 
 
 def test_the_owner_that_failed_gives_way_to_a_replica_with_the_rows() -> None:
-    nodes = [Member(ONE, part=Part.FAILED), *(Member(NodeId(number)) for number in range(2, 5))]
-    placed = [Placed(TopicId(1), PartitionId(1), (ONE, TWO, THREE))]
+    nodes = [Member(ONE, role=PlacementRole.FAILED), *(Member(NodeId(number)) for number in range(2, 5))]
+    placed = [PartitionPlacement(TopicId(1), PartitionId(1), (ONE, TWO, THREE))]
     (move,) = clear(nodes, placed).moves
     assert move == Move(TopicId(1), PartitionId(1), (ONE, TWO, THREE), (TWO, THREE, FOUR))
     assert move.changes_owner
@@ -314,17 +322,19 @@ def test_owners_are_evened_as_far_as_the_replicas_allow_by_hand_overs_alone(
     random = Random(seed)
     nodes = members(count)
     placed = [
-        Placed(TopicId(1), PartitionId(part), tuple(NodeId(n) for n in random.sample(range(1, count + 1), 3)))
+        PartitionPlacement(
+            TopicId(1), PartitionId(part), tuple(NodeId(n) for n in random.sample(range(1, count + 1), 3))
+        )
         for part in range(parts)
     ]
-    after = even_owners(nodes, placed)
+    after = balance_owners(nodes, placed)
     assert all(set(old.nodes) == set(new.nodes) for old, new in zip(placed, after, strict=True))
-    assert even_owners(nodes, after) == after
+    assert balance_owners(nodes, after) == after
     most = max(owned(after, nodes).values())
     assert not owners_fit(placed, most - 1) or most <= -(-parts // count)
 
 
-def owners_fit(placed: Sequence[Placed], most: int) -> bool:
+def owners_fit(placed: Sequence[PartitionPlacement], most: int) -> bool:
     """Whether every partition can have an owner with nobody owning more than `most` (Kuhn's matching)."""
     taken: dict[tuple[NodeId, int], int] = {}
 
@@ -346,7 +356,7 @@ def owners_fit(placed: Sequence[Placed], most: int) -> bool:
 
 def test_six_partitions_on_three_nodes_are_two_each_in_turn() -> None:
     """F18, J3."""
-    assert place(members(3), 6, 1, owned={}, held={}) == ((1,), (2,), (3,), (1,), (2,), (3,))
+    assert place(members(3), 6, 1, owned_counts={}, replica_counts={}) == ((1,), (2,), (3,), (1,), (2,), (3,))
 
 
 @settings(max_examples=150, deadline=None)
@@ -393,8 +403,9 @@ def test_a_topic_is_placed_on_the_ring_of_a_state_where_there_is_least() -> None
     assert place_in(state, 1, 1) == ((five,),)
     state, _ = apply(state, entry(21, SetNode(node=five, draining=True)))
     assert set(place_in(state, 4, 1)) == {(ONE,), (TWO,)}
-    assert [member.part for member in members_of(state)] == [Part.TAKES, Part.TAKES, Part.LEAVES]
-    assert [part.nodes for part in placed_of(state)] == [(ONE,), (TWO,)]
+    roles = [PlacementRole.TAKES, PlacementRole.TAKES, PlacementRole.LEAVES]
+    assert [member.role for member in members_of(state)] == roles
+    assert [part.nodes for part in placements_of(state)] == [(ONE,), (TWO,)]
     with pytest.raises(TooFewNodesError, match="2 live nodes; its first table waits for 3"):
         place_in(cluster(2, nodes_min=3), 1, 1)
 
@@ -407,10 +418,10 @@ def test_topics_after_each_other_even_each_other_out() -> None:
 
 
 def test_drained_failed_and_outer_nodes_get_nothing_and_too_few_are_refused() -> None:
-    nodes = [Member(ONE), Member(TWO, part=Part.LEAVES), Member(THREE, part=Part.FAILED)]
-    assert place(nodes, 3, 1, owned={}, held={}) == ((1,), (1,), (1,))
-    with pytest.raises(TooFewNodesError, match="replication 3 needs as many nodes; 1 of 3"):
-        place(nodes, 3, 3, owned={}, held={})
+    nodes = [Member(ONE), Member(TWO, role=PlacementRole.LEAVES), Member(THREE, role=PlacementRole.FAILED)]
+    assert place(nodes, 3, 1, owned_counts={}, replica_counts={}) == ((1,), (1,), (1,))
+    with pytest.raises(TooFewNodesError, match="replication 3 needs so many nodes, 1 of 3"):
+        place(nodes, 3, 3, owned_counts={}, replica_counts={})
 
 
 # ---- the small parts --------------------------------------------------------------------------------
@@ -428,7 +439,7 @@ def test_portions_add_up_keep_their_bounds_and_are_within_one_of_the_share(
     least = {number: low for number, (_, low, _) in enumerate(takers_)}
     most = {number: low + more for number, (_, low, more) in enumerate(takers_)}
     if not sum(least.values()) <= total <= sum(most.values()):
-        with pytest.raises(ValueError, match="do not fit"):
+        with pytest.raises(ValueError, match="exceeds the bounds"):
             portions(total, weights, prefer=lambda key, _: key, least=least, most=most)
         return
     portion = portions(total, weights, prefer=lambda key, _: key, least=least, most=most)
@@ -441,6 +452,6 @@ def test_portions_add_up_keep_their_bounds_and_are_within_one_of_the_share(
 
 
 def test_levels_fill_zones_evenly_as_far_as_they_have_nodes() -> None:
-    assert levels({"a": 3, "b": 3}, 3) == ({"a": 1, "b": 1}, 1)
-    assert levels({"a": 1, "b": 4}, 5) == ({"a": 1, "b": 4}, 0)
-    assert levels({"a": 1, "b": 1, "c": 1, "d": 1}, 3) == ({"a": 0, "b": 0, "c": 0, "d": 0}, 3)
+    assert replicas_by_zone({"a": 3, "b": 3}, 3) == ({"a": 1, "b": 1}, 1)
+    assert replicas_by_zone({"a": 1, "b": 4}, 5) == ({"a": 1, "b": 4}, 0)
+    assert replicas_by_zone({"a": 1, "b": 1, "c": 1, "d": 1}, 3) == ({"a": 0, "b": 0, "c": 0, "d": 0}, 3)

@@ -16,19 +16,19 @@ from msgspec.structs import replace
 from ringfence.control.consensus import codec, events
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.consensus.messages import ConfigurationState, Message
-from ringfence.control.machines.config import SESSION_WINDOW
 from ringfence.control.model.commands import InitCluster, OpenSession, SetConfig
 from ringfence.control.model.ids import NodeId, SessionId
 from ringfence.control.model.results import SessionOpened
 from ringfence.control.model.state import digest
-from ringfence.control.runtime import raft_proposer
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.raft_proposer import RaftProposer
-from ringfence.control.runtime.replica import ELECTION_TICKS, TICK_S, Replica
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.raft import proposer as raft_proposer
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.raft.replica import ELECTION_TICKS, TICK_S, Replica
+from ringfence.control.state_machines.metadata.config import SESSION_WINDOW
 from ringfence.control.store import raft_store
 from ringfence.control.store.directory import DataDirectory, open_directory
 from ringfence.control.store.identity import Identity
-from ringfence.control.store.journal import Hard, Journal, Payload
+from ringfence.control.store.journal import HardRecord, Journal, JournalEntry
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native.errors import StorageError
 from ringfence.native.wire import Code
@@ -157,8 +157,8 @@ def test_proposals_from_every_member_apply_once_on_all(loss: float, tmp_path: Pa
         net.loss = 0.0
         last = max(member.proposer.applied.index for member in net.members.values())
         for member in net.members.values():
-            await member.proposer.fresh()
-            await member.proposer.reached(last)
+            await member.proposer.read_barrier()
+            await member.proposer.until_applied(last)
         states = {digest(member.proposer.state) for member in net.members.values()}
         assert len(states) == 1
         state = net.members[1].proposer.state
@@ -184,10 +184,10 @@ def test_a_majority_goes_on_and_one_alone_refuses_reads(tmp_path: Path) -> None:
         del net.members[other.replica.id]
         alone = next(iter(net.members.values()))
         with pytest.raises(RequestRefused) as caught:
-            await alone.proposer.fresh()
+            await alone.proposer.read_barrier()
         assert caught.value.code == Code.TOO_FEW_REPLICAS
         net.members |= {gone: leader, other.replica.id: other}
-        await leader.proposer.fresh()
+        await leader.proposer.read_barrier()
         assert leader.proposer.state.config == {"topics_max": 7}
 
     run(tmp_path, 3, work)
@@ -196,7 +196,7 @@ def test_a_majority_goes_on_and_one_alone_refuses_reads(tmp_path: Path) -> None:
 def test_a_full_disk_refuses_new_commands_and_goes_on_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringfence.control.runtime.replica.FULL_DISK_S", 0.05)
+    monkeypatch.setattr("ringfence.control.runtime.raft.replica.FULL_DISK_PAUSE_S", 0.05)
 
     async def work(net: Net) -> None:
         proposer, store = net.members[1].proposer, net.members[1].store
@@ -223,7 +223,7 @@ def test_a_full_disk_refuses_new_commands_and_goes_on_later(
 def test_a_leader_whose_disk_is_full_hands_over_and_follows_until_it_has_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringfence.control.runtime.replica.FULL_DISK_S", 0.05)
+    monkeypatch.setattr("ringfence.control.runtime.raft.replica.FULL_DISK_PAUSE_S", 0.05)
 
     async def work(net: Net) -> None:
         leader = await net.leader()
@@ -243,7 +243,7 @@ def test_a_leader_whose_disk_is_full_hands_over_and_follows_until_it_has_space(
         assert not waiting.done()
         monkeypatch.setattr(journal, "append", real)
         await waiting
-        await leader.proposer.fresh()
+        await leader.proposer.read_barrier()
         assert leader.proposer.state.config == other.proposer.state.config
         assert not leader.replica.node.core.storage_full
         assert leader.failures == []
@@ -333,7 +333,7 @@ def test_proposals_at_once_share_syncs_and_keep_their_order(tmp_path: Path) -> N
         member = net.members[1]
         append, first = member.store.journal.append, member.proposer.applied.index + 1
 
-        def counted(entries: Sequence[Payload], hard: Hard | None = None) -> None:
+        def counted(entries: Sequence[JournalEntry], hard: HardRecord | None = None) -> None:
             groups.append(len(entries))
             append(entries, hard)
 
@@ -355,7 +355,7 @@ def test_nothing_is_applied_before_it_is_durable(tmp_path: Path) -> None:
         member = net.members[1]
         append = member.store.journal.append
 
-        def checked(entries: Sequence[Payload], hard: Hard | None = None) -> None:
+        def checked(entries: Sequence[JournalEntry], hard: HardRecord | None = None) -> None:
             if entries:
                 assert member.indexes[-1] < entries[0].index, "an entry was heard of before its sync"
             append(entries, hard)
@@ -424,7 +424,7 @@ def test_repeats_of_a_start_are_known_as_the_process_s_own(
         await follower.proposer.propose(replace(first, after=started) if compared else first)
         leader.replica.step(events.Propose((sent[0],)))  # the copy
         last = (await leader.proposer.propose(SetConfig(values={"topics_max": 77}))).index
-        await asyncio.gather(*(member.proposer.reached(last) for member in net.members.values()))
+        await asyncio.gather(*(member.proposer.until_applied(last) for member in net.members.values()))
         assert follower.starts == ["own"] * (1 if compared else 2)
         assert leader.starts == ["other"] * (1 if compared else 2)
 

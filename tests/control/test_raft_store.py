@@ -26,11 +26,11 @@ from ringfence.control.model.entries import Proposal, encode_proposal
 from ringfence.control.model.ids import NodeId, SessionId
 from ringfence.control.model.node_commands import RemoveNode
 from ringfence.control.model.state import MetadataState, digest
-from ringfence.control.store import installing, raft_store, records
+from ringfence.control.store import raft_store, records, snapshot_install
 from ringfence.control.store import snapshot as snapshots
 from ringfence.control.store.directory import open_directory
 from ringfence.control.store.files import write_atomically
-from ringfence.control.store.journal import Journal, Payload, Position
+from ringfence.control.store.journal import Journal, JournalEntry, LogPosition
 from ringfence.control.store.raft_store import FIRST_CONFIGURATION, RaftStore
 from ringfence.native.errors import RecordError
 from tests.control.commands import INIT, entry, register
@@ -42,9 +42,15 @@ def work(
     *entries: Entry, term: int = 0, vote: int = 0, commit: int = 0, snapshot: Snapshot | None = None
 ) -> StorageMessage:
     return StorageMessage(
-        type=MessageType.STORAGE_APPEND, to=APPEND_THREAD, sender=1, entries=entries, term=term, vote=vote,
-        commit=commit, snapshot=snapshot,
-    )  # fmt: skip
+        type=MessageType.STORAGE_APPEND,
+        to=APPEND_THREAD,
+        sender=1,
+        entries=entries,
+        term=term,
+        vote=vote,
+        commit=commit,
+        snapshot=snapshot,
+    )
 
 
 def run(term: int, first: int, last: int) -> list[Entry]:
@@ -180,8 +186,8 @@ def crashing(monkeypatch: pytest.MonkeyPatch, steps: int) -> Callable[[], int]:
         return call
 
     monkeypatch.setattr(raft_store, "write_atomically", counted(write_atomically))
-    monkeypatch.setattr(installing, "mark", counted(installing.mark))
-    monkeypatch.setattr(installing, "unmark", counted(installing.unmark))
+    monkeypatch.setattr(snapshot_install, "mark", counted(snapshot_install.mark))
+    monkeypatch.setattr(snapshot_install, "unmark", counted(snapshot_install.unmark))
     monkeypatch.setattr(Journal, "append", counted(Journal.append))
     monkeypatch.setattr(Journal, "rewrite", counted(Journal.rewrite))
     return lambda: done
@@ -192,7 +198,7 @@ def received(root: Path, index: int) -> Snapshot:
     identity = open_directory(root)
     identity.close()
     state = MetadataState(cluster=b"c" * 16, history=identity.identity.history)
-    head, body = snapshots.pack(snapshots.Snapshot(Position(index, 3), state, THREE))
+    head, body = snapshots.pack(snapshots.Snapshot(LogPosition(index, 3), state, THREE))
     return Snapshot(index, 3, THREE, head + body)
 
 
@@ -257,16 +263,16 @@ def test_a_full_disk_in_the_middle_of_installing_commits_nothing_of_the_old_log(
 
 def test_a_damaged_mark_is_none(tmp_path: Path) -> None:
     path = tmp_path / "installing"
-    assert installing.marked(path) is None
-    installing.mark(path, Position(45, 3))
-    assert installing.marked(path) == Position(45, 3)
+    assert snapshot_install.marked_position(path) is None
+    snapshot_install.mark(path, LogPosition(45, 3))
+    assert snapshot_install.marked_position(path) == LogPosition(45, 3)
     whole = path.read_bytes()
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert installing.marked(path) in {None, Position(45, 3)}, at
+        assert snapshot_install.marked_position(path) in {None, LogPosition(45, 3)}, at
     path.write_bytes(b"")
-    assert installing.marked(path) is None
-    installing.unmark(path)
+    assert snapshot_install.marked_position(path) is None
+    snapshot_install.unmark(path)
     assert not path.exists()
 
 
@@ -275,10 +281,10 @@ def test_a_journal_that_ends_before_its_snapshot_has_lost_its_end(tmp_path: Path
     persisted(root, [work(*run(2, 1, 3), term=2, vote=4)]).close()
     journal = (root / "metadata" / "journal").read_bytes()
     store = persisted(root, [work(*run(2, 4, 9), term=2, vote=4)])
-    store.write_snapshot(Position(9, 2), received_state(root), THREE)
+    store.write_snapshot(LogPosition(9, 2), received_state(root), THREE)
     store.close()
     (root / "metadata" / "journal").write_bytes(journal)
-    with pytest.raises(RecordError, match="durable end is lost"):
+    with pytest.raises(RecordError, match="has lost its durable end"):
         opened(root)
 
 
@@ -292,19 +298,19 @@ def test_compaction_keeps_hard_state_configuration_and_the_trail(tmp_path: Path)
     root = tmp_path / "d"
     store = persisted(root, [work(*run(2, 1, 9), term=2, vote=4)])
     state = received_state(root)
-    store.write_snapshot(Position(7, 2), state, THREE)
-    store.note_snapshot(Position(7, 2), THREE, store.compact(5))
+    store.write_snapshot(LogPosition(7, 2), state, THREE)
+    store.note_snapshot(LogPosition(7, 2), THREE, store.compact(5))
     assert store.first_index() == 6
-    store.write_snapshot(Position(3, 2), MetadataState(), THREE)  # an older one comes late
+    store.write_snapshot(LogPosition(3, 2), MetadataState(), THREE)  # an older one comes late
     store.close()
     again = opened(root)
     hard, configuration, entries = held(again)
     assert (hard.term, hard.vote, hard.commit) == (2, 4, 7)
     assert configuration == THREE
     assert entries == run(2, 6, 9)
-    assert again.base == Position(7, 2)
+    assert again.base == LogPosition(7, 2)
     assert digest(again.state) == digest(state)
-    assert again.opened(again.snapshot_bytes()).configuration == THREE
+    assert again.unpack_snapshot(again.snapshot_bytes()).configuration == THREE
 
 
 def test_a_directory_of_the_first_version_is_the_first_node_with_all_committed(tmp_path: Path) -> None:
@@ -316,7 +322,7 @@ def test_a_directory_of_the_first_version_is_the_first_node_with_all_committed(t
         cluster=identity.cluster, history=identity.history, node=NodeId(1), store=identity.store
     )
     proposal = Proposal(session=SessionId(0), sequence=0, time_ms=1, command=init)
-    old.append([Payload(1, 5, encode_proposal(proposal))])
+    old.append([JournalEntry(1, 5, encode_proposal(proposal))])
     old.close()
     directory.close()
     store = opened(root)
@@ -355,7 +361,7 @@ def test_directories_that_the_first_version_wrote_open_and_stay_whole(kind: str,
     before.close()
     after = opened(root)
     assert digest(after.end_state()) == digest(state)
-    assert after.recovered == Position(last.index + 1, last.term + 1)
+    assert after.recovered == LogPosition(last.index + 1, last.term + 1)
     assert after.journal.format == 2
 
 
@@ -367,6 +373,6 @@ def test_a_snapshot_damaged_anywhere_is_refused(tmp_path: Path) -> None:
         damaged = bytearray(snapshot.data)
         damaged[position] ^= 1
         with pytest.raises(Exception) as caught:
-            store.opened(bytes(damaged))
+            store.unpack_snapshot(bytes(damaged))
         assert caught.type.__name__ in {"RecordError", "StoreIdentityError"}, position
     assert msgspec.structs.replace(snapshot, data=b"").configuration == THREE

@@ -8,13 +8,13 @@ import structlog.testing
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import Command, DeleteTopic, SetConfig
 from ringfence.control.model.ids import Index, ScopeId
 from ringfence.control.model.results import Done, Refused, ScopeBegun
 from ringfence.control.model.scopes import BeginScope, ForgetScope
-from ringfence.control.runtime.older import older_fault
-from ringfence.control.runtime.scope_requests import tell_forgotten
+from ringfence.control.runtime.raft.level_gate import older_fault
+from ringfence.control.runtime.transactions.requests import log_forgotten
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.wire import Code
 from tests.control.commands import create, entry
 from tests.control.test_scopes import TOPIC, Log
@@ -87,7 +87,7 @@ def test_a_scope_that_is_given_back_makes_room_and_begins_from_nothing() -> None
     log.do(log.confirm(nightly, 7))
     again = log.begun("nightly")
     late = log.refused(forget)
-    assert late.code == Code.FENCED_PRODUCER, "it was begun since somebody looked at it"
+    assert late.code == Code.FENCED_PRODUCER, "it was begun after it was looked at"
     assert str(again.driver) in late.message
     assert log.do(replace(forget, driver=again.driver)) == Done()
     assert "nightly" not in log.state.scope_names
@@ -159,6 +159,6 @@ def test_scopes_that_go_are_told_as_what_they_are() -> None:
     before = log.state
     log.do(ForgetScope(scope=begun.scope, driver=Index(begun.driver)))
     with structlog.testing.capture_logs() as lines:
-        tell_forgotten(before, log.state)
+        log_forgotten(before, log.state)
     assert [(line["log_level"], line["names"]) for line in lines] == [("info", ["nightly"])]
     assert "scopes_max" not in lines[0]["why"]

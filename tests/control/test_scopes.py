@@ -8,8 +8,6 @@ import structlog.testing
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.metadata_scopes import FENCED_MAX, KEPT_MAX, PENDING_MAX, is_own
 from ringfence.control.model.commands import Command, SetConfig
 from ringfence.control.model.ids import Index, NodeId, PartitionId, ScopeId, TopicId
 from ringfence.control.model.results import Refused, ScopeBegun, ScopeDecided
@@ -23,15 +21,17 @@ from ringfence.control.model.scopes import (
 )
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime.scope_requests import (
-    IN_PARTITION_MAX,
-    PARTS_AT_ONCE,
-    Due,
-    due_of,
-    round_of,
-    rule_of,
-    tell_forgotten,
+from ringfence.control.runtime.transactions.requests import (
+    PUBLISHES_MAX,
+    PUBLISHES_PER_PARTITION_MAX,
+    PendingPart,
+    log_forgotten,
+    next_round,
+    pending_parts,
+    scope_rule,
 )
+from ringfence.control.state_machines.metadata.scopes import FENCED_MAX, KEPT_MAX, PENDING_MAX, is_own
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.wire import Code
 from tests.control.commands import INIT, NODE, STORE, create, entry
 
@@ -94,11 +94,11 @@ def test_an_epoch_is_committed_once_and_waits_for_its_publish() -> None:
     assert log.do(log.commit(begun, 2)) == ScopeDecided(already=True), "an earlier epoch is decided by it"
     assert log.state is before
     scope = log.state.scopes[begun.scope]
-    assert rule_of(scope) == (begun.scope, begun.driver, 3, 0, [3])
-    assert [(due.commit, due.gone) for due in due_of(log.state, HERE)] == [
+    assert scope_rule(scope) == (begun.scope, begun.driver, 3, 0, [3])
+    assert [(due.commit, due.is_deleted) for due in pending_parts(log.state, HERE)] == [
         (PendingCommit(3, (TOKEN,), (StagedPart(TOPIC, log.partition, 5),)), False)
     ]
-    assert list(due_of(log.state, Replica(node=NodeId(9), store=STORE))) == [], "another node owns it"
+    assert list(pending_parts(log.state, Replica(node=NodeId(9), store=STORE))) == [], "another node owns it"
     log.do(log.confirm(begun, 3))
     assert log.state.scopes[begun.scope].pending == ()
     before = log.state
@@ -242,8 +242,8 @@ def test_commits_are_bounded_and_sound() -> None:
     for epoch in range(1, PENDING_MAX + 1):
         log.do(log.commit(begun, epoch))
     assert log.refused(log.commit(begun, PENDING_MAX + 1)).code == Code.OVERLOADED
-    assert [due.commit.epoch for due in due_of(log.state, HERE)] == list(range(1, PENDING_MAX + 1))
-    assert [due.after for due in due_of(log.state, HERE)] == list(range(PENDING_MAX))
+    assert [due.commit.epoch for due in pending_parts(log.state, HERE)] == list(range(1, PENDING_MAX + 1))
+    assert [due.after for due in pending_parts(log.state, HERE)] == list(range(PENDING_MAX))
 
 
 def test_an_epoch_is_published_behind_those_that_have_rows_in_its_partition() -> None:
@@ -253,10 +253,10 @@ def test_an_epoch_is_published_behind_those_that_have_rows_in_its_partition() ->
     log.do(log.commit(begun, 1))
     log.do(replace(log.commit(begun, 2), parts=elsewhere))
     log.do(log.commit(begun, 3))
-    here = [due for due in due_of(log.state, HERE) if not due.gone]
+    here = [due for due in pending_parts(log.state, HERE) if not due.is_deleted]
     assert [(due.commit.epoch, due.after) for due in here] == [(1, 0), (3, 1)]
     log.do(log.confirm(begun, 1))
-    here = [due for due in due_of(log.state, HERE) if not due.gone]
+    here = [due for due in pending_parts(log.state, HERE) if not due.is_deleted]
     assert [(due.commit.epoch, due.after) for due in here] == [(3, 0)]
 
 
@@ -265,7 +265,7 @@ def test_a_commit_outlives_its_topic() -> None:
     begun = log.begun()
     log.do(log.commit(begun, 1))
     gone: MetadataState = replace(log.state, topics={})
-    assert [due.gone for due in due_of(gone, HERE)] == [True]
+    assert [due.is_deleted for due in pending_parts(gone, HERE)] == [True]
 
 
 def test_below_level_1_scopes_longest_unused_are_forgotten_and_never_one_that_waits() -> None:
@@ -366,9 +366,14 @@ def test_a_scope_is_used_by_tokens_of_its_prefix_and_by_those_without_one() -> N
     of_tenant(log, "acme/", f"nightly@{topic}")
     log.begun("of-all")
     for prefix, name in [
-        ("rival/", "hourly"), ("acme/hr/", "hourly"), ("acme/", "of-all"), ("rival/", f"nightly@{topic}"),
-        ("acme/hr/", f"nightly@{topic}"), ("acme/", f"nightly@{TOPIC}"), ("acme/", "nightly@999999"),
-    ]:  # fmt: skip
+        ("rival/", "hourly"),
+        ("acme/hr/", "hourly"),
+        ("acme/", "of-all"),
+        ("rival/", f"nightly@{topic}"),
+        ("acme/hr/", f"nightly@{topic}"),
+        ("acme/", f"nightly@{TOPIC}"),
+        ("acme/", "nightly@999999"),
+    ]:
         assert log.refused(BeginScope(name=name, prefix=prefix)).code == Code.UNAUTHORIZED, (prefix, name)
 
 
@@ -390,13 +395,13 @@ def test_who_is_forgotten_is_told_unless_nobody_named_it() -> None:
         for number, one_off in enumerate([True] * 2 + [False] * 16):
             before = log.state
             log.begun(f"s{number}", one_off=one_off)
-            tell_forgotten(before, log.state)
+            log_forgotten(before, log.state)
     told = [line["names"] for line in lines if line["event"] == "named scopes forgotten"]
     assert told == []
     with structlog.testing.capture_logs() as lines:
         before = log.state
         log.begun("new")
-        tell_forgotten(before, log.state)
+        log_forgotten(before, log.state)
     assert [line["names"] for line in lines] == [["s2", "s3"]]
 
 
@@ -414,9 +419,9 @@ def test_rows_for_a_partition_that_is_not_there_are_refused_not_given_up() -> No
     assert log.do(gone) == ScopeDecided(already=True), "what is decided stays decided"
 
 
-def dues(scopes: int, epochs: int, partitions: int) -> list[Due]:
+def dues(scopes: int, epochs: int, partitions: int) -> list[PendingPart]:
     return [
-        Due(ScopeId(scope), PendingCommit(epoch, (), parts), part, gone=False)
+        PendingPart(ScopeId(scope), PendingCommit(epoch, (), parts), part, is_deleted=False)
         for scope in range(scopes)
         for epoch in range(1, epochs + 1)
         for parts in [tuple(StagedPart(TOPIC, PartitionId(each), 1) for each in range(partitions))]
@@ -430,17 +435,17 @@ def test_what_is_published_at_once_is_bounded_in_each_partition_and_ascends() ->
     rounds, left = 0, due
     seen: dict[Any, list[int]] = {}
     while left:
-        chosen, rest = round_of(left, stuck)
+        chosen, rest = next_round(left, stuck)
         if not chosen:
             break
         assert len(chosen) + len(rest) == len(left)
-        assert len({one.line for one in chosen}) == len(chosen) <= PARTS_AT_ONCE
+        assert len({one.sequence for one in chosen}) == len(chosen) <= PUBLISHES_MAX
         for place in {one.part.partition for one in chosen}:
-            assert sum(one.part.partition == place for one in chosen) <= IN_PARTITION_MAX
+            assert sum(one.part.partition == place for one in chosen) <= PUBLISHES_PER_PARTITION_MAX
         for one in chosen:
-            seen.setdefault(one.line, []).append(one.commit.epoch)
+            seen.setdefault(one.sequence, []).append(one.commit.epoch)
         rounds, left = rounds + 1, rest
-    assert [one.line for one in left] == [*stuck] * 3, "only what is stuck is left"
+    assert [one.sequence for one in left] == [*stuck] * 3, "only what is stuck is left"
     assert all(epochs == [1, 2, 3] for epochs in seen.values())
     assert len(seen) == 79
     assert rounds <= 6

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.control.runtime.settings import Settings, flag_name, load, parse_size
+from ringfence.control.runtime.process.settings import Settings, flag_name, load, parse_size
 from ringfence.native.errors import ConfigError
 
 
@@ -56,8 +56,11 @@ def test_values_outside_their_range_name_key_value_and_source(
         load({"data_dir": "d", "shards": "0"})
     with pytest.raises(ConfigError, match=r"shards=99 of settings file .*node\.toml"):
         load({"data_dir": "d"}, written(tmp_path, "shards = 99\n"))
-    for weight, why in (("0", "greater than or equal to 1"), ("10001", "less than or equal to 10000"),
-                        ("heavy", "valid integer")):  # fmt: skip
+    for weight, why in (
+        ("0", "greater than or equal to 1"),
+        ("10001", "less than or equal to 10000"),
+        ("heavy", "valid integer"),
+    ):
         with pytest.raises(ConfigError, match=f"weight='{weight}' of --weight: .*{why}"):
             load({"data_dir": "d", "weight": weight})
     monkeypatch.setenv("RINGFENCE_TRANSPORT", "carrier pigeon")
@@ -78,8 +81,7 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
-    [("1", 1), ("1k", 1_000), ("1KiB", 1_024), ("1.5 GB", 1_500_000_000), ("2GiB", 2 << 30)],
+    ("text", "size"), [("1", 1), ("1k", 1_000), ("1KiB", 1_024), ("1.5 GB", 1_500_000_000), ("2GiB", 2 << 30)]
 )
 def test_sizes_have_units(text: str, size: int) -> None:
     assert parse_size(text) == size

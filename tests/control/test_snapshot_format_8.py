@@ -11,9 +11,11 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import Command, OpenNamedProducer, TruncateTopic
 from ringfence.control.model.ids import Epoch, Index, PartitionId, ScopeId, TopicId
+from ringfence.control.model.node_commands import AddToRing, FailNode
+from ringfence.control.model.nodes import Life
+from ringfence.control.model.reassignment_commands import FailOver, ForceOwner
 from ringfence.control.model.results import Refused
 from ringfence.control.model.scopes import BeginScope, CommitScope, StagedPart
 from ringfence.control.model.state import (
@@ -24,15 +26,17 @@ from ringfence.control.model.state import (
     canonical_bytes,
     digest,
 )
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.store import snapshot
-from ringfence.control.store.journal import Position
+from ringfence.control.store.journal import LogPosition
 from ringfence.control.store.snapshot import Snapshot
-from tests.control.commands import INIT, NODE, STORE, create, entry, restart
+from tests.control.commands import INIT, NODE, STORE, create, entry, register, restart
 
 GOLDEN = Path(__file__).parent / "snapshot_format_8.bin"
-DIGEST = "09a2ea2889d21bd4daa5fffc5f93e99f"
+DIGEST = "55e9b251925b95a1d318dcbce9b0b29f"
 TOPIC, PARTITION = TopicId(2), PartitionId(131_072)
-AT = Position(8, 1)
+FORCED = "acme/sales/forced"
+AT = LogPosition(18, 1)
 
 
 def commands(state: MetadataState) -> list[Command]:
@@ -51,11 +55,40 @@ def commands(state: MetadataState) -> list[Command]:
     ]
 
 
+def forced(state: MetadataState) -> Command:
+    """The next command until a partition of three replicas has an owner by force."""
+    nodes = sorted(state.nodes)
+    started = [node for node in nodes if state.nodes[node].started]
+    if len(started) < len(nodes):
+        return replace(restart(state, int(nodes[-1])), level=1)
+    if len(nodes) < 3:
+        return register(len(nodes) + 1, level=1)
+    outside = [node for node in nodes if node not in state.ring.members]
+    if outside:
+        return AddToRing(node=outside[0], version=state.ring.version)
+    by_name = {topic.name: topic for topic in state.topics.values()}
+    if FORCED not in by_name:
+        return create(FORCED, partitions=1, nodes=(tuple(int(node) for node in nodes),))
+    topic = by_name[FORCED]
+    [(partition, _)] = topic.assignments.items()
+    first = state.nodes[nodes[0]]
+    if first.life is Life.LIVE:
+        return FailNode(node=nodes[0], changed=first.changed)
+    if partition not in state.changes:
+        return FailOver(node=nodes[0], changed=first.changed)
+    return ForceOwner(
+        partition=partition, change=state.changes[partition].change, owner=nodes[1],
+        accepts="rows that others have", replicas=tuple(nodes),
+    )  # fmt: skip
+
+
 def entries() -> MetadataState:
     state, _ = apply(EMPTY, entry(1, replace(INIT, level=1), time_ms=1_000))
-    for index, command in enumerate(commands(state), 2):
+    ready = commands(state)
+    for index in range(2, AT.index + 1):
+        command = ready.pop(0) if ready else forced(state)
         state, result = apply(state, entry(index, command, time_ms=1_000 * index))
-        assert not isinstance(result, Refused), result
+        assert not isinstance(result, Refused), (command, result)
     return state
 
 

@@ -10,24 +10,26 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import Epoch, NodeId, PartitionId, ScopeId, TopicId
 from ringfence.control.model.results import ScopeBegun
 from ringfence.control.model.scopes import BeginScope, CommitScope, ExpireScope, PendingCommit, StagedPart
 from ringfence.control.model.state import EMPTY, MetadataState
-from ringfence.control.runtime import calls, publish_watch, scope_requests, stage_checks
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.health import Health
-from ringfence.control.runtime.others import SETTLE_S
-from ringfence.control.runtime.stage_checks import StageChecks
-from ringfence.control.runtime.unpublished import TRIES, Unpublished
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.process.health import Health
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.runtime.rpc.client import EXECUTION_TIMEOUT_S
+from ringfence.control.runtime.transactions import publish_watch, staged_row_counts
+from ringfence.control.runtime.transactions import requests as scope_requests
+from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
+from ringfence.control.runtime.transactions.unpublished import REFUSALS_MIN, UnpublishedEpochs
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.cluster_messages import ScopeCommit
 from ringfence.native.wire import Code
 from tests.control.commands import INIT, create, entry
 
 TOPIC, TOKEN, OTHER = TopicId(2), b"t" * 16, NodeId(7)
-Answer = Callable[[calls.CountStaged], calls.StagedCounts]
+Answer = Callable[[messages.CountStaged], messages.StagedCounts]
 
 
 class World:
@@ -36,7 +38,7 @@ class World:
     def __init__(self, *, partitions: int = 1) -> None:
         self.state, self.index, self.here = EMPTY, 0, NodeId(1)
         self.newest: list[Callable[[], None]] = []
-        self.answers: list[calls.StagedCount | str] = []
+        self.answers: list[messages.StagedCount | str] = []
         self.asked: list[NodeId] = []
         self.do(INIT)
         self.do(create("public/default/t", partitions=partitions))
@@ -44,7 +46,7 @@ class World:
             self.partition, self.epoch = partition, assignment.epoch
             self.own(OTHER, self.epoch)
         self.begun: ScopeBegun = self.do(BeginScope(name="s"))
-        self.checks = StageChecks(self, SimpleNamespace(), self)  # type: ignore[arg-type]
+        self.checks = StagedRowCounts(self, SimpleNamespace(), self)  # type: ignore[arg-type]
 
     def do(self, command: Command) -> Any:
         self.index += 1
@@ -60,30 +62,33 @@ class World:
 
     def commit(self, rows: int = 5, epoch: int = 1) -> CommitScope:
         return CommitScope(
-            scope=self.begun.scope, driver=self.begun.driver, epoch=epoch, tokens=(TOKEN,),
+            scope=self.begun.scope,
+            driver=self.begun.driver,
+            epoch=epoch,
+            tokens=(TOKEN,),
             parts=tuple(StagedPart(TOPIC, one, rows) for one in self.state.topics[TOPIC].assignments),
-        )  # fmt: skip
+        )
 
-    def counted(self, rows: int, epoch: int = 0, *, is_published: bool = False) -> calls.StagedCount:
-        return calls.StagedCount(rows=rows, upto=90, epoch=epoch or self.epoch, is_published=is_published)
+    def counted(self, rows: int, epoch: int = 0, *, is_published: bool = False) -> messages.StagedCount:
+        return messages.StagedCount(rows=rows, upto=90, epoch=epoch or self.epoch, is_published=is_published)
 
     # ---- what the checks ask ------------------------------------------------------------------------
 
-    async def fresh(self) -> None:
+    async def read_barrier(self) -> None:
         if self.newest:
             self.newest.pop(0)()
 
-    async def ask(self, node: NodeId, call: calls.CountStaged, timeout_s: float) -> calls.Reply:
+    async def ask(self, node: NodeId, call: messages.CountStaged, timeout_s: float) -> messages.Reply:
         assert timeout_s > 0
         assert (call.tokens, call.parts) == ((TOKEN,), ((TOPIC, self.partition),))
         self.asked.append(node)
         answer = self.answers.pop(0)
         if isinstance(answer, str):
             raise RequestRefused(Code.INTERNAL, answer)
-        return calls.StagedCounts(counts=(answer,))
+        return messages.StagedCounts(counts=(answer,))
 
     def checked(self, command: CommitScope) -> CommitScope:
-        return asyncio.run(self.checks.checked(command))
+        return asyncio.run(self.checks.verify(command))
 
     def refused(self, command: CommitScope) -> RequestRefused:
         with pytest.raises(RequestRefused) as caught:
@@ -130,9 +135,9 @@ def test_an_owner_that_is_away_is_asked_again_and_then_nothing_is_decided(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
-    world.answers = ["nobody answers", calls.StagedCount(why="it is not open here"), world.counted(5)]
+    world.answers = ["nobody answers", messages.StagedCount(why="it is not open here"), world.counted(5)]
     assert world.checked(world.commit()).parts[0].upto == 90
-    monkeypatch.setattr(stage_checks, "CHECK_S", 0.0)
+    monkeypatch.setattr(staged_row_counts, "CHECK_S", 0.0)
     world.answers = ["nobody answers"]
     refusal = world.refused(world.commit())
     assert (refusal.code, refusal.retry_after_ms) == (Code.DEADLINE, 200)
@@ -165,7 +170,7 @@ def test_a_node_that_lags_lets_nothing_through_uncounted() -> None:
     assert world.asked == [7]
     world.do(ExpireScope(scope=world.begun.scope, epoch=1))
     assert "expired" in world.refused(world.commit()).message
-    assert "at most" in world.refused(world.commit(rows=1 << 32, epoch=2)).message
+    assert "exceed the limit of" in world.refused(world.commit(rows=1 << 32, epoch=2)).message
     assert world.asked == [7]
 
 
@@ -175,17 +180,17 @@ def test_a_part_that_agreed_is_not_asked_for_again() -> None:
     told: dict[int, list[int | str]] = {first: [11, "again"], away: ["away", 22], late: ["late", 33]}
     asked: list[tuple[int, ...]] = []
 
-    async def ask(node: NodeId, call: calls.CountStaged, timeout_s: float) -> calls.Reply:
-        assert (node, timeout_s) == (OTHER, SETTLE_S)
+    async def ask(node: NodeId, call: messages.CountStaged, timeout_s: float) -> messages.Reply:
+        assert (node, timeout_s) == (OTHER, EXECUTION_TIMEOUT_S)
         asked.append(tuple(partition for _, partition in call.parts))
         counts = []
         for _, partition in call.parts:
             found = told[partition].pop(0)
             if isinstance(found, str):
-                counts.append(calls.StagedCount(why=found))
+                counts.append(messages.StagedCount(why=found))
             else:
-                counts.append(calls.StagedCount(rows=5, upto=found, epoch=world.epoch))
-        return calls.StagedCounts(counts=tuple(counts))
+                counts.append(messages.StagedCount(rows=5, upto=found, epoch=world.epoch))
+        return messages.StagedCounts(counts=tuple(counts))
 
     world.ask = ask  # type: ignore[method-assign]
     assert [part.upto for part in world.checked(world.commit()).parts] == [11, 22, 33]
@@ -193,8 +198,8 @@ def test_a_part_that_agreed_is_not_asked_for_again() -> None:
 
 
 def test_a_count_of_this_node_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_checks, "SETTLE_S", 0.02)
-    monkeypatch.setattr(stage_checks, "CHECK_S", 0.05)
+    monkeypatch.setattr(staged_row_counts, "EXECUTION_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(staged_row_counts, "CHECK_S", 0.05)
     world = World()
     world.here = OTHER
     given = []
@@ -206,18 +211,18 @@ def test_a_count_of_this_node_that_does_not_end_is_not_waited_for(monkeypatch: p
     driver: Any = SimpleNamespace(node=SimpleNamespace(count_staged=print), order=order)
     others: Any = world
     proposer: Any = world
-    world.checks = StageChecks(proposer, driver, others)
+    world.checks = StagedRowCounts(proposer, driver, others)
 
     async def refused() -> RequestRefused:
         with pytest.raises(RequestRefused) as caught:
-            await asyncio.wait_for(world.checks.checked(world.commit()), 5)
+            await asyncio.wait_for(world.checks.verify(world.commit()), 5)
         return caught.value
 
     refusal = asyncio.run(refused())
     assert refusal.code == Code.DEADLINE
-    assert "node 7 (this one) did not tell in 0.02 s" in refusal.message
+    assert "node 7 (this one) did not answer in 0.02 s" in refusal.message
     assert given
-    assert world.checks._places._value == stage_checks.ORDERS_MAX, "its place is free again"
+    assert world.checks._order_slots._value == staged_row_counts.ORDERS_MAX, "its place is free again"
 
 
 class Stuck(World):
@@ -225,29 +230,32 @@ class Stuck(World):
 
     async def propose(self, command: Command) -> SimpleNamespace:
         result = self.do(command)
-        self.requests.follow(self.state)
+        self.requests.apply(self.state)
         return SimpleNamespace(result=result)
 
-    requests: scope_requests.ScopeRequests
+    requests: scope_requests.TransactionRequests
 
 
 def test_who_commits_hears_why_an_owner_cannot_publish(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish_watch, "LOOK_S", 0.01)
+    monkeypatch.setattr(publish_watch, "CHECK_S", 0.01)
     world = Stuck()
     whole = world.counted(5)
     # It has its rows, and is late; its stage is lost; it is away; published, and not yet confirmed.
     world.answers = [whole, whole, "away", world.counted(0, is_published=True), world.counted(3)]
     request = ScopeCommit(
-        scope_id=world.begun.scope, driver=world.begun.driver, epoch=1, tokens=[TOKEN],
+        scope_id=world.begun.scope,
+        driver=world.begun.driver,
+        epoch=1,
+        tokens=[TOKEN],
         parts=[(TOPIC, world.partition, 5)],
-    )  # fmt: skip
+    )
 
     async def commit() -> None:
         here: Any = SimpleNamespace(node=world.here)
         driver: Any = SimpleNamespace()
         proposer: Any = world
-        world.requests = scope_requests.ScopeRequests(
-            proposer, driver, here, world.checks, Unpublished(Health(), world.here), lambda _: None
+        world.requests = scope_requests.TransactionRequests(
+            proposer, driver, here, world.checks, UnpublishedEpochs(Health(), world.here), lambda _: None
         )
         await world.requests.commit(request)
 
@@ -263,9 +271,9 @@ def test_who_commits_hears_why_an_owner_cannot_publish(monkeypatch: pytest.Monke
 
 def test_status_names_what_stays_unpublished_and_its_owners_reason() -> None:
     health = Health()
-    unpublished = Unpublished(health, NodeId(7))
+    unpublished = UnpublishedEpochs(health, NodeId(7))
     place = (ScopeId(3), 4, TOPIC, PartitionId(5))
-    for _ in range(TRIES):
+    for _ in range(REFUSALS_MIN):
         assert health.reasons == []
         unpublished.refused(place, ("s", "public/default/t"), "11 rows were committed, 10 are staged here")
     [reason] = health.reasons
@@ -276,5 +284,5 @@ def test_status_names_what_stays_unpublished_and_its_owners_reason() -> None:
         "10 are staged",
     ):
         assert part in reason
-    unpublished.keep([])
+    unpublished.keep_only([])
     assert health.reasons == []

@@ -6,9 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ringfence.control.machines.digests import StateDigests
-from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.tables import (
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.nodes import Life
+from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, decode_state
+from ringfence.control.state_machines.metadata.state_hash import StateDigests
+from ringfence.control.state_machines.metadata.state_machine import apply
+from ringfence.control.state_machines.metadata.table_progress import (
     PartitionState,
     PendingOrder,
     Progress,
@@ -16,9 +19,6 @@ from ringfence.control.machines.tables import (
     cluster_state,
     view,
 )
-from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
-from ringfence.control.model.nodes import Life
-from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, decode_state
 from tests.control.commands import INIT, cluster, commands, create, entry, restart
 
 ONE, TWO, T = NodeId(1), NodeId(2), TopicId(20)

@@ -5,19 +5,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines import orders
-from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.orders import (
-    ClosePartition,
-    DropPartition,
-    FencePartition,
-    FollowPartition,
-    InstallTable,
-    InstallTopic,
-    OpenPartition,
-    RemoveTopic,
-    TruncatePartition,
-)
 from ringfence.control.model.commands import (
     AddSchema,
     Command,
@@ -36,6 +23,19 @@ from ringfence.control.model.results import Done, Refused, SchemaAdded
 from ringfence.control.model.schemas import Column, difference, extension_fault
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Assignment, Replica
+from ringfence.control.state_machines import orders
+from ringfence.control.state_machines.metadata.state_machine import apply
+from ringfence.control.state_machines.orders import (
+    ClosePartition,
+    DropPartition,
+    FencePartition,
+    FollowPartition,
+    InstallTable,
+    InstallTopic,
+    OpenPartition,
+    RemoveTopic,
+    TruncatePartition,
+)
 from ringfence.native.wire import Code
 from tests.control.commands import ID, INIT, NODE, STORE, TEXT, create, entry
 

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ringfence.control.transport import chunks, envelope
-from ringfence.control.transport.chunks import CHUNK_BYTES, Chunk, ChunkAnswer, Inbox
-from ringfence.control.transport.courier import Courier
+from ringfence.control.transport import body_chunks, envelope
+from ringfence.control.transport.body_chunks import CHUNK_BYTES, Chunk, ChunkAnswer, Inbox
 from ringfence.control.transport.envelope import Envelope, EnvelopeError, Kind
 from ringfence.control.transport.hub import QUEUE_MESSAGES_MAX, ForeignClusterError, Hub, NoAnswerError
+from ringfence.control.transport.large_bodies import LargeBodies
 
 CLUSTER = b"c" * 16
 GOOD = Envelope(envelope.VERSION, Kind.RAFT, CLUSTER, 1, 2, "tcp://127.0.0.1:1", 0, b"body")
@@ -23,7 +23,7 @@ class Place:
 
     def __init__(self, node: int, cluster: bytes = CLUSTER) -> None:
         self.heard: list[Envelope] = []
-        self.hub = Hub(on_message=self.heard.append, on_ask=self.answer)
+        self.hub = Hub(on_message=self.heard.append, on_question=self.answer)
         self.address = self.hub.bind("tcp://127.0.0.1:0")
         self.hub.identify(cluster, node)
 
@@ -191,14 +191,14 @@ def test_pieces_of_many_senders_are_bounded() -> None:
     inbox = Inbox()
     for sender in range(1_000):
         inbox.take(sender, pieces(1)[0])
-    assert len(inbox._coming) == chunks.SENDERS_MAX
+    assert len(inbox._transfers) == body_chunks.SENDERS_MAX
 
 
 @pytest.mark.parametrize("lost", [0, 3])
 def test_a_courier_sends_again_what_was_lost_and_gives_up_in_the_end(
     lost: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringfence.control.transport.courier.SILENCE_S", 0.02)
+    monkeypatch.setattr("ringfence.control.transport.large_bodies.SILENCE_S", 0.02)
 
     async def work() -> None:
         inbox, bodies, numbers = Inbox(), [], itertools.count()
@@ -206,15 +206,15 @@ def test_a_courier_sends_again_what_was_lost_and_gives_up_in_the_end(
         def carry(peer: int, body: bytes) -> None:
             if lost and next(numbers) % lost == 0:
                 return
-            answer, whole = inbox.take(1, chunks.decode_chunk(body))
+            answer, whole = inbox.take(1, body_chunks.decode_chunk(body))
             bodies.extend([whole] if whole is not None else [])
-            courier.answered(peer, answer)
+            courier.acknowledge(peer, answer)
 
-        courier = Courier(carry)
+        courier = LargeBodies(carry)
         assert await courier.send(9, BODY)
         assert bodies == [BODY]
         assert not courier.is_busy(9)
-        silent = Courier(lambda *_: None)
+        silent = LargeBodies(lambda *_: None)
         assert not await silent.send(9, BODY)
 
     asyncio.run(work())

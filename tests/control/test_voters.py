@@ -6,11 +6,11 @@ from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
-from ringfence.control.machines.voters import ChangeVoters, TransferLeadership, next_change
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.nodes import Life, NodeRecord, Vote
 from ringfence.control.model.rebalances import Action, Run, RunState
 from ringfence.control.model.state import MetadataState
+from ringfence.control.state_machines.membership.voters import ChangeVoters, TransferLeadership, next_change
 from tests.control.commands import cluster
 
 Change = ChangeVoters | TransferLeadership | None

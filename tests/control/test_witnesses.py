@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.node_commands import RemoveNode, RenewWitness
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState, canonical_bytes
-from ringfence.control.runtime import witnesses
+from ringfence.control.runtime.data_plane import log_witnesses
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.store.log_ends import NAME
 from ringfence.native import messages
 from ringfence.native.wire import Opcode
@@ -123,8 +123,8 @@ def test_an_older_log_is_doubted_before_anything_is_opened(
 def test_the_number_is_renewed_while_rows_are_stored_and_the_list_shrinks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(witnesses, "RENEW_S", 0.0)
-    monkeypatch.setattr(witnesses, "LOOK_S", 0.01)
+    monkeypatch.setattr(log_witnesses, "RENEW_S", 0.0)
+    monkeypatch.setattr(log_witnesses, "CHECK_S", 0.01)
 
     async def work(bench: Bench) -> None:
         native = bench.native
@@ -135,7 +135,7 @@ def test_the_number_is_renewed_while_rows_are_stored_and_the_list_shrinks(
         here = bench.node.here
         await soon(lambda: bench.node.proposer.state.witnesses[here] == native.witness[-1])
         count = len(native.kept)
-        bench.node._witnesses._doubted = [(1, 2)]  # type: ignore[list-item]
+        bench.node._log_witnesses._doubted = [(1, 2)]  # type: ignore[list-item]
         await soon(lambda: any(not doubted for _, doubted in native.kept[count:]))
 
     run(tmp_path, monkeypatch, work)
@@ -144,7 +144,7 @@ def test_the_number_is_renewed_while_rows_are_stored_and_the_list_shrinks(
 def test_a_log_that_ends_before_what_was_known_of_it_is_doubted_before_anything_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(witnesses, "LOOK_S", 0.01)
+    monkeypatch.setattr(log_witnesses, "CHECK_S", 0.01)
     keys: list[tuple[int, int]] = []
 
     async def create(bench: Bench) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.control.model.words import counted, listed
+from ringfence.control.model.text import counted, listed
 
 
 def test_a_list_that_is_cut_says_so() -> None:

@@ -16,8 +16,12 @@ import pytest
 from ringfence.control.http.endpoint import beside
 from tests.control.test_node import Bench, run
 
-TOPIC = {"name": "t", "columns": [{"name": "id", "type": "int64", "nullable": False}], "key": ["id"],
-         "partitions": 3}  # fmt: skip
+TOPIC = {
+    "name": "t",
+    "columns": [{"name": "id", "type": "int64", "nullable": False}],
+    "key": ["id"],
+    "partitions": 3,
+}
 PLACE = "/admin/topics/public/default/t"
 
 
@@ -44,9 +48,12 @@ class Answer:
 
 
 def send(
-    address: str, method: str, path: str, body: bytes | Iterator[bytes] | None = None,
+    address: str,
+    method: str,
+    path: str,
+    body: bytes | Iterator[bytes] | None = None,
     headers: dict[str, str] | None = None,
-) -> Answer:  # fmt: skip
+) -> Answer:
     parts = urlsplit(address)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=20)
     try:

@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import SetConfig
 from ringfence.control.model.state import EMPTY
-from ringfence.control.runtime import audit, happenings
-from ringfence.control.runtime.audit import Audit, Line
-from ringfence.control.runtime.happenings import Happenings
-from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.handlers import audit, cluster_events
+from ringfence.control.runtime.handlers.audit import Audit, Line
+from ringfence.control.runtime.handlers.cluster_events import ClusterEvents
+from ringfence.control.runtime.process.health import Health
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.cluster_messages import ScopeBegin, ScopeBegun
 from ringfence.native.wire import Opcode
 from tests.control.commands import INIT, create, entry
@@ -74,7 +74,7 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("GET", "/admin/tokens", None, "admin"),
     ("POST", "/admin/tokens", {"name": "x", "sha256": "1" * 64, "role": "viewer"}, "admin"),
     ("DELETE", "/admin/tokens/x", None, "admin"),
-]  # fmt: skip
+]
 
 
 def bearer(role: str) -> dict[str, str]:
@@ -137,8 +137,10 @@ def test_a_token_ends_when_it_expires_or_is_revoked_and_its_secret_is_nowhere(
         expired = await api("GET", "/admin/me", **bearer("viewer"))
         assert (expired.status, "expired" in expired.body["detail"]) == (401, True)
         assert (await api.get("/admin/me", **bearer("operator"))) == {
-            "name": "operator", "role": "operator", "prefix": "",
-        }  # fmt: skip
+            "name": "operator",
+            "role": "operator",
+            "prefix": "",
+        }
         assert (await api("DELETE", "/admin/tokens/operator", **bearer("admin"))).status == 200
         assert (await api("GET", "/admin/me", **bearer("operator"))).status == 401
         assert (await api("DELETE", "/admin/tokens/admin", **bearer("admin"))).status == 422
@@ -197,10 +199,16 @@ async def partition_of(api: Api, topic: str, **headers: str) -> int:
 
 FOREIGN = "acme/other/secret-topic"
 OPEN_TO_TENANTS = {
-    ("GET", "/admin/status"), ("GET", "/admin/metadata"), ("GET", "/admin/me"), ("GET", "/admin/nodes"),
-    ("GET", "/admin/nodes/1"), ("GET", "/admin/ring"), ("GET", "/admin/config"), ("GET", "/admin/topics"),
+    ("GET", "/admin/status"),
+    ("GET", "/admin/metadata"),
+    ("GET", "/admin/me"),
+    ("GET", "/admin/nodes"),
+    ("GET", "/admin/nodes/1"),
+    ("GET", "/admin/ring"),
+    ("GET", "/admin/config"),
+    ("GET", "/admin/topics"),
     ("GET", "/admin/scopes"),
-}  # fmt: skip
+}
 """Asked for without a topic, or with one of another tenant, all else is refused."""
 
 
@@ -215,7 +223,7 @@ def test_no_operation_tells_a_token_with_a_prefix_of_another_tenants_topics(
         await api.bench.ok(Opcode.BEGIN, begin, ScopeBegun)
         await api("POST", "/admin/tokens", given("admin"))
         await api("POST", "/admin/tokens", given(role, prefix="rival/"), **bearer("admin"))
-        api.bench.node.health.worsen("damaged", f"topic {FOREIGN} is damaged")
+        api.bench.node.health.set_reason("damaged", f"topic {FOREIGN} is damaged")
         for method, path, body, _ in MATRIX:
             place = path.replace("public/default/t", FOREIGN).replace("partitions/7", f"partitions/{foreign}")
             answer = await api(method, place, body, **bearer(role))
@@ -389,7 +397,7 @@ def test_events_are_streamed_and_taken_up_again(tmp_path: Path, monkeypatch: Pat
     async def work(api: Api) -> None:
         listening = asyncio.ensure_future(asyncio.to_thread(stream, api.address, "/admin/events?limit=2"))
         for _ in range(2_000):
-            if api.bench.node.happenings._listeners:
+            if api.bench.node.cluster_events._listeners:
                 break
             await asyncio.sleep(0.005)
         await api("POST", "/admin/topics", TOPIC)
@@ -410,14 +418,14 @@ def test_events_are_streamed_and_taken_up_again(tmp_path: Path, monkeypatch: Pat
         going_on = asyncio.ensure_future(coming)
         await api("POST", "/admin/topics", TOPIC)
         assert "event: topic_created" in await going_on
-        assert not api.bench.node.happenings._listeners
+        assert not api.bench.node.cluster_events._listeners
 
     served(tmp_path, monkeypatch, work)
 
 
 def test_a_listener_that_does_not_listen_is_told_that_it_missed_some(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(happenings, "WAITING_MAX", 3)
-    told = Happenings()
+    monkeypatch.setattr(cluster_events, "WAITING_MAX", 3)
+    told = ClusterEvents()
     listener = told.listen(None)
     assert listener is not None
     state, _ = apply(EMPTY, entry(1, INIT))
@@ -434,6 +442,6 @@ def test_a_listener_that_does_not_listen_is_told_that_it_missed_some(monkeypatch
     assert late is not None
     kinds = [late.waiting.get_nowait().kind for _ in range(late.waiting.qsize())]
     assert kinds == ["leader", "config"]
-    for _ in range(happenings.LISTENERS_MAX - 2):
+    for _ in range(cluster_events.LISTENERS_MAX - 2):
         assert told.listen(None) is not None
     assert told.listen(None) is None

@@ -14,13 +14,13 @@ import pytest
 
 from ringfence.control.http import limits
 from ringfence.control.http.limits import BODY_BYTES_MAX, CONCURRENT_MAX, DEPTH_MAX, is_too_deep
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import InitCluster
 from ringfence.control.model.entries import Entry, Proposal
 from ringfence.control.model.ids import Index, NodeId, SessionId
 from ringfence.control.model.state import EMPTY
-from ringfence.control.runtime.errors import NoMajorityError
-from ringfence.control.runtime.statuses import STATUS_OF
+from ringfence.control.runtime.process.errors import NoMajorityError
+from ringfence.control.runtime.process.statuses import STATUS_OF
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native import messages
 from ringfence.native.wire import Code, Opcode
 from tests.http.desk import PLACE, TOPIC, Api, send, served
@@ -45,8 +45,10 @@ def test_every_read_tells_what_the_metadata_has(tmp_path: Path, monkeypatch: Pat
         assert shown["columns"] == TOPIC["columns"]
         layout = await api.get(f"{PLACE}/layout?linearizable=true")
         assert [(part["lo"], part["hi"]) for part in layout["partitions"]] == [
-            (0, 21844), (21845, 43689), (43690, 65535),
-        ]  # fmt: skip
+            (0, 21844),
+            (21845, 43689),
+            (43690, 65535),
+        ]
         placed = await api.get(f"{PLACE}/assignments")
         assert (placed["state"], placed["pending"]) == ("ASSIGNED", [])
         assert {part["state"] for part in placed["partitions"]} == {"ONLINE"}
@@ -92,9 +94,9 @@ def test_a_change_with_a_key_is_done_once_and_answered_alike(tmp_path: Path, mon
         assert gone.status == 200
         assert (await api("DELETE", PLACE, idempotency_key="d")).text == gone.text
         assert (await api("DELETE", PLACE)).slug == "unknown-topic"
-        many = await asyncio.gather(*(
-            api("POST", "/admin/topics", TOPIC | {"name": "u"}, idempotency_key="m") for _ in range(8)
-        ))  # fmt: skip
+        many = await asyncio.gather(
+            *(api("POST", "/admin/topics", TOPIC | {"name": "u"}, idempotency_key="m") for _ in range(8))
+        )
         assert {(answer.status, answer.text) for answer in many} == {(201, many[0].text)}
         for bad in ("", "x" * 201, "a b", "ä"):
             assert (await api("DELETE", PLACE, idempotency_key=bad)).status in {400, 422}
@@ -270,7 +272,7 @@ def test_too_many_at_once_are_told_to_come_back_and_probes_pass(tmp_path: Path, 
                 both.set()
             await release.wait()
 
-        monkeypatch.setattr(api.bench.node.proposer, "fresh", wait)
+        monkeypatch.setattr(api.bench.node.proposer, "read_barrier", wait)
         waiting = [asyncio.ensure_future(api("GET", "/admin/ring?linearizable=true")) for _ in range(2)]
         await asyncio.wait_for(both.wait(), 20)
         busy = await api("GET", "/admin/ring")
@@ -288,14 +290,14 @@ def test_a_request_has_a_deadline_and_a_defect_costs_one_request(tmp_path: Path,
         async def never() -> None:
             await asyncio.sleep(60)
 
-        monkeypatch.setattr(api.bench.node.proposer, "fresh", never)
+        monkeypatch.setattr(api.bench.node.proposer, "read_barrier", never)
         late = await api("GET", "/admin/ring?linearizable=true")
         assert (late.status, late.slug) == (504, "deadline")
 
         async def nobody() -> None:
             raise NoMajorityError(Code.TOO_FEW_REPLICAS, "no majority")
 
-        monkeypatch.setattr(api.bench.node.proposer, "fresh", nobody)
+        monkeypatch.setattr(api.bench.node.proposer, "read_barrier", nobody)
         for answer in (
             await api("GET", "/admin/ring?linearizable=true"),
             await api("POST", "/admin/topics", TOPIC, idempotency_key="k"),
@@ -305,7 +307,7 @@ def test_a_request_has_a_deadline_and_a_defect_costs_one_request(tmp_path: Path,
         async def broken() -> None:
             raise KeyError("secret detail")
 
-        monkeypatch.setattr(api.bench.node.proposer, "fresh", broken)
+        monkeypatch.setattr(api.bench.node.proposer, "read_barrier", broken)
         defect = await api("GET", "/admin/ring?linearizable=true")
         assert (defect.status, defect.slug) == (500, "internal")
         assert "secret" not in defect.text
@@ -369,11 +371,11 @@ def test_a_list_over_the_data_socket_is_linearizable_when_asked(tmp_path: Path, 
     async def work(api: Api) -> None:
         asked = 0
 
-        async def fresh() -> None:
+        async def read_barrier() -> None:
             nonlocal asked
             asked += 1
 
-        monkeypatch.setattr(api.bench.node.proposer, "fresh", fresh)
+        monkeypatch.setattr(api.bench.node.proposer, "read_barrier", read_barrier)
         await api.bench.ok(Opcode.TOPIC_LIST, messages.TopicList(), messages.Topics)
         assert asked == 0
         await api.bench.ok(Opcode.TOPIC_LIST, messages.TopicList(linearizable=True), messages.Topics)
@@ -384,9 +386,18 @@ def test_a_list_over_the_data_socket_is_linearizable_when_asked(tmp_path: Path, 
 
 
 def test_every_refusal_of_the_runtime_has_a_status() -> None:
-    never = {Code.BAD_HEADER, Code.UNKNOWN_OPCODE, Code.BODY_CRC, Code.WRONG_SLOT, Code.ZERO_ROWS,
-             Code.SEQUENCE_GAP, Code.FORGOTTEN, Code.AHEAD, Code.TRUNCATED,
-             Code.RESUME_UNKNOWN}  # fmt: skip
+    never = {
+        Code.BAD_HEADER,
+        Code.UNKNOWN_OPCODE,
+        Code.BODY_CRC,
+        Code.WRONG_SLOT,
+        Code.ZERO_ROWS,
+        Code.SEQUENCE_GAP,
+        Code.FORGOTTEN,
+        Code.AHEAD,
+        Code.TRUNCATED,
+        Code.RESUME_UNKNOWN,
+    }
     assert set(Code) - never == set(STATUS_OF), "of the data plane only, or in the table"
     assert all(400 <= status < 600 for status in STATUS_OF.values())
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines.access import NODES, OPEN, access_of
 from ringfence.control.model.ids import Index
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import RANKS, RIGHTS, Role, Token
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.prefixes import narrowed
+from ringfence.control.runtime.handlers.token_prefixes import restrict_to_prefix
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.state_machines.metadata.access import NODES, OPEN, access_of
 from ringfence.native import cluster_messages, messages
 from ringfence.native.messages import Message
 from ringfence.native.wire import Code, Right
@@ -97,7 +97,7 @@ def request_of(kind: type[Message], name: str) -> Message:
 )
 def test_a_prefix_lets_through_what_is_in_it(kind: type[Message]) -> None:
     def ask(prefix: str, name: str) -> Message:
-        return narrowed(lambda: BEGUN, prefix, request_of(kind, name))
+        return restrict_to_prefix(lambda: BEGUN, prefix, request_of(kind, name))
 
     inside = request_of(kind, "acme/sales/orders")
     assert ask("acme/", "acme/sales/orders") == inside
@@ -110,7 +110,7 @@ def test_a_prefix_lets_through_what_is_in_it(kind: type[Message]) -> None:
 
 def test_a_list_is_narrowed_to_the_prefix() -> None:
     def wanted(prefix: str) -> str:
-        given = narrowed(lambda: BEGUN, "acme/sales/", messages.TopicList(prefix=prefix))
+        given = restrict_to_prefix(lambda: BEGUN, "acme/sales/", messages.TopicList(prefix=prefix))
         assert isinstance(given, messages.TopicList)
         return given.prefix
 
@@ -124,6 +124,6 @@ def test_a_commit_is_held_to_the_prefix_by_all_of_its_parts() -> None:
         parts = [(topic, 1, 1) for topic in topics]
         return cluster_messages.ScopeCommit(scope_id=1, driver=1, epoch=1, tokens=[], parts=parts)
 
-    assert narrowed(lambda: BEGUN, "acme/", commit()) == commit()
+    assert restrict_to_prefix(lambda: BEGUN, "acme/", commit()) == commit()
     with pytest.raises(RequestRefused):
-        narrowed(lambda: BEGUN, "acme/", commit(77))
+        restrict_to_prefix(lambda: BEGUN, "acme/", commit(77))

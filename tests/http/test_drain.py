@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
-from ringfence.control.machines.rings import RingConsensus
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import FailNode
+from ringfence.control.state_machines.metadata.rings import RingConsensus
 from tests.control.commands import create
 from tests.http.desk import Api, served
 from tests.http.test_rebalance import joined, until
@@ -55,9 +55,12 @@ def told(said: str) -> Any:
 
 
 def with_desk(
-    root: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str], door: str,
+    root: Path,
+    monkeypatch: Patch,
+    capsys: pytest.CaptureFixture[str],
+    door: str,
     work: Callable[[Desk], Awaitable[None]],
-) -> None:  # fmt: skip
+) -> None:
     control = f"tcp://127.0.0.1:{free_port()}"
 
     async def whole(api: Api) -> None:
@@ -76,7 +79,7 @@ def test_a_drain_of_a_failed_node_says_at_once_what_it_waits_for(
         waits = f"for node {desk.failed}, which is FAILED"
         code, said = await desk.drain()
         assert code == Exit.OK
-        [line] = [line for line in said.splitlines() if line.startswith("waits for: ")]
+        [line] = [line for line in said.splitlines() if line.startswith("waiting for: ")]
         assert line.count(waits) == 2
         code, said = await desk.drain("--json")
         assert (code, [text[-len(waits) :] for text in told(said)["waits"]]) == (Exit.OK, [waits, waits])
@@ -139,7 +142,7 @@ def test_behind_an_undrain_nothing_is_told_as_to_be_moved(
         [ended] = (await desk.api.get("/admin/rebalance/history"))["runs"]
         assert shown["counts"] == ended["counts"] == {"CANCELLED": 2}
         _, said = await desk.cli("rebalance", "status")
-        for words in ("still has", "waits for", "PENDING"):
+        for words in ("still has", "waiting for", "PENDING"):
             assert words not in said
 
     with_desk(tmp_path, monkeypatch, capsys, "http", work)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.control.runtime import calls
-from ringfence.control.transport.question import put
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.transport.question import ask_address
 from ringfence.native.wire import LEVEL_NEWEST
 from tests.control.test_finalize import control, old_directory
 from tests.http.desk import Api, served
@@ -45,16 +45,16 @@ def test_a_cluster_is_finalized_once_and_a_repeat_does_no_harm(
 def test_a_member_that_was_not_heard_of_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old_directory(tmp_path)
     address = control()
-    join = calls.encode(calls.Join(store=b"s" * 16, control=(control(),), program="p 1"))
+    join = messages.encode(messages.Join(store=b"s" * 16, control=(control(),), program="p 1"))
 
     async def work(api: Api) -> None:
-        joined = calls.decode_reply(await asyncio.to_thread(put, address, join, 10.0))
-        assert isinstance(joined, calls.Joined), joined
+        joined = messages.decode_reply(await asyncio.to_thread(ask_address, address, join, 10.0))
+        assert isinstance(joined, messages.Joined), joined
         (hold,) = (await api.get("/admin/versions"))["holds"]
         assert (hold["node"], hold["level"]) == (joined.node, None)
         refused = await api("POST", "/admin/finalize")
         assert (refused.status, refused.slug) == (409, "unsupported-version")
-        assert f"node {joined.node}: p 1 was not heard of" in refused.body["detail"]
+        assert f"node {joined.node}: p 1 did not answer" in refused.body["detail"]
 
     served(tmp_path, monkeypatch, work, control=address)
     assert audited(tmp_path) == [("cluster finalize", 409)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
 from ringfence.control.model.scopes import BeginScope, CommitScope, StagedPart
 from tests.control.commands import create
@@ -57,7 +57,7 @@ def test_what_is_lost_is_given_up_once_by_who_says_so(tmp_path: Path, monkeypatc
         assert (again.status, again.text) == (200, done.text)
         assert await unpublished(api, partition) == [2]
         refused = await api("POST", path, sound)
-        assert (refused.status, "there wait: 2 of" in refused.text) == (422, True)
+        assert (refused.status, "pending there: 2 of" in refused.text) == (422, True)
         assert (await api("POST", path, {**sound, "epoch": 2})).status == 200
         assert await unpublished(api, partition) == []
         lines = [json.loads(line) for line in (tmp_path / "audit" / "audit.log").read_text().splitlines()]
@@ -80,7 +80,7 @@ def test_what_its_owner_does_not_tell_is_not_given_up(tmp_path: Path, monkeypatc
         assert (refused.status, "has all of its 101 rows" in refused.text) == (409, True)
         native.staged, native.refuses["count_staged"] = 0, "partition 7: it is not open here"
         refused = await api("POST", path, sound)
-        assert (refused.status, "does not tell what it has" in refused.text) == (409, True)
+        assert (refused.status, "cannot count its rows" in refused.text) == (409, True)
         assert await unpublished(api, partition) == [1]
 
     served(tmp_path, monkeypatch, work)
@@ -107,7 +107,7 @@ def test_the_command_line_says_what_is_lost_before_it_gives_it_up(
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
         assert (await cli("give-up", number, *chosen))[0] == Exit.INTERRUPTED
         code, said = await cli("give-up", number, "--scope", str(scope), "--epoch", "9", "--yes")
-        assert (code, f"there waits: epoch 1 of {scope}" in said) == (Exit.REFUSED, True)
+        assert (code, f"waiting epochs: epoch 1 of {scope}" in said) == (Exit.REFUSED, True)
         assert await unpublished(api, partition) == [1]
         code, said = await cli("give-up", number, *chosen, "--yes", "--json")
         assert code == 0, said

@@ -33,7 +33,7 @@ def test_head_is_served_wherever_get_is_with_the_same_head_and_no_body(
         assert (await api("HEAD", "/admin/nothing")).status == 404
         api.bench.node.health.phase = "stopping"
         assert (await api("HEAD", "/health/ready")).status == 503
-        assert not api.bench.node.happenings._listeners, "the streams that HEAD asked for are closed"
+        assert not api.bench.node.cluster_events._listeners, "the streams that HEAD asked for are closed"
 
     served(tmp_path, monkeypatch, work)
 

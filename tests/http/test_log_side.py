@@ -7,9 +7,6 @@ from hashlib import sha256
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines.config import REQUESTS_MAX, TOKENS_MAX
-from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.versions import tag_of
 from ringfence.control.model.commands import Command, CreateToken, DeleteTopic, RevokeToken, SetConfig
 from ringfence.control.model.entries import Entry, Proposal, decode_proposal, encode_proposal
 from ringfence.control.model.ids import Index, SessionId, TopicId
@@ -19,6 +16,9 @@ from ringfence.control.model.requests import Condition, RequestKey
 from ringfence.control.model.results import Done, Refused, Result, TopicCreated
 from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, decode_state
 from ringfence.control.model.tokens import Role
+from ringfence.control.state_machines.metadata.config import REQUESTS_MAX, TOKENS_MAX
+from ringfence.control.state_machines.metadata.etags import tag_of
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.wire import Code
 from tests.control.commands import INIT, NODE, create, entry
 
@@ -27,9 +27,13 @@ ADMIN = CreateToken(name="root", hash=sha256(b"1").digest(), role=Role.ADMIN)
 
 
 def keyed(
-    state: MetadataState, index: int, command: Command, key: str = "k", content: bytes = b"c" * 16,
+    state: MetadataState,
+    index: int,
+    command: Command,
+    key: str = "k",
+    content: bytes = b"c" * 16,
     expects: Condition | None = None,
-) -> tuple[MetadataState, Result]:  # fmt: skip
+) -> tuple[MetadataState, Result]:
     request = RequestKey(key, content) if key else None
     proposal = Proposal(SessionId(0), index, 0, command, request, expects)
     assert decode_proposal(encode_proposal(proposal)) == proposal
@@ -106,8 +110,12 @@ def test_a_tag_changes_with_what_an_administrator_sets_and_with_nothing_else() -
 
 
 def test_the_first_token_is_an_admins_that_lasts_and_the_last_such_goes_last() -> None:
-    for unsound in (replace(ADMIN, role=Role.VIEWER), replace(ADMIN, expires_ms=5), replace(ADMIN, name=""),
-                    replace(ADMIN, hash=b"short")):  # fmt: skip
+    for unsound in (
+        replace(ADMIN, role=Role.VIEWER),
+        replace(ADMIN, expires_ms=5),
+        replace(ADMIN, name=""),
+        replace(ADMIN, hash=b"short"),
+    ):
         assert isinstance(keyed(BEGUN, 2, unsound)[1], Refused)
     state, done = keyed(BEGUN, 2, ADMIN)
     assert done == Done()

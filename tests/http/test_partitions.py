@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
-from ringfence.control.machines.rings import RingConsensus
-from ringfence.control.machines.unclean import candidates
-from ringfence.control.model.changes import LogEnd, Proof
 from ringfence.control.model.ids import Epoch, NodeId
 from ringfence.control.model.node_commands import FailNode
-from ringfence.control.runtime import changes_leader
+from ringfence.control.model.reassignments import LogEnd, Proof
+from ringfence.control.runtime.reassignment import coordinator
+from ringfence.control.state_machines.metadata.rings import RingConsensus
+from ringfence.control.state_machines.reassignment.unclean_election import candidates
 from tests.changes.lab import END, LESS, Lab
 from tests.control.commands import create
 from tests.http.desk import Api, served
@@ -40,18 +40,18 @@ def test_each_replica_says_what_is_lost_for_certain_and_what_perhaps() -> None:
 
     nothing = told()
     assert set(nothing) == {1, 2, 5}
-    assert all("nobody knows" in text for _, text in nothing.values())
+    assert all("is unknown" in text for _, text in nothing.values())
     lost, text = told(Proof(lab.place(2), END))[2]
     assert lost == 0
     assert "only on nodes 1, 5 are lost" in text
     both = told(Proof(lab.place(2), END, cut=True), Proof(lab.place(5), LESS))
     assert both[5][0] == END.records - LESS.records
-    assert "1 of its records are lost for certain" in both[5][1]
-    assert "it has lost the end of its log" in both[2][1]
+    assert "1 of its records are certainly lost" in both[5][1]
+    assert "its log has lost records at the end" in both[2][1]
     assert "by itself" not in both[2][1]
     apart = told(Proof(lab.place(2), END), Proof(lab.place(5), newer))
     assert apart[2][0] is None, "of logs that part nobody can say how much"
-    assert "goes on by itself" in apart[5][1]
+    assert "completes by itself" in apart[5][1]
 
 
 async def seeking(api: Api, monkeypatch: Patch) -> tuple[int, int]:
@@ -60,7 +60,7 @@ async def seeking(api: Api, monkeypatch: Patch) -> tuple[int, int]:
     async def silent(self: Any, term: int, order: Any) -> Any:
         await asyncio.sleep(3_600)
 
-    monkeypatch.setattr(changes_leader.ChangeLeader, "_asked", silent)
+    monkeypatch.setattr(coordinator.ReassignmentLeader, "_send_until_cancelled", silent)
     proposer = api.bench.node.proposer
     others = [await joined(api, number) for number in (7, 8)]
     for node in others:
@@ -136,14 +136,14 @@ def test_the_command_line_tells_what_may_be_lost_before_it_forces(
 
         number = str(partition)
         code, said = await cli("show", number)
-        assert (code, "an owner is sought" in said, "nobody knows" in said) == (0, True, True)
+        assert (code, "candidates for owner" in said, "is unknown" in said) == (0, True, True)
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
         assert (await cli("force-owner", number, "--owner", "1"))[0] == Exit.INTERRUPTED
         monkeypatch.setattr("sys.stdin", io.StringIO(""))
         code, said = await cli("force-owner", number, "--owner", "1")
-        assert (code, "pass --yes" in said, "nobody knows" in said) == (Exit.USAGE, True, True)
+        assert (code, "pass --yes" in said, "is unknown" in said) == (Exit.USAGE, True, True)
         code, said = await cli("force-owner", number, "--owner", "99", "--yes")
-        assert (code, "only in a failover" in said) == (Exit.REFUSED, True)
+        assert (code, "needs an open failover" in said) == (Exit.REFUSED, True)
         code, said = await cli("force-owner", number, "--owner", "1", "--yes", "--json")
         assert code == 0, said
         [receipt] = [line for line in said.splitlines() if line.startswith("{")]  # the node logs there too

@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines.change_orders import Synced, SyncState
-from ringfence.control.machines.loads import Told
-from ringfence.control.machines.rings import RingConsensus
-from ringfence.control.model.change_commands import (
+from ringfence.control.model.commands import RestartNode
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.node_commands import RegisterNode
+from ringfence.control.model.reassignment_commands import (
     CommitChange,
     ConfirmOpened,
     HoldChange,
     PrepareChange,
 )
-from ringfence.control.model.changes import ChangeId, LogEnd, Proof
-from ringfence.control.model.commands import RestartNode
-from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
-from ringfence.control.model.node_commands import RegisterNode
+from ringfence.control.model.reassignments import ChangeId, LogEnd, Proof
 from ringfence.control.model.rebalances import MOVE_TRIES, MoveRecord, MoveState, Run, RunState
 from ringfence.control.model.results import NodeRegistered
 from ringfence.control.model.state import EMPTY
-from ringfence.control.runtime.rebalance_requests import Rebalances, shown_copy, shown_run
+from ringfence.control.runtime.handlers.rebalances import Rebalances, shown_copy, shown_run
+from ringfence.control.state_machines.metadata.rings import RingConsensus
+from ringfence.control.state_machines.reassignment.messages import Synced, SyncState
+from ringfence.control.state_machines.rebalance.loads import LoadReport
 from ringfence.native.wire import LEVEL_NEWEST
 from tests.control.commands import store_of
 from tests.http.desk import PLACE, TOPIC, Api, served
@@ -86,7 +86,7 @@ def test_a_run_is_previewed_started_paused_resumed_and_cancelled(tmp_path: Path,
         assert (await api("GET", "/admin/rebalance/preview?action=reverse")).status == 409
         second = await api("POST", "/admin/rebalance", {"action": "balance"})
         assert second.status == 409, second
-        assert "wait for its end, or cancel it" in second.body["detail"]
+        assert "wait for its end or cancel it" in second.body["detail"]
         shown = await until(api, "RUNNING")
         assert [(move["to"], move["partition"]) for move in shown["moves"]] == [
             ([node], plan["moves"][0]["partition"])
@@ -173,9 +173,12 @@ def test_what_can_be_reversed_is_listed_and_previewed(tmp_path: Path, monkeypatc
         which: dict[str, Any] = {"partition": PartitionId(first)}
         (topic,) = proposer.state.topics.values()
         prepare = PrepareChange(
-            **which, topic=topic.topic, epoch=topic.assignments[PartitionId(first)].epoch, owner=node,
+            **which,
+            topic=topic.topic,
+            epoch=topic.assignments[PartitionId(first)].epoch,
+            owner=node,
             replicas=(node,),
-        )  # fmt: skip
+        )
         which["change"] = ChangeId((await proposer.propose(prepare)).index)
         place = proposer.state.changes[PartitionId(first)].owner
         end = LogEnd(Epoch(5), 1, 0, 1)
@@ -206,15 +209,23 @@ def test_a_failed_move_that_is_tried_again_does_not_look_final() -> None:
 
 def test_a_copy_that_is_held_up_says_by_what_and_else_why_the_try_before_failed() -> None:
     move = MoveRecord(
-        TopicId(1), PartitionId(65_536), (NodeId(1),), (NodeId(3),),
-        state=MoveState.DUAL_WRITE, attempts=1, error="the try before",
-    )  # fmt: skip
+        TopicId(1),
+        PartitionId(65_536),
+        (NodeId(1),),
+        (NodeId(3),),
+        state=MoveState.DUAL_WRITE,
+        attempts=1,
+        error="the try before",
+    )
     sync = Synced(state=SyncState.COPYING, rows=7, bytes=900, gap=3, why="node 3 says disk_full")
     shown = shown_copy(move, [(NodeId(3), sync), (NodeId(4), Synced(state=SyncState.CONTIGUOUS, rows=10))])
     assert shown == {
-        "state": "COPYING", "rows": 17, "bytes": 900, "gap_records": 3,
+        "state": "COPYING",
+        "rows": 17,
+        "bytes": 900,
+        "gap_records": 3,
         "error": "to node 3: node 3 says disk_full",
-    }  # fmt: skip
+    }
     assert shown_copy(move, [(NodeId(3), replace(sync, why=""))])["error"] == "the try before"
 
 
@@ -239,7 +250,7 @@ def test_loads_are_told_of_members_alone(tmp_path: Path, monkeypatch: Patch) -> 
     async def work(api: Api) -> None:
         board, now_ms = api.bench.node.rebalances._board, time.monotonic_ns() // 1_000_000
         for number in (1, 7):  # 7 was a member until a moment ago
-            board.hear(NodeId(number), Told(others_bytes_s=5), now_ms)
+            board.record(NodeId(number), LoadReport(others_bytes_s=5), now_ms)
         assert [load["node"] for load in (await api.get("/admin/rebalance"))["loads"]] == [1]
 
     served(tmp_path, monkeypatch, work)

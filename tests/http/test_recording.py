@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
 from ringfence.control.consensus import events, recording
 from ringfence.control.consensus.messages import Entry, Message, MessageType
 from ringfence.control.consensus.recording import Recording, Stepped, decode, encode, replay
 from ringfence.control.model.commands import SetConfig
-from ringfence.control.runtime.event_files import FILES_MAX, EventFiles
+from ringfence.control.runtime.raft.recordings import FILES_MAX, Recordings
 from ringfence.native.errors import StorageError
 from tests.control.test_raft_proposer import Net, run, until
 
@@ -79,13 +79,13 @@ def test_what_no_leader_may_say_is_written_down_and_named_by_the_replay(
     async def work(net: Net) -> None:
         await load(net, 3)
         follower = next(member for member in net.members.values() if not member.replica.leads)
-        files = EventFiles(tmp_path)
+        files = Recordings(tmp_path)
 
         def keep(kept: Recording) -> Path:
-            paths.append(files.keep(kept))
+            paths.append(files.save(kept))
             return paths[-1]
 
-        follower.replica._keep = keep
+        follower.replica._save_recording = keep
         core = follower.replica.node.core
         commit = core.log.commit
         lie = Message(type=MessageType.HEARTBEAT, to=core.id, sender=core.lead, term=core.term)
@@ -118,9 +118,10 @@ def test_a_replay_that_parts_from_the_recording_says_where(tmp_path: Path) -> No
     run(tmp_path, 3, work)
     first = kept[0].segments[0]
     proposal = next(
-        at for at, step in enumerate(first.steps)
+        at
+        for at, step in enumerate(first.steps)
         if isinstance(step, Stepped) and isinstance(step.event, events.Propose)
-    )  # fmt: skip
+    )
     without = replace(first, steps=(*first.steps[:proposal], *first.steps[proposal + 1 :]))
     ends = [shown.differs for shown in replay(replace(kept[0], segments=(without,)))]
     assert ends[-1]
@@ -145,12 +146,12 @@ def test_files_are_few_and_private(tmp_path: Path) -> None:
         kept.append(net.members[1].replica.recording("test"))
 
     run(tmp_path / "nodes", 1, work)
-    files = EventFiles(tmp_path)
+    files = Recordings(tmp_path)
     for number in range(FILES_MAX + 3):
         path = tmp_path / "debug" / f"consensus-{number:013}.events"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"old")
-    newest = files.keep(kept[0])
+    newest = files.save(kept[0])
     assert newest.stat().st_mode & 0o777 == 0o600
     left = sorted(path.name for path in newest.parent.iterdir())
     assert len(left) == FILES_MAX

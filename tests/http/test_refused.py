@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.http import refused
+from ringfence.control.http import refusal_audit
 from tests.http.desk import PLACE, TOPIC, Api, served
 from tests.http.test_access import LIMIT, SECRETS, bearer, given, tokens
 
@@ -57,8 +57,9 @@ def test_who_was_refused_is_in_the_audit_log_and_no_secret_is(tmp_path: Path, mo
     why = [line["detail"] for line in lines(tmp_path)]
     for words, detail in zip(
         ("needs operator", "needs admin", "begin with", "begin with", "expired", "no token has", "no token;"),
-        why, strict=True,
-    ):  # fmt: skip
+        why,
+        strict=True,
+    ):
         assert words in detail
     assert all(line["peer"].startswith("127.0.0.1:") and line["index"] == 0 for line in lines(tmp_path))
     assert "rf_secret" not in (tmp_path / "audit" / "audit.log").read_text()
@@ -76,14 +77,14 @@ def test_a_page_from_elsewhere_is_in_the_audit_log(tmp_path: Path, monkeypatch: 
 def test_a_flood_of_wrong_tokens_leaves_few_lines_and_hides_nobody_else(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(refused, "LINES_MAX", 3)
+    monkeypatch.setattr(refusal_audit, "LINES_MAX", 3)
 
     async def work(api: Api) -> None:
         await tokens(api)
         for _ in range(8):
             assert (await api("DELETE", PLACE, **WRONG)).status == 401
         assert (await api("DELETE", PLACE, **bearer("viewer"))).status == 403
-        monkeypatch.setattr(refused, "LINE_AGAIN_S", 0.001)
+        monkeypatch.setattr(refusal_audit, "LINE_AGAIN_S", 0.001)
         assert (await api("DELETE", PLACE, **WRONG)).status == 401
 
     served(tmp_path, monkeypatch, work)

@@ -33,9 +33,16 @@ def test_scopes_are_listed_a_page_at_a_time_and_given_back(tmp_path: Path, monke
         assert [each["name"] for each in page["scopes"]] == [nightly, "run"]
         assert page["more"]
         assert page["scopes"][0] | {"used": 0} == {
-            "name": nightly, "scope": first.scope_id, "topic": "public/default/t", "owner": "",
-            "driver": first.driver, "committed": 0, "unpublished": 0, "used": 0, "temporary": False,
-        }  # fmt: skip
+            "name": nightly,
+            "scope": first.scope_id,
+            "topic": "public/default/t",
+            "owner": "",
+            "driver": first.driver,
+            "committed": 0,
+            "unpublished": 0,
+            "used": 0,
+            "temporary": False,
+        }
         assert page["scopes"][1]["temporary"]
         rest = await api.get(f"{LIST}?after=run")
         assert ([each["name"] for each in rest["scopes"]], rest["more"]) == (["weekly ü"], False)

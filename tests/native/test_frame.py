@@ -146,7 +146,7 @@ def test_a_header_of_another_version_or_length_is_refused_with_the_values() -> N
 @pytest.mark.parametrize(("size", "at"), [(127, 0), (128, 1), (256, -1), (256, 129)])
 def test_no_header_is_written_beyond_a_buffer(size: int, at: int) -> None:
     out = bytearray(size)
-    with pytest.raises(InvalidArgumentError, match=f"128 bytes at {at}, the buffer has {size}"):
+    with pytest.raises(InvalidArgumentError, match=f"128 bytes at {at}, but the buffer has {size}"):
         pack_request(out, at, 1, 1)
     assert out == bytes(size)
     with pytest.raises(BufferError):

@@ -47,9 +47,9 @@ def test_an_index_beyond_the_partitions_names_its_row(at: int) -> None:
 def test_wrong_types_and_sizes_are_named() -> None:
     slots, table = np.zeros(3, np.uint16), ranges(2)
     wide: Any = np.zeros(3, np.int64)
-    with pytest.raises(InvalidArgumentError, match="slots must be uint16, it has format 'l'"):
+    with pytest.raises(InvalidArgumentError, match="slots must be uint16; its format is 'l'"):
         rows_by_partition(wide, table, 2)
-    with pytest.raises(InvalidArgumentError, match="table has 3 slots, it must have 65536"):
+    with pytest.raises(InvalidArgumentError, match="table has 3 slots, and must have 65536"):
         rows_by_partition(slots, slots, 2)
     for count in (0, 65537):
         with pytest.raises(InvalidArgumentError, match=f"count is {count}"):

@@ -16,9 +16,13 @@ def record(body: bytes, number: int) -> bytes:
     """One record as the log writes it: header, body, zeros up to a multiple of 64."""
     span = -(-(wire.RECORD_HEADER_BYTES + len(body)) // 64) * 64
     fields = wire.RecordHeader(
-        magic=wire.RECORD_MAGIC, span_bytes=span, kind=wire.RecordKind.ROWS, record_number=number,
-        body_bytes=len(body), body_crc=_node.crc32c(body),
-    )  # fmt: skip
+        magic=wire.RECORD_MAGIC,
+        span_bytes=span,
+        kind=wire.RecordKind.ROWS,
+        record_number=number,
+        body_bytes=len(body),
+        body_crc=_node.crc32c(body),
+    )
     header = bytearray(wire.RECORD_STRUCT.pack(*fields))
     header[4:8] = _node.crc32c(header[8:]).to_bytes(4, "little")
     return (bytes(header) + body).ljust(span, b"\0")

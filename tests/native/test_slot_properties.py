@@ -134,10 +134,20 @@ def test_a_null_view_that_holds_garbage_is_not_followed() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [pa.uint8(), pa.uint64(), pa.timestamp("ns"), pa.date64(), pa.float16(), pa.map_(pa.int32(), pa.int32()),
-     pa.decimal256(50, 1), pa.duration("us"), pa.time64("us"), pa.list_(pa.uint32())],
+    [
+        pa.uint8(),
+        pa.uint64(),
+        pa.timestamp("ns"),
+        pa.date64(),
+        pa.float16(),
+        pa.map_(pa.int32(), pa.int32()),
+        pa.decimal256(50, 1),
+        pa.duration("us"),
+        pa.time64("us"),
+        pa.list_(pa.uint32()),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_type_that_spark_cannot_hash_is_refused_by_name(kind: pa.DataType) -> None:
     batch = pa.record_batch({"k": pa.nulls(3, kind)})
     with pytest.raises(SchemaError, match="'k") as caught:

@@ -94,7 +94,7 @@ def test_a_key_that_points_nowhere_is_refused_by_its_name(name: str, rows: int) 
     ):
         for hashed in (hash64, ringfence.slots):
             with pytest.raises(
-                BatchError, match=f"column '{re.escape(path)}' is not sound: its value"
+                BatchError, match=f"column '{re.escape(path)}' is invalid: its value"
             ) as caught:
                 hashed(batch, ["id", "name"])
             assert re.search(said, str(caught.value))
@@ -175,14 +175,14 @@ def test_a_buffer_that_is_too_short_is_named_however_few_the_rows() -> None:
         lambda: ringfence.slots(batch, "short"),
         lambda: ringfence.slots(pa.RecordBatchReader.from_batches(batch.schema, [batch]), "short"),
     ):
-        with pytest.raises(BatchError, match=r'column "short" is not sound: .*too small'):
+        with pytest.raises(BatchError, match=r'the Arrow data of column "short" is invalid: .*too small'):
             call()
 
 
 def test_rows_with_wrong_indexes_are_not_joined() -> None:
     unsound = pa.record_batch({"k": dictionary(pa.int32(), FAR)(3)})
     sound = pa.record_batch({"k": pa.array(["other"] * 3).dictionary_encode()})
-    with pytest.raises(BatchError, match='column "k" is not sound'):
+    with pytest.raises(BatchError, match='the Arrow data of column "k" is invalid'):
         one_batch([sound, unsound])
 
 
@@ -243,7 +243,11 @@ def test_a_struct_with_its_fields_in_another_order_is_refused_by_name() -> None:
 def test_nothing_is_read_behind_a_buffer_whatever_a_batch_says() -> None:
     told = subprocess.run(
         [sys.executable, "-m", "tests.native.unsound", "1", "250"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert told.returncode == 0, told.stderr[-2000:]
     assert int(told.stdout.split()[-2]) > 100, told.stdout

@@ -31,16 +31,33 @@ POWERS = [1 << bits for bits in (12, 20, 30, 31, 32, 40, 62)]
 WORDS = [0, 1, 2, 7, 12, 13, 40, 255, *POWERS, *(power - 1 for power in POWERS)]
 STRUCT = pa.struct([("a", pa.utf8()), ("b", pa.int32())])
 KEYS: list[pa.DataType] = [
-    pa.utf8(), pa.large_utf8(), pa.string_view(), pa.binary(), pa.binary_view(), pa.int64(), pa.bool_(),
-    pa.dictionary(pa.int8(), pa.utf8()), pa.dictionary(pa.uint32(), pa.int64()), pa.list_(pa.utf8()),
-    pa.large_list(pa.int32()), pa.list_(pa.int32(), 2), STRUCT, pa.list_(STRUCT),
-]  # fmt: skip
+    pa.utf8(),
+    pa.large_utf8(),
+    pa.string_view(),
+    pa.binary(),
+    pa.binary_view(),
+    pa.int64(),
+    pa.bool_(),
+    pa.dictionary(pa.int8(), pa.utf8()),
+    pa.dictionary(pa.uint32(), pa.int64()),
+    pa.list_(pa.utf8()),
+    pa.large_list(pa.int32()),
+    pa.list_(pa.int32(), 2),
+    STRUCT,
+    pa.list_(STRUCT),
+]
 MEMBERS = [pa.field("t", pa.utf8()), pa.field("l", pa.list_(pa.utf8()))]
 TYPES = [
-    *KEYS, pa.map_(pa.utf8(), pa.int32()), pa.run_end_encoded(pa.int32(), pa.list_(pa.utf8())),
-    pa.run_end_encoded(pa.int16(), pa.utf8()), pa.list_view(pa.utf8()), pa.large_list_view(STRUCT),
-    pa.sparse_union(MEMBERS), pa.dense_union(MEMBERS), pa.list_(pa.dictionary(pa.int8(), pa.utf8())),
-]  # fmt: skip
+    *KEYS,
+    pa.map_(pa.utf8(), pa.int32()),
+    pa.run_end_encoded(pa.int32(), pa.list_(pa.utf8())),
+    pa.run_end_encoded(pa.int16(), pa.utf8()),
+    pa.list_view(pa.utf8()),
+    pa.large_list_view(STRUCT),
+    pa.sparse_union(MEMBERS),
+    pa.dense_union(MEMBERS),
+    pa.list_(pa.dictionary(pa.int8(), pa.utf8())),
+]
 
 
 class Guarded:
@@ -156,9 +173,17 @@ def encoder(schema: pa.Schema, key: list[str]) -> TopicEncoder:
     ]
     schemas, nodes = [bytes(schema_message(schema))], [NodeEntry(node=1, addresses=["tcp://a:1"])]
     table = Table(
-        topic=1, name="t", history=b"h", generation=1, version=1, key=key, schemas=schemas, replication=1,
-        partitions=partitions, nodes=nodes,
-    )  # fmt: skip
+        topic=1,
+        name="t",
+        history=b"h",
+        generation=1,
+        version=1,
+        key=key,
+        schemas=schemas,
+        replication=1,
+        partitions=partitions,
+        nodes=nodes,
+    )
     return TopicEncoder(layout_of(table), split=True)
 
 
@@ -193,9 +218,9 @@ def main(seed: int, rounds: int) -> None:
         held: list[Guarded] = []
         kinds = {"k": rng.choice(KEYS), "v": rng.choice(TYPES)}
         print(at, rows, kinds, file=sys.stderr, flush=True)  # the last line is what ended the process
-        batch = pa.record_batch({
-            name: guarded(column(rng, kind, rows), held) for name, kind in kinds.items()
-        })  # fmt: skip
+        batch = pa.record_batch(
+            {name: guarded(column(rng, kind, rows), held) for name, kind in kinds.items()}
+        )
         assert tries(batch) == 0
         harm(rng, held)
         start = rng.randrange(rows)

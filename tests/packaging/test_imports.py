@@ -110,16 +110,27 @@ def text_below(place: str) -> str:
 @pytest.mark.parametrize("name", requirements())
 def test_every_listed_package_is_used(name: str) -> None:
     if name in CALLED:
-        word = {"import-linter": "importlinter", "wheel": "pip wheel", "pytest-xdist": "WORKERS",
-                "pytest-timeout": "timeout", "pytest-benchmark": "benchmark", "tpchgen-cli": "tpchgen",
-                "pandas-stubs": "pandas", "mkdocs-material": "material"}.get(name, name)  # fmt: skip
+        word = {
+            "import-linter": "importlinter",
+            "wheel": "pip wheel",
+            "pytest-xdist": "WORKERS",
+            "pytest-timeout": "timeout",
+            "pytest-benchmark": "benchmark",
+            "tpchgen-cli": "tpchgen",
+            "pandas-stubs": "pandas",
+            "mkdocs-material": "material",
+        }.get(name, name)
         assert re.search(word, text_below(CALLED[name]), re.IGNORECASE), (
             f"{name} is listed, {CALLED[name]} does not use it"
         )
         return
     module = MODULE_OF.get(name, name.replace("-", "_"))
-    used = [file for folder in ("client", "native", "control", "tests", "benchmarks")
-            for file, names in imports(folder).items() if module in names]  # fmt: skip
+    used = [
+        file
+        for folder in ("client", "native", "control", "tests", "benchmarks")
+        for file, names in imports(folder).items()
+        if module in names
+    ]
     assert used, f"{name} is listed in pyproject.toml, but nothing imports {module}"
 
 

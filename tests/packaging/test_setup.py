@@ -95,11 +95,13 @@ def test_a_missing_tool_gives_one_line_that_names_it_and_how_to_get_it(
 
 @pytest.mark.parametrize(
     ("name", "answer", "named"),
-    [("rustc", "echo rustc 1.87.0", "Rust is 1.87.0, 1.88 is needed"),
-     ("java", "echo 'openjdk version \"11.0.2\"' >&2", "Java is 11, Spark needs 17"),
-     ("java", "echo 'java version \"1.8.0_402\"' >&2", "Java is 1, Spark needs 17"),
-     ("python3", "exit 1", "Python >= 3.11")],
-)  # fmt: skip
+    [
+        ("rustc", "echo rustc 1.87.0", "Rust is 1.87.0, 1.88 is needed"),
+        ("java", "echo 'openjdk version \"11.0.2\"' >&2", "Java is 11, Spark needs 17"),
+        ("java", "echo 'java version \"1.8.0_402\"' >&2", "Java is 1, Spark needs 17"),
+        ("python3", "exit 1", "Python >= 3.11"),
+    ],
+)
 def test_a_tool_that_is_too_old_is_named_with_its_version(
     machine: Path, name: str, answer: str, named: str
 ) -> None:
@@ -134,6 +136,9 @@ def test_the_lock_has_every_package_that_pyproject_names() -> None:
 def test_cargo_s_lock_is_that_of_the_manifests() -> None:
     done = subprocess.run(
         ["cargo", "metadata", "--locked", "--format-version=1", "--no-deps", "-q"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.common.codec import Answer
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime import calls
-from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.rpc import messages as calls
 from ringfence.native import messages
 from ringfence.native.wire import LEVEL_NEWEST, Code, Opcode, Status
 from tests.checker import Recorder, Verdict, check
@@ -71,8 +71,9 @@ class Admin(Customer):
             self._under_way -= 1
             told(answer)
 
-        self.ask(machine, opcode, ended, body=messages.encode(message), patience_us=PATIENCE_US,
-                 deadline_ms=4_000)  # fmt: skip
+        self.ask(
+            machine, opcode, ended, body=messages.encode(message), patience_us=PATIENCE_US, deadline_ms=4_000
+        )
 
     # ---- the end of an upgrade ----
 
@@ -92,7 +93,7 @@ class Admin(Customer):
 
         async def finalize() -> None:
             with contextlib.suppress(RequestRefused):
-                await node.upgrades.finalize(node.admin)
+                await node.levels.finalize(node.admin)
                 self.world.counts["finalized"] += 1
 
         machine.call(lambda: machine.spawn(finalize()))
@@ -112,9 +113,12 @@ class Admin(Customer):
             return
         name, partitions = self._wanted
         request = messages.TopicCreate(
-            name=name, schema=SCHEMA, partitions=partitions, replication=self.world.plan.replication,
+            name=name,
+            schema=SCHEMA,
+            partitions=partitions,
+            replication=self.world.plan.replication,
             exist_ok=True,
-        )  # fmt: skip
+        )
         self._request(machine, Opcode.TOPIC_CREATE, request, self._created_wanted)
 
     def _created_wanted(self, answer: Answer | None) -> None:
@@ -140,8 +144,12 @@ class Admin(Customer):
             self._request(machine, Opcode.TOPIC_CREATE, request, lambda answer: self._created(ticket, answer))
         elif kind == "delete":
             ticket = self._history.invoke(process, Delete(name), now)
-            self._request(machine, Opcode.TOPIC_DELETE, messages.TopicName(name=name),
-                          lambda answer: self._ended(ticket, answer, lambda _: True, False))  # fmt: skip
+            self._request(
+                machine,
+                Opcode.TOPIC_DELETE,
+                messages.TopicName(name=name),
+                lambda answer: self._ended(ticket, answer, lambda _: True, False),
+            )
         else:
             self._read(machine, name, self._history.invoke(process, Describe(name), now))
 
@@ -155,7 +163,7 @@ class Admin(Customer):
 
         async def look() -> None:
             try:
-                await proposer.fresh()
+                await proposer.read_barrier()
             except RequestRefused:
                 self._history.without_effect(ticket)
                 return
@@ -228,7 +236,7 @@ class Admin(Customer):
 
             async def ask() -> None:
                 with contextlib.suppress(RequestRefused):
-                    await node._cluster.answers._reply(call)
+                    await node._cluster.control_server._reply(call)
 
             target.call(lambda: target.spawn(ask()))
 

@@ -66,9 +66,15 @@ class Child:
         told = msgspec.msgpack.decode(body, type=Told)
         broken = None if told.broken is None else ViolationError(*told.broken)
         return Result(
-            self.plan.seed, told.trace, told.events, told.acknowledged, told.elections, told.counts, broken,
+            self.plan.seed,
+            told.trace,
+            told.events,
+            told.acknowledged,
+            told.elections,
+            told.counts,
+            broken,
             told.story,
-        )  # fmt: skip
+        )
 
 
 def run(plan: Plan, native: ModuleType = _node, *, is_told: bool = False) -> Result:
@@ -123,10 +129,14 @@ def _played(play: partial[Result], pipe: int) -> NoReturn:
         result = play()
         broken = result.violation
         told = Told(
-            result.trace, result.events, result.acknowledged, result.elections, result.counts,
+            result.trace,
+            result.events,
+            result.acknowledged,
+            result.elections,
+            result.counts,
             None if broken is None else (broken.invariant, str(broken).removeprefix(f"{broken.invariant}: ")),
             result.story,
-        )  # fmt: skip
+        )
         with os.fdopen(pipe, "wb") as out:
             out.write(msgspec.msgpack.encode(told))
         status = 0

@@ -29,9 +29,22 @@ def born(machines: int, level: int = LEVEL_NEWEST) -> tuple[Files, ...]:
     AssertionError when no cluster comes about without any fault.
     """
     plan = Plan(
-        seed=0, machines=machines, shards=1, segment_bytes=65_536, producers=0, send_us=1, partitions=1,
-        power=0.0, loss=0.0, double=0.0, overtake=0.0, delay_us=100, jitter_us=100, slow=0.0, seconds=0,
-    )  # fmt: skip
+        seed=0,
+        machines=machines,
+        shards=1,
+        segment_bytes=65_536,
+        producers=0,
+        send_us=1,
+        partitions=1,
+        power=0.0,
+        loss=0.0,
+        double=0.0,
+        overtake=0.0,
+        delay_us=100,
+        jitter_us=100,
+        slow=0.0,
+        seconds=0,
+    )
     with quiet.logs(), installed(), observed(), patch.object(directory, "LEVEL_NEWEST", level):
         world = World(plan)
         first, *others = world.machines

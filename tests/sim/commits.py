@@ -36,11 +36,27 @@ def cells() -> Iterator[Cell]:
 
 def plan_of(seed: int) -> Plan:
     return Plan(
-        seed=seed, machines=MACHINES, shards=1, segment_bytes=65_536, producers=2, send_us=40_000,
-        partitions=2, power=1.0, loss=0.0, double=0.0, overtake=0.0, delay_us=200, jitter_us=300, slow=0.0,
-        seconds=SECONDS, replication=3, moves=True, limits=(("reverse_hold_s", 0),),
-        writers=1, commit_us=30_000,
-    )  # fmt: skip
+        seed=seed,
+        machines=MACHINES,
+        shards=1,
+        segment_bytes=65_536,
+        producers=2,
+        send_us=40_000,
+        partitions=2,
+        power=1.0,
+        loss=0.0,
+        double=0.0,
+        overtake=0.0,
+        delay_us=200,
+        jitter_us=300,
+        slow=0.0,
+        seconds=SECONDS,
+        replication=3,
+        moves=True,
+        limits=(("reverse_hold_s", 0),),
+        writers=1,
+        commit_us=30_000,
+    )
 
 
 class Committed(Struck):

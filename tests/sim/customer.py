@@ -139,9 +139,8 @@ class Customer:
         return True
 
     def ask(
-        self, machine: Machine, opcode: int, told: Told, *, body: bytes = b"", patience_us: int,
-        **fields: int,
-    ) -> int:  # fmt: skip
+        self, machine: Machine, opcode: int, told: Told, *, body: bytes = b"", patience_us: int, **fields: int
+    ) -> int:
         """One request; `told` hears its end once. The caller has `reach`ed the machine."""
         self._requests += 1
         number = self._requests

@@ -91,12 +91,7 @@ class DataPlane:
 
         def make(disk: Any) -> Any:
             return native.SimNode(
-                disk,
-                node=NODE,
-                shards=shards,
-                budget_bytes=budget,
-                segment_bytes=segment_bytes,
-                **IDENTITY,
+                disk, node=NODE, shards=shards, budget_bytes=budget, segment_bytes=segment_bytes, **IDENTITY
             )
 
         self.host = Host(

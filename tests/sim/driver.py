@@ -241,11 +241,21 @@ class Driver:
         number = self._writer.next_request()
         header = bytearray(HEADER_BYTES)
         pack_request(
-            header, 0, Opcode.STAGE, number, topic=layout.topic, partition=batch.partition,
-            layout_version=layout.version, owner_epoch=epoch, sequence=sequence, rows=batch.rows,
-            deadline_ms=STAGE_US // 1_000, extension_bytes=len(extension), body_bytes=len(body),
+            header,
+            0,
+            Opcode.STAGE,
+            number,
+            topic=layout.topic,
+            partition=batch.partition,
+            layout_version=layout.version,
+            owner_epoch=epoch,
+            sequence=sequence,
+            rows=batch.rows,
+            deadline_ms=STAGE_US // 1_000,
+            extension_bytes=len(extension),
+            body_bytes=len(body),
             body_crc=crc32c(body),
-        )  # fmt: skip
+        )
         return Wish(self._world.machine_of(entry), number, bytes(header), body, STAGE_US, epoch)
 
     # ---- its end ----
@@ -255,9 +265,12 @@ class Driver:
         assert layout is not None
         parts = [(layout.topic, partition, rows) for partition, rows in commit.rows]
         return messages.ScopeCommit(
-            scope_id=commit.scope, driver=commit.driver, epoch=commit.epoch, tokens=sorted(commit.tokens),
+            scope_id=commit.scope,
+            driver=commit.driver,
+            epoch=commit.epoch,
+            tokens=sorted(commit.tokens),
             parts=parts,
-        )  # fmt: skip
+        )
 
     def _commit(self, commit: Commit, message: messages.ScopeCommit) -> Steps[End]:
         """Until it is known, or given up: then the scope, begun anew, tells."""

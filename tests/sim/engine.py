@@ -45,9 +45,12 @@ class EngineHost(Host):
     def make_node(self, identity: dict[str, Any]) -> Any:
         world = self.machine.world
         self.node = world.native.SimNode(
-            self.disk, **identity, shards=world.shards, budget_bytes=(2 + 2 * world.shards) << 20,
+            self.disk,
+            **identity,
+            shards=world.shards,
+            budget_bytes=(2 + 2 * world.shards) << 20,
             segment_bytes=world.segment_bytes,
-        )  # fmt: skip
+        )
         return self.node
 
     @property

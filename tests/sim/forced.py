@@ -13,12 +13,12 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ringfence.control.model.changes import Change, ChangeKind, ChangePhase, LogEnd
 from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.nodes import Life
+from ringfence.control.model.reassignments import Change, ChangeKind, ChangePhase, LogEnd
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica
-from ringfence.control.runtime import calls
+from ringfence.control.runtime.rpc import messages
 from tests.sim.ledger import Forced, Truncation
 from tests.sim.violation import ViolationError
 
@@ -173,7 +173,7 @@ class Forcer:
         self._look(story)
 
     def _look(self, story: Story) -> None:
-        """Again and again until the choice is made, or nobody is silent any more."""
+        """Again and again until the choice is made, or no node is silent any more."""
         world = self._world
         if self._story is not story:
             return
@@ -204,18 +204,21 @@ class Forcer:
             return
         self._asked[int(story.partition), int(change.change), int(story.left.node)] = proof.end
         self._world.mover.ask(
-            calls.ForcePartition(
-                partition=story.partition, change=change.change, owner=story.left.node, accepts=ACCEPTS,
+            messages.ForcePartition(
+                partition=story.partition,
+                change=change.change,
+                owner=story.left.node,
+                accepts=ACCEPTS,
                 replicas=_with_spares(state, change, story),
             )
-        )  # fmt: skip
+        )
 
     def _chosen(self, before: MetadataState, after: MetadataState, change: Change) -> None:
         world, partition = self._world, int(change.partition)
         assignment = after.topics[change.topic].assignments[change.partition]
         end = self._asked.get((partition, int(change.change), int(assignment.owner.node)))
         if end is None:
-            what = f"partition {partition} has the forced owner {assignment.owner.node}, asked for by nobody"
+            what = f"partition {partition} has owner {assignment.owner.node} by force, unasked for"
             world.violate(ViolationError("I4", what))
             return
         gone = set(before.topics[change.topic].assignments[change.partition].replicas) - {

@@ -76,7 +76,7 @@ class Forced(NamedTuple):
 
 @dataclass(slots=True)
 class Truncation:
-    """A truncate that somebody asked for."""
+    """A truncate that an operator asked for."""
 
     partition: int
     before: int

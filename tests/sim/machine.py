@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.control.runtime.node import Node
-from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.process.settings import Settings
 from ringfence.native.errors import RecordError, StorageError
 from tests.sim import current
 from tests.sim.clock import Clock

@@ -48,11 +48,25 @@ def cells() -> Iterator[Cell]:
 def plan_of(seed: int) -> Plan:
     """A quiet cluster. What is late, and how long, is the seed's; with an even one rows have one replica."""
     return Plan(
-        seed=seed, machines=MACHINES, shards=1, segment_bytes=65_536, producers=2, send_us=20_000,
-        partitions=1, power=1.0, loss=0.0, double=0.0, overtake=0.0, delay_us=200, jitter_us=300, slow=0.0,
-        seconds=SECONDS, replication=3 if seed % 2 else 1, moves=True,
+        seed=seed,
+        machines=MACHINES,
+        shards=1,
+        segment_bytes=65_536,
+        producers=2,
+        send_us=20_000,
+        partitions=1,
+        power=1.0,
+        loss=0.0,
+        double=0.0,
+        overtake=0.0,
+        delay_us=200,
+        jitter_us=300,
+        slow=0.0,
+        seconds=SECONDS,
+        replication=3 if seed % 2 else 1,
+        moves=True,
         limits=(("reverse_hold_s", 0), ("sync_bytes_per_s", 2_000_000)),
-    )  # fmt: skip
+    )
 
 
 class Moved(Struck):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, Self
 
-from ringfence.control.runtime.order_batches import MANY
+from ringfence.control.runtime.reassignment.order_batches import BATCH_ORDERS_MIN
 from ringfence.native.wire import LEVEL_NEWEST
 
 KINDS: Final[dict[str, tuple[int, int]]] = {
@@ -197,7 +197,7 @@ class Plan:
     """Share of groups of rows that their disk is late with."""
     stall_us: int = 0
     """By how much at most."""
-    together: int = MANY
+    together: int = BATCH_ORDERS_MIN
     """So many orders of one turn go to a node in one question: with few, nearly all do."""
     strikes: tuple[Strike, ...] = field(default=())
 
@@ -224,25 +224,12 @@ class Plan:
             strikes = [each for each in strikes if each[1] not in NOT_MOVED]
             strikes += [] if is_late else _changes(replicas, seconds)
             limits = _limits(replicas)
-        older = Random(f"older {seed}")
-        # A log without witnesses, of level 0, cannot be told from an older copy of it.
-        is_older = replication > 1 and older.random() < OLDER
-        if is_older:
-            strikes = _repeated(older, OLDER_THEME, seconds)
-        forced = Random(f"forced {seed}")
-        # A log start of level 0 names no epoch, so it is about a later history, too.
-        is_forced = replication > 1 and not is_older and forced.random() < FORCED
-        if is_forced:
-            strikes = _repeated(forced, FORCED_THEME, seconds)
-            extra = max(0, 5 - machines)
-        truncates = Random(f"truncates {seed}")
-        if replication > 1 and not is_forced and not is_older and truncates.random() < TRUNCATING:
-            strikes += _repeated(truncates, TRUNCATED, seconds)
+        theme, strikes = _themed(seed, seconds, strikes) if replication > 1 else ("", strikes)
+        is_forced = theme == "forced"
+        extra = max(0, 5 - machines) if is_forced else extra
         return cls(
             seed=seed,
-            level=LEVEL_NEWEST
-            if is_older or is_forced or Random(f"level {seed}").random() >= UPGRADED
-            else 0,
+            level=LEVEL_NEWEST if theme or Random(f"level {seed}").random() >= UPGRADED else 0,
             machines=machines + extra,
             shards=random.choice([1, 1, 2]),
             segment_bytes=random.choice([32_768, 32_768, 65_536, 262_144]),
@@ -250,7 +237,8 @@ class Plan:
             send_us=random.choice([30_000, 60_000, 90_000]),
             partitions=random.choice([3, 4, 6]) - (2 if is_late else 0),
             power=random.choice([0.0, 0.5, 1.0]),
-            loss=random.choice([0.0, 0.0, 0.01, 0.05, 0.2]),
+            # With a fifth lost among five machines, hardly an open of a name reaches all partitions.
+            loss=min(random.choice([0.0, 0.0, 0.01, 0.05, 0.2]), 0.05 if is_forced else 1.0),
             double=random.choice([0.0, 0.0, 0.02, 0.1]),
             overtake=random.choice([0.0, 0.0, 0.02, 0.2]),
             delay_us=random.choice([50, 200, 200, 2_000]),
@@ -280,9 +268,25 @@ class Plan:
             commit_us=scopes.choice([30_000, 100_000, 300_000]),
             stall=disks.choice([0.0, 0.01, 0.05, 0.3]),
             stall_us=disks.choice([10_000, 50_000, 250_000]),
-            together=Random(f"together {seed}").choice([2, MANY]),
+            together=Random(f"together {seed}").choice([2, BATCH_ORDERS_MIN]),
             strikes=_numbered(strikes),
         )
+
+
+Strikes = list[tuple[int, str, int]]
+
+
+def _themed(seed: int, seconds: int, strikes: Strikes) -> tuple[str, Strikes]:
+    """The theme that a seed with three replicas has instead of its strikes, at the newest level only."""
+    older, forced = Random(f"older {seed}"), Random(f"forced {seed}")
+    truncates = Random(f"truncates {seed}")
+    if older.random() < OLDER:  # a log without witnesses, of level 0, cannot be told from an older copy of it
+        return "older", _repeated(older, OLDER_THEME, seconds)
+    if forced.random() < FORCED:  # a log start of level 0 names no epoch, so it is about a later history, too
+        return "forced", _repeated(forced, FORCED_THEME, seconds)
+    if truncates.random() < TRUNCATING:
+        strikes = strikes + _repeated(truncates, TRUNCATED, seconds)
+    return "", strikes
 
 
 def with_forced_owners(plan: Plan) -> Plan:

@@ -15,9 +15,9 @@ from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.rebalances import RunState
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment
-from ringfence.control.runtime import calls
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.rpc import messages
 
 if TYPE_CHECKING:
     from tests.sim.machine import Machine
@@ -77,9 +77,9 @@ class Mover:
             return
         drained = [number for number, node in state.nodes.items() if node.draining]
         if drained:
-            self.ask(calls.ChangeNode(node=drained[0], change="undrain"))
+            self.ask(messages.ChangeNode(node=drained[0], change="undrain"))
         else:
-            self.ask(calls.ChangeNode(node=dice.choice(sorted(state.nodes)), change="drain"))
+            self.ask(messages.ChangeNode(node=dice.choice(sorted(state.nodes)), change="drain"))
 
     def limits(self, values: dict[str, int]) -> None:
         """Until the log has taken them."""
@@ -102,7 +102,7 @@ class Mover:
                 self._steer("resume")
             for number, node in sorted(state.nodes.items()):
                 if node.draining:
-                    self.ask(calls.ChangeNode(node=number, change="undrain"))
+                    self.ask(messages.ChangeNode(node=number, change="undrain"))
         self._world.agenda.after(TIDY_US, self.tidy)
 
     def _state(self) -> MetadataState | None:
@@ -111,9 +111,9 @@ class Mover:
         return None if found is None else found.replica.state
 
     def _steer(self, verb: str, **what: Any) -> None:
-        self.ask(calls.SteerRebalance(verb=verb, **what))
+        self.ask(messages.SteerRebalance(verb=verb, **what))
 
-    def ask(self, call: calls.Call) -> None:
+    def ask(self, call: messages.Call) -> None:
         """At any node that serves, at its control address."""
         machines = [machine for machine in self._world.machines if _answers(machine)]
         if not machines:
@@ -125,7 +125,7 @@ class Mover:
 
         async def ask() -> None:
             try:
-                await node._cluster.answers._reply(call)
+                await node._cluster.control_server._reply(call)
             except RequestRefused as refusal:
                 self._world.count("change_refused")
                 self._world.tell("adm", "refused:", refusal.message[:160])

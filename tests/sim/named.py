@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringfence.arrow.encode import note_extension
 from ringfence.common.codec import Answer
-from ringfence.common.send_effects import Done, Effect, Transmit, Unknown
+from ringfence.common.send_effects import BatchStored, BatchUnknown, Effect, Transmit
 from ringfence.native import messages
 from ringfence.native.wire import Code, Status
 from tests.sim.ledger import Batch
@@ -125,7 +125,7 @@ class Named(Publisher):
                 self.world.violate(ViolationError("I6", what))
 
     def _may_be_last(self, stored: list[tuple[int, Batch]]) -> list[int]:
-        """Numbers of stored batches, the newest first, down to one that nobody gave up; 0 below all."""
+        """Numbers of stored batches, the newest first, down to one that was not given up; 0 below all."""
         found = []
         for number, batch in reversed(stored):
             found.append(number)
@@ -146,12 +146,12 @@ class Named(Publisher):
         dies = False
         for effect in effects:
             match effect:
-                case Done(key):
+                case BatchStored(key):
                     batch = self._batches[key]
                     self._stored.setdefault(batch.partition, []).append((self._numbers[key], batch))
                     super()._run([effect])
                     dies |= self.random.random() < DEATH
-                case Unknown(key):
+                case BatchUnknown(key):
                     # Its successor is told.
                     self._left.append((self._batches.pop(key), self._numbers[key]))
                     dies = True

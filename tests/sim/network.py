@@ -38,9 +38,14 @@ class Weather:
     __slots__ = ("delay_us", "double", "jitter_us", "late_us", "loss", "overtake")
 
     def __init__(
-        self, loss: float = 0.0, double: float = 0.0, overtake: float = 0.0, delay_us: int = 200,
-        jitter_us: int = 300, late_us: int = 200_000,
-    ) -> None:  # fmt: skip
+        self,
+        loss: float = 0.0,
+        double: float = 0.0,
+        overtake: float = 0.0,
+        delay_us: int = 200,
+        jitter_us: int = 300,
+        late_us: int = 200_000,
+    ) -> None:
         self.loss, self.double, self.overtake, self.late_us = loss, double, overtake, late_us
         self.delay_us, self.jitter_us = delay_us, jitter_us
 

@@ -8,13 +8,13 @@ from typing import Any
 from unittest.mock import patch
 
 from ringfence.control.consensus.node import Node as Consensus
-from ringfence.control.runtime import members
 from ringfence.control.runtime import node as runtime_node
-from ringfence.control.runtime import replica as runtime_replica
-from ringfence.control.runtime.members import Members
-from ringfence.control.runtime.peers import Peers
-from ringfence.control.runtime.raft_proposer import RaftProposer
-from ringfence.control.runtime.replica import Replica
+from ringfence.control.runtime.membership import members
+from ringfence.control.runtime.membership.members import Members
+from ringfence.control.runtime.raft import replica as runtime_replica
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.raft.replica import Replica
+from ringfence.control.runtime.rpc.peers import Peers
 from tests.sim import current
 
 Places = list[tuple[Any, str, Any]]
@@ -77,7 +77,7 @@ def _members() -> Places:
 
 
 def _metadata() -> Places:
-    readable, submit = RaftProposer.readable, RaftProposer._submit
+    read_ready, submit = RaftProposer.read_ready, RaftProposer._submit
     apply_batch, apply = Replica._apply, vars(runtime_replica)["apply"]
 
     async def observed_submit(self: RaftProposer, wanted: Any) -> Any:
@@ -85,9 +85,9 @@ def _metadata() -> Places:
         current.machine().world.watch.answers(wanted.command, applied)
         return applied
 
-    def observed_readable(self: RaftProposer, read: Any) -> None:
+    def observed_read_ready(self: RaftProposer, read: Any) -> None:
         current.machine().world.watch.answers_read(read.context, read.index)
-        readable(self, read)
+        read_ready(self, read)
 
     def observed_batch(self: Replica, entries: Any) -> None:
         machine = current.machine()
@@ -100,7 +100,7 @@ def _metadata() -> Places:
         return after, result
 
     return [
-        (RaftProposer, "readable", observed_readable),
+        (RaftProposer, "read_ready", observed_read_ready),
         (RaftProposer, "_submit", observed_submit),
         (Replica, "_apply", observed_batch),
         (runtime_replica, "apply", observed_apply),

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 from ringfence.common import codec
 from ringfence.common.retry import Backoff, deadline_ms
 from ringfence.common.send_effects import (
-    Done,
+    BatchRefused,
+    BatchStored,
+    BatchUnknown,
     Effect,
     FetchTable,
     Identity,
     OpenEpoch,
-    Refused,
     Transmit,
-    Unknown,
 )
 from ringfence.native._node import crc32c
 from ringfence.native.errors import RerouteError
@@ -190,11 +190,11 @@ class Producer:
                     self._world.agenda.after(self._random.randrange(500, 5_000), self._table)
                 case OpenEpoch():
                     self._world.agenda.after(self._random.randrange(500, 5_000), self._reopen)
-                case Done(key, offset):
+                case BatchStored(key, offset):
                     ledger.ended(self._batches.pop(key), "done", offset)
-                case Refused(key):
+                case BatchRefused(key):
                     ledger.ended(self._batches.pop(key), "refused")
-                case Unknown(key):
+                case BatchUnknown(key):
                     ledger.ended(self._batches.pop(key), "unknown")
 
     def _table(self) -> None:

@@ -9,14 +9,14 @@ from ringfence.common.codec import Answer
 from ringfence.common.retry import Backoff, deadline_ms
 from ringfence.common.routing import Layout, is_early, layout_of, moved_between, newest
 from ringfence.common.send_effects import (
-    Done,
+    BatchRefused,
+    BatchStored,
+    BatchUnknown,
     Effect,
     FetchTable,
     Identity,
     OpenEpoch,
-    Refused,
     Transmit,
-    Unknown,
 )
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
@@ -106,8 +106,14 @@ class Publisher(Customer):
         self._fetching = True
         if self.layout is None:
             body = messages.encode(messages.TopicName(name=self.topic))
-            self.ask(machine, Opcode.TOPIC_DESCRIBE, self._described, body=body,
-                     patience_us=CONTROL_PATIENCE_US, deadline_ms=5_000)  # fmt: skip
+            self.ask(
+                machine,
+                Opcode.TOPIC_DESCRIBE,
+                self._described,
+                body=body,
+                patience_us=CONTROL_PATIENCE_US,
+                deadline_ms=5_000,
+            )
         else:
             self._table_from(self.layout.topic)
 
@@ -151,8 +157,14 @@ class Publisher(Customer):
             topic=self.topic, name=self._name(), accept_fresh_start=self._accepts_fresh_start()
         )
         body = messages.encode(wanted)
-        self.ask(machine, Opcode.PRODUCER_OPEN, self._opened, body=body, patience_us=CONTROL_PATIENCE_US,
-                 deadline_ms=5_000)  # fmt: skip
+        self.ask(
+            machine,
+            Opcode.PRODUCER_OPEN,
+            self._opened,
+            body=body,
+            patience_us=CONTROL_PATIENCE_US,
+            deadline_ms=5_000,
+        )
 
     def _accepts_fresh_start(self) -> bool:
         return False
@@ -198,12 +210,24 @@ class Publisher(Customer):
         header = bytearray(HEADER_BYTES)
         epoch = 0 if entry is None else entry.epoch
         pack_request(
-            header, 0, Opcode.PUBLISH, number, topic=layout.topic, partition=order.partition,
-            layout_version=layout.version, owner_epoch=epoch, producer_id=order.identity.producer_id,
-            producer_epoch=order.identity.producer_epoch, sequence=order.sequence, send=send,
-            rows=batch.rows, deadline_ms=deadline_ms(min(order.deadline, self.now_s + 2.0), self.now_s),
-            extension_bytes=len(extension), body_bytes=len(body), body_crc=crc32c(body),
-        )  # fmt: skip
+            header,
+            0,
+            Opcode.PUBLISH,
+            number,
+            topic=layout.topic,
+            partition=order.partition,
+            layout_version=layout.version,
+            owner_epoch=epoch,
+            producer_id=order.identity.producer_id,
+            producer_epoch=order.identity.producer_epoch,
+            sequence=order.sequence,
+            send=send,
+            rows=batch.rows,
+            deadline_ms=deadline_ms(min(order.deadline, self.now_s + 2.0), self.now_s),
+            extension_bytes=len(extension),
+            body_bytes=len(body),
+            body_crc=crc32c(body),
+        )
         self._partition_of[number] = order.partition
 
         def told(answer: Answer | None) -> None:
@@ -228,7 +252,7 @@ class Publisher(Customer):
 
     def _answered(
         self, order: Transmit, batch: Batch, epoch: int, fenced: int, owner: object, answer: Answer | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         machine, ledger = self._machine, self.world.ledger
         assert machine is not None
         if answer is None:
@@ -253,9 +277,13 @@ class Publisher(Customer):
         self._send()
 
     def _refused(
-        self, machine: Inflight, order: Transmit, error: RingfenceError, header: wire.AnswerHeader,
+        self,
+        machine: Inflight,
+        order: Transmit,
+        error: RingfenceError,
+        header: wire.AnswerHeader,
         jitter: float,
-    ) -> list[Effect]:  # fmt: skip
+    ) -> list[Effect]:
         """As the client's `Sender.answered`."""
         early = False
         if isinstance(error, RerouteError) and error.reason is not RedirectReason.CLOSED:
@@ -277,9 +305,9 @@ class Publisher(Customer):
                     self.world.agenda.after(self.random.randrange(500, 5_000), self._fetch)
                 case OpenEpoch():
                     self.world.agenda.after(self.random.randrange(500, 5_000), self._open)
-                case Done(key, offset):
+                case BatchStored(key, offset):
                     ledger.ended(self._batches.pop(key), "done", offset)
-                case Refused(key):
+                case BatchRefused(key):
                     ledger.ended(self._batches.pop(key), "refused")
-                case Unknown(key):
+                case BatchUnknown(key):
                     ledger.ended(self._batches.pop(key), "unknown")

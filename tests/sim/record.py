@@ -81,10 +81,16 @@ def _run(seeds: Iterable[int], seconds: int, code: str, name: str) -> Iterator[L
     for plan, result in apart.each((Plan.drawn(seed, seconds) for seed in seeds), 1):
         before, spent = spent, _cpu_s()
         yield Line(
-            code=code, revision=name, seed=plan.seed, seconds=seconds, is_counted=result.is_counted,
-            events=result.events, faults=result.faults, cpu_s=round(spent - before, 3),
+            code=code,
+            revision=name,
+            seed=plan.seed,
+            seconds=seconds,
+            is_counted=result.is_counted,
+            events=result.events,
+            faults=result.faults,
+            cpu_s=round(spent - before, 3),
             violation="" if result.violation is None else str(result.violation),
-        )  # fmt: skip
+        )
 
 
 def _cpu_s() -> float:

@@ -207,9 +207,7 @@ class ScopeLedger:
             self._check_rows(name, partition, tokens, publish)
         self._check_missing(partition, seen)
 
-    def _check_rows(
-        self, name: str, partition: int, tokens: frozenset[bytes], publish: Published
-    ) -> None:  # fmt: skip
+    def _check_rows(self, name: str, partition: int, tokens: frozenset[bytes], publish: Published) -> None:
         """Each batch of its attempts once, those of one attempt in their order, and no other."""
         found = [record.first for record in publish.staged]
         left = set(found)

@@ -25,9 +25,7 @@ def only(plan: Plan, numbers: Sequence[int]) -> Plan:
 
 def calm(plan: Plan) -> Plan:
     """The plan without weather: nothing is lost, doubled, late or slow."""
-    return replace(
-        plan, loss=0.0, double=0.0, overtake=0.0, delay_us=200, jitter_us=300, slow=0.0, stall=0.0
-    )  # fmt: skip
+    return replace(plan, loss=0.0, double=0.0, overtake=0.0, delay_us=200, jitter_us=300, slow=0.0, stall=0.0)
 
 
 def shrunk(plan: Plan, fails: Fails) -> tuple[Plan, int]:

@@ -14,8 +14,8 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from ringfence.control.consensus.errors import ConsensusError
-from ringfence.control.runtime import order_batches
-from ringfence.control.runtime import replica as runtime_replica
+from ringfence.control.runtime.raft import replica as runtime_replica
+from ringfence.control.runtime.reassignment import order_batches
 from ringfence.native import _node
 from ringfence.native.errors import ClosedError
 from tests.sim import birth, current, forced, network, quiet, replicas, strikes
@@ -412,9 +412,13 @@ Make = Callable[[Plan, ModuleType], "Simulation"]
 
 
 def run(
-    plan: Plan, native: ModuleType = _node, *, is_told: bool = False, make: Make = Simulation,
+    plan: Plan,
+    native: ModuleType = _node,
+    *,
+    is_told: bool = False,
+    make: Make = Simulation,
     is_last: bool = False,
-) -> Result:  # fmt: skip
+) -> Result:
     """Play one plan. A broken promise stands in the result. Behind the last one the process ends."""
     birth.born(plan.machines, plan.level)
     options = partial(vars(runtime_replica)["Options"], **dict(plan.options))
@@ -422,7 +426,7 @@ def run(
         surroundings(is_last=is_last),
         patch.object(runtime_replica, "TRAIL_ENTRIES", plan.trail),
         patch.object(runtime_replica, "Options", options),
-        patch.object(order_batches, "MANY", plan.together),
+        patch.object(order_batches, "BATCH_ORDERS_MIN", plan.together),
     ):
         return _played(make(plan, native), is_told=is_told)
 
@@ -449,6 +453,12 @@ def _played(world: Simulation, *, is_told: bool) -> Result:
         broken = ViolationError("PanicException", str(error))
     world.trace(world.agenda.now_us, sorted(world.counts.items()))
     return Result(
-        world.plan.seed, world.trace_hash(), world.agenda.events, world.ledger.acknowledged,
-        world.watch.elections, dict(world.counts), world.violation or broken, tuple(world.story),
-    )  # fmt: skip
+        world.plan.seed,
+        world.trace_hash(),
+        world.agenda.events,
+        world.ledger.acknowledged,
+        world.watch.elections,
+        dict(world.counts),
+        world.violation or broken,
+        tuple(world.story),
+    )

@@ -28,10 +28,25 @@ BACK_US: Final = 5_000_000
 
 def plan_of(seed: int) -> Plan:
     return Plan(
-        seed=seed, machines=MACHINES, shards=1, segment_bytes=65_536, producers=1, send_us=20_000,
-        partitions=1, power=1.0, loss=0.0, double=0.0, overtake=0.0, delay_us=200, jitter_us=300, slow=0.0,
-        seconds=SECONDS, replication=3, moves=True, limits=(("reverse_hold_s", 0),),
-    )  # fmt: skip
+        seed=seed,
+        machines=MACHINES,
+        shards=1,
+        segment_bytes=65_536,
+        producers=1,
+        send_us=20_000,
+        partitions=1,
+        power=1.0,
+        loss=0.0,
+        double=0.0,
+        overtake=0.0,
+        delay_us=200,
+        jitter_us=300,
+        slow=0.0,
+        seconds=SECONDS,
+        replication=3,
+        moves=True,
+        limits=(("reverse_hold_s", 0),),
+    )
 
 
 class Missed(Simulation):

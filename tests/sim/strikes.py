@@ -160,10 +160,13 @@ def _hang_up(world: World, dice: Random) -> None:
 
 def _storm(world: World, dice: Random) -> None:
     world.network.weather = Weather(
-        loss=dice.choice([0.1, 0.3, 0.6]), double=dice.choice([0.0, 0.2]), overtake=dice.choice([0.0, 0.4]),
-        delay_us=dice.choice([200, 5_000, 50_000]), jitter_us=dice.choice([300, 30_000, 200_000]),
+        loss=dice.choice([0.1, 0.3, 0.6]),
+        double=dice.choice([0.0, 0.2]),
+        overtake=dice.choice([0.0, 0.4]),
+        delay_us=dice.choice([200, 5_000, 50_000]),
+        jitter_us=dice.choice([300, 30_000, 200_000]),
         late_us=world.plan.late_us,
-    )  # fmt: skip
+    )
 
     def over() -> None:
         if not world.healed:

@@ -15,11 +15,7 @@ from tests.sim.planted import replicas
 from tests.sim.planted.__main__ import find_in_replicas
 
 SEEDS_MAX = 60
-QUICK = (
-    "dual_write_stops_before_the_hold",
-    "the_hold_ends_by_timer",
-    "ends_are_counted_in_rows",
-)
+QUICK = ("dual_write_stops_before_the_hold", "the_hold_ends_by_timer", "ends_are_counted_in_rows")
 CELL_SEEDS_MAX = 4
 LOST = {"I5", "I6", "I14"}
 """What names lost rows: by the ledger, by their producers, by their readers."""

@@ -47,9 +47,16 @@ def test_seeds_of_other_code_or_length_do_not_count(tmp_path: Path, code: list[s
 
 def test_the_row_names_the_revision_the_sums_and_what_broke() -> None:
     line = record.Line(
-        code="first", revision="abc1234", seed=7, seconds=10, is_counted=True, events=1_500, faults=20,
-        violation="", cpu_s=0.5,
-    )  # fmt: skip
+        code="first",
+        revision="abc1234",
+        seed=7,
+        seconds=10,
+        is_counted=True,
+        events=1_500,
+        faults=20,
+        violation="",
+        cpu_s=0.5,
+    )
     clean = record.summary([line], range(7, 9))
     assert clean.startswith("| 7..8 | abc1234 | 1 | 1,500 | 20 | 0; 120 seeds a minute of one core |")
     assert clean.endswith("1 of 2 seeds have run")

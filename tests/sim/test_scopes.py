@@ -62,9 +62,13 @@ def state(
     committed: int, pending: list[Any], expired: int = 0, driver: int = DRIVER, instance: bytes = b"a"
 ) -> Any:
     scope = SimpleNamespace(
-        name="s", driver=driver, instance=instance, committed=committed, pending=tuple(pending),
+        name="s",
+        driver=driver,
+        instance=instance,
+        committed=committed,
+        pending=tuple(pending),
         expired=expired,
-    )  # fmt: skip
+    )
     return SimpleNamespace(scopes={SCOPE: scope})
 
 

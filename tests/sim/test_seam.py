@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from ringfence.control.runtime.driver import Driver, OrderError
+from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError
 from ringfence.native._node import Node, SimDisk, SimNode
 from tests.sim.content import SCHEMA
 
@@ -46,7 +46,7 @@ async def ended(loop: Loop, node: SimNode, order: asyncio.Task[dict[str, Any]]) 
 async def drive(loop: Loop) -> list[dict[str, Any]]:
     node = SimNode(SimDisk(1), cluster=b"c" * 16, history=b"h" * 16, store=b"s" * 16, node=3)
     node.recover(1_000_000, 1_000)
-    driver = Driver(
+    driver = NativeNode(
         cast("Node", node), on_request=lambda *_: None, on_event=lambda _: None, on_failed=lambda _: None
     )
     driver.start()

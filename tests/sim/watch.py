@@ -17,10 +17,10 @@ from ringfence.control.consensus.invariants import check_node, check_step, seen
 from ringfence.control.consensus.messages import EntryType, Message, MessageType
 from ringfence.control.consensus.safety import Safety
 from ringfence.control.invariants import metadata as metadata_invariants
-from ringfence.control.machines.config import limit
 from ringfence.control.model.node_commands import FailNode
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
+from ringfence.control.state_machines.metadata.config import limit
 from ringfence.native.wire import Code
 from tests.sim import current
 from tests.sim.promises import Promises

@@ -18,7 +18,7 @@ from random import Random
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.process.settings import Settings
 from ringfence.native import _node
 from ringfence.native.errors import StorageError
 from tests.sim import current
@@ -46,9 +46,13 @@ STORY_MAX: Final = 2_000
 def _settings(number: int) -> Settings:
     name = f"n{number}"
     return Settings(
-        data_dir=Path(ROOT), listen=(f"tcp://{name}:7000",), control=f"tcp://{name}:7001", insecure=True,
-        zone=f"z{number % 2}", journal_bytes=16 << 10,
-    )  # fmt: skip
+        data_dir=Path(ROOT),
+        listen=(f"tcp://{name}:7000",),
+        control=f"tcp://{name}:7001",
+        insecure=True,
+        zone=f"z{number % 2}",
+        journal_bytes=16 << 10,
+    )
 
 
 class World:
@@ -127,10 +131,8 @@ class World:
     def settings(self, machine: Machine, join: tuple[str, ...] | None) -> Settings:
         wanted = _settings(machine.number)
         return wanted.model_copy(
-            update={
-                "data_dir": SimPath(ROOT), "join": join or (), "journal_bytes": self.plan.journal_bytes
-            }
-        )  # fmt: skip
+            update={"data_dir": SimPath(ROOT), "join": join or (), "journal_bytes": self.plan.journal_bytes}
+        )
 
     def machine_of(self, entry: Any) -> Machine | None:
         """The machine that owns a partition, as a table says."""

@@ -113,9 +113,13 @@ class Writer(Customer):
         body = messages.encode(message)
         number = self.next_request()
         header = request_header(
-            opcode, number, flags=RequestFlags.CONTROL, body_bytes=len(body), body_crc=crc32c(body),
+            opcode,
+            number,
+            flags=RequestFlags.CONTROL,
+            body_bytes=len(body),
+            body_crc=crc32c(body),
             deadline_ms=patience_us // 1_000,
-        )  # fmt: skip
+        )
         return Wish(self.tried(), number, bytes(header), body, patience_us)
 
     def table_wish(self) -> Wish:

@@ -134,8 +134,12 @@ class Reorders(Step):
 
 
 STEPS: dict[str, type[Step]] = {
-    "plain": Plain, "executor": ExecutorDies, "waits": Waits, "straggles": Straggles, "reorders": Reorders,
-}  # fmt: skip
+    "plain": Plain,
+    "executor": ExecutorDies,
+    "waits": Waits,
+    "straggles": Straggles,
+    "reorders": Reorders,
+}
 
 
 def executor() -> int:

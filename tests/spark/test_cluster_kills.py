@@ -48,7 +48,7 @@ class Bench:
         self, scenario: str, topic: str, *, rows: int = ROWS, stream: bool = False, source: str = ""
     ) -> None:
         told = {"scenario": scenario, "topic": topic, "folder": str(self.marks(topic))}
-        self._spark.tell(json.dumps({**told, "rows": rows, "stream": stream, "source": source}))
+        self._spark.write_line(json.dumps({**told, "rows": rows, "stream": stream, "source": source}))
 
     @contextmanager
     def owner_killed(self, topic: str) -> Iterator[int]:
@@ -65,9 +65,9 @@ class Bench:
     def end(self, topic: str) -> int:
         """Wait for the scenario; compare the topic with what Spark wanted to write. Rows."""
         readable, _, _ = select.select([self._spark.lines], [], [], TIMEOUT_S)
-        assert readable, self._spark.said()
+        assert readable, self._spark.last_lines()
         told = json.loads(self._spark.lines.readline() or b'{"error": "the driver died"}')
-        assert "error" not in told, told["error"] + self._spark.said()
+        assert "error" not in told, told["error"] + self._spark.last_lines()
         content = Content()
         for batch in self.client.read(topic):
             content.add(batch)

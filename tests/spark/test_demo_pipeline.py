@@ -9,7 +9,7 @@ import pytest
 
 from ringfence.control.cli.dev_story import StoryError
 from ringfence.control.cli.local_cluster import LocalCluster
-from ringfence.control.cli.pipeline_answers import Answer, digest
+from ringfence.control.cli.pipeline_answers import QueryAnswer, digest
 from ringfence.control.cli.pipeline_story import PipelineStory
 from tests.system.harness import cli
 
@@ -22,11 +22,11 @@ def test_every_engine_gives_the_same_answer_whatever_was_killed(tmp_path: Path) 
     assert done.returncode == 0, done.stdout + done.stderr
     *scenes, summary = map(json.loads, done.stdout.splitlines())
     told = {scene["scene"]: scene["seen"] for scene in scenes}
-    assert told["topics against files"].startswith(f"equal: {summary['rows']:,} rows")
+    assert told["topics compared with files"].startswith(f"equal: {summary['rows']:,} rows")
     kills = summary["kills"]
     assert kills["executor"] >= 1
     assert (kills["node"], kills["driver"]) == (1, 1)
-    answers = [Answer(**one) for one in summary["answers"]]
+    answers = [QueryAnswer(**one) for one in summary["answers"]]
     assert len(answers) == 4
     assert summary["equal"]
     assert len({answer.digest for answer in answers}) == 1
@@ -45,9 +45,9 @@ def test_answers_that_differ_in_one_digit_fail_the_story(tmp_path: Path) -> None
     assert digest(rows)[1] != digest(wrong)[1]
     story = PipelineStory(LocalCluster(tmp_path, threading.Event()), tmp_path)
     for name, given in (("one", rows), ("two", rows)):
-        story.answered(Answer(name, *digest(given), 0.0))
+        story.add_answer(QueryAnswer(name, *digest(given), 0.0))
     story.check()
-    story.answered(Answer("three", *digest(wrong), 0.0))
+    story.add_answer(QueryAnswer("three", *digest(wrong), 0.0))
     with pytest.raises(StoryError, match="three"):
         story.check()
     assert not story.summary["equal"]

@@ -17,9 +17,13 @@ SAYS = {"spark_batch": "4 files, 10000 rows", "spark_stream": "4500 rows"}
 
 @pytest.mark.parametrize("name", SAYS)
 def test_an_example_runs(
-    name: str, spark: SparkSession, node: NodeProcess, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str], tmp_path: Path,
-) -> None:  # fmt: skip
+    name: str,
+    spark: SparkSession,
+    node: NodeProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
     monkeypatch.setenv("RINGFENCE_ADDRESS", node.address)
     monkeypatch.setenv("CHECKPOINT", str(tmp_path / "checkpoint"))  # one left from before is of another topic
     runpy.run_path(str(ROOT / "examples" / f"{name}.py"))

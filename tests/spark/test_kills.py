@@ -39,8 +39,12 @@ def driver(*arguments: str) -> subprocess.Popen[str]:
     """In a session of its own, so that all of it can be killed."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.spark.driver", *arguments],
-        cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
 
 
 def killed(process: subprocess.Popen[str]) -> None:

@@ -22,9 +22,14 @@ class Begins:
     def __exit__(self, *_: object) -> None: ...
 
     def begin(
-        self, scope: str, _instance: bytes = b"", *, topic: str | None = None, one_off: bool = False,
+        self,
+        scope: str,
+        _instance: bytes = b"",
+        *,
+        topic: str | None = None,
+        one_off: bool = False,
         idle_s: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.asked.append((scope, topic, one_off, idle_s))
 
 

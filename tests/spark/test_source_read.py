@@ -109,7 +109,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_says_what_retention_took(
         client.truncate("stream")
         client.delete_topic("other", missing_ok=True)
         client.create_topic("other", schema=schema)
-    with pytest.raises(PySparkException, match=r"rows \d+ to \d+ were given up before the query read them"):
+    with pytest.raises(PySparkException, match=r"rows \d+ to \d+ were removed before the query read them"):
         run()
     run(failOnDataLoss="false")
     with pytest.raises(PySparkException, match="the checkpoint is of another topic"):

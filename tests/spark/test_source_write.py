@@ -100,7 +100,7 @@ def test_columns_that_do_not_fit_are_named_before_the_first_task(
         text.option("address", node.address).mode("append").save("fits")
     with pytest.raises(PySparkException, match="not-there"):
         writer.mode("append").save("not-there")
-    with pytest.raises(PySparkException, match="a topic is appended to"):
+    with pytest.raises(PySparkException, match="rows can only be appended to a topic"):
         writer.mode("overwrite").save("fits")
 
 

@@ -91,10 +91,15 @@ def test_a_stream_carries_every_type_from_topic_to_topic(
 
 @pytest.mark.parametrize(
     "sql",
-    ["parse_json('{}')", "array(parse_json('{}'))", "named_struct('x', map('k', parse_json('{}')))",
-     "st_geomfromwkb(X'0101000000000000000000F03F0000000000000040')",
-     "st_geogfromwkb(X'0101000000000000000000F03F0000000000000040')", "INTERVAL '1' MONTH"],
-)  # fmt: skip
+    [
+        "parse_json('{}')",
+        "array(parse_json('{}'))",
+        "named_struct('x', map('k', parse_json('{}')))",
+        "st_geomfromwkb(X'0101000000000000000000F03F0000000000000040')",
+        "st_geogfromwkb(X'0101000000000000000000F03F0000000000000040')",
+        "INTERVAL '1' MONTH",
+    ],
+)
 def test_types_that_would_not_come_back_are_refused_by_column(spark: SparkSession, sql: str) -> None:
     with pytest.raises(SchemaError, match=r'column "strange.*leave it out'):
         arrow_schema(spark.sql(f"SELECT 1L id, {sql} strange").schema)
@@ -111,8 +116,12 @@ def test_an_instant_may_be_sent_with_any_zone_and_a_time_without_one_may_not(nod
     flat = ["at", "id"]
     with ringfence.connect(node.address, timeout_s=30) as client:
         for topic, names in (("zones", schema("UTC").names), ("zones-flat", flat)):
-            client.create_topic(topic, schema=pa.schema([schema("UTC").field(name) for name in names]),
-                                key=["at"], partitions=4)  # fmt: skip
+            client.create_topic(
+                topic,
+                schema=pa.schema([schema("UTC").field(name) for name in names]),
+                key=["at"],
+                partitions=4,
+            )
             for zone in ("UTC", "Asia/Kathmandu", "+05:45"):
                 with client.producer(topic) as producer:
                     sent = pa.Table.from_pylist([row], schema(zone)).select(names)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import ringfence
-from ringfence.control.runtime import calls
-from ringfence.control.transport.question import put
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
 from tests.system.harness import SCHEMA, NodeProcess, free_port, until
 
@@ -43,11 +43,16 @@ class Three:
         """`hosts` are the nodes' addresses, `prefixes` the commands that the program is run by."""
         self.controls = [f"tcp://{host}:{free_port()}" for host in hosts]
         self.nodes = [
-            NodeProcess(root / name, options=("--control", control, *self.join(place), *MEMORY, *options),
-                        host=host, prefix=prefix)
-            for place, (name, control, host, prefix)
-            in enumerate(zip("abc", self.controls, hosts, prefixes, strict=True))
-        ]  # fmt: skip
+            NodeProcess(
+                root / name,
+                options=("--control", control, *self.join(place), *MEMORY, *options),
+                host=host,
+                prefix=prefix,
+            )
+            for place, (name, control, host, prefix) in enumerate(
+                zip("abc", self.controls, hosts, prefixes, strict=True)
+            )
+        ]
 
     def join(self, place: int) -> tuple[str, ...]:
         return ("--join", self.controls[0]) if place else ()
@@ -69,10 +74,12 @@ class Three:
     def listed(self, place: int) -> dict[str, Any]:
         """What the node at `place` says of the cluster; nobody and nothing if it does not answer."""
         try:
-            reply = calls.decode_reply(put(self.controls[place], calls.encode(calls.ListNodes()), 2.0))
+            reply = messages.decode_reply(
+                ask_address(self.controls[place], messages.encode(messages.ListNodes()), 2.0)
+            )
         except ConnectError:
             return NOBODY
-        if not isinstance(reply, calls.Nodes):
+        if not isinstance(reply, messages.Nodes):
             return NOBODY
         nodes = [msgspec.structs.asdict(node) for node in reply.nodes]
         return {**msgspec.structs.asdict(reply), "nodes": nodes}

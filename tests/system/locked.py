@@ -6,12 +6,8 @@ import subprocess
 from pathlib import Path
 
 import ringfence
-from ringfence.control.cli.exits import Exit
-from tests.system.harness import (
-    NodeProcess,
-    cli,
-    free_port,
-)
+from ringfence.control.cli.exit_codes import Exit
+from tests.system.harness import NodeProcess, cli, free_port
 
 
 class Locked:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
 from tests.http.desk import TOPIC, Answer, send
 from tests.http.test_access import MATRIX
@@ -57,14 +57,37 @@ def fuzz(root: Path, address: str, phases: str, *, examples: int, config: str = 
     # Whether a sound form is a sound request (a key column that exists, say) the description cannot tell; and
     # a verb that is none is 422 at /admin/rebalance/{verb}, also where that path can be read.
     done = subprocess.run(
-        [str(SCHEMATHESIS), "--config-file", str(path), "run", f"{address}/openapi.json",
-         "--header", f"Authorization: Bearer {SECRET}", "--exclude-path", "/admin/events",
-         "--exclude-checks", "positive_data_acceptance,unsupported_method",
-         "--max-examples", str(examples),
-         "--phases", phases, "--seed", "7", "--request-timeout", "30", "--warnings", "off",
-         "--suppress-health-check", "all"],
-        cwd=root, capture_output=True, text=True, timeout=840, check=False,
-    )  # fmt: skip
+        [
+            str(SCHEMATHESIS),
+            "--config-file",
+            str(path),
+            "run",
+            f"{address}/openapi.json",
+            "--header",
+            f"Authorization: Bearer {SECRET}",
+            "--exclude-path",
+            "/admin/events",
+            "--exclude-checks",
+            "positive_data_acceptance,unsupported_method",
+            "--max-examples",
+            str(examples),
+            "--phases",
+            phases,
+            "--seed",
+            "7",
+            "--request-timeout",
+            "30",
+            "--warnings",
+            "off",
+            "--suppress-health-check",
+            "all",
+        ],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=840,
+        check=False,
+    )
     shown = "\n".join(line[:300] for line in done.stdout.splitlines())
     assert done.returncode == 0, f"{shown[-8_000:]}\n{done.stderr[-2_000:]}"
 
@@ -247,8 +270,10 @@ def test_the_command_line_goes_through_the_admin_api(
         assert (told["leader"], told["term"], told["role"]) == (1, status["term"], "leader")
         assert "no other node takes partitions" in run("node", "drain", "1", "--wait", code=Exit.REFUSED)
         assert json.loads(run("node", "list", "--json"))["nodes"][0]["draining"] is False
-        looks = [json.loads(line) for line in
-                 run("top", "--count", "2", "--interval", "0.2", "--json").splitlines()]  # fmt: skip
+        looks = [
+            json.loads(line)
+            for line in run("top", "--count", "2", "--interval", "0.2", "--json").splitlines()
+        ]
         assert looks[1]["nodes"][0]["state"] == "serving"
         assert "rows_s" in looks[1]["total"]
         assert "leads term" in run("top", "--count", "1")

@@ -11,20 +11,11 @@ from typing import Any
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.native import messages, wire
 from ringfence.native.messages import TopicInfo
 from tests.system.cluster import Three
-from tests.system.harness import (
-    SCHEMA,
-    NodeProcess,
-    batch,
-    check_identity,
-    cli,
-    free_port,
-    read_ids,
-    until,
-)
+from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
 from tests.system.load import Load
 from tests.system.raw import RawClient, RawTopic
 
@@ -285,7 +276,7 @@ def test_a_drain_goes_on_when_the_only_node_that_could_take_what_is_left_is_back
 
         until(lambda: f"node {number} is FAILED" in told()["waits"], what="a run that waits for it")
         assert (told()["state"], told()["action"]) == ("RUNNING", "drain")
-        assert "waits for: node" in cli("rebalance", "status", *door).stdout
+        assert "waiting for: node" in cli("rebalance", "status", *door).stdout
         spare.start()
         until(lambda: told()["state"] == "IDLE", what="the end of the drain")
         end = told()

@@ -24,8 +24,11 @@ SECONDS = 40
 def test_no_row_is_lost_doubled_reordered_or_changed_whatever_happens_to_nodes(soak: int) -> None:
     done = subprocess.run(
         [*RUN, "--minutes", f"{SECONDS * soak / 60:.2f}", "--seed", "1"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr[-8000:]
     said = re.match(r"(\d+) faults .*\n(\d+) moves committed, .*\n([\d,]+) rows", done.stdout)
     assert said is not None, done.stdout
@@ -94,6 +97,8 @@ def loop_devices(folder: str) -> int:
     """How many have their image under `folder`."""
     listed = subprocess.run(
         ["losetup", "--list", "--noheadings", "--output", "BACK-FILE"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return listed.stdout.count(folder)

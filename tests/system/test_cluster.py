@@ -16,7 +16,7 @@ import pytest
 import zmq
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.transport import envelope
 from ringfence.control.transport.envelope import Envelope, Kind
 from tests.system.cluster import MEMORY, THREE_VOTERS, Three, names
@@ -33,7 +33,7 @@ from tests.system.harness import (
 )
 
 REMOVED = "was removed from the cluster by entry "
-WAITS = "but whether it was committed only another node can tell"
+WAITS = "Only another node knows whether the entry was committed"
 
 
 @pytest.fixture
@@ -83,8 +83,10 @@ def test_metadata_goes_on_after_a_kill_of_the_leader(three: Three) -> None:
     rest = [place for place in range(3) if place != leader]
     three.nodes[leader].kill()
     # How long it takes is a figure of a benchmark, not of a test on a machine that others use.
-    until(lambda: three.listed(rest[0])["leader"] in {three.nodes[place].ready["node"] for place in rest},
-          what="a new leader")  # fmt: skip
+    until(
+        lambda: three.listed(rest[0])["leader"] in {three.nodes[place].ready["node"] for place in rest},
+        what="a new leader",
+    )
     with ringfence.connect(three.nodes[rest[1]].address) as client:
         client.create_topic("after", schema=SCHEMA, key=["id"], partitions=3)
     for place in rest:
@@ -204,12 +206,11 @@ def two(tmp_path: Path) -> Iterator[tuple[NodeProcess, NodeProcess]]:
         yield first, second
 
 
-def test_a_removed_node_that_is_started_again_says_so_and_ends(
-    two: tuple[NodeProcess, NodeProcess],
-) -> None:
+def test_a_removed_node_that_is_started_again_says_so_and_ends(two: tuple[NodeProcess, NodeProcess]) -> None:
     first, second = two
-    said = next(line for line in cli("status", "--address", second.address).stdout.splitlines()
-                if REMOVED in line).removeprefix("! ")  # fmt: skip
+    said = next(
+        line for line in cli("status", "--address", second.address).stdout.splitlines() if REMOVED in line
+    ).removeprefix("! ")
     second.stop()
     serve = ("serve", "--data", str(second.data), "--listen", second.address)
     for options in (second.options, second.options[:2], ()):
@@ -228,8 +229,15 @@ def test_a_removed_node_that_is_started_again_says_so_and_ends(
 def test_a_node_of_another_cluster_is_refused(three: Three, tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "foreign"):
         pass
-    done = cli("serve", "--data", str(tmp_path / "foreign"), "--listen", "tcp://127.0.0.1:0",
-               "--join", three.controls[0])  # fmt: skip
+    done = cli(
+        "serve",
+        "--data",
+        str(tmp_path / "foreign"),
+        "--listen",
+        "tcp://127.0.0.1:0",
+        "--join",
+        three.controls[0],
+    )
     assert done.returncode == Exit.STORAGE, done.stderr
     assert "belongs to cluster" in done.stderr
 
@@ -245,12 +253,25 @@ def test_garbage_on_the_control_socket_hurts_nobody(three: Three) -> None:
         return envelope.encode(msgspec.structs.replace(good, **changes))
 
     frames = [
-        b"", b"\0", b"garbage" * 1_000, deep, bytes(1 << 20), frame(version=99), frame(cluster=b"x" * 16),
-        frame(to=me + 1), frame(body=deep), frame(body=b"\xc1"), frame(kind=Kind.BEAT, body=deep),
-        frame(kind=Kind.CHUNK, body=b"\x94\x01\x00\x01\xc4\x02xx"), frame(kind=Kind.CHUNK, body=deep),
-        frame(kind=Kind.ASK, cluster=b"", body=deep), frame(kind=Kind.ASK, body=b"\x80"),
-        frame(kind=Kind.ANSWER), frame(kind=Kind.FOREIGN), frame(kind=Kind.BEAT, body=b""),
-    ]  # fmt: skip
+        b"",
+        b"\0",
+        b"garbage" * 1_000,
+        deep,
+        bytes(1 << 20),
+        frame(version=99),
+        frame(cluster=b"x" * 16),
+        frame(to=me + 1),
+        frame(body=deep),
+        frame(body=b"\xc1"),
+        frame(kind=Kind.BEAT, body=deep),
+        frame(kind=Kind.CHUNK, body=b"\x94\x01\x00\x01\xc4\x02xx"),
+        frame(kind=Kind.CHUNK, body=deep),
+        frame(kind=Kind.ASK, cluster=b"", body=deep),
+        frame(kind=Kind.ASK, body=b"\x80"),
+        frame(kind=Kind.ANSWER),
+        frame(kind=Kind.FOREIGN),
+        frame(kind=Kind.BEAT, body=b""),
+    ]
     with zmq.Context() as context, context.socket(zmq.DEALER) as place:
         place.setsockopt(zmq.LINGER, 1_000)
         place.connect(three.controls[leader])
@@ -295,9 +316,9 @@ def test_the_demo_of_a_cluster_loses_neither_rows_nor_commands() -> None:
     done = cli("dev", "--nodes", "3", "--demo", "--scale", "0.005", "--json", timeout_s=110)
     assert done.returncode == 0, done.stderr
     scenes = {scene["scene"]: scene["seen"] for scene in map(json.loads, done.stdout.splitlines())}
-    assert scenes["a topic is placed over all"] == "6 partitions on 3 nodes"
-    assert "no error" in scenes["the rest to partitions of live nodes, at once"]
-    assert scenes["kill -9 of the leader"] != scenes["a new leader takes commands"]
+    assert scenes["a topic is placed on all nodes"] == "6 partitions on 3 nodes"
+    assert "no error" in scenes["the rest to partitions of live nodes, immediately"]
+    assert scenes["kill -9 of the leader"] != scenes["a new leader accepts commands"]
     assert len({seen for scene, seen in scenes.items() if scene.startswith("all rows through")}) == 1
 
 
@@ -323,8 +344,8 @@ def test_a_file_that_is_stored_in_part_is_not_said_to_be_worth_another_try(
     assert 0 < stored < 1000
     told, why = done.stderr.strip().splitlines()[-2:]
     assert told == f"torn: at least {stored} rows are on disk"
-    assert f"{stored} rows in {len(parts)} partitions are on disk, the others are not" in why
-    assert "would store these twice" in why
+    assert f"{stored} rows in {len(parts)} partitions are on disk, the other rows are not" in why
+    assert "would store these rows twice" in why
     # Of which nothing is stored is worth another try; and its time-out is that of its beginning, too.
     began = time.monotonic()
     done = cli("publish", "torn", str(file), "--timeout", "4", address="tcp://127.0.0.1:9")

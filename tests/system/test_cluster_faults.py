@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.harness import SCHEMA, batch, check_identity, read_ids, until
 from tests.system.load import Load
 from tests.system.world import World, begun, copied, epochs, owned_by, says
@@ -223,7 +223,10 @@ def test_a_voter_that_starts_on_a_full_disk_waits_for_space_and_then_serves(worl
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(third.start)
         # What a recovery gives back is taken too: by then it has ended, and nobody was heard.
-        until(lambda: "not asked" in third.log.read_text()[told:], what="it waits for a majority")
+        until(
+            lambda: "no answer from a join address" in third.log.read_text()[told:],
+            what="it waits for a majority",
+        )
         filler = world.disk.fill()
         try:
             for number in range(8):
@@ -243,8 +246,10 @@ def test_a_voter_that_starts_on_a_full_disk_waits_for_space_and_then_serves(worl
 def test_a_rolling_restart_under_load_shows_producers_no_error(world: World) -> None:
     three = world.three
     three.create(0, "rolled", partitions=6)
-    loads = [Load(node.address, "rolled", place, rows=60, window=4).start()
-             for place, node in enumerate(three.nodes)]  # fmt: skip
+    loads = [
+        Load(node.address, "rolled", place, rows=60, window=4).start()
+        for place, node in enumerate(three.nodes)
+    ]
     until(lambda: all(load.acknowledged for load in loads), what="all producers under way")
     for place in range(3):
         assert three.nodes[place].stop() == 0
@@ -255,8 +260,11 @@ def test_a_rolling_restart_under_load_shows_producers_no_error(world: World) -> 
         assert load.errors == []
     with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
         rows = read_ids(client, "rolled")
-    check_identity(rows, {load.producer: load.acknowledged for load in loads},
-                   {load.producer: load.sent for load in loads})  # fmt: skip
+    check_identity(
+        rows,
+        {load.producer: load.acknowledged for load in loads},
+        {load.producer: load.sent for load in loads},
+    )
 
 
 @pytest.mark.timeout(120)
@@ -267,8 +275,10 @@ def test_a_copied_directory_is_refused_while_the_original_lives(world: World, tm
     with pytest.raises(AssertionError, match="exit code 7") as refused:
         copy.start()
     assert "another process is node" in str(refused.value)
-    until(lambda: any(says(world, place, "two processes say that they are node") for place in (0, 2)),
-          what="another node tells of it")  # fmt: skip
+    until(
+        lambda: any(says(world, place, "two processes say that they are node") for place in (0, 2)),
+        what="another node tells of it",
+    )
     # The original noticed nothing, and no start of the copy stands in the log.
     assert three.alive(1)
     assert three.life(1, seen_by=0) == "LIVE"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.native import wire
 from tests.http.desk import TOPIC, send
 from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
@@ -84,8 +84,13 @@ def test_a_ring_that_grew_is_served_by_who_has_its_entry_and_by_nobody_else(
 ) -> None:
     """Z8: the commit is the majority's; the node that it did not reach knows neither ring nor table."""
     three, host = world.three, world.network.hosts[0]
-    options = ("--control", f"tcp://{host}:{free_port()}", "--join", three.controls[0],
-               *three.nodes[0].options[2:])  # fmt: skip
+    options = (
+        "--control",
+        f"tcp://{host}:{free_port()}",
+        "--join",
+        three.controls[0],
+        *three.nodes[0].options[2:],
+    )
     before = ring(world, 2)
     world.network.cut(2, [0, 1])
     try:
@@ -174,8 +179,9 @@ def test_a_cluster_below_its_minimum_size_refuses_the_first_topic(tmp_path: Path
     with one:
         assert send(http, "GET", "/admin/status").body["table"] == "UNASSIGNED"
         assert send(http, "GET", "/admin/ring").body["members"] == []
-        refused = send(http, "POST", "/admin/topics", json.dumps(TOPIC).encode(),
-                       {"content-type": "application/json"})  # fmt: skip
+        refused = send(
+            http, "POST", "/admin/topics", json.dumps(TOPIC).encode(), {"content-type": "application/json"}
+        )
         assert (refused.status, refused.slug) == (409, "too-few-replicas")
         with (
             ringfence.connect(one.address, timeout_s=1) as client,

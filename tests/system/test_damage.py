@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.store.journal import JOURNAL_FORMAT
 from ringfence.native import wire
 from ringfence.native._node import crc32c
@@ -281,11 +281,11 @@ def test_a_log_that_is_gone_is_refused_and_serves_again_when_it_is_back(
     log.rename(kept)
     if lost == "files":
         (log / "lost+found").mkdir(parents=True)  # an empty disk is mounted there
-    with pytest.raises(AssertionError, match=r"(?s)exit code 7.*holds nothing"):
+    with pytest.raises(AssertionError, match=r"(?s)exit code 7.*is empty"):
         node.start()
     report = cli("fsck", "--data", str(node.data), "--json")
     assert report.returncode == Exit.DAMAGE, report.stdout + report.stderr
-    assert "holds nothing" in report.stdout
+    assert "is empty" in report.stdout
     if lost == "files":
         (log / "lost+found").rmdir()
         log.rmdir()

@@ -16,5 +16,5 @@ def test_the_cluster_changes_and_no_row_is_lost(tmp_path: Path) -> None:
     told = " ".join(scenes)
     for part in ("joins", "kill -9 of node", "kill -9 of the leader", "drained and leaves"):
         assert part in told, scenes
-    assert "acknowledged rows, each there once" in scenes["everything read once more"]
+    assert "acknowledged rows, each present once" in scenes["all rows read again"]
     assert scenes["errors that a producer saw"] == "0"

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.http.desk import PLACE, TOPIC, Answer, send
 from tests.system.harness import cli, until
 from tests.system.test_rebalance import Desk

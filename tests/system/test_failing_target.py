@@ -15,7 +15,7 @@ from typing import Any, Self
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.native.errors import RingfenceError
 from tests.system.harness import NodeProcess, check_identity, cli, read_ids, until
 from tests.system.load import Load

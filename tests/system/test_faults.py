@@ -210,9 +210,14 @@ def test_bodies_that_are_late_are_cut_for_a_read_that_waits_and_no_more_of_them_
             began_s = time.monotonic()
             # A quarter of the pool is never read into: 3.5 MiB and these 4 are more than is free.
             answer = raw.ask(
-                wire.Opcode.FETCH, timeout_ms=50_000, sequence=0, send=4 * MIB, deadline_ms=60_000,
-                topic=info.topic, partition=info.partitions[0].partition,
-            )  # fmt: skip
+                wire.Opcode.FETCH,
+                timeout_ms=50_000,
+                sequence=0,
+                send=4 * MIB,
+                deadline_ms=60_000,
+                topic=info.topic,
+                partition=info.partitions[0].partition,
+            )
         waited_s = time.monotonic() - began_s
         assert answer.status == wire.Status.OK, answer.header
         assert answer.header.rows == 10_000, answer.header

@@ -67,7 +67,7 @@ def test_a_writer_that_was_fenced_ends_and_leaves_its_successors_epoch_alone(
     newer.flush()
     with pytest.raises(ringfence.FencedError) as fenced, older:
         older.send(rows(100, 5))
-    assert 'client.transaction(scope="heir") of topic "heir" took the scope over' in fenced.value.message
+    assert 'client.transaction(scope="heir") of topic "heir" has taken over the scope' in fenced.value.message
     assert not re.search("driver|@", str(fenced.value))
     assert (fenced.value.scope, fenced.value.epoch) == ("heir", older.epoch)
     late = client.transaction("heir", scope="heir-aborted")
@@ -96,7 +96,7 @@ def test_a_begin_that_is_served_behind_many_later_ones_fences_none_of_them(clien
     newest = [client.scopes.begin("thawed", b"run-%d" % number) for number in range(1, 18)][-1]
     for late in tries:
         with pytest.raises(ringfence.ConflictError) as caught:
-            client._admin.ask(Opcode.BEGIN, late)
+            client._admin.request(Opcode.BEGIN, late)
         assert caught.value.details["driver"] == newest.driver
     attempt = client.scopes.attempt(newest, 1)
     attempt.send("thawed", rows(0, 5))
@@ -115,7 +115,7 @@ def test_drivers_without_a_name_let_no_named_one_come_back(client: ringfence.Cli
 def test_a_scope_of_the_cluster_is_none_of_a_topic(client: ringfence.Client) -> None:
     topic = client.create_topic("nightly", schema=SCHEMA).topic
     owned = client.scopes.begin("nightly", topic="nightly")
-    with pytest.raises(ringfence.InvalidArgumentError, match=f"of the topic with the id {topic}"):
+    with pytest.raises(ringfence.InvalidArgumentError, match=f"of the topic with id {topic};"):
         client.scopes.begin(f"nightly@{topic}")
     with pytest.raises(ringfence.InvalidArgumentError):
         client.transaction(scope=f"nightly@{topic}")
@@ -134,7 +134,7 @@ def test_who_is_fenced_between_its_last_row_and_its_commit_hears_it_in_its_own_w
         client.transaction(topic, scope="late-one")
         with pytest.raises(ringfence.FencedError) as fenced:
             older.commit()
-        assert f'client.transaction(scope="late-one") {of} took the scope over' in fenced.value.message
+        assert f'client.transaction(scope="late-one") {of} has taken over the scope' in fenced.value.message
         assert not re.search("driver|@", str(fenced.value))
 
 

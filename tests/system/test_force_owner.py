@@ -59,8 +59,17 @@ class Asked:
 
         until(answered, what="the replica that is left to answer its fence")
         names = [option for node in nodes for option in ("--replica", str(node))]
-        choice = ("partition", "force-owner", str(part), "--owner", str(nodes[0]), "--control",
-                  self._four.controls[place], *names, "--yes")  # fmt: skip
+        choice = (
+            "partition",
+            "force-owner",
+            str(part),
+            "--owner",
+            str(nodes[0]),
+            "--control",
+            self._four.controls[place],
+            *names,
+            "--yes",
+        )
         done = self.told(*choice)
         until(lambda: self.shown(part, place)["change"] is None, what="an open owner")
         return done
@@ -92,8 +101,10 @@ def test_a_partition_without_a_majority_serves_again_with_what_one_replica_has(
     [left] = [node for node in others if node != second]
     [spare] = [node for node in ids if node not in nodes]
     here = ids[left]
-    until(lambda: asked.told("fsck", "--cluster", "--control", four.controls[here])["compared"] == number,
-          what="level replicas")  # fmt: skip
+    until(
+        lambda: asked.told("fsck", "--cluster", "--control", four.controls[here])["compared"] == number,
+        what="level replicas",
+    )
     for node in (four.id(3), second):
         four.nodes[ids[node]].kill()
 
@@ -137,8 +148,10 @@ def level_replicas(four: Three, asked: Asked) -> Placed:
     [left, second] = [node for node in nodes if node != four.id(3)]
     [spare] = [node for node in ids if node not in nodes]
     here = ids[left]
-    until(lambda: asked.told("fsck", "--cluster", "--control", four.controls[here])["compared"] == number,
-          what="level replicas")  # fmt: skip
+    until(
+        lambda: asked.told("fsck", "--cluster", "--control", four.controls[here])["compared"] == number,
+        what="level replicas",
+    )
     # Else it would vote in the place of the one that is down, and be missed when it dies itself.
     asked.told("node", "demote", str(four.id(3)), "--control", four.controls[here])
     return Placed(topic, part, left, second, spare)
@@ -211,10 +224,7 @@ def test_a_live_replica_with_more_rows_follows_a_forced_owner_without_a_restart(
     topic, part, left, second, spare = level_replicas(four, asked)
     here, late = ids[left], four.nodes[ids[second]]
     four.nodes[here].kill()
-    with (
-        ringfence.connect(late.address, timeout_s=60) as client,
-        client.producer(topic) as producer,
-    ):
+    with ringfence.connect(late.address, timeout_s=60) as client, client.producer(topic) as producer:
         producer.send(batch(100, 1_400))
     until(lambda: known_rows(late, part) == 1_500, what="a mark above all of them")
     four.nodes[3].kill()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run
 from ringfence.native import wire
 from tests.system import files
@@ -60,7 +60,7 @@ def test_a_cluster_is_sound_until_a_store_loses_what_it_has(
     three.nodes[1].kill()
     assert run(["fsck", "--cluster", "--control", three.controls[0]]) == Exit.UNREACHABLE
     told = capsys.readouterr().err
-    assert "nobody knows what should be where: start the nodes that are down" in told
+    assert "so the newest metadata is unknown: start the nodes that are down" in told
     assert "`ringfence fsck --cluster --data DIR" in told
     for node in three.nodes[1:]:
         node.restart()

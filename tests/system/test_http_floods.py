@@ -65,11 +65,7 @@ def test_heads_that_never_end_take_no_descriptor_from_the_log(tmp_path: Path) ->
         assert answer.startswith(b"HTTP/1.1 408"), "each byte must not begin the time anew"
         assert {told(one)[:12] for one in held if one is not dripping} == {b"HTTP/1.1 408"}, "all were open"
         dripping.close()
-        until(
-            lambda: status(port) == 200,
-            30,
-            "it answers again",
-        )
+        until(lambda: status(port) == 200, 30, "it answers again")
         assert client.status().state == "serving"
         assert client.count("t") == 12
     log = node.log.read_text()

@@ -95,7 +95,7 @@ def test_sends_leave_out_a_node_that_stands_still_and_what_it_has_is_stored_once
                 futures.append(sending.begin())
             held = [future for future in futures if not future.done()]
             assert held, "nothing tells at once that a node stands still"
-            with pytest.raises(ringfence.WaitTimeoutError, match="says nothing") as late:
+            with pytest.raises(ringfence.WaitTimeoutError, match="does not respond") as late:
                 held[0].result(0.1)
             assert (late.value.node, late.value.reason) == (three.id(still), "not answering")
             assert set(sending.several(30)) == set(others)
@@ -137,4 +137,4 @@ def test_a_transaction_leaves_out_a_node_that_is_down_until_it_is_back(three: Th
         until(lambda: client.count("t") == ids, what="all rows can be read")
         found = [one for rows in read_ids(client, "t").values() for _, one in rows]
         assert sorted(found) == list(range(ids))
-        assert all(member is not attempt._under_way for member in client._link.members)
+        assert all(member is not attempt._staging for member in client._io_thread.members)

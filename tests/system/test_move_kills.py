@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from ringfence.control.runtime import calls
-from ringfence.control.transport.question import put
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
 from tests.system.cluster import Three
 from tests.system.harness import SCHEMA, cli, until
@@ -49,12 +49,12 @@ def chosen(three: Three) -> tuple[int, int, int, int]:
 
 def phase(three: Three, place: int, partition: int) -> str:
     """Of the partition's change, as the node at `place` knows it; empty when there is none."""
-    call = calls.encode(calls.ShowPartition(partition=partition, here=True))
+    call = messages.encode(messages.ShowPartition(partition=partition, here=True))
     try:
-        reply = calls.decode_reply(put(three.controls[place], call, 2.0))
+        reply = messages.decode_reply(ask_address(three.controls[place], call, 2.0))
     except ConnectError:
         return ""
-    change = reply.value["change"] if isinstance(reply, calls.Told) else None
+    change = reply.value["change"] if isinstance(reply, messages.Document) else None
     return str(change["phase"]) if change else ""
 
 

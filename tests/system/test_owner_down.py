@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.native.errors import ConnectError
 from tests.system.cluster import Three
 from tests.system.harness import PROGRAM, SCHEMA, batch, cli, until
@@ -133,7 +133,7 @@ def test_the_command_says_after_two_seconds_for_whom_it_waits(down: Down) -> Non
         assert running.wait(30) == Exit.UNREACHABLE
     assert 2.0 < after_s < 5.0, line
     [owner] = re.findall(rf"t: node {down.node}, which owns partition (\d+): {down.node_address} ", line)
-    assert "tries on for" in line
+    assert "retrying for" in line
     assert int(owner) in down.lost
     assert len(error.splitlines()) == 1
     [named] = re.findall(r"partition (\d+) cannot be read", error)
@@ -146,7 +146,7 @@ def test_the_command_says_after_two_seconds_for_whom_it_waits(down: Down) -> Non
 
 def test_a_drain_of_it_says_what_it_waits_for(down: Down) -> None:
     command = [str(PROGRAM), "node", "drain", str(down.node), "--http", down.http, "--wait"]
-    reason = f"waits for: partition {down.lost[0]} for node {down.node}, which is FAILED"
+    reason = f"waiting for: partition {down.lost[0]} for node {down.node}, which is FAILED"
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         try:

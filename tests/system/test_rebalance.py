@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 import ringfence
-from ringfence.control.machines.change_orders import Fence, Order, Receive, Sync
-from ringfence.control.model.changes import ChangeId
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime import calls
-from ringfence.control.transport.question import put
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.state_machines.reassignment.messages import Fence, ReassignmentOrder, Receive, Sync
+from ringfence.control.transport.question import ask_address
 from ringfence.native.wire import Code
 from tests.system.cluster import Three
 from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
@@ -252,7 +252,7 @@ def test_orders_of_changes_that_are_over_and_of_older_terms_do_nothing(desk: Des
         "partition": PartitionId(partition),
         "change": ChangeId(told["epoch"]),
     }
-    orders: list[Order] = [
+    orders: list[ReassignmentOrder] = [
         Fence(to=places[target], **over),
         Fence(to=places[source], **over),
         Receive(to=places[source], owner=places[target], **over),
@@ -262,9 +262,9 @@ def test_orders_of_changes_that_are_over_and_of_older_terms_do_nothing(desk: Des
     for order in orders:
         place = places.index(order.to)
         for number in (term, term - 1, 0):
-            call = calls.encode(calls.Obey(term=number, order=order))
-            answer = calls.decode_reply(put(desk.three.controls[place], call, 10.0))
-            assert isinstance(answer, calls.Refusal), (order, number, answer)
+            call = messages.encode(messages.ExecuteOrder(term=number, order=order))
+            answer = messages.decode_reply(ask_address(desk.three.controls[place], call, 10.0))
+            assert isinstance(answer, messages.Refusal), (order, number, answer)
             assert answer.code == Code.TOO_OLD, answer
     seen = len(load.acknowledged)
     until(lambda: load.errors or len(load.acknowledged) > seen + 500, what="rows after them")

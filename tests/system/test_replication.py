@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
-from ringfence.control.runtime import calls
-from ringfence.control.transport.question import put
+from ringfence.control.cli.exit_codes import Exit
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.transport.question import ask_address
 from ringfence.native import _node
 from ringfence.native.errors import DeadlineError, RingfenceError
 from tests.system.cluster import Three
@@ -104,8 +104,10 @@ class Story:
         """Where the rows end that each node knows to be on two disks."""
         found = []
         for control in self.cluster.controls:
-            reply = calls.decode_reply(put(control, calls.encode(calls.Hosted(topic=0)), 2.0))
-            assert isinstance(reply, calls.Figures)
+            reply = messages.decode_reply(
+                ask_address(control, messages.encode(messages.ListHosted(topic=0)), 2.0)
+            )
+            assert isinstance(reply, messages.Counters)
             found += [known["end_offset"] for known in reply.values]
         return found
 

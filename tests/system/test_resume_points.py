@@ -42,9 +42,13 @@ class Named:
         note = note_extension(f"row {row}".encode())
         body = note + batch(row, 1).serialize().to_pybytes()
         fields = self.raw.fields(
-            1, row - 1, producer_id=self.opened.producer_id, producer_epoch=self.opened.producer_epoch,
-            send=row, extension_bytes=len(note),
-        )  # fmt: skip
+            1,
+            row - 1,
+            producer_id=self.opened.producer_id,
+            producer_epoch=self.opened.producer_epoch,
+            send=row,
+            extension_bytes=len(note),
+        )
         self.client.send(wire.Opcode.PUBLISH, body, **fields)
 
     def stored(self) -> int | None:
@@ -54,9 +58,11 @@ class Named:
         """
         place = self.raw.place()
         self.client.send(
-            wire.Opcode.RESOLVE, topic=place["topic"], partition=place["partition"],
+            wire.Opcode.RESOLVE,
+            topic=place["topic"],
+            partition=place["partition"],
             producer_id=self.opened.producer_id,
-        )  # fmt: skip
+        )
         while True:
             answer = self.client.receive()
             assert answer is not None

@@ -11,8 +11,8 @@ from threading import Event
 import pytest
 
 import ringfence
-from ringfence.control.runtime import calls
-from ringfence.control.transport.question import put
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
 from tests.system.harness import NodeProcess, check_identity, free_port, read_ids, until
 from tests.system.load import Load
@@ -33,8 +33,13 @@ def world(tmp_path: Path) -> Iterator[World]:
 def joining(world: World, folder: Path) -> NodeProcess:
     """A fourth node, on the first one's host."""
     three, host = world.three, world.network.hosts[0]
-    options = ("--control", f"tcp://{host}:{free_port()}", "--join", three.controls[0],
-               *three.nodes[0].options[2:])  # fmt: skip
+    options = (
+        "--control",
+        f"tcp://{host}:{free_port()}",
+        "--join",
+        three.controls[0],
+        *three.nodes[0].options[2:],
+    )
     return NodeProcess(folder, options=options, host=host, prefix=three.nodes[0].prefix)
 
 
@@ -54,14 +59,16 @@ class Rounds:
 
     def ask(self, place: int, *, out: bool) -> bool:
         """Whether a run that takes the node out was begun, or its way in freed."""
-        call: calls.Call = calls.ChangeNode(node=self.node, change="undrain")
+        call: messages.Call = messages.ChangeNode(node=self.node, change="undrain")
         if out:
-            call = calls.SteerRebalance(verb="start", action="remove_node", node=self.node)
+            call = messages.SteerRebalance(verb="start", action="remove_node", node=self.node)
         try:
-            reply = calls.decode_reply(put(self.three.controls[place], calls.encode(call), 15.0))
+            reply = messages.decode_reply(
+                ask_address(self.three.controls[place], messages.encode(call), 15.0)
+            )
         except ConnectError:
             return False
-        return not isinstance(reply, calls.Refusal)
+        return not isinstance(reply, messages.Refusal)
 
     def look(self) -> None:
         while not self._over.wait(0.01):
@@ -125,8 +132,10 @@ class Rounds:
         self.three.until_equal()
 
     def _is_over(self) -> bool:
-        reply = calls.decode_reply(put(self.three.controls[0], calls.encode(calls.ShowRebalance()), 5.0))
-        return isinstance(reply, calls.Told) and reply.value["state"] == "IDLE"
+        reply = messages.decode_reply(
+            ask_address(self.three.controls[0], messages.encode(messages.ShowRebalance()), 5.0)
+        )
+        return isinstance(reply, messages.Document) and reply.value["state"] == "IDLE"
 
 
 @pytest.mark.timeout(300)
@@ -138,8 +147,8 @@ def test_a_member_cut_off_while_the_ring_is_committed_shows_the_old_or_the_new_o
         rounds = Rounds(world, int(fourth.ready["node"]))
         until(lambda: all(rounds.node in rounds.ring(place) for place in range(3)), what="the fourth's ring")
         # Cuts that last let a learner vote in the place of who is FAILED: the fourth is on the first's host.
-        demoted = calls.encode(calls.ChangeNode(node=rounds.node, change="demote"))
-        assert calls.decode_reply(put(three.controls[0], demoted, 15.0)) == calls.Done()
+        demoted = messages.encode(messages.ChangeNode(node=rounds.node, change="demote"))
+        assert messages.decode_reply(ask_address(three.controls[0], demoted, 15.0)) == messages.Done()
         load = Load(three.nodes[1].address, "t", 0).start()
         for victim in ("leader", "follower"):
             for number, delay_s in enumerate(DELAYS_S):

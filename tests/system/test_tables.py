@@ -200,8 +200,9 @@ def test_loads_that_vary_leave_no_entry_in_the_log(cluster: Cluster) -> None:
     """F35: nodes tell of them every 2 s; an entry that came of it would be in every window of two of them."""
     three = cluster.three
     plan = cluster.asked(0, "/admin/rebalance/preview?action=balance")
-    loads = [Load(three.nodes[place].address, "t", 70 + place, rows=20 + 200 * place).start()
-             for place in range(2)]  # fmt: skip
+    loads = [
+        Load(three.nodes[place].address, "t", 70 + place, rows=20 + 200 * place).start() for place in range(2)
+    ]
     until(lambda: all(load.acknowledged for load in loads), what="all producers under way")
 
     def told() -> Any:

@@ -9,19 +9,11 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.native.errors import RingfenceError, UnauthorizedError
 from ringfence.native.wire import Code, Opcode
 from tests.system.cluster import Three
-from tests.system.harness import (
-    SCHEMA,
-    batch,
-    check_identity,
-    cli,
-    free_port,
-    read_ids,
-    until,
-)
+from tests.system.harness import SCHEMA, batch, check_identity, cli, free_port, read_ids, until
 from tests.system.load import Load
 from tests.system.locked import Locked
 from tests.system.raw import RawClient

@@ -14,17 +14,12 @@ import pyarrow as pa
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.model.tokens import RANKS, RIGHTS, Role
 from ringfence.native import cluster_messages, messages, wire
 from ringfence.native.errors import AlreadyExistsError, ConfigError, UnauthorizedError
 from ringfence.native.wire import Code, Opcode, Right, Status
-from tests.system.harness import (
-    PROGRAM,
-    SCHEMA,
-    batch,
-    cli,
-)
+from tests.system.harness import PROGRAM, SCHEMA, batch, cli
 from tests.system.locked import Locked
 from tests.system.raw import RawClient
 
@@ -101,9 +96,12 @@ def test_the_audit_log_tells_who_changed_a_topic_at_a_data_address(locked: Locke
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     told = [line for line in lines if line["path"] == f"topic/{name}"]
     assert [(line["action"], line["status"]) for line in told] == [
-        ("topic create", 200), ("topic create", 409), ("schema add", 200),
-        ("topic truncate", 200), ("topic delete", 200),
-    ]  # fmt: skip
+        ("topic create", 200),
+        ("topic create", 409),
+        ("schema add", 200),
+        ("topic truncate", 200),
+        ("topic delete", 200),
+    ]
     assert {(line["method"], line["who"], line["role"]) for line in told} == {
         ("DATA", "operator", "operator")
     }

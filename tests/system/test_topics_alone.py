@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.cluster import Three
 from tests.system.harness import SCHEMA, batch, cli
 from tests.system.test_admin_http import with_http
@@ -66,5 +66,5 @@ def test_topics_are_told_without_a_majority(alone: Alone, door: str, command: tu
     error = json.loads(ended.stderr)
     assert "rows and bytes are missing" in error["message"]
     if door == "http":
-        assert "this is what one node knows, newer changes may be missing" in error["message"]
+        assert "the answer is that of one node and may lack newer changes" in error["message"]
         assert "no majority of the voters" in error["message"]

@@ -199,7 +199,9 @@ def test_a_commit_whose_answers_are_lost_is_of_unknown_outcome_and_its_scope_tel
         transaction.send(rows(0, 10))
         transaction.flush()
         proxy.mute_for_good()
-        with pytest.raises(ringfence.UnknownOutcomeError, match="all of its rows are in the log, or none"):
+        with pytest.raises(
+            ringfence.UnknownOutcomeError, match="either all of its rows are in the log or none"
+        ):
             transaction.commit()
         until(lambda: client.count("mute") == 10, 30)
         proxy.heal()
@@ -388,7 +390,7 @@ def test_a_commit_of_other_rows_than_are_staged_is_refused_and_changes_nothing(
     assert client.scopes.begin("miscounts").committed == 0
     assert client.status().reasons == []
     late = client.scopes.begin("miscounts")
-    with pytest.raises(ringfence.InvalidArgumentError, match="begun anew"):
+    with pytest.raises(ringfence.InvalidArgumentError, match="begun again since"):
         client.scopes.commit(late, 1, [staged])
     with pytest.raises(ringfence.FencedError):
         client.scopes.commit(begun, 1, [staged])

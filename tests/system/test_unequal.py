@@ -14,16 +14,7 @@ import pytest
 
 import ringfence
 from tests.system.disk import Disk
-from tests.system.harness import (
-    SCHEMA,
-    NodeProcess,
-    batch,
-    check_identity,
-    cli,
-    free_port,
-    read_ids,
-    until,
-)
+from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
 from tests.system.load import Load
 
 MIB = 1 << 20
@@ -114,10 +105,7 @@ def test_a_body_above_the_targets_limit_fails_its_move_and_holds_nobody_up(tmp_p
     """Started again with less than it joined with: the owner hears of it by broken links alone."""
     with running(Two(tmp_path, tmp_path / "new")) as two:
         partition = two.create()
-        with (
-            ringfence.connect(two.old.address, timeout_s=30) as client,
-            client.producer("t") as producer,
-        ):
+        with ringfence.connect(two.old.address, timeout_s=30) as client, client.producer("t") as producer:
             producer.send(batch(0, 10, producer=9)).result(30)
             producer.send(batch(10, 1, producer=9, text=secrets.token_hex(BODY_BYTES // 2))).result(30)
         two.join()
@@ -158,10 +146,7 @@ def test_a_move_onto_a_full_disk_fails_with_its_reason_and_succeeds_when_there_i
     try:
         with running(two):
             partition = two.create()
-            with (
-                ringfence.connect(two.old.address, timeout_s=30) as client,
-                client.producer("t") as producer,
-            ):
+            with ringfence.connect(two.old.address, timeout_s=30) as client, client.producer("t") as producer:
                 for first in range(40):
                     producer.send(batch(first, 1, producer=9, text=secrets.token_hex(MIB // 2)))
             two.join()

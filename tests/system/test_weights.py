@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.cluster import MEMORY
 from tests.system.harness import SCHEMA, NodeProcess, cli, free_port, until
 

@@ -33,7 +33,7 @@ def test_a_block_whose_send_was_refused_in_its_midst_commits_nothing(client: rin
     transaction.send(rows(50))
     with pytest.raises(ringfence.BatchError, match="1 null,"):
         transaction.send(with_null_id(0))
-    spoilt = r"refused in its midst .*run it again"
+    spoilt = r"a send failed after part of its rows was staged .*run it again"
     with pytest.raises(ringfence.RefusedError, match=spoilt):
         transaction.send(rows(60))
     with pytest.raises(ringfence.RefusedError, match=spoilt):

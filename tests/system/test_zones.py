@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
-from ringfence.control.runtime import calls
-from ringfence.control.transport.question import put
+from ringfence.control.cli.exit_codes import Exit
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
 from tests.system.cluster import MEMORY
 from tests.system.harness import SCHEMA, NodeProcess, check_identity, cli, free_port, read_ids, until
@@ -39,12 +39,14 @@ class Five:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda node: node.start(), self.nodes[1:]))
 
-    def told(self, place: int) -> calls.Nodes | None:
+    def told(self, place: int) -> messages.Nodes | None:
         try:
-            reply = calls.decode_reply(put(self.controls[place], calls.encode(calls.ListNodes()), 2.0))
+            reply = messages.decode_reply(
+                ask_address(self.controls[place], messages.encode(messages.ListNodes()), 2.0)
+            )
         except ConnectError:
             return None
-        return reply if isinstance(reply, calls.Nodes) else None
+        return reply if isinstance(reply, messages.Nodes) else None
 
     def voters(self, place: int) -> int:
         told = self.told(place)
@@ -54,9 +56,9 @@ class Five:
         return next(zone for zone, one in zip(ZONES, self.nodes, strict=True) if one.ready["node"] == node)
 
     def replicas(self, place: int, partition: int) -> list[int]:
-        call = calls.encode(calls.ShowPartition(partition=partition))
-        reply = calls.decode_reply(put(self.controls[place], call, 10.0))
-        assert isinstance(reply, calls.Told), reply
+        call = messages.encode(messages.ShowPartition(partition=partition))
+        reply = messages.decode_reply(ask_address(self.controls[place], call, 10.0))
+        assert isinstance(reply, messages.Document), reply
         shown: dict[str, Any] = reply.value
         return [replica["node"] for replica in shown["replicas"]]
 

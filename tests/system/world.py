@@ -34,8 +34,12 @@ def begun(folder: Path) -> Iterator[World]:
     """A running cluster with a topic `t` of six partitions; its journals are compacted early."""
     disk = Disk(folder, 256)
     with Network(3) as network:
-        three = Three(folder, hosts=network.hosts, prefixes=network.prefixes,
-                      options=("--insecure", "--journal-bytes", "64KiB", *SMALL))  # fmt: skip
+        three = Three(
+            folder,
+            hosts=network.hosts,
+            prefixes=network.prefixes,
+            options=("--insecure", "--journal-bytes", "64KiB", *SMALL),
+        )
         three.nodes[2].data = disk.mount_point / "c"
         try:
             three.start()

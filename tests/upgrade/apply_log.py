@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from ringfence.control.consensus.messages import Entry, EntryType
-from ringfence.control.machines.digests import StateDigests
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.state import EMPTY
+from ringfence.control.state_machines.metadata.state_hash import StateDigests
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.store import identity, records
 from ringfence.control.store.journal import Journal
 from ringfence.control.store.raft_store import metadata_entry
@@ -35,8 +35,9 @@ def applied(index: int) -> str:
         with tarfile.open(DATA / "three.tar.xz") as archive:
             archive.extractall(folder, filter="data")
         root = Path(folder) / "a"
-        journal = Journal(root / "metadata" / "journal", history=identity.read(root / "store.toml").history,
-                          read_only=True)  # fmt: skip
+        journal = Journal(
+            root / "metadata" / "journal", history=identity.read(root / "store.toml").history, read_only=True
+        )
         try:
             for payload in journal.entries:
                 if payload.index <= index and payload.kind == records.ENTRY and payload.data:

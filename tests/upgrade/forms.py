@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from ringfence.control.consensus.messages import ConfigurationState, Message
 from ringfence.control.model import state
-from ringfence.control.runtime.members import Beat
+from ringfence.control.runtime.membership.members import Beat
 from ringfence.control.transport.envelope import Envelope
 
 ADDED: frozenset[str] = getattr(state, "ADDED_BY_LEVEL_1", frozenset())

@@ -16,9 +16,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SMALL: Final = (
-    "--segment-bytes", "1MiB", "--budget-bytes", "16MiB", "--message-bytes", "128KiB",
-    "--reserve-bytes", "64KiB", "--no-direct",
-)  # fmt: skip
+    "--segment-bytes",
+    "1MiB",
+    "--budget-bytes",
+    "16MiB",
+    "--message-bytes",
+    "128KiB",
+    "--reserve-bytes",
+    "64KiB",
+    "--no-direct",
+)
 """Files that compress to little; none of it is in the data."""
 HOSTS: Final = ("127.77.0.1", "127.77.0.2", "127.77.0.3")
 PORT: Final = 27_411
@@ -61,8 +68,11 @@ def lived(address: str, replication: int) -> None:
                 producer.send(batch(number * 10, 10, 2), note=b"row %d" % number, number=number).result(60)
         with client.transaction("plain", scope="daily", epoch=7) as transaction:
             transaction.send(batch(1_000, 40, 3))
-        client.truncate("plain", partition=min(part.partition for part in client.topic("plain").partitions),
-                        before_offset=10)  # fmt: skip
+        client.truncate(
+            "plain",
+            partition=min(part.partition for part in client.topic("plain").partitions),
+            before_offset=10,
+        )
         client.delete_topic("gone")
 
 

@@ -27,8 +27,12 @@ def found() -> dict[str, str]:
     programs += [str(path) for home in HOMES for name in NAMES for path in sorted(home.glob(f"*/bin/{name}"))]
     known: dict[str, str] = {}
     for program in filter(None, programs):
-        told = subprocess.run([program, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
-                              capture_output=True, text=True, check=False)  # fmt: skip
+        told = subprocess.run(
+            [program, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if told.returncode == 0 and f"python{told.stdout.strip()}" in NAMES:
             known.setdefault(told.stdout.strip(), program)
     return known
@@ -55,9 +59,13 @@ def applied_by(program: str, folder: Path) -> str:
     # The build is for the stable ABI: every Python from 3.11 on loads it.
     package = Path(ringfence.__path__[0]).parent
     ended = subprocess.run(
-        [python, "-m", "tests.upgrade.apply_log"], cwd=ROOT, check=True, capture_output=True, text=True,
+        [python, "-m", "tests.upgrade.apply_log"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
         env={"PYTHONPATH": f"{package}:{ROOT}", "PATH": "/usr/bin:/bin"},
-    )  # fmt: skip
+    )
     return ended.stdout.strip()
 
 

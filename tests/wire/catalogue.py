@@ -91,10 +91,24 @@ TOPIC_INFO = messages.TopicInfo(
     ],
 )
 STATUS = messages.Status(
-    cluster=CLUSTER, history=HISTORY, node=1, store=STORE, program="ringfence 0.1.0", state="serving",
-    reasons=[], addresses=["tcp://127.0.0.1:7411"], uptime_s=60.0, index=14, topics=1, partitions=1,
-    counters={"rows": 15}, leader=1, term=1, role="leader", members=1,
-)  # fmt: skip
+    cluster=CLUSTER,
+    history=HISTORY,
+    node=1,
+    store=STORE,
+    program="ringfence 0.1.0",
+    state="serving",
+    reasons=[],
+    addresses=["tcp://127.0.0.1:7411"],
+    uptime_s=60.0,
+    index=14,
+    topics=1,
+    partitions=1,
+    counters={"rows": 15},
+    leader=1,
+    term=1,
+    role="leader",
+    members=1,
+)
 
 
 def handshake() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -206,13 +220,7 @@ def topics() -> Iterator[tuple[str, dict[str, Any]]]:  # table
 
 def rows() -> Iterator[tuple[str, dict[str, Any]]]:
     note = extension(wire.ExtensionKind.NOTE, b"file 7, row 9")
-    stored: dict[str, Any] = {
-        **PLACE,
-        "sequence": 4,
-        "send": 5,
-        "end_offset": 15,
-        "generation": 14,
-    }
+    stored: dict[str, Any] = {**PLACE, "sequence": 4, "send": 5, "end_offset": 15, "generation": 14}
     yield (
         "publish",
         request(Op.PUBLISH, BATCH_MESSAGE, request_id=11, rows=3, deadline_ms=30_000, **PLACE, **WRITER),

@@ -1,4 +1,5 @@
-//! Measure the cost of checks, slots and the gather: `cargo run --release -p ringfence-batch --example cost`.
+//! Measure the cost of checks, compression, slots and the gather:
+//! `cargo run --release -p ringfence-batch --example cost`.
 //!
 //! Rows are like TPC-H `lineitem`: 4 integers, 4 decimals, 3 dates, 5 strings, about 165 bytes each. Every figure is
 //! the best of several rounds, because the machine also does other work.
@@ -17,6 +18,8 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, Date32Array, Decimal128Array, Int32Array, Int64Array, StringArray, UInt32Array};
 use arrow::compute::take;
+use arrow::ipc::CompressionType;
+use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow::record_batch::RecordBatch;
 use ringfence_batch::{Encoder, SchemaPlan, schema_message, slots_of};
 
@@ -26,6 +29,9 @@ const PARTITIONS: usize = 8;
 fn main() {
     for rows in [55_000, 830, 390, 85, 1] {
         validate(rows);
+    }
+    for rows in [55_000, 830] {
+        compressed(rows);
     }
     hashes();
     for rows in [55_000, 1_000] {
@@ -111,6 +117,38 @@ fn validate(rows: usize) {
         sound * 1e9,
         slots * 1e9 / bytes
     );
+}
+
+/// Measure buffer compression at the sender (arrow-rs) and at the owner, which decompresses a body to check it.
+fn compressed(rows: usize) {
+    let batch = lineitem(rows);
+    let plan = SchemaPlan::new(&schema_message(batch.schema_ref()).unwrap(), &[0]).unwrap();
+    let count = u32::try_from(rows).unwrap();
+    let mut uncompressed = 0.0;
+    for codec in [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)] {
+        let options = IpcWriteOptions::default().try_with_compression(codec).unwrap();
+        let write = || {
+            let mut writer =
+                StreamWriter::try_new_with_options(Vec::new(), batch.schema_ref(), options.clone()).unwrap();
+            let schema = writer.get_ref().len();
+            writer.write(&batch).unwrap();
+            writer.get_ref()[schema..].to_vec()
+        };
+        let body = write();
+        let written = best(|| {
+            black_box(write());
+        });
+        let checked = best(|| plan.check(black_box(&body), count, None).unwrap());
+        let bytes = body.len() as f64;
+        uncompressed = if codec.is_none() { bytes } else { uncompressed };
+        println!(
+            "{:<9} {bytes:>9} B, {:.2} of plain: write {:.3} ns/plain B, check {:.3} ns/plain B",
+            codec.map_or("plain", |codec| codec.variant_name().unwrap_or("?")),
+            bytes / uncompressed,
+            written * 1e9 / uncompressed,
+            checked * 1e9 / uncompressed
+        );
+    }
 }
 
 fn hashes() {

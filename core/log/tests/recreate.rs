@@ -89,7 +89,7 @@ fn it_comes_back_in_place_once_its_drop_is_durable_and_nobody_reads_it() {
     assert_eq!(store.shards[0].recreate(log), Err(Refusal::Busy), "its drop is not durable");
     store.settle();
     let log = store.logs.get_mut(&(1, 3)).unwrap();
-    assert_eq!(store.shards[0].recreate(log), Err(Refusal::Busy), "somebody reads it");
+    assert_eq!(store.shards[0].recreate(log), Err(Refusal::Busy), "a reader uses it");
     assert!(log.is_dropped());
     drop(read);
     assert_eq!(store.shards[0].recreate(log), Ok(()));

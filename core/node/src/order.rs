@@ -62,7 +62,7 @@ pub enum Order {
         replicas: Vec<Place>,
         quorum: u16,
     },
-    /// Take the records of the owner of this epoch. Ends at once; the owner calls. `forced`: the newest epoch of the
+    /// Take the records of the owner of this epoch. Ends immediately; the owner calls. `forced`: the newest epoch of the
     /// partition whose owner an operator chose without a majority, 0 = none is known. Records of older epochs that this
     /// owner does not have were given up by that choice.
     Follow {

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use crate::Connection;
 use crate::peer::Peer;
 
-/// PeerTable are the low bits of a connection's number; the other bits count, so that no number is used twice.
+/// Slots are the low bits of a connection's number; the other bits count, so that no number is used twice.
 pub const SLOT_BITS: u32 = 20;
 
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl PeerTable {
         Some(slot)
     }
 
-    /// PeerTable in use.
+    /// Slots in use.
     pub fn taken(&self) -> impl Iterator<Item = usize> + '_ {
         self.peers.iter().enumerate().filter_map(|(slot, peer)| peer.as_ref().map(|_| slot))
     }

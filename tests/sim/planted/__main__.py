@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
 from ringfence.native import _node
@@ -18,6 +18,9 @@ from tests.sim import birth, data_plane, matrix, simulation
 from tests.sim.mix import Plan
 from tests.sim.planted import control, native, replicas, scopes, starts
 from tests.sim.violation import ViolationError
+
+Finding = tuple[str, ViolationError | None]
+"""How many seeds were needed, as text, and what was broken; None: nothing was."""
 
 
 def find(
@@ -34,9 +37,23 @@ def find(
     return seeds[-1], None
 
 
+def first_found(
+    plans: Iterable[Plan], switch: Callable[[], AbstractContextManager[object]], *, is_native: bool = True
+) -> Finding:
+    """The number of the first plan that finds the planted bug; `is_native`: `switch` gives the engine."""
+    tried = 0
+    for plan in plans:
+        tried += 1
+        with switch() as module:
+            result = simulation.run(plan, module if is_native else _node)  # type: ignore[arg-type]
+        if result.violation is not None:
+            return str(tried), result.violation
+    return f"not in {tried}", None
+
+
 def find_in_replicas(
     switch: Callable[[], AbstractContextManager[object]], seeds: range, *, is_native: bool = False
-) -> tuple[str, ViolationError | None]:
+) -> Finding:
     """As `find`, with what moves: a quiet move first, then seeds in which partitions do."""
     for machines in (3, 4):
         birth.born(machines)
@@ -44,36 +61,37 @@ def find_in_replicas(
         quiet, _ = matrix.run(matrix.QUIET, native=module if is_native else _node)  # type: ignore[arg-type]
     if quiet.violation is not None:
         return "a quiet move", quiet.violation
-    tried = 0
-    for plan in map(Plan.drawn, seeds):
-        if plan.moves:
-            tried += 1
-            with switch() as module:
-                result = simulation.run(plan, module if is_native else _node)  # type: ignore[arg-type]
-            if result.violation is not None:
-                return str(tried), result.violation
-    return f"not in {tried}", None
+    return first_found((plan for plan in map(Plan.drawn, seeds) if plan.moves), switch, is_native=is_native)
 
 
-def with_replicas(seeds: range, only: list[str]) -> None:
-    print("| planted bug | seeds with moves needed | named by |")
+def show(heading: str, names: Iterable[str], only: list[str], look: Callable[[str], Finding]) -> None:
+    """A table with a row for each of `names`, or of those in `only`: what `look` finds."""
+    print(f"| planted bug | {heading} | named by |")
     print("|---|--:|---|")
-    switches = {name: (lambda name=name: replicas.planted(name), False) for name in replicas.BUGS}
-    if not only or any(name not in replicas.BUGS for name in only):
-        faults = native.load().plantable_replicas()
-        switches |= {name: (lambda name=name: native.planted(name), True) for name in faults}
-    for name in [name for name in switches if not only or name in only]:
-        switch, is_native = switches[name]
-        needed, broken = find_in_replicas(switch, seeds, is_native=is_native)
+    for name in [name for name in names if not only or name in only]:
+        needed, broken = look(name)
         text = "" if broken is None else str(broken)[:100].replace("|", "/")
         print(f"| {name} | {needed} | {text} |", flush=True)
 
 
-def find_in_scopes(name: str, seeds: range) -> tuple[str, ViolationError | None]:
+def with_replicas(seeds: range, only: list[str]) -> None:
+    switches = {name: (lambda name=name: replicas.planted(name), False) for name in replicas.BUGS}
+    if not only or any(name not in replicas.BUGS for name in only):
+        faults = native.load().plantable_replicas()
+        switches |= {name: (lambda name=name: native.planted(name), True) for name in faults}
+
+    def look(name: str) -> Finding:
+        switch, is_native = switches[name]
+        return find_in_replicas(switch, seeds, is_native=is_native)
+
+    show("seeds with moves needed", switches, only, look)
+
+
+def find_in_scopes(name: str, seeds: range) -> Finding:
     """As `find`, in seeds that have transactional writers; or in those of a cell that shows it."""
     for machines in (3, 4):
         birth.born(machines)
-    tried, cell = 0, scopes.SHOWN_BY.get(name)
+    cell = scopes.SHOWN_BY.get(name)
     if cell is not None:
         for seed in seeds:
             with scopes.planted(name) as module:
@@ -81,45 +99,24 @@ def find_in_scopes(name: str, seeds: range) -> tuple[str, ViolationError | None]
             if result.violation is not None:
                 return f"{seed} of {cell}", result.violation
         return f"not in {len(seeds)} of {cell}", None
-    for plan in map(Plan.drawn, seeds):
-        if plan.writers:
-            tried += 1
-            with scopes.planted(name) as module:
-                result = simulation.run(plan, module)
-            if result.violation is not None:
-                return str(tried), result.violation
-    return f"not in {tried}", None
+    plans = (plan for plan in map(Plan.drawn, seeds) if plan.writers)
+    return first_found(plans, lambda: scopes.planted(name))
 
 
 def with_scopes(seeds: range, only: list[str]) -> None:
-    print("| planted bug | seeds with transactions needed | named by |")
-    print("|---|--:|---|")
-    for name in [name for name in scopes.BUGS if not only or name in only]:
-        needed, broken = find_in_scopes(name, seeds)
-        text = "" if broken is None else str(broken)[:100].replace("|", "/")
-        print(f"| {name} | {needed} | {text} |", flush=True)
+    show("seeds with transactions needed", scopes.BUGS, only, lambda name: find_in_scopes(name, seeds))
 
 
-def find_in_starts(name: str, seeds: range) -> tuple[str, ViolationError | None]:
+def find_in_starts(name: str, seeds: range) -> Finding:
     """As `find`, in seeds with much of what shows it: truncates, or owners that an operator forces."""
     make = starts.SHOWN_BY[name]
     for machines in (3, 5):
         birth.born(machines)
-    for tried, plan in enumerate((make(Plan.drawn(seed)) for seed in seeds), start=1):
-        with native.planted(name) as module:
-            result = simulation.run(plan, module)
-        if result.violation is not None:
-            return str(tried), result.violation
-    return f"not in {len(seeds)}", None
+    return first_found((make(Plan.drawn(seed)) for seed in seeds), lambda: native.planted(name))
 
 
 def with_starts(seeds: range, only: list[str]) -> None:
-    print("| planted bug | such seeds needed | named by |")
-    print("|---|--:|---|")
-    for name in [name for name in starts.SHOWN_BY if not only or name in only]:
-        needed, broken = find_in_starts(name, seeds)
-        text = "" if broken is None else str(broken)[:100].replace("|", "/")
-        print(f"| {name} | {needed} | {text} |", flush=True)
+    show("such seeds needed", starts.SHOWN_BY, only, lambda name: find_in_starts(name, seeds))
 
 
 def clusters(seeds: range, only: list[str]) -> None:

@@ -16,17 +16,19 @@ from typing import Any, Final
 import pytest
 
 from ringfence.control.consensus.messages import Snapshot
-from ringfence.control.machines import liveness
-from ringfence.control.machines import metadata as machine
-from ringfence.control.machines.orders import OpenPartition
 from ringfence.control.model.ids import Index
 from ringfence.control.model.results import Done
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime import follower, members, replica
-from ringfence.control.runtime.raft_proposer import RaftProposer
-from ringfence.control.runtime.replica import Replica
+from ringfence.control.runtime.data_plane import executor
+from ringfence.control.runtime.membership import members
+from ringfence.control.runtime.raft import replica
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.raft.replica import Replica
+from ringfence.control.state_machines.membership import liveness
+from ringfence.control.state_machines.metadata import state_machine as machine
+from ringfence.control.state_machines.orders import OpenPartition
 from ringfence.control.store import files, journal
-from ringfence.control.store.journal import Hard, Journal, Payload
+from ringfence.control.store.journal import HardRecord, Journal, JournalEntry
 from ringfence.control.store.raft_store import RaftStore
 from tests.consensus.planted import BUGS as WALKS
 from tests.sim.files import SimOs
@@ -38,9 +40,11 @@ def _vote_not_persisted(patch: Patch) -> None:
     """A hard state is written with entries only."""
     original = RaftStore._write
 
-    def write(self: RaftStore, group: Sequence[Payload], hard: Hard, *, must: bool) -> None:
+    def write(
+        self: RaftStore, group: Sequence[JournalEntry], hard: HardRecord, *, writes_commit: bool
+    ) -> None:
         if group or self.journal.hard is None:
-            original(self, group, hard, must=must)
+            original(self, group, hard, writes_commit=writes_commit)
         else:
             self._hard = hard
 
@@ -71,7 +75,7 @@ def _snapshot_committed_first(patch: Patch) -> None:
     """A received snapshot's commit index is durable before its file is there, as it once was."""
     original = RaftStore._install
 
-    def install(self: RaftStore, snapshot: Snapshot, hard: Hard) -> None:
+    def install(self: RaftStore, snapshot: Snapshot, hard: HardRecord) -> None:
         self.journal.append([], hard)
         original(self, snapshot, hard)
 
@@ -204,7 +208,7 @@ def _answer_before_commit(patch: Patch) -> None:
             except Exception:  # noqa: BLE001 - the bug is not more careful than that
                 continue
             if not pending.answer.done() and isinstance(result, Done):
-                from ringfence.control.runtime.proposals import Applied
+                from ringfence.control.runtime.raft.proposer_interface import Applied
 
                 pending.answer.set_result(Applied(self.applied.index, result))
 
@@ -221,22 +225,22 @@ def _as_entry(proposer: RaftProposer, pending: Any) -> Any:
 
 def _old_epoch_opened(patch: Patch) -> None:
     """Partitions are opened under the epoch before."""
-    original = follower.Follower._call
+    original = executor.OrderExecutor._call
 
     def call(self: Any, order: Any, step: Any) -> Any:
         name, give = original(self, order, step)
         if isinstance(order, OpenPartition):
-            node = self._driver.node
+            node = self._native_node.node
             args = (order.topic, order.partition, order.slots.lo, order.slots.hi, order.epoch - 1)
             return name, lambda: node.open(*args)
         return name, give
 
-    patch.setattr(follower.Follower, "_call", call)
+    patch.setattr(executor.OrderExecutor, "_call", call)
 
 
 def _everybody_opens(patch: Patch) -> None:
     """A node opens what the log gives to others as well."""
-    from ringfence.control.machines import orders
+    from ringfence.control.state_machines import orders
 
     original = orders.between
 
@@ -275,7 +279,7 @@ def _election_on_one_vote(patch: Patch) -> None:
 
 def _same_producer_twice(patch: Patch) -> None:
     """Ids of producers are drawn from a counter of each process."""
-    from ringfence.control.runtime.producer_requests import ProducerRequests
+    from ringfence.control.runtime.handlers.producers import ProducerRequests
 
     original = ProducerRequests.open
 
@@ -292,9 +296,9 @@ def _same_producer_twice(patch: Patch) -> None:
 def _term_not_persisted(patch: Patch) -> None:
     original = RaftStore._first_hard
 
-    def first_hard(self: RaftStore) -> Hard:
+    def first_hard(self: RaftStore) -> HardRecord:
         hard = original(self)
-        return Hard(self.recovered.term, 0, hard.commit)
+        return HardRecord(self.recovered.term, 0, hard.commit)
 
     patch.setattr(RaftStore, "_first_hard", first_hard)
 

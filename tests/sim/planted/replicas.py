@@ -13,14 +13,16 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines import change_checks, changes, orders
-from ringfence.control.machines.change_orders import Ended
-from ringfence.control.machines.change_rules import awaits_owner
-from ringfence.control.model.change_commands import CommitChange
-from ringfence.control.runtime import changes_node
-from ringfence.control.runtime.changes_node import ChangeNode
-from ringfence.control.runtime.follower import Follower
-from ringfence.control.runtime.witnesses import Witnesses
+from ringfence.control.model.reassignment_commands import CommitChange
+from ringfence.control.runtime.data_plane.executor import OrderExecutor
+from ringfence.control.runtime.data_plane.log_witnesses import LogWitnesses
+from ringfence.control.runtime.reassignment import participant
+from ringfence.control.runtime.reassignment.participant import Participant
+from ringfence.control.state_machines import orders
+from ringfence.control.state_machines.metadata import reassignment_checks
+from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
+from ringfence.control.state_machines.reassignment import change as changes
+from ringfence.control.state_machines.reassignment.messages import Ended
 from tests.sim.struck import Cell
 
 Patch = pytest.MonkeyPatch
@@ -28,7 +30,7 @@ Patch = pytest.MonkeyPatch
 
 def _dual_write_stops_before_the_hold(patch: Patch) -> None:
     """The owner sends nothing more to the target when it is asked to hold: the target never has the end."""
-    original = ChangeNode._fence
+    original = Participant._fence
 
     async def fence(self: Any, order: Any) -> Any:
         if not awaits_owner(self._proposer.state, order.partition):
@@ -36,25 +38,25 @@ def _dual_write_stops_before_the_hold(patch: Patch) -> None:
             await asyncio.sleep(0.1)
         return await original(self, order)
 
-    patch.setattr(ChangeNode, "_fence", fence)
+    patch.setattr(Participant, "_fence", fence)
 
 
 def _the_hold_fences_nobody(patch: Patch) -> None:
     """The target is opened at the end that the source has just now; the source goes on."""
-    original = ChangeNode._fence
+    original = Participant._fence
 
     async def fence(self: Any, order: Any) -> Any:
-        known = self._figures(order)
+        known = self._counters(order)
         if awaits_owner(self._proposer.state, order.partition) or known is None:
             return await original(self, order)
-        return Ended(end=changes_node._end(known))
+        return Ended(end=participant._end(known))
 
-    patch.setattr(ChangeNode, "_fence", fence)
+    patch.setattr(Participant, "_fence", fence)
 
 
 def _the_hold_ends_by_timer(patch: Patch) -> None:
     """A source that was held goes on by itself, under the change's own number."""
-    original = ChangeNode._fence
+    original = Participant._fence
 
     async def again(self: Any, order: Any) -> None:
         await self._order("open", order.topic, order.partition, *self._slots(order), order.change + 1)
@@ -65,18 +67,18 @@ def _the_hold_ends_by_timer(patch: Patch) -> None:
             asyncio.get_running_loop().create_task(again(self, order))
         return answer
 
-    patch.setattr(ChangeNode, "_fence", fence)
+    patch.setattr(Participant, "_fence", fence)
 
 
 def _one_replica_is_a_majority(patch: Patch) -> None:
     """A change is committed when one of the new replicas has proven its end."""
-    for place in (changes, change_checks):
+    for place in (changes, reassignment_checks):
         patch.setattr(place, "quorum", lambda _: 1)
 
 
 def _the_first_fenced_is_chosen(patch: Patch) -> None:
     """A failover takes the least advanced replica, and nobody checks."""
-    original = changes._failing_over
+    original = changes._decide_failover
 
     def failing_over(state: Any, change: Any, seen: Any, now_ms: int, owned: Any) -> Any:
         found = original(state, change, seen, now_ms, owned)
@@ -85,18 +87,18 @@ def _the_first_fenced_is_chosen(patch: Patch) -> None:
         least = min(found.entry.proofs, key=lambda proof: (proof.end.epoch, proof.end.records))
         return found._replace(entry=replace(found.entry, owner=least.place.node, end=least.end))
 
-    patch.setattr(changes, "_failing_over", failing_over)
-    patch.setattr(change_checks, "chosen_fault", lambda *_: None)
+    patch.setattr(changes, "_decide_failover", failing_over)
+    patch.setattr(reassignment_checks, "chosen_fault", lambda *_: None)
 
 
 def _answers_change_places(patch: Patch) -> None:
     """Answers to one question with several orders are taken for those of other orders."""
-    original = ChangeNode.obey_many
+    original = Participant.execute_many
 
-    async def obey_many(self: Any, term: int, asked: Any) -> Any:
+    async def execute_many(self: Any, term: int, asked: Any) -> Any:
         return (await original(self, term, asked))[::-1]
 
-    patch.setattr(ChangeNode, "obey_many", obey_many)
+    patch.setattr(Participant, "execute_many", execute_many)
 
 
 def _a_restart_opens_what_waits_for_an_owner(patch: Patch) -> None:
@@ -105,24 +107,24 @@ def _a_restart_opens_what_waits_for_an_owner(patch: Patch) -> None:
 
 
 def _ends_are_counted_in_rows(patch: Patch) -> None:
-    original = changes_node._end
-    patch.setattr(changes_node, "_end", lambda told: original({**told, "records": told["end_offset"]}))
+    original = participant._end
+    patch.setattr(participant, "_end", lambda told: original({**told, "records": told["end_offset"]}))
 
 
 def _what_is_not_durable_proves(patch: Patch) -> None:
     """A target tells the end that it has appended, whether it is on its disk or not."""
-    original = ChangeNode._figures
+    original = Participant._counters
 
-    def figures(self: Any, order: Any) -> dict[str, Any] | None:
+    def counters(self: Any, order: Any) -> dict[str, Any] | None:
         known = original(self, order)
         return None if known is None else {**known, "durable": True}
 
-    patch.setattr(ChangeNode, "_figures", figures)
+    patch.setattr(Participant, "_counters", counters)
 
 
 def _a_forgotten_copy_stays(patch: Patch) -> None:
     """What a target had received before it was restarted outlives its change."""
-    patch.setattr(Follower, "_is_forgotten", lambda *_: False)
+    patch.setattr(OrderExecutor, "_is_unknown_copy", lambda *_: False)
 
 
 def _an_older_log_counts(patch: Patch) -> None:
@@ -131,7 +133,7 @@ def _an_older_log_counts(patch: Patch) -> None:
     async def doubt(self: Any, keys: Any) -> None:
         """Nothing."""
 
-    patch.setattr(Witnesses, "_doubt", doubt)
+    patch.setattr(LogWitnesses, "_doubt", doubt)
 
 
 OWN: Final = (

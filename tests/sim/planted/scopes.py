@@ -16,8 +16,8 @@ import pytest
 
 from ringfence.control.model.ids import PartitionId, ScopeId, TopicId
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime import scope_requests
-from ringfence.control.runtime.scope_requests import ScopeRequests
+from ringfence.control.runtime.transactions import requests
+from ringfence.control.runtime.transactions.requests import TransactionRequests
 from tests.sim.planted import native
 from tests.sim.struck import Cell
 
@@ -28,8 +28,8 @@ def _newest_first(patch: Patch) -> None:
     """What is due of a partition is published at once, the newest epoch first."""
 
     async def publish(self: Any, state: MetadataState) -> bool:
-        due = list(scope_requests.due_of(state, self._here))[::-1]
-        self._unpublished.keep(one.place for one in due)
+        due = list(requests.pending_parts(state, self._here))[::-1]
+        self._unpublished.keep_only(one.key for one in due)
         results = await asyncio.gather(*(self._publish_part(one) for one in due))
         done: dict[tuple[ScopeId, int], list[tuple[TopicId, PartitionId]]] = {}
         for one, published in zip(due, results, strict=True):
@@ -39,7 +39,7 @@ def _newest_first(patch: Patch) -> None:
         confirmed = await asyncio.gather(*(self._confirm(*key, parts) for key, parts in done.items()))
         return all(results) and all(confirmed)
 
-    patch.setattr(ScopeRequests, "_publish", publish)
+    patch.setattr(TransactionRequests, "_publish", publish)
 
 
 def _nothing(_: Patch) -> None:

@@ -1,7 +1,7 @@
 //! A replica gives up what an operator's choice of an owner has given up.
 //!
 //! An owner that was chosen without a majority may lack rows that were acknowledged. Replicas that have these rows keep
-//! them as long as nobody names that choice: to them the owner's log contradicts their mark, and they answer `conflict`.
+//! them until an order names that choice: to them the owner's log contradicts their mark, and they answer `conflict`.
 //! FOLLOW names the newest epoch that was such a choice. What is marked here, is of an older epoch, and is not in the
 //! owner's log, was given up by it: the replica's log is truncated, or begins from scratch where that is not possible.
 //!

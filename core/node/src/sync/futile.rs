@@ -4,8 +4,11 @@
 use super::owner::{Stage, Sync};
 use super::peers::Lost;
 
-/// It said no: a disk that is full, a queue that is. Not worth more than a question a second, and less if that stays.
+/// It said no, because its disk is full, say. Not worth more than a question a second, and less if that stays.
 const REFUSED_MS: u64 = 500;
+/// It has no room now: the next group commit makes some. Hundreds of partitions that open at the same time fill a shard
+/// of a replica, and each waits for it until it is acknowledged.
+const FULL_MS: u64 = 20;
 /// A connection that broke once is there again as soon as the node is.
 const BROKE_MS: u64 = 50;
 /// Whoever gave it room waits no longer than that. A largest record each time is 13 MB/s.
@@ -30,6 +33,13 @@ impl Sync {
     /// It answered that it does not take what it was sent.
     pub fn was_refused(&mut self, now_ms: u64, why: &str) {
         let pause_ms = pause_ms(REFUSED_MS, self.futile);
+        self.futile = self.futile.saturating_add(1);
+        self.end_session(now_ms + pause_ms, why);
+    }
+
+    /// It answered that it has no room for what it was sent at the moment.
+    pub fn was_full(&mut self, now_ms: u64, why: &str) {
+        let pause_ms = pause_ms(FULL_MS, self.futile);
         self.futile = self.futile.saturating_add(1);
         self.end_session(now_ms + pause_ms, why);
     }
@@ -131,5 +141,19 @@ mod tests {
         assert_eq!(breaks(&mut sync, 8, 5_000), Some(50));
         sync.was_refused(6_000, "node 2 says disk_full");
         assert_eq!(sync.stage, Stage::Down { retry_at_ms: 7_000 });
+    }
+
+    #[test]
+    fn a_replica_without_room_is_asked_after_a_group_commit_and_ever_more_rarely() {
+        let mut replica = sync(0);
+        let mut pauses = Vec::new();
+        for session in 1..=10 {
+            replica.begin_session(session);
+            replica.was_full(1_000, "node 2 says overloaded");
+            let Stage::Down { retry_at_ms } = replica.stage else { panic!("a session goes on") };
+            pauses.push(retry_at_ms - 1_000);
+        }
+        assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1_280, 2_560, 5_000, 5_000]);
+        assert_eq!(replica.why, "node 2 says overloaded");
     }
 }

@@ -115,6 +115,7 @@ impl Engine {
             let why = format!("node {} says {}", owner.syncs[index].place.node, code.map_or("no", Code::name));
             match code {
                 Some(Code::Ahead | Code::Unauthorized) => self.ask_again(sent.at, index, &why, now),
+                Some(Code::Overloaded) => owner.syncs[index].was_full(now.mono_ms, &why),
                 Some(Code::TooLarge) => owner.syncs[index].was_too_large(now.mono_ms, sent.bytes),
                 _ => owner.syncs[index].was_refused(now.mono_ms, &why),
             }

@@ -72,7 +72,7 @@ impl Engine {
         }
     }
 
-    /// Take the records of this epoch's owner. Those of a learner count for nobody until they are adopted.
+    /// Take the records of this epoch's owner. Those of a learner count towards no majority until they are adopted.
     pub(crate) fn follow(
         &mut self,
         key: Key,

@@ -85,7 +85,7 @@ fn a_live_replica_follows_an_owner_whose_choice_has_given_its_marked_rows_up() {
     // The one that comes back later gives up what it has as before: its mark is unknown.
     cluster.start(0);
     check_level(&mut cluster, [0, 2]);
-    // A later owner names the same choice, and nobody gives anything up for it.
+    // A later owner names the same choice, and no replica gives anything up for it.
     cluster.open(1);
     cluster.calm(60);
     check_level(&mut cluster, [1, 2]);

@@ -15,7 +15,7 @@
 mod check;
 #[cfg(feature = "planted")]
 mod planted;
-mod told;
+mod setters;
 mod wire;
 mod witness;
 

@@ -1,0 +1,140 @@
+"""Run the native node inside the asyncio loop: orders are calls, outcomes arrive through one eventfd."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+
+from ringfence.native._node import Node
+from ringfence.native.errors import ClosedError
+
+_LOG = structlog.get_logger("ringfence.native")
+# Concurrent orders: they share commit groups, and the engine's queue of orders is bounded.
+ORDERS_MAX: Final = 512
+# Outcomes per poll; after them the loop may run other tasks.
+POLL_MAX: Final = 256
+# Interval of the check that a quiet engine still runs, in seconds.
+WATCH_S: Final = 1.0
+
+
+class OrderError(Exception):
+    """The native node could not execute an order; the message is the native node's."""
+
+
+class NativeNode:
+    """Gives orders and dispatches outcomes. All methods run on the loop's thread."""
+
+    def __init__(
+        self,
+        node: Node,
+        *,
+        on_request: Callable[[int, bytes, bytes, str, str], None],
+        on_event: Callable[[tuple[Any, ...]], None],
+        on_failed: Callable[[Exception], None],
+    ) -> None:
+        """`on_failed` is called once, when a native thread has ended; the node must stop then."""
+        self.node = node
+        # True once the disk of a shard has failed in this process: its last orders may be on disk or not.
+        self.storage_failed = False
+        self._on_request, self._on_event, self._on_failed = on_request, on_event, on_failed
+        self._orders: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._slots = asyncio.Semaphore(ORDERS_MAX)
+        self._descriptor = -1
+        self._watch: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._descriptor = self.node.fileno()
+        loop.add_reader(self._descriptor, self._drain)
+        self._watch = loop.call_later(WATCH_S, self._look)
+
+    def close(self) -> None:
+        """Stop polling, and cancel pending orders."""
+        if self._descriptor >= 0:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            self._descriptor = -1
+        if self._watch is not None:
+            self._watch.cancel()
+        for outcome_of in self._orders.values():
+            outcome_of.cancel()
+        self._orders.clear()
+
+    def applied(self, index: int) -> None:
+        """Set the applied metadata index; the engine refuses producer epochs above it."""
+        with contextlib.suppress(ClosedError):  # a stopped data plane accepts no batches
+            self.node.set_applied(index)
+
+    def set_time_window(self, earliest_ms: int, latest_ms: int) -> None:
+        """Set bounds for the times of records, Unix ms; they move on with the monotonic clock."""
+        with contextlib.suppress(ClosedError):
+            self.node.set_time_window(earliest_ms, latest_ms)
+
+    async def order(self, give: Callable[[], int], *, holds_slot: bool = True) -> dict[str, Any]:
+        """Call `give`, which returns an order's number, and wait for the order's end.
+
+        With `holds_slot=False` the order waits without a slot. An order that depends on other nodes must do
+        this: it would block the orders that those nodes wait for.
+
+        Raises:
+            OrderError: the native node refused the order or failed at it.
+        """
+        async with self._slots:
+            try:
+                number = give()
+            except Exception as error:
+                raise OrderError(str(error)) from error
+            # The outcome cannot arrive earlier: only this thread polls.
+            outcome_of: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+            self._orders[number] = outcome_of
+            if holds_slot:
+                return await outcome_of
+        return await outcome_of
+
+    def _drain(self) -> None:
+        try:
+            outcomes = self.node.poll(POLL_MAX)
+        except Exception as error:  # noqa: BLE001 - after any exception here the engine has ended
+            self._fail(error)
+            return
+        for outcome in outcomes:
+            self._take(outcome)
+        if len(outcomes) == POLL_MAX and self._descriptor >= 0:
+            asyncio.get_running_loop().call_soon(self._drain)
+
+    def _take(self, outcome: tuple[Any, ...]) -> None:
+        match outcome:
+            case ("request", int(connection), header, body, prefix, token):
+                self._on_request(connection, header, body, prefix, token)
+            case ("order", int(number), error, result):
+                outcome_of = self._orders.pop(number, None)
+                if outcome_of is None or outcome_of.done():
+                    return
+                if error is None:
+                    outcome_of.set_result(result)
+                else:
+                    outcome_of.set_exception(OrderError(error))
+            case _:
+                # This event arrives before the outcomes of the pending orders.
+                self.storage_failed |= outcome[0] == "shard_failed"
+                self._on_event(outcome)
+
+    def _look(self) -> None:
+        try:
+            self.node.counters()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail(error)
+            return
+        self._drain()
+        if self._descriptor >= 0:
+            self._watch = asyncio.get_running_loop().call_later(WATCH_S, self._look)
+
+    def _fail(self, error: Exception) -> None:
+        if self._descriptor < 0:
+            return
+        _LOG.critical("native node failed", error=str(error))
+        self.close()
+        self._on_failed(error)

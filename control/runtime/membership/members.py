@@ -1,0 +1,370 @@
+"""Send heartbeats; on the leader, propose changes of members and voters.
+
+Pure state machines decide (`membership.liveness`, `membership.voters`). This module gives them time and
+heartbeats, and proposes their decisions. A lost or refused decision is taken again on the newer state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+import structlog
+from msgspec import Meta, Struct
+
+from ringfence.control.consensus import events
+from ringfence.control.consensus.changes import Change, NodeChange, Operation
+from ringfence.control.consensus.errors import ConsensusError
+from ringfence.control.model.commands import Command
+from ringfence.control.model.ids import Index, NodeId
+from ringfence.control.model.topics import Replica as Place
+from ringfence.control.runtime.membership import removed_node
+from ringfence.control.runtime.membership.cluster_clock import ClusterClock
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.process.health import Health
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.rpc.peers import Peers
+from ringfence.control.state_machines.membership.agreement import Agreement, Divergence
+from ringfence.control.state_machines.membership.liveness import Heartbeat, Liveness
+from ringfence.control.state_machines.membership.voters import ChangeVoters, TransferLeadership, next_change
+from ringfence.control.state_machines.metadata.config import limit
+from ringfence.control.state_machines.metadata.state_hash import StateDigests
+from ringfence.control.state_machines.rebalance.loads import LoadBoard, LoadReport, Meter
+from ringfence.control.transport.envelope import Kind
+from ringfence.native.wire import LEVEL_NEWEST
+
+_LOG = structlog.get_logger("ringfence.members")
+# Entries that a learner may lack to become a voter: it gets them in a round trip.
+CAUGHT_UP_ENTRIES: Final = 64
+# Shortest time between two changes of the configuration, in seconds: the last one is still being applied.
+CHANGE_S: Final = 1.0
+
+# Silence after which new topics avoid a node, in ms: five heartbeats of 200 ms.
+SILENT_MS: Final = 1_000
+
+# Silence after which the reason for a stranger is cleared, in ms: 25 heartbeats.
+STRANGER_MS: Final = 5_000
+# Strangers at a time: any process that reaches the control address could claim any number of ids.
+STRANGERS_MAX: Final = 64
+
+# Nodes in a cluster whose nodes send their loads to all others: at most 5 KB per two seconds each, 600 KB/s
+# together. In a larger cluster only the leader has all loads; producers assume average loads for the others.
+ADVERTISERS_MAX: Final = 16
+
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Bytes16 = Annotated[bytes, Meta(min_length=16, max_length=16)]
+
+
+class Beat(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A heartbeat. `at` and `digest` are the newest hashed metadata index and the state's hash there.
+
+    `loads` is set every few seconds, for the leader and for nodes that advertise loads to producers. It also
+    carries the program's level: programs without levels refuse a heartbeat with an additional field.
+    """
+
+    store: Bytes16
+    index: Number
+    started: Number
+    at: Number
+    digest: Bytes16
+    loads: LoadReport | None = None
+
+
+class TimedBeat(Beat, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A heartbeat from level 1 on; programs without levels refuse the additional field.
+
+    `clock_ms` is the leader's estimate of the cluster's time, and another node's wall clock, in Unix ms;
+    0: not known.
+    """
+
+    clock_ms: Number = 0
+
+
+_BEATS: Final = msgspec.msgpack.Decoder(TimedBeat)
+
+
+class Members:
+    """Sends and receives heartbeats. Runs on the loop, next to the replica."""
+
+    def __init__(
+        self,
+        proposer: RaftProposer,
+        peers: Peers,
+        here: Place,
+        health: Health,
+        *,
+        contested: Callable[[], Iterable[int]] = tuple,
+        silence_ms: Callable[[int], int | None] = lambda _: None,
+        counters: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
+        on_loads: Callable[[Mapping[NodeId, LoadReport]], None] = lambda _: None,
+        is_started: Callable[[], bool],
+        on_time_window: Callable[[int, int], None] = lambda *_: None,
+    ) -> None:
+        """Set the callbacks; `start` starts the task.
+
+        Args:
+            proposer: proposes the decisions.
+            peers: sends the heartbeats.
+            here: the replica id of this store.
+            health: gets reasons about strangers, contested nodes and diverged states.
+            contested: returns the nodes whose id two processes use.
+            silence_ms: returns the time since the last message of a node, in ms.
+            counters: returns the counters of this node's partitions.
+            on_loads: called every few seconds with the loads of all nodes.
+            is_started: whether the start that this process proposed is applied. Until then the node's last
+                start belongs to another process. A later start is a repeat, or ends this process.
+            on_time_window: gets the bounds for times of records, with each heartbeat.
+        """
+        self.clock = ClusterClock(here.node, health, on_time_window)
+        self._is_started = is_started
+        self._counters, self._meter, self.board = counters, Meter(), LoadBoard()
+        self._on_loads = on_loads
+        self._proposer, self._peers, self._here, self._health = proposer, peers, here, health
+        self._contested, self._reported_contests = contested, set[int]()
+        self._silence_ms = silence_ms
+        self._liveness = Liveness(here.node)
+        self._agreement, self._digests = Agreement(), StateDigests()
+        self._newest: tuple[Index, bytes] = (Index(0), bytes(16))
+        self._changed_s = 0.0
+        self._proposing: set[asyncio.Task[None]] = set()
+        self._strangers: dict[int, int] = {}  # ms of the last heartbeat, by claimed id
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="members")
+        self._proposer.replica.supervise(self._task)
+
+    async def close(self) -> None:
+        tasks = {*self._proposing, *([self._task] if self._task else [])}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)  # the replica reports a failure of a task
+
+    @property
+    def digest(self) -> tuple[Index, bytes]:
+        """The newest hashed metadata index, and the hash."""
+        return self._newest
+
+    def silent(self) -> frozenset[NodeId]:
+        """Nodes whose heartbeats to this node are overdue: they may have failed, although still LIVE."""
+        replica, now_ms = self._proposer.replica, _now_ms()
+        if replica.leads:
+            silences = {node: self._liveness.silence_ms(node, now_ms) for node in self._proposer.state.nodes}
+        else:
+            voters = replica.configuration.voters
+            silences = {NodeId(node): self._silence_ms(node) for node in voters if replica.id in voters}
+        silences.pop(self._here.node, None)
+        return frozenset(node for node, silence in silences.items() if (silence or 0) >= SILENT_MS)
+
+    def hash_if_due(self, index: Index) -> None:
+        """Hash the state if due. Called per applied entry, so that all nodes hash at the same indexes."""
+        if self._agreement.is_due(index):
+            self._hash(index)
+
+    def beat(self, sender: int, body: bytes) -> None:
+        """Process a received heartbeat. Raises msgspec.MsgspecError."""
+        beat = _BEATS.decode(body)
+        node = NodeId(sender)
+        heartbeat = Heartbeat(
+            node=node, store=beat.store, index=Index(beat.index), started=Index(beat.started)
+        )
+        stranger = self._liveness.beat(self._proposer.state, heartbeat, _now_ms())
+        if stranger is not None:
+            if beat.index > self._proposer.replica.applied.index:
+                return  # after a restart this node may not have applied the sender's entries yet
+            if sender not in self._strangers and len(self._strangers) >= STRANGERS_MAX:
+                return
+            self._strangers[sender] = _now_ms()
+            self._health.set_reason(
+                f"stranger {sender}",
+                f"store {beat.store.hex()} sends heartbeats as node {sender}, which it is not: its data "
+                "directory was copied, or the node was removed; stop it",
+            )
+            return
+        self._forget_stranger(sender)
+        replica = self._proposer.replica
+        self.clock.receive(
+            node, beat.clock_ms, leads=replica.leads, from_leader=sender == replica.leader
+        )
+        if beat.loads is not None:
+            self.board.record(node, beat.loads, _now_ms())
+        if beat.at:
+            self._compare(self._agreement.add_other(node, Index(beat.at), beat.digest))
+
+    # ---- parts --------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(limit(self._proposer.state, "heartbeat_ms") / 1_000)
+            try:
+                self._round()
+            except ConsensusError as error:
+                _LOG.debug("event refused", why=str(error))
+
+    def _round(self) -> None:
+        replica, state = self._proposer.replica, self._proposer.state
+        self._peers.set_committed((number, node.control) for number, node in state.nodes.items())
+        if state.nodes:
+            members = {*state.nodes, *replica.configuration.voters, *replica.configuration.voters_outgoing}
+            self._peers.keep_only(members)
+        self._hash(Index(replica.applied.index))
+        if replica.disk_full:
+            self._health.set_reason("journal full", "disk full: no space for the metadata journal; free some")
+        else:
+            self._health.clear_reason("journal full")
+        for sender in [
+            node for node, last_ms in self._strangers.items() if _now_ms() - last_ms > STRANGER_MS
+        ]:
+            self._forget_stranger(sender)
+        self._report_contests()
+        removed_by = removed_node.entry_of(state, self._here.node)
+        if removed_by is not None:
+            self._health.set_reason("removed", removed_node.removed(self._here.node, removed_by))
+        loads = self._meter.read(self._counters(), _now_ms()) if self._meter.is_due(_now_ms()) else None
+        if loads is not None:
+            loads = msgspec.structs.replace(loads, level=LEVEL_NEWEST)
+            self.board.record(self._here.node, loads, _now_ms())
+            self._on_loads(self.board.by_node(_now_ms()))
+        clock_ms = self.clock.update(state, leads=replica.leads)
+        if loads is not None or not replica.leads or clock_ms:
+            self._send_beats(loads, clock_ms)
+        if not replica.leads:
+            self._liveness.end()
+            return
+        if replica.term > self._liveness.term:
+            self._liveness.begin(replica.term, _now_ms())
+        for command in self._liveness.tick(state, _now_ms()):
+            self._propose(command)
+        if time.monotonic() - self._changed_s >= CHANGE_S:
+            self._change_voters()
+
+    def _forget_stranger(self, sender: int) -> None:
+        """Clear the reason of a stranger that was stopped, or that is a member by now."""
+        if self._strangers.pop(sender, None) is not None:
+            self._health.clear_reason(f"stranger {sender}")
+
+    def _send_beats(self, loads: LoadReport | None, clock_ms: int | None) -> None:
+        """Send heartbeats to the leader, and from voters to all voters.
+
+        Each voter must know which process has another voter's vote. The leader's Raft messages show that, so
+        the leader sends heartbeats only to nodes that advertise loads, and to all nodes once it has an
+        estimate of the cluster's time.
+        """
+        replica, state = self._proposer.replica, self._proposer.state
+        own = state.nodes.get(self._here.node) if self._is_started() else None
+        at, digest = self._newest
+        started = Index(0) if own is None else own.started
+        beat = Beat(self._here.store, replica.applied.index, started, at, digest)
+        if clock_ms is not None:
+            beat = TimedBeat(self._here.store, replica.applied.index, started, at, digest, clock_ms=clock_ms)
+        plain = msgspec.msgpack.encode(beat)
+        with_loads = (
+            plain if loads is None else msgspec.msgpack.encode(msgspec.structs.replace(beat, loads=loads))
+        )
+        advertisers = self._advertisers() if loads is not None else set[int]()
+        receivers = set[int]()
+        if not replica.leads:
+            voters = {*replica.configuration.voters, *replica.configuration.voters_outgoing}
+            receivers = {replica.leader, *(voters if replica.id in voters else ())}
+        elif clock_ms:
+            receivers = {int(node) for node in state.nodes}
+        for node in (receivers | advertisers) - {0, replica.id}:
+            self._peers.send(
+                node, Kind.BEAT, with_loads if node == replica.leader or node in advertisers else plain
+            )
+
+    def _advertisers(self) -> set[int]:
+        """Nodes that advertise loads to producers: all, if there is a topic without key."""
+        state = self._proposer.state
+        has_keyless = len(state.nodes) <= ADVERTISERS_MAX and any(
+            not topic.key for topic in state.topics.values()
+        )
+        return {int(node) for node in state.nodes} if has_keyless else set()
+
+    def _report_contests(self) -> None:
+        contested = set(self._contested())
+        for node in contested:
+            self._health.set_reason(
+                f"twice {node}", f"two processes say that they are node {node}; the younger one is ignored"
+            )
+        for node in self._reported_contests - contested:
+            self._health.clear_reason(f"twice {node}")
+        self._reported_contests = contested
+
+    def _hash(self, index: Index) -> None:
+        if index > self._newest[0]:
+            self._newest = (index, self._digests.of(self._proposer.state))
+            for divergence in self._agreement.add_own(*self._newest):
+                self._compare(divergence)
+
+    def _compare(self, divergence: Divergence | None) -> None:
+        if divergence is not None:
+            self._health.set_reason(
+                f"diverged {divergence.node}",
+                f"node {divergence.node} has another state than this one at index {divergence.at}: "
+                f"{divergence.other.hex()}, here {divergence.own.hex()}; stop one, let it join as a new node",
+            )
+
+    def _propose(self, command: Command) -> None:
+        task = asyncio.get_running_loop().create_task(self._propose_decision(command))
+        self._proposing.add(task)
+        task.add_done_callback(self._proposing.discard)
+        self._proposer.replica.supervise(task)
+
+    async def _propose_decision(self, command: Command) -> None:
+        try:
+            await self._proposer.propose(command)
+            _LOG.info("decided", command=repr(command))
+        except RequestRefused as refusal:
+            _LOG.info("decision refused", command=repr(command), why=refusal.message)
+
+    def _change_voters(self) -> None:
+        """Change the configuration by one step towards the members in the metadata."""
+        replica, state = self._proposer.replica, self._proposer.state
+        configuration = replica.configuration
+        if configuration.voters_outgoing or replica.applied.index < replica.node.core.log.commit:
+            return
+        voters = {NodeId(node) for node in configuration.voters}
+        learners = {NodeId(node) for node in configuration.learners}
+        members = set(state.nodes)
+        if members - voters - learners:
+            self._change(NodeChange(Operation.LEARNER, min(members - voters - learners)))
+        elif learners - members:
+            self._change(NodeChange(Operation.REMOVE, min(learners - members)))
+        else:
+            change = next_change(state, voters=voters, caught_up=self._caught_up(), leader=self._here.node)
+            if isinstance(change, TransferLeadership):
+                replica.step(events.Transfer(change.to))
+                self._changed_s = time.monotonic()
+            elif isinstance(change, ChangeVoters):
+                joining = [NodeChange(Operation.VOTER, node) for node in sorted(change.voters - voters)]
+                leaving = [
+                    NodeChange(Operation.LEARNER if node in members else Operation.REMOVE, node)
+                    for node in sorted(voters - change.voters)
+                ]
+                self._change(*joining, *leaving)
+
+    def _change(self, *operations: NodeChange) -> None:
+        _LOG.info(
+            "changing the configuration", operations=[(op.operation.name, op.node) for op in operations]
+        )
+        self._changed_s = time.monotonic()
+        self._proposer.replica.step(events.ProposeChange(Change(operations)))
+
+    def _caught_up(self) -> set[NodeId]:
+        status = self._proposer.replica.node.status()
+        return {
+            NodeId(node)
+            for node, member in status.members.items()
+            if member.is_learner
+            and member.recent_active
+            and status.commit - member.match <= CAUGHT_UP_ENTRIES
+        }
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

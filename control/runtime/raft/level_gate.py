@@ -1,0 +1,96 @@
+"""Refuse commands that nodes of an older program do not know or would apply differently (level 0).
+
+Programs below level 1 check names with `str.isprintable` of their own Python; this program uses a fixed
+table. They might refuse a name that this Python does not print when they apply the entry. Then their states
+would differ from the states of newer programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ringfence.control.model.commands import Command, CreateToken, OpenNamedProducer, RestartNode
+from ringfence.control.model.node_commands import RegisterNode, SetNode
+from ringfence.control.model.results import Refused
+from ringfence.control.model.scopes import BeginScope
+from ringfence.control.model.state import MetadataState
+from ringfence.native.wire import Code
+
+# Tags of the commands of level 0, and of `raise_level`, which ends level 0. This set never grows.
+COMMANDS: Final = frozenset(
+    {
+        "abort_change",
+        "add_schema",
+        "add_to_ring",
+        "amend_moves",
+        "begin_scope",
+        "cancel_rebalance",
+        "clean_change",
+        "commit_change",
+        "commit_scope",
+        "confirm_dropped",
+        "confirm_left",
+        "confirm_opened",
+        "confirm_published",
+        "create_token",
+        "create_topic",
+        "delete_topic",
+        "expire_scope",
+        "fail_move",
+        "fail_node",
+        "fail_over",
+        "finish_rebalance",
+        "force_owner",
+        "form_ring",
+        "hold_change",
+        "init_cluster",
+        "open_named_producer",
+        "open_producers",
+        "open_session",
+        "pause_rebalance",
+        "prepare_change",
+        "purge_topic",
+        "recover_node",
+        "register_node",
+        "release_kept",
+        "remove_from_ring",
+        "remove_node",
+        "restart_node",
+        "resume_rebalance",
+        "revoke_token",
+        "set_addresses",
+        "set_config",
+        "set_node",
+        "start_rebalance",
+        "truncate_topic",
+        "raise_level",
+    }
+)
+NEWER_MESSAGE: Final = "finalize the upgrade first (`ringfence cluster finalize`)"
+
+
+def older_fault(state: MetadataState, command: Command) -> Refused | None:
+    """The refusal of a `command` that needs level 1; None if the cluster's nodes can apply it."""
+    if state.level > 0:
+        return None
+    tag = type(command).__struct_config__.tag
+    if tag not in COMMANDS:
+        message = f"command `{tag}` is unknown to nodes of an older program; {NEWER_MESSAGE}"
+        return Refused(code=Code.NOT_SUPPORTED, message=message)
+    unprintable = next((name for name in _names(command) if not name.isprintable()), None)
+    if unprintable is None:
+        return None
+    message = f"name {unprintable[:80]!r} may be refused by nodes of an older program; {NEWER_MESSAGE}"
+    return Refused(code=Code.INVALID_ARGUMENT, message=message)
+
+
+def _names(command: Command) -> Iterator[str]:
+    match command:
+        case OpenNamedProducer(name=name) | CreateToken(name=name) | BeginScope(name=name):
+            yield name
+        case RegisterNode() | RestartNode() | SetNode():
+            yield command.zone or ""
+            for label, text in (command.labels or {}).items():
+                yield label
+                yield text

@@ -1,0 +1,19 @@
+"""Apply metadata commands to the state, the same way on every node.
+
+state_machine               validate(state, command), apply(state, entry)
+cluster, nodes, ring        commands about the cluster, its members and the placement ring
+rings                       the ring's next change, proposed by the leader
+topics, producers           commands about topics and named producers
+scopes, scope_owners        commands about scopes; the tokens that may use a scope
+tokens, access              commands about tokens; rights on the data socket
+rebalances, move_records    commands about runs of moves, and their records
+reassignments               PREPARE, HOLD, COMMIT, OPEN, CLEAN, ABORT of one partition's move
+reassignment_rules          effects of these steps
+reassignment_checks         checks of these steps
+node_checks, topic_checks   checks of descriptions
+config                      limits of a cluster
+refusals                    results of refused commands
+etags, state_hash           version tags for administrators; the hash that nodes compare
+replica_counts              replicas and owned partitions of each node
+table_progress              the state of a topic's table at the nodes
+"""
