@@ -163,6 +163,10 @@ class Fleet:
             lines = [line for line in node.log.read_text().splitlines() if '"level": "info"' not in line]
             yield from (f"{node.address}: {line[:1_000]}" for line in lines[-most:])
 
+    def has_reported_clock(self) -> bool:
+        """Whether a node has logged that its clock is wrong."""
+        return any("the cluster's time, the median" in node.log.read_text() for node in self.nodes)
+
     def checked(self) -> list[str]:
         """What `fsck --cluster` finds wrong, or cannot prove within a minute: metadata, fences, chains."""
         end, report = time.monotonic() + 60, dict[str, Any]()
