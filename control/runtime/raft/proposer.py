@@ -96,9 +96,9 @@ class RaftProposer(ReplicaListener):
             on_own_start: called when a start that this process proposed is applied. A start has no session
                 yet; without a condition (`after`), a late retry of it is applied, and reported, again.
             on_other_start: called for every other start, also for starts of this node by other processes.
-            now_ms: the wall clock.
+            now_ms: the time of proposals: the wall clock, within bounds of the cluster's time.
         """
-        self._on_applied, self._now_ms = on_applied, now_ms
+        self._on_applied, self.now_ms = on_applied, now_ms
         self._on_own_start, self._on_other_start = on_own_start, on_other_start
         # Sequences of this process's proposals without a session: they identify its own start.
         self._without_session: deque[int] = deque(maxlen=SESSION_WINDOW)
@@ -332,7 +332,7 @@ class RaftProposer(ReplicaListener):
             else:
                 self._sequence = sequence = self._sequence + 1
             proposal = Proposal(
-                self._session, sequence, self._now_ms(), queued.command, queued.request, queued.expects
+                self._session, sequence, self.now_ms(), queued.command, queued.request, queued.expects
             )
             pending = _PendingProposal(proposal, encode_proposal(proposal), answer)
             self._pending[proposal.session, proposal.sequence] = pending
