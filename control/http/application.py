@@ -47,10 +47,7 @@ def application(node: Node, *, loopback: bool) -> ASGIApp:
     )
     problems.install(app)
     access = Access(
-        lambda: node.proposer.state,
-        RefusalAudit(node.audit),
-        loopback=loopback,
-        now_ms=lambda: node.proposer.now_ms(),
+        lambda: node.proposer.state, RefusalAudit(node.audit), loopback=loopback, now_ms=node.proposer.now_ms
     )
     mutations = Mutations(node, access)
     routers = (

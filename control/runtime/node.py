@@ -91,7 +91,7 @@ class Node:
             on_applied=self._applied,
             on_failed=self._fail,
             on_loads=self._update_load_hints,
-            on_time_window=lambda *window: self._native_node.set_time_window(*window),
+            on_time_window=lambda *window: self._native_node.set_time_window(*window),  # noqa: PLW0108 - built later
         )
 
     async def start(self) -> None:

@@ -14,7 +14,7 @@ from tests.system.clocks import CLOCK_READ_S
 SHORT_S, LONG_S = 0.3, 3.5
 """How long a harm lasts: from a hiccup to longer than a node needs to be failed (2 s)."""
 JUMP_S_MIN, JUMP_S_MAX = 30 * 60, 55 * 60
-"""A node believes such a jump immediately; one of more than an hour only when it has lasted for ten minutes."""
+"""A node believes such a jump immediately; one of more than an hour only after ten minutes."""
 HONOURED_S = 90.0
 """For a node to take rows under its new clock: one that was failed first gets a partition back by a move."""
 

@@ -109,7 +109,9 @@ def test_a_nodes_own_clock_that_jumps_ahead_is_believed_after_ten_minutes() -> N
         assert wall.read(NOW + AHEAD_MS, 1_000 * second) == NOW + 1_000 * second
     assert wall.read(NOW + 31_005, 31_000) == NOW + 31_005, "it was set right"
     late_ms = JUMP_HOLD_MS + 5
-    assert wall.read(NOW + AHEAD_MS, late_ms) == NOW + 5 + late_ms, "a second jump does not continue the first"
+    assert wall.read(NOW + AHEAD_MS, late_ms) == NOW + 5 + late_ms, (
+        "a second jump does not continue the first"
+    )
     assert wall.read(NOW + AHEAD_MS, late_ms + JUMP_HOLD_MS) == NOW + AHEAD_MS
     assert wall.read(NOW + AHEAD_MS + 1, late_ms + JUMP_HOLD_MS + 1) == NOW + AHEAD_MS + 1
     assert wall.read(NOW, late_ms + JUMP_HOLD_MS + 2) == NOW, "a step back is believed immediately"

@@ -187,9 +187,7 @@ class Members:
             return
         self._forget_stranger(sender)
         replica = self._proposer.replica
-        self.clock.receive(
-            node, beat.clock_ms, leads=replica.leads, from_leader=sender == replica.leader
-        )
+        self.clock.receive(node, beat.clock_ms, leads=replica.leads, from_leader=sender == replica.leader)
         if beat.loads is not None:
             self.board.record(node, beat.loads, _now_ms())
         if beat.at:

@@ -63,7 +63,7 @@ class ClusterTime:
         self._estimate = time_ms, now_ms
 
     def estimate(self, clock_ms: int, live: Collection[NodeId], now_ms: int) -> int | None:
-        """The leader's estimate. It needs the clocks of most live nodes; without them the last one goes on."""
+        """The leader's estimate, from the clocks of most live nodes; without these it continues the last one."""
         live = {*live, self._here}
         self._clocks = {
             node: (reported_ms, at_ms)
@@ -82,8 +82,8 @@ class ClusterTime:
     def window(self, floor_ms: int, now_ms: int) -> tuple[int, int] | None:
         """Earliest and latest time for a record or proposal; None before the first estimate.
 
-        `floor_ms` is the time of the metadata, which never goes back. It is always allowed: after a start with
-        clocks that are years behind, records would otherwise get times that retention counts as old.
+        `floor_ms` is the time of the metadata, which never goes back. It is always allowed: after a start
+        with clocks that are years behind, records would otherwise get times that retention counts as old.
         """
         time_ms = self.at(now_ms)
         if time_ms is None:

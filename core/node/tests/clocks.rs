@@ -2,7 +2,7 @@
 
 use crate::support::{Shape, TOPIC, World, body_of, schema};
 use ringfence_log::Storage;
-use ringfence_log::faulty::{FaultyDisk, Faults};
+use ringfence_log::faulty::{Faults, FaultyDisk};
 use ringfence_node::{Event, Now, Order, TimeWindow};
 use ringfence_wire::{Code, Opcode, RequestHeader};
 
@@ -69,9 +69,11 @@ fn offset_at(world: &mut World, unix_ms: u64) -> u64 {
 
 #[test]
 fn an_owner_whose_clock_is_wrong_stores_times_inside_of_the_window() {
-    for (wrong_ms, expected_ms) in
-        [(TRUE_MS + AHEAD_MS, TRUE_MS + OFFSET_MS_MAX), (TRUE_MS - AHEAD_MS, TRUE_MS - OFFSET_MS_MAX), (0, TRUE_MS - OFFSET_MS_MAX)]
-    {
+    for (wrong_ms, expected_ms) in [
+        (TRUE_MS + AHEAD_MS, TRUE_MS + OFFSET_MS_MAX),
+        (TRUE_MS - AHEAD_MS, TRUE_MS - OFFSET_MS_MAX),
+        (0, TRUE_MS - OFFSET_MS_MAX),
+    ] {
         let mut world = started_wrong(wrong_ms);
         store(&mut world, 3, 0);
         world.pass(1000);
