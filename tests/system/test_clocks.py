@@ -103,7 +103,7 @@ def test_an_owner_that_starts_400_days_ahead_stores_times_near_the_true_one(cloc
             assert wrong, "node 3 owns no partition"
             firsts = {part: ends.end for part, ends in client.end_offsets("t").items()}
             last_s = max(found[-1][1] for found in row_times(client, "t").values())
-            between = dt.datetime.fromtimestamp(last_s + 0.001, dt.UTC)
+            between = dt.datetime.fromtimestamp(last_s + 0.002, dt.UTC)
             clocked.restart_ahead(2)
             assert "ahead of the cluster's time" in clocked.reasons(2)
             plain.send(batch(60, 60, 1)).result(60)

@@ -63,7 +63,7 @@ class ClusterTime:
         self._estimate = time_ms, now_ms
 
     def estimate(self, clock_ms: int, live: Collection[NodeId], now_ms: int) -> int | None:
-        """The leader's estimate, from the clocks of most live nodes; without these it continues the last one."""
+        """The leader's estimate from the clocks of most live nodes. Without these the last one continues."""
         live = {*live, self._here}
         self._clocks = {
             node: (reported_ms, at_ms)
