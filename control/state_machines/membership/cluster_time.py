@@ -19,8 +19,8 @@ from ringfence.control.model.ids import NodeId
 
 # Largest distance of a time from the estimate, in ms. Clocks under NTP differ by milliseconds.
 OFFSET_MS_MAX: Final = 300_000
-# Age at which a received clock is ignored, in ms: its node may have been stopped since. Three heartbeats of the
-# longest interval that can be set.
+# Age at which a received clock is ignored, in ms: its node may have been stopped since. It is three times the
+# longest interval of heartbeats.
 CLOCK_AGE_MS_MAX: Final = 180_000
 # A larger jump ahead of a node's own clock is believed only after `JUMP_HOLD_MS`; both as in
 # `core/node/src/runtime/clock.rs`.
