@@ -33,7 +33,12 @@ class Member:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.cluster = Cluster(
-            settings, Health(), on_applied=lambda *_: None, on_loads=lambda _: None, on_failed=self._fail
+            settings,
+            Health(),
+            on_applied=lambda *_: None,
+            on_loads=lambda _: None,
+            on_time_window=lambda *_: None,
+            on_failed=self._fail,
         )
         self._count = 0
 

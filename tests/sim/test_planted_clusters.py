@@ -20,8 +20,6 @@ QUICK = (
     "ack_before_fsync",
     "truncation_by_mark",
     "timeout_on_wall_clock",
-    "times_not_bounded",
-    "leader_s_clock_believed",
     "new_leader_does_not_wait",
     "apply_differs",
     "old_epoch_opened",
