@@ -90,6 +90,8 @@ class Node:
         """(topic, partition, records, hash) of each producer table, as computed from the log."""
     def set_applied(self, index: int) -> None:
         """Set the index up to which metadata is applied; requests of later producer epochs wait for it."""
+    def set_time_window(self, earliest_ms: int, latest_ms: int) -> None:
+        """Set bounds for the times of records, Unix ms; they move on with the monotonic clock."""
     def set_ready(self, body: bytes) -> None:
         """Set the body of READY (MessagePack)."""
     def set_access(
@@ -448,6 +450,7 @@ class SimNode:
     def poll(self, limit: int = 256) -> list[tuple[Any, ...]]: ...
     def answer(self, connection: int, header: bytes, body: bytes) -> None: ...
     def set_applied(self, index: int) -> None: ...
+    def set_time_window(self, earliest_ms: int, latest_ms: int) -> None: ...
     def producer_tables(self) -> list[tuple[int, int, int, int]]:
         """(topic, partition, records, hash) of each producer table, as computed from the log."""
     def set_ready(self, body: bytes) -> None: ...

@@ -77,6 +77,7 @@ class Member:
             gate=gate,
             counters=tuple,
             on_loads=lambda _: None,
+            on_time_window=lambda *_: None,
             on_failed=self._fail,
         )
         self.server = self._serve(gate)

@@ -20,6 +20,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica as Place
 from ringfence.control.runtime.handlers.cluster_levels import ClusterLevels
 from ringfence.control.runtime.membership import removed_node
+from ringfence.control.runtime.membership.cluster_clock import CLOCK_LEVEL
 from ringfence.control.runtime.membership.joining import JOIN_TIMEOUT_S, bind_again
 from ringfence.control.runtime.membership.members import Members
 from ringfence.control.runtime.membership.own_start import OwnStart
@@ -88,6 +89,7 @@ class Cluster:
         gate: StartGate,
         counters: Callable[[], Iterable[Mapping[str, Any]]],
         on_loads: Callable[[Mapping[NodeId, LoadReport]], None],
+        on_time_window: Callable[[int, int], None],
         on_failed: Callable[[Exception], None],
     ) -> None:
         """Build all parts over an open store; start none of them.
@@ -103,6 +105,7 @@ class Cluster:
             gate: open once this node executes orders.
             counters: returns the counters of this node's partitions.
             on_loads: called every few seconds with the loads of all nodes.
+            on_time_window: called with the bounds of the times of records, in milliseconds since 1970.
             on_failed: called with the error after which the node must stop.
 
         Raises:
@@ -136,7 +139,9 @@ class Cluster:
             counters=counters,
             on_loads=on_loads,
             is_started=lambda: log.own_start.is_applied,
+            on_time_window=on_time_window,
         )
+        self.proposer.set_clock(lambda: self.members.clock.proposal_ms(self.proposer.state))
         self.peer_client = PeerClient(hub, self.peers, self.proposer, here.node, self.members.silent)
         self.levels = ClusterLevels(self.proposer, self.peer_client, self.members.board, directory)
         sender = OrderSender(self.peer_client, orders, gate)
@@ -219,6 +224,16 @@ class Cluster:
             else:
                 _check_member(self.proposer.state, self.proposer.applied.index, node)
                 return
+
+    async def until_time_known(self) -> None:
+        """Wait, without a time limit, until the engine has bounds for the times of records.
+
+        Opening a partition writes a record, and the time of later records cannot go below. A single node has
+        only its own clock, and does not wait.
+        """
+        state = self.proposer.state
+        if state.level >= CLOCK_LEVEL and len(state.nodes) > 1:
+            await self.members.clock.until_known()
 
     async def commit(self, command: Command) -> Applied:
         """Propose a command of the start. On a full disk wait for space without a limit, as the journal does.

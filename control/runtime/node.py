@@ -319,6 +319,7 @@ class Node:
         if weight not in (None, proposer.state.nodes[here].weight):
             await cluster.commit(SetNode(node=here, weight=weight))
         await cluster.finalize_alone()
+        await cluster.until_time_known()
         index = Index(proposer.applied.index)
         parts.log.listeners.begin(proposer.state, index)
         for fault in await parts.data_plane.executor.until_executed(index):

@@ -165,6 +165,7 @@ def build(given: Foundation) -> Parts:
         gate=given.gate,
         counters=lambda: given.native.partitions() if given.gate.is_open else (),
         on_loads=data_plane.executor.load_hints.update,
+        on_time_window=data_plane.native_node.set_time_window,
         on_failed=given.on_failed,
     )
     handlers = _handlers(given, log.proposer, audit, data_plane, cluster)

@@ -4,7 +4,7 @@ use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use ringfence_log::Witness;
-use ringfence_node::{Config, CountStaged, NodeError, Now, Order, Place, Publish, Stepped, TablePartition};
+use ringfence_node::{Config, CountStaged, NodeError, Now, Order, Place, Publish, Stepped, TablePartition, TimeWindow};
 
 use crate::access::{Given, table_of};
 use crate::error::of_node;
@@ -218,6 +218,10 @@ impl SimNode {
 
     fn set_applied(&mut self, py: Python<'_>, index: u64) -> PyResult<()> {
         self.work(py, |node| node.set_applied(index))
+    }
+
+    fn set_time_window(&mut self, py: Python<'_>, earliest_ms: u64, latest_ms: u64) -> PyResult<()> {
+        self.work(py, |node| node.set_time_window(TimeWindow { earliest_ms, latest_ms }))
     }
 
     fn producer_tables(&mut self, py: Python<'_>) -> PyResult<Vec<(u64, u64, u64, u64)>> {

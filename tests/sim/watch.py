@@ -186,6 +186,7 @@ class Watch:
             self.world.violate(ViolationError("equal index, equal state", what))
         if index > self.newest[0]:
             self.newest = index, after
+            self.world.times.applied(after)
             self._decides(before, after)
             self.world.changed(before, after)
             self._note_owners(before, after)

@@ -68,6 +68,11 @@ class NativeNode:
         with contextlib.suppress(ClosedError):  # a stopped data plane accepts no batches
             self.node.set_applied(index)
 
+    def set_time_window(self, earliest_ms: int, latest_ms: int) -> None:
+        """Set bounds for the times of records, Unix ms; they move on with the monotonic clock."""
+        with contextlib.suppress(ClosedError):
+            self.node.set_time_window(earliest_ms, latest_ms)
+
     async def order(self, give: Callable[[], int], *, holds_slot: bool = True) -> dict[str, Any]:
         """Call `give`, which returns an order's number, and wait for the order's end.
 

@@ -93,6 +93,7 @@ pub struct Engine {
     pub(crate) stopping: bool,
     /// Wall clock of the event that is handled.
     pub(crate) unix_ms: u64,
+    record_time: crate::time_window::RecordTime,
     /// Partitions whose mark moved while fetches wait for it; reused.
     pub(crate) woken: Vec<At>,
     pub(crate) sync: Syncs,
@@ -148,6 +149,7 @@ impl Engine {
             scopes: crate::stage_scopes::Scopes::default(),
             stopping: false,
             unix_ms: 0,
+            record_time: crate::time_window::RecordTime::default(),
             woken: Vec::new(),
             sync: Syncs::default(),
             scrub: crate::scrub::Scrubs::default(),
@@ -161,6 +163,7 @@ impl Engine {
 
     /// Take one event. Effects are added to `effects`, which the caller carries out and empties.
     pub fn handle(&mut self, event: Event<'_>, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let now = self.record_time.bounded(now);
         self.unix_ms = now.unix_ms;
         match event {
             Event::Request { connection, header, body } => {
@@ -186,6 +189,7 @@ impl Engine {
             }
             Event::SetReady(body) => self.ready = body.into(),
             Event::Applied(index) => self.applied(index, now, pool, effects),
+            Event::SetTimeWindow(window) => self.record_time.set(window, now),
             Event::SetAccess(table) => self.set_access(*table, effects),
             Event::PeerOpened(node) => self.peer_opened(node, now, effects),
             Event::PeerClosed(node) => self.peer_closed(node, now, effects),

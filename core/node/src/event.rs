@@ -12,6 +12,7 @@ use crate::access::AccessTable;
 use crate::order::Order;
 use crate::outcome::Outcome;
 use crate::sync::{Piece, ToPeer, pieces};
+use crate::time_window::TimeWindow;
 
 /// The two clocks. Deadlines count on the second one, records carry the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub enum Event<'a> {
     SetReady(Box<[u8]>),
     /// The metadata is applied up to this index: producer epochs, which are indexes, are drawn up to it.
     Applied(u64),
+    /// Bounds for the times of records.
+    SetTimeWindow(TimeWindow),
     /// Which tokens there are.
     SetAccess(Box<AccessTable>),
     /// Time passed: every [`TICK_MS`] at least.

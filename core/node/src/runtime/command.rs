@@ -12,12 +12,14 @@ use crate::access::AccessTable;
 use crate::error::NodeError;
 use crate::order::Order;
 use crate::outcome::{PartitionStatus, SyncStatus};
+use crate::time_window::TimeWindow;
 
 pub enum Command {
     Order(u64, Order),
     Answer { connection: u64, header: Box<[u8; 128]>, body: Box<[u8]> },
     SetReady(Box<[u8]>),
     Applied(u64),
+    SetTimeWindow(TimeWindow),
     SetAccess(Box<AccessTable>),
     Listen(Vec<String>, SyncSender<Result<Vec<String>, NodeError>>),
     Snapshot(SyncSender<Snapshot>),

@@ -31,6 +31,7 @@ use crate::config::Config;
 use crate::error::NodeError;
 use crate::order::Order;
 use crate::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
+use crate::time_window::TimeWindow;
 use command::{Command, Commands, Snapshot};
 use outbox::Outbox;
 use start::Running;
@@ -107,6 +108,14 @@ impl Runtime {
     /// As [`Self::order`].
     pub fn set_applied(&self, index: u64) -> Result<(), NodeError> {
         self.commands.push(Command::Applied(index))
+    }
+
+    /// Set bounds for the times of records; they move on with the monotonic clock.
+    ///
+    /// # Errors
+    /// As [`Self::order`].
+    pub fn set_time_window(&self, window: TimeWindow) -> Result<(), NodeError> {
+        self.commands.push(Command::SetTimeWindow(window))
     }
 
     /// Body of READY, `MessagePack`.
