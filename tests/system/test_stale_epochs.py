@@ -1,7 +1,7 @@
 """Z9: no write and no change of the ring passes with an epoch or a version that is not the newest one.
 
-PUBLISH is tried in `test_bad_input.py`; here STAGE, FENCE and REPLICATE at every replica, and commands about the ring.
-Each loop ends with the same message under the right epoch, which passes: so it was the epoch that was refused.
+PUBLISH is tried in `test_bad_input.py`; here STAGE, FENCE and REPLICATE at every replica, and commands about
+the ring. Each loop ends with the same message under the right epoch, which passes: so the epoch was refused.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import secrets
 import struct
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
