@@ -118,7 +118,7 @@ def test_without_any_leader_every_partition_takes_and_gives_rows(world: World) -
 
 @pytest.mark.timeout(120)
 def test_an_owner_that_was_cut_off_takes_no_append_when_it_is_back(world: World) -> None:
-    """F15: partition, promote, heal. The old owner refuses what it refused alone, and then names the new one."""
+    """F15: partition, promote, heal. The old owner refuses appends, and then names the new one."""
     three = world.three
     topic = three.create(0, "fenced", partitions=1, replication=3)
     [part] = topic.partitions
@@ -139,7 +139,9 @@ def test_an_owner_that_was_cut_off_takes_no_append_when_it_is_back(world: World)
 
         world.network.cut(old, rest)
         try:
-            until(lambda: three.placed(rest[0], "fenced")[part.partition][0] != part.owner, what="another owner")
+            until(
+                lambda: three.placed(rest[0], "fenced")[part.partition][0] != part.owner, what="another owner"
+            )
             seen = len(load.acknowledged)
             until(lambda: load.errors or len(load.acknowledged) > seen + 500, what="rows at the new owner")
             alone = [append() for _ in range(3)]
@@ -156,8 +158,8 @@ def test_an_owner_that_was_cut_off_takes_no_append_when_it_is_back(world: World)
         assert epoch > part.epoch
     load.finish()
     assert load.errors == []
-    with ringfence.connect(three.nodes[old].address, timeout_s=30) as client:
-        rows = read_ids(client, "fenced")
+    with ringfence.connect(three.nodes[old].address, timeout_s=30) as reader:
+        rows = read_ids(reader, "fenced")
     # The second row of producer 9 was never acknowledged, and nowhere stored.
     check_identity(rows, {0: load.acknowledged, 9: [0]}, {0: load.sent, 9: 1})
 

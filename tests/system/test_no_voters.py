@@ -72,7 +72,10 @@ def test_without_voters_rows_are_taken_and_read_before_anything_is_back(four: Th
     for topic, replication in TOPICS.items():
         placed = four.create(1, topic, partitions=3, replication=replication).partitions
         assert {part.owner for part in placed} == {four.id(place) for place in DATA}
-    loads = [Load(four.nodes[1].address, topic, number, pause_s=0.01).start() for number, topic in enumerate(TOPICS)]
+    loads = [
+        Load(four.nodes[1].address, topic, number, pause_s=0.01).start()
+        for number, topic in enumerate(TOPICS)
+    ]
     until(lambda: all(load.errors or len(load.acknowledged) > 500 for load in loads), what="rows")
     voter = four.nodes[0]
     harms: list[tuple[Callable[[], object], Callable[[], object]]] = [
