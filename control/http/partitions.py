@@ -1,4 +1,4 @@
-"""Serve partitions: owner, replicas and reassignment for viewers, forced owners for admins."""
+"""Serve partitions: owner, replicas and reassignment for viewers; forced owners and releases for admins."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ringfence.control.http.openapi_bodies import Number, Receipt
 from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
 from ringfence.control.http.problems import Problem
 from ringfence.control.model.ids import PartitionId
+from ringfence.control.model.results import Done
 from ringfence.control.model.tokens import Role
 from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
 from ringfence.control.state_machines.metadata.reassignment_checks import ACCEPTS_MIN, WHY_MAX
@@ -125,6 +126,17 @@ def _changes(mutations: Mutations) -> APIRouter:
             action[:500],
             lambda context: propose_give_up(partition, given, context),
             content=given.model_dump_json().encode(),
+        )
+
+    async def release_replicas(partition: int) -> Outcome:
+        await node.quarantines.release(PartitionId(partition))
+        return Outcome(node.proposer.applied.index, Done())
+
+    @changes.post("/admin/partitions/{partition}/release", operation_id="release", response_model=Receipt)
+    async def release(request: Request, partition: Number) -> Response:
+        """Read the quarantined replicas of a partition again; the quarantine ends where all is sound."""
+        return await mutations.change(
+            request, f"partition {partition} release", lambda _: release_replicas(partition)
         )
 
     return changes

@@ -22,6 +22,7 @@ from ringfence.control.runtime.handlers.audit import CONTROL, Audit, Line
 from ringfence.control.runtime.handlers.cluster_levels import ClusterLevels
 from ringfence.control.runtime.handlers.inspections import Inspections
 from ringfence.control.runtime.handlers.partitions import Partitions
+from ringfence.control.runtime.handlers.quarantines import Quarantines
 from ringfence.control.runtime.handlers.rebalances import Rebalances
 from ringfence.control.runtime.membership import node_commands
 from ringfence.control.runtime.membership.members import Members
@@ -86,6 +87,7 @@ class ControlServer:
         self._participant: Participant | None = None
         self._rebalances: Rebalances | None = None
         self._partitions: Partitions | None = None
+        self._quarantines: Quarantines | None = None
         self._inspections: Inspections | None = None
         self._audit: Audit | None = None
 
@@ -100,11 +102,12 @@ class ControlServer:
         participant: Participant,
         rebalances: Rebalances,
         partitions: Partitions,
+        quarantines: Quarantines,
         inspections: Inspections,
         audit: Audit,
     ) -> None:
         """Serve reassignment orders and requests about partitions, rebalances and audits from now on."""
-        self._inspections, self._audit = inspections, audit
+        self._inspections, self._audit, self._quarantines = inspections, audit, quarantines
         self._participant, self._rebalances, self._partitions = participant, rebalances, partitions
 
     async def execute(self, term: int, order: ReassignmentOrder) -> ReassignmentAnswer:
@@ -168,7 +171,7 @@ class ControlServer:
                 return await self._as_owner(call)
             case messages.ExecuteOrder() | messages.ExecuteOrders():
                 return await self._execute(call)
-            case messages.ShowRebalance() | messages.SteerRebalance():
+            case messages.ShowRebalance() | messages.ShowRunRates() | messages.SteerRebalance():
                 return await self._rebalance(call)
             case messages.Inspect() | messages.InspectAll():
                 return await self._inspect(call)
@@ -270,9 +273,13 @@ class ControlServer:
             return messages.Counters(values=(await raise_epoch(_attached(self._native_node), call),))
         return await _attached(self._staged_row_counts).here(call)
 
-    async def _rebalance(self, call: messages.ShowRebalance | messages.SteerRebalance) -> messages.Document:
+    async def _rebalance(
+        self, call: messages.ShowRebalance | messages.ShowRunRates | messages.SteerRebalance
+    ) -> messages.Document:
         if isinstance(call, messages.ShowRebalance):
             return messages.Document(value=_attached(self._rebalances).here())
+        if isinstance(call, messages.ShowRunRates):
+            return messages.Document(value=_attached(self._rebalances).rates_here())
         if call.verb in {"show", "history", "preview"}:
             return messages.Document(value=await _attached(self._rebalances).steer(call))
         self._require_no_tokens("start and steer rebalances")
@@ -285,8 +292,14 @@ class ControlServer:
         return await self._audited(f"rebalance {what}", "rebalance", work())
 
     async def _partition(
-        self, call: messages.ShowPartition | messages.ForcePartition | messages.GiveUpPart
-    ) -> messages.Document:
+        self,
+        call: messages.ShowPartition
+        | messages.ForcePartition
+        | messages.GiveUpPart
+        | messages.ReleasePartition,
+    ) -> messages.Document | messages.Done:
+        if isinstance(call, messages.ReleasePartition):
+            return await self._release_partition(call)
         partitions = _attached(self._partitions)
         number = PartitionId(call.partition)
         if isinstance(call, messages.ShowPartition):
@@ -303,6 +316,19 @@ class ControlServer:
             what = f"partition {number} force-owner {call.owner} change {call.change}: {call.accepts}"
             work = self._force_owner(partitions, call)
         return await self._audited(what, f"partition/{number}", work)
+
+    async def _release_partition(self, call: messages.ReleasePartition) -> messages.Document | messages.Done:
+        quarantines, number = _attached(self._quarantines), PartitionId(call.partition)
+        if call.here:
+            await quarantines.release_here(number)
+            return messages.Done()
+        self._require_no_tokens("release partitions")
+
+        async def work() -> tuple[messages.Document, int]:
+            view = await quarantines.release(number)
+            return messages.Document(value=view), self._proposer.applied.index
+
+        return await self._audited(f"partition {number} release", f"partition/{number}", work())
 
     async def _give_up_part(
         self, partitions: Partitions, call: messages.GiveUpPart

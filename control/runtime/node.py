@@ -36,6 +36,7 @@ from ringfence.control.runtime.handlers.inspections import Inspections
 from ringfence.control.runtime.handlers.native_events import NativeEvents
 from ringfence.control.runtime.handlers.partitions import Partitions
 from ringfence.control.runtime.handlers.producers import ProducerRequests
+from ringfence.control.runtime.handlers.quarantines import Quarantines
 from ringfence.control.runtime.handlers.rebalances import Rebalances
 from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix, restrict_to_prefix
 from ringfence.control.runtime.handlers.topics import TopicRequests
@@ -51,6 +52,7 @@ from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCo
 from ringfence.control.runtime.transactions.unpublished import UnpublishedEpochs
 from ringfence.control.state_machines.metadata.access import OPEN, access_of
 from ringfence.control.state_machines.rebalance.loads import LoadReport
+from ringfence.control.state_machines.rebalance.run_rates import RunRates
 from ringfence.control.store.directory import (
     NODE_FIRST,
     DataDirectory,
@@ -85,6 +87,7 @@ class Node:
         # False until the start of this node is applied: until then its partitions have no epoch.
         self._are_orders_executed = False
         self._access = OPEN
+        self._run_rates = RunRates()
         self._cluster = Cluster(
             settings,
             self.health,
@@ -106,7 +109,7 @@ class Node:
         if self.settings.http is not None:
             # Check the address before a store is created: the endpoint binds only after the node serves.
             addresses.http_host_port(self.settings.http, insecure=self.settings.insecure)
-        check_addresses(self.settings)
+        addresses.check_addresses(self.settings)
         self._directory = _open_directory(self.settings)
         try:
             if isinstance(self._directory, JoiningDirectory):
@@ -162,14 +165,15 @@ class Node:
         await self._draw_epochs()
         self._cluster.control_server.attach_data_plane(self._executor, self._native_node, staged_row_counts)
         lookups = (self.proposer, self._cluster.peer_client, self._cluster.reassignments.coordinator)
-        self.rebalances = Rebalances(*lookups, self._cluster.members.board)
+        self.rebalances = Rebalances(*lookups, self._cluster.members.board, self._run_rates)
         self.partitions = Partitions(*lookups, LostPartitions(self.proposer, staged_row_counts))
+        self.quarantines = Quarantines(self.proposer, self._cluster.peer_client, self._native_node)
         participant = Participant(self.proposer, self._executor, self._native_node, self._here)
         self.inspections = Inspections(
             self.proposer, self._cluster.peer_client, self._cluster.members, self._native_node
         )
         self._cluster.control_server.attach_reassignment(
-            participant, self.rebalances, self.partitions, self.inspections, self.audit
+            participant, self.rebalances, self.partitions, self.quarantines, self.inspections, self.audit
         )
         recovery.report_partitions(report["partitions"], self.proposer.state, self.health)
         # Clients can connect only now: every partition of this node is open under its new epoch.
@@ -184,7 +188,11 @@ class Node:
             self.proposer, self._here, self.health, self.cluster_events, self.audit, self._fail
         )
         self._native_node = NativeNode(
-            self.native, on_request=self._request, on_event=self._events.take, on_failed=self._fail
+            self.native,
+            on_request=self._request,
+            on_event=self._events.take,
+            on_failed=self._fail,
+            on_counters=self._measure_run,
         )
         self._log_witnesses = LogWitnesses(
             self.proposer, self._native_node, self._here, self.health, report, self.settings.data_dir
@@ -442,6 +450,11 @@ class Node:
             self._executor.enqueue(before, after, index)
             self.cluster_events.applied(before, after, index)
             self.transactions.apply(after)
+            if before.rebalance is not after.rebalance and before.rebalance.state != after.rebalance.state:
+                self._measure_run(self.native.counters())
+
+    def _measure_run(self, counters: Mapping[str, int]) -> None:
+        self._run_rates.read(counters, self.proposer.state.rebalance, time.monotonic_ns() // 1_000_000)
 
     def _request(self, connection: int, header: bytes, body: bytes, prefix: str, token: str) -> None:
         self._requests.serve(connection, header, body, prefix, token)
@@ -472,22 +485,6 @@ class Node:
         if self._directory is not None:
             self._directory.close()
             self._directory = None
-
-
-def check_addresses(settings: Settings) -> None:
-    """Check the addresses before a new store is created. An existing store is locked first: its lock reports
-    a node that is already running.
-
-    Raises:
-        ConfigError: the node could not listen on an address, or would ask itself to join.
-    """
-    if os.path.exists(settings.data_dir / "store.toml"):  # noqa: PTH110 - a path may be too long for pathlib's
-        return
-    addresses.check_joins_other(settings.join, settings.control)
-    bound = [("listen", address) for address in settings.listen]
-    bound += [("control", settings.control)] if settings.control is not None else []
-    bound += [("http", f"tcp://{settings.http}")] if settings.http is not None else []
-    addresses.check_free(bound)
 
 
 def _open_directory(settings: Settings) -> DataDirectory | JoiningDirectory:

@@ -3,6 +3,7 @@
 topics           TOPIC_* and SCHEMA_ADD of clients
 producers        PRODUCER_OPEN; names of producers, listed and forgotten
 partitions       one partition: replicas, moves, an owner by force
+quarantines      end quarantines of replicas that are sound again
 rebalances       runs of moves: preview, start, pause, resume, cancel
 admin            every change by an administrator: deduplicate by key, propose, wait, answer
 audited_topics   changes of topics at a data address, with their lines in the audit log

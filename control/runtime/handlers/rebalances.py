@@ -42,6 +42,7 @@ from ringfence.control.state_machines.reassignment.coordinator import Coordinato
 from ringfence.control.state_machines.reassignment.messages import Synced
 from ringfence.control.state_machines.rebalance.loads import LoadBoard
 from ringfence.control.state_machines.rebalance.plans import ChosenMove, Preview, left_out, preview
+from ringfence.control.state_machines.rebalance.run_rates import RunRates, combine, encode_windows
 from ringfence.control.state_machines.rebalance.runner import describe_change
 from ringfence.native.wire import Code
 
@@ -62,10 +63,15 @@ class Rebalances:
     """Handlers; they raise RequestRefused."""
 
     def __init__(
-        self, proposer: RaftProposer, peer_client: PeerClient, coordinator: Coordinator, board: LoadBoard
+        self,
+        proposer: RaftProposer,
+        peer_client: PeerClient,
+        coordinator: Coordinator,
+        board: LoadBoard,
+        run_rates: RunRates,
     ) -> None:
         self._proposer, self._peer_client, self._coordinator = proposer, peer_client, coordinator
-        self._board = board
+        self._board, self._run_rates = board, run_rates
 
     async def show(self) -> dict[str, Any]:
         """The leader's view of the rebalance; this node's view if the leader does not answer."""
@@ -96,9 +102,18 @@ class Rebalances:
             "policy": None if decision is None else decision.why,
         }
 
-    def history(self) -> dict[str, Any]:
+    async def history(self) -> dict[str, Any]:
+        """The runs that have ended, the newest first, with the rates that the live nodes have measured."""
+        nodes = [self._run_rates.windows, *await self._peer_client.run_rates()]
         state = self._proposer.state
-        return {"runs": [shown_run(state, run) for run in reversed(state.runs)]}
+        return {
+            "runs": [
+                {**shown_run(state, run), "rates": combine(nodes, run.run)} for run in reversed(state.runs)
+            ]
+        }
+
+    def rates_here(self) -> dict[str, Any]:
+        return encode_windows(self._run_rates.windows)
 
     async def steer(self, call: messages.SteerRebalance) -> dict[str, Any]:
         """Execute a verb and return its answer."""
@@ -117,7 +132,7 @@ class Rebalances:
         if call.verb == "show":
             return await self.show()
         if call.verb == "history":
-            return self.history()
+            return await self.history()
         if call.verb not in STEERS:
             message = f"verb={call.verb!r}: preview, start, show, history, {', '.join(STEERS)}"
             raise RequestRefused(Code.INVALID_ARGUMENT, message)

@@ -93,6 +93,8 @@ pub struct Engine {
     pub(crate) stopping: bool,
     /// Wall clock of the event that is handled.
     pub(crate) unix_ms: u64,
+    /// Monotonic clock of that event.
+    pub(crate) mono_ms: u64,
     /// Partitions whose mark moved while fetches wait for it; reused.
     pub(crate) woken: Vec<At>,
     pub(crate) sync: Syncs,
@@ -148,6 +150,7 @@ impl Engine {
             scopes: crate::stage_scopes::Scopes::default(),
             stopping: false,
             unix_ms: 0,
+            mono_ms: 0,
             woken: Vec::new(),
             sync: Syncs::default(),
             scrub: crate::scrub::Scrubs::default(),
@@ -161,7 +164,7 @@ impl Engine {
 
     /// Take one event. Effects are added to `effects`, which the caller carries out and empties.
     pub fn handle(&mut self, event: Event<'_>, now: Now, pool: &mut Pool, effects: &mut Effects) {
-        self.unix_ms = now.unix_ms;
+        (self.unix_ms, self.mono_ms) = (now.unix_ms, now.mono_ms);
         match event {
             Event::Request { connection, header, body } => {
                 self.request(connection, header, body, now, pool, effects);
