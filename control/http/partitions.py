@@ -1,4 +1,4 @@
-"""Serve partitions: owner, replicas and reassignment for viewers, forced owners for admins."""
+"""Serve partitions: owner, replicas and reassignment for viewers; forced owners and releases for admins."""
 
 from __future__ import annotations
 
@@ -113,6 +113,15 @@ def _changes(mutations: Mutations) -> APIRouter:
             action[:500],
             lambda: node.handlers.partitions.plan_give_up(PartitionId(partition), given.scope, given.epoch),
             content=given.model_dump_json().encode(),
+        )
+
+    @changes.post("/admin/partitions/{partition}/release", operation_id="release", response_model=Receipt)
+    async def release(request: Request, partition: Number) -> Response:
+        """Read the quarantined replicas of a partition again; the quarantine ends where all is sound."""
+        return await mutations.change(
+            request,
+            f"partition {partition} release",
+            lambda: node.handlers.quarantines.plan_release(PartitionId(partition)),
         )
 
     return changes

@@ -68,8 +68,8 @@ def _reads(mutations: Mutations) -> APIRouter:
 
     @reads.get("/admin/rebalance/history", operation_id="rebalance_history")
     async def history() -> dict[str, Any]:
-        """Runs that have ended, the newest first."""
-        return node.handlers.rebalances.history()
+        """Runs that have ended, the newest first, with rates and latencies before, during and after each."""
+        return await node.handlers.rebalances.history()
 
     @reads.get("/admin/rebalance/preview", operation_id="rebalance_preview")
     async def preview(

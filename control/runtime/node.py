@@ -79,7 +79,7 @@ class Node:
         if self.settings.http is not None:
             # Check the address before a store is created: the endpoint binds only after the node serves.
             addresses.http_host_port(self.settings.http, insecure=self.settings.insecure)
-        check_addresses(self.settings)
+        addresses.check_addresses(self.settings)
         directory = _open_directory(self.settings)
         self._opened.callback(directory.close)  # a join returns another object with the same lock
         self._opened.callback(self._hub.close)
@@ -354,22 +354,6 @@ class Node:
 
     def _fenced(self, why: str) -> None:
         self._own_start.fenced(why)
-
-
-def check_addresses(settings: Settings) -> None:
-    """Check the addresses before a new store is created. An existing store is locked first: its lock reports
-    a node that is already running.
-
-    Raises:
-        ConfigError: the node could not listen on an address, or would ask itself to join.
-    """
-    if os.path.exists(settings.data_dir / "store.toml"):  # noqa: PTH110 - a path may be too long for pathlib's
-        return
-    addresses.check_joins_other(settings.join, settings.control)
-    bound = [("listen", address) for address in settings.listen]
-    bound += [("control", settings.control)] if settings.control is not None else []
-    bound += [("http", f"tcp://{settings.http}")] if settings.http is not None else []
-    addresses.check_free(bound)
 
 
 def _open_directory(settings: Settings) -> DataDirectory | JoiningDirectory:

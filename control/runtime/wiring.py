@@ -23,6 +23,7 @@ from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.data_plane.log_witnesses import LogWitnesses
 from ringfence.control.runtime.data_plane.native_node import NativeNode
 from ringfence.control.runtime.data_plane.purge import TopicPurge
+from ringfence.control.runtime.data_plane.run_meter import RunMeter
 from ringfence.control.runtime.handlers.audit import Audit
 from ringfence.control.runtime.handlers.cluster_events import ClusterEvents
 from ringfence.control.runtime.handlers.commands import Commands
@@ -34,6 +35,7 @@ from ringfence.control.runtime.handlers.member_questions import MemberQuestions
 from ringfence.control.runtime.handlers.native_events import NativeEvents
 from ringfence.control.runtime.handlers.partitions import Partitions
 from ringfence.control.runtime.handlers.producers import ProducerRequests
+from ringfence.control.runtime.handlers.quarantines import Quarantines
 from ringfence.control.runtime.handlers.rebalances import Rebalances
 from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix, restrict_to_prefix
 from ringfence.control.runtime.handlers.topic_changes import TopicChanges
@@ -99,6 +101,7 @@ class DataPlane:
     log_witnesses: LogWitnesses
     topic_purge: TopicPurge
     cleanup_confirmations: CleanupConfirmations
+    run_meter: RunMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ class Handlers:
     completion: Completion
     rebalances: Rebalances
     partitions: Partitions
+    quarantines: Quarantines
     inspections: Inspections
     requests: RequestDispatch
     control_server: ControlServer
@@ -180,6 +184,7 @@ def build(given: Foundation) -> Parts:
         data_plane.executor.enqueue,
         emit_events,
         lambda _, after, __: handlers.transactions.apply(after),
+        data_plane.run_meter.applied,
     )
     return Parts(given.directory, given.here, log, audit, data_plane, cluster, handlers)
 
@@ -192,7 +197,10 @@ def _data_plane(
 ) -> DataPlane:
     here, health, fail = given.here, given.health, given.on_failed
     reports = NativeEvents(proposer, here, health, given.cluster_events, audit, fail)
-    native_node = NativeNode(given.native, on_request=on_request, on_event=reports.take, on_failed=fail)
+    run_meter = RunMeter(given.native, proposer)
+    native_node = NativeNode(
+        given.native, on_request=on_request, on_event=reports.take, on_failed=fail, on_counters=run_meter.read
+    )
     topic_purge = TopicPurge(proposer, here.store)
     cleanup_confirmations = CleanupConfirmations(proposer, here.store)
     executor = OrderExecutor(
@@ -212,6 +220,7 @@ def _data_plane(
         LogWitnesses(proposer, native_node, here, health, given.report, given.settings.data_dir),
         topic_purge,
         cleanup_confirmations,
+        run_meter,
     )
 
 
@@ -244,7 +253,10 @@ def _handlers(
         proposer, native_node, given.here, staged_row_counts, unpublished, given.on_failed
     )
     coordinator = cluster.reassignments.coordinator
-    rebalances = Rebalances(proposer, peer_client, coordinator, cluster.members.board)
+    rebalances = Rebalances(
+        proposer, peer_client, coordinator, cluster.members.board, data_plane.run_meter.rates
+    )
+    quarantines = Quarantines(proposer, peer_client, native_node)
     partitions = Partitions(proposer, peer_client, coordinator, LostPartitions(proposer, staged_row_counts))
     inspections = Inspections(proposer, peer_client, cluster.members, native_node)
     pulse = proposer.replica.pulse
@@ -268,7 +280,10 @@ def _handlers(
         DataQuestions(proposer, executor, native_node, staged_row_counts, data_plane.participant, given.gate)
     )
     questions |= _admin_questions(
-        ControlChanges(proposer, commands, rebalances, partitions), rebalances, partitions, inspections
+        ControlChanges(proposer, commands, rebalances, partitions, quarantines),
+        rebalances,
+        partitions,
+        inspections,
     )
     return Handlers(
         topics,
@@ -278,6 +293,7 @@ def _handlers(
         completion,
         rebalances,
         partitions,
+        quarantines,
         inspections,
         requests,
         ControlServer(questions, given.gate, pulse),
@@ -338,6 +354,9 @@ def _admin_questions(
     async def show_rebalance(_: calls.ShowRebalance) -> calls.Document:
         return calls.Document(value=rebalances.here())
 
+    async def show_run_rates(_: calls.ShowRunRates) -> calls.Document:
+        return calls.Document(value=rebalances.rates_here())
+
     async def show_partition(call: calls.ShowPartition) -> calls.Document:
         number = PartitionId(call.partition)
         view = partitions.here(number) if call.here else await partitions.show(number)
@@ -352,10 +371,12 @@ def _admin_questions(
     return {
         calls.ChangeNode: Question(changes.change_node),
         calls.ShowRebalance: Question(show_rebalance),
+        calls.ShowRunRates: Question(show_run_rates),
         calls.SteerRebalance: Question(changes.steer_rebalance),
         calls.ShowPartition: Question(show_partition),
         calls.ForcePartition: Question(changes.force_owner),
         calls.GiveUpPart: Question(changes.give_up_part),
+        calls.ReleasePartition: Question(changes.release_partition),
         calls.Inspect: Question(inspect),
         calls.InspectAll: Question(inspect_all),
     }

@@ -349,6 +349,10 @@ impl Node {
         self.order(py, Order::ReleaseQuarantine { topic, partition })
     }
 
+    fn check_quarantine(&self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
+        self.order(py, Order::CheckQuarantine { topic, partition })
+    }
+
     #[pyo3(signature = (rules, gone = None))]
     fn install_scopes(&self, py: Python<'_>, rules: Vec<Rule>, gone: Option<u64>) -> PyResult<u64> {
         let rules = rules.into_iter().map(rule_of).collect();

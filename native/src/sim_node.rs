@@ -438,6 +438,10 @@ impl SimNode {
         self.order(py, Order::ReleaseQuarantine { topic, partition })
     }
 
+    fn check_quarantine(&mut self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
+        self.order(py, Order::CheckQuarantine { topic, partition })
+    }
+
     #[pyo3(signature = (rules, gone = None))]
     fn install_scopes(&mut self, py: Python<'_>, rules: Vec<Rule>, gone: Option<u64>) -> PyResult<u64> {
         let rules = rules.into_iter().map(rule_of).collect();

@@ -119,7 +119,7 @@ def test_every_scope_command_has_an_example_and_json(name: str) -> None:
     assert "--json" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["show", "force-owner", "give-up"])
+@pytest.mark.parametrize("name", ["show", "release", "force-owner", "give-up"])
 def test_every_partition_command_has_an_example_and_json(name: str) -> None:
     done = ringfence("partition", name, "--help")
     assert done.returncode == 0, done.stderr

@@ -29,6 +29,7 @@ from ringfence.control.runtime.handlers.rebalances import Rebalances, shown_copy
 from ringfence.control.state_machines.metadata.rings import RingConsensus
 from ringfence.control.state_machines.reassignment.messages import Synced, SyncState
 from ringfence.control.state_machines.rebalance.loads import LoadReport
+from ringfence.control.state_machines.rebalance.run_rates import RunRates
 from ringfence.native.wire import LEVEL_NEWEST
 from tests.control.commands import store_of
 from tests.http.desk import PLACE, TOPIC, Api, served
@@ -241,7 +242,7 @@ def test_a_move_that_copies_is_counted_as_what_it_is_shown_as() -> None:
     copies = {1: SimpleNamespace(syncs=[(SimpleNamespace(node=NodeId(3)), Synced(state=SyncState.COPYING))])}
     coordinator = SimpleNamespace(progress=copies.get, decision=None)
     proposer, board = SimpleNamespace(state=state), SimpleNamespace(by_node=lambda _: {})
-    shown = Rebalances(proposer, SimpleNamespace(), coordinator, board).here()  # type: ignore[arg-type]
+    shown = Rebalances(proposer, SimpleNamespace(), coordinator, board, RunRates()).here()  # type: ignore[arg-type]
     assert shown["counts"] == {"COPYING": 1, "DUAL_WRITE": 1, "PENDING": 1}
     assert sorted(move["state"] for move in shown["moves"]) == ["COPYING", "DUAL_WRITE", "PENDING"]
 

@@ -10,6 +10,7 @@ member_questions  answer questions about members, levels and consensus at the co
 data_questions    answer questions of other nodes to this node's data plane
 producers         PRODUCER_OPEN; names of producers, listed and forgotten
 partitions        one partition: replicas, moves, an owner by force
+quarantines       end quarantines of replicas that are sound again
 rebalances        runs of moves: preview, start, pause, resume, cancel
 audit             the audit log: one JSON line a change or refusal
 cluster_events    events of the cluster for `/admin/events`: derived from two states

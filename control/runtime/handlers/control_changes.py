@@ -13,7 +13,7 @@ import structlog
 
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalances import Action
-from ringfence.control.model.results import RebalanceStarted
+from ringfence.control.model.results import Done, RebalanceStarted
 from ringfence.control.runtime.handlers import node_plans
 from ringfence.control.runtime.handlers.commands import (
     Build,
@@ -24,6 +24,7 @@ from ringfence.control.runtime.handlers.commands import (
     at_control_address,
 )
 from ringfence.control.runtime.handlers.partitions import Partitions
+from ringfence.control.runtime.handlers.quarantines import Quarantines
 from ringfence.control.runtime.handlers.rebalances import Rebalances, action_of, shown_plan
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
@@ -36,10 +37,15 @@ class ControlChanges:
     """The handlers of one node; they raise RequestRefused."""
 
     def __init__(
-        self, proposer: RaftProposer, commands: Commands, rebalances: Rebalances, partitions: Partitions
+        self,
+        proposer: RaftProposer,
+        commands: Commands,
+        rebalances: Rebalances,
+        partitions: Partitions,
+        quarantines: Quarantines,
     ) -> None:
         self._proposer, self._commands = proposer, commands
-        self._rebalances, self._partitions = rebalances, partitions
+        self._rebalances, self._partitions, self._quarantines = rebalances, partitions, quarantines
 
     async def change_node(self, call: messages.ChangeNode) -> messages.Done:
         node = NodeId(call.node)
@@ -55,7 +61,7 @@ class ControlChanges:
         if call.verb == "show":
             view = await self._rebalances.show()
         elif call.verb == "history":
-            view = self._rebalances.history()
+            view = await self._rebalances.history()
         elif call.verb == "preview":
             action, node, chosen = _start_of(call)
             view = shown_plan(await self._rebalances.preview(action, node, chosen))
@@ -105,6 +111,24 @@ class ControlChanges:
             return await self._partitions.plan_give_up(number, call.scope, call.epoch)
 
         return await self._submit_loss(build, context, "a lost part of a committed epoch was given up")
+
+    async def release_partition(self, call: messages.ReleasePartition) -> messages.Document | messages.Done:
+        """End quarantines of a partition; with `here` only this node's, for the node that asks."""
+        number = PartitionId(call.partition)
+        if call.here:
+            await self._quarantines.release_here(number)
+            return messages.Done()
+        context = at_control_address(
+            f"partition {number} release", f"partition/{number}", "release partitions"
+        )
+        view: dict[str, Any] = {}
+
+        async def build() -> Plan:
+            view.update(await self._quarantines.release(number))
+            return Plan(done=Outcome(self._proposer.applied.index, Done()))
+
+        await self._commands.submit(build, context)
+        return messages.Document(value=view)
 
     async def _submit_loss(self, build: Build, context: RequestContext, event: str) -> messages.Document:
         """Submit a change that accepts a loss of rows, and log it as `event`."""

@@ -37,6 +37,7 @@ from ringfence.control.state_machines.reassignment.coordinator import Coordinato
 from ringfence.control.state_machines.reassignment.messages import Synced
 from ringfence.control.state_machines.rebalance.loads import LoadBoard
 from ringfence.control.state_machines.rebalance.plans import ChosenMove, Preview, left_out, preview
+from ringfence.control.state_machines.rebalance.run_rates import RunRates, combine, encode_windows
 from ringfence.control.state_machines.rebalance.runner import describe_change
 from ringfence.native.wire import Code
 
@@ -57,10 +58,15 @@ class Rebalances:
     """Handlers; they raise RequestRefused."""
 
     def __init__(
-        self, proposer: RaftProposer, peer_client: PeerClient, coordinator: Coordinator, board: LoadBoard
+        self,
+        proposer: RaftProposer,
+        peer_client: PeerClient,
+        coordinator: Coordinator,
+        board: LoadBoard,
+        run_rates: RunRates,
     ) -> None:
         self._proposer, self._peer_client, self._coordinator = proposer, peer_client, coordinator
-        self._board = board
+        self._board, self._run_rates = board, run_rates
 
     async def show(self) -> dict[str, Any]:
         """The leader's view of the rebalance; this node's view if the leader does not answer."""
@@ -91,9 +97,18 @@ class Rebalances:
             "policy": None if decision is None else decision.why,
         }
 
-    def history(self) -> dict[str, Any]:
+    async def history(self) -> dict[str, Any]:
+        """The runs that have ended, the newest first, with the rates that the live nodes have measured."""
+        nodes = [self._run_rates.windows, *await self._peer_client.run_rates()]
         state = self._proposer.state
-        return {"runs": [shown_run(state, run) for run in reversed(state.runs)]}
+        return {
+            "runs": [
+                {**shown_run(state, run), "rates": combine(nodes, run.run)} for run in reversed(state.runs)
+            ]
+        }
+
+    def rates_here(self) -> dict[str, Any]:
+        return encode_windows(self._run_rates.windows)
 
     async def preview(self, action: Action, node: NodeId, chosen: list[ChosenMove]) -> Preview:
         """The moves that would start now, on the newest state. RequestRefused if they could not start."""

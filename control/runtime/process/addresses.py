@@ -8,9 +8,12 @@ import socket
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ringfence.native.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ringfence.control.runtime.process.settings import Settings
 
 PORT_MAX: Final = 65_535
 
@@ -171,3 +174,19 @@ def http_advertised(host: str, port: int) -> str:
     """The advertised address of the admin API: a wildcard becomes this host's name."""
     name = socket.gethostname() if host in {"0.0.0.0", "::"} else host  # noqa: S104 - compared, not bound
     return f"http://{f'[{name}]' if ':' in name else name}:{port}"
+
+
+def check_addresses(settings: Settings) -> None:
+    """Check the addresses before a new store is created. An existing store is locked first: its lock reports
+    a node that is already running.
+
+    Raises:
+        ConfigError: the node could not listen on an address, or would ask itself to join.
+    """
+    if os.path.exists(settings.data_dir / "store.toml"):  # noqa: PTH110 - a path may be too long for pathlib's
+        return
+    check_joins_other(settings.join, settings.control)
+    bound = [("listen", address) for address in settings.listen]
+    bound += [("control", settings.control)] if settings.control is not None else []
+    bound += [("http", f"tcp://{settings.http}")] if settings.http is not None else []
+    check_free(bound)

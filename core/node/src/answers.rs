@@ -42,7 +42,7 @@ impl Engine {
 
     /// The OK of a stored batch.
     pub(crate) fn answer_batch(&mut self, at: At, due: &BatchDue, effects: &mut Effects) {
-        self.counters.acknowledged += 1;
+        self.counters.acknowledge(self.mono_ms.saturating_sub(due.arrived_ms));
         let partition = &mut self.partitions[at];
         partition.acknowledged_ms.1 = self.unix_ms;
         if partition.acknowledged_ms.0 == 0 {

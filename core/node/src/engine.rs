@@ -94,6 +94,8 @@ pub struct Engine {
     /// Wall clock of the event that is handled.
     pub(crate) unix_ms: u64,
     record_time: crate::time_window::RecordTime,
+    /// Monotonic clock of that event.
+    pub(crate) mono_ms: u64,
     /// Partitions whose mark moved while fetches wait for it; reused.
     pub(crate) woken: Vec<At>,
     pub(crate) sync: Syncs,
@@ -150,6 +152,7 @@ impl Engine {
             stopping: false,
             unix_ms: 0,
             record_time: crate::time_window::RecordTime::default(),
+            mono_ms: 0,
             woken: Vec::new(),
             sync: Syncs::default(),
             scrub: crate::scrub::Scrubs::default(),
@@ -164,7 +167,7 @@ impl Engine {
     /// Take one event. Effects are added to `effects`, which the caller carries out and empties.
     pub fn handle(&mut self, event: Event<'_>, now: Now, pool: &mut Pool, effects: &mut Effects) {
         let now = self.record_time.bounded(now);
-        self.unix_ms = now.unix_ms;
+        (self.unix_ms, self.mono_ms) = (now.unix_ms, now.mono_ms);
         match event {
             Event::Request { connection, header, body } => {
                 self.request(connection, header, body, now, pool, effects);

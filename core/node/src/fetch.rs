@@ -10,7 +10,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use ringfence_buffer::Pool;
-use ringfence_log::{Damage, PlanError, ReadDone, ReadError, ReadFrom};
+use ringfence_log::{Damage, PlanError, ReadDone, ReadError, ReadFrom, parse_segment_name};
 use ringfence_routing::IdMap;
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
@@ -423,6 +423,7 @@ impl Engine {
         {
             let (topic, partition_id) = partition.key();
             partition.damage = Some(why.clone());
+            partition.damaged_file = parse_segment_name(&damage.file).map(|(file, _)| file);
             partition.closed_epoch = Some(partition.gate.open_epoch());
             partition.gate.close();
             effects.outcomes.push(Outcome::Quarantined { topic, partition: partition_id, why: why.clone() });

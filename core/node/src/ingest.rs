@@ -121,7 +121,9 @@ impl Engine {
             }
             OwnedBody::Large(payload) => Inbound::Large(payload),
         });
-        let stop = self.ingest(connection, &header, &mut inbound, now, pool).err()?;
+        // Its deadline and its latency count from its arrival.
+        let arrival = Now { mono_ms: deadline_ms.saturating_sub(patience_ms(&header)), ..now };
+        let stop = self.ingest(connection, &header, &mut inbound, arrival, pool).err()?;
         let large = if let Some(Inbound::Large(payload)) = inbound { Some(payload) } else { None };
         let body = large.map_or_else(|| OwnedBody::Small(kept), OwnedBody::Large);
         let park = || Parked { connection, header, body, deadline_ms };
@@ -237,6 +239,7 @@ impl Engine {
                 rows: header.rows,
                 repeated: false,
                 staged: false,
+                arrived_ms: now.mono_ms,
                 deadline_ms,
             }),
         });
@@ -272,6 +275,7 @@ impl Engine {
             rows: answer.rows,
             repeated: true,
             staged: false,
+            arrived_ms: now.mono_ms,
             deadline_ms: now.mono_ms + patience_ms(header),
         };
         let head = partition.log.end();

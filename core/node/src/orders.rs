@@ -146,6 +146,7 @@ impl Engine {
             }
             Order::Doubt { partitions } => Ok(self.doubt(partitions)),
             Order::ReleaseQuarantine { topic, partition } => self.release_quarantine(number, (topic, partition), pool),
+            Order::CheckQuarantine { topic, partition } => self.check_quarantine(number, (topic, partition)),
             Order::InstallScopes { rules, gone } => Ok(self.install_scopes(rules, gone)),
             Order::CountStaged(count) => self.count_staged(number, &count, now),
             Order::Publish(publish) => self.publish_stages(number, &publish, now, pool),

@@ -430,7 +430,7 @@ impl Engine {
         blob::write(partition, self.settings.level, self.settings.producers.bytes, &mut bytes);
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_release(pool, &mut partition.log, &bytes)?;
-        partition.damage = None;
+        (partition.damage, partition.damaged_file) = (None, None);
         partition.released = true;
         partition.gate.close();
         partition.mark = partition.mark.max(partition.log.start_offset()).min(partition.log.end_offset());

@@ -11,7 +11,8 @@ use ringfence_log::{Corruption, Damage, Position, Proof, ScrubDone, ScrubPlan, S
 
 use crate::engine::Engine;
 use crate::event::{Effects, Now, ScrubEnd, ScrubJob};
-use crate::outcome::Outcome;
+use crate::orders::{Halt, Step};
+use crate::outcome::{Finished, Outcome};
 use crate::partition::At;
 use crate::sync::Mends;
 
@@ -38,6 +39,8 @@ pub struct Scrubs {
     found: [BTreeSet<Place>; 2],
     /// Quarantined partitions and the files that must be found sound.
     proving: BTreeMap<Key, BTreeSet<u64>>,
+    /// Orders that end with such a proof, or with the damage that disproves it.
+    checks: Vec<(Key, u64)>,
     proved_ms: u64,
     /// Lives of partitions that are quarantined and sound on disk: another start will find them so.
     hopeless: BTreeSet<u64>,
@@ -65,6 +68,8 @@ const KNOWN_MAX: usize = 4_096;
 /// Quarantined partitions whose files are looked at at once.
 const PROVING_MAX: usize = 64;
 const PROVE_MS: u64 = 500;
+/// Of a quarantined partition whose files are sound, but not all of which is in memory.
+const START_AGAIN: &str = "all of it is sound on disk again; start this node again to serve it";
 
 impl Scrubs {
     pub fn known(&self) -> usize {
@@ -79,6 +84,12 @@ impl Scrubs {
     /// True while the file waits to be looked at, or something of the partition is known to be damaged.
     pub fn is_concerned(&self, file: u64, key: Key) -> bool {
         self.urgent.contains(&file) || self.damaged(key) > 0
+    }
+
+    /// Read these files, all of the partition, soon: its quarantine ends if they are sound.
+    fn prove(&mut self, key: Key, files: BTreeSet<u64>) {
+        self.urgent.extend(files.iter().copied());
+        self.proving.insert(key, files);
     }
 
     pub fn damaged(&self, key: Key) -> usize {
@@ -144,6 +155,8 @@ impl Engine {
             self.scrub.proving.remove(&key);
             if let Some(at) = self.partitions.find(key.0, key.1) {
                 self.lift(at, effects);
+            } else {
+                self.end_checks(key, Err("the partition was dropped"), effects);
             }
         }
     }
@@ -180,7 +193,7 @@ impl Engine {
             ScrubEnd::Looked { result: Ok(done), .. } => self.looked(done, now, effects),
             ScrubEnd::Looked { file, is_urgent: true, .. } => {
                 self.counters.scrub_failures += 1;
-                self.scrub.proving.retain(|_, files| !files.contains(&file));
+                self.disprove(file, |_| true, "a segment file of it cannot be read; look at the disk", effects);
                 self.end_urgent(file, effects);
             }
             ScrubEnd::Looked { file, .. } => {
@@ -206,7 +219,7 @@ impl Engine {
         } else if let Some(next) = done.next {
             self.scrub.urgent_at = Some((done.file, next));
         } else {
-            self.disprove();
+            self.disprove_damaged(done.file, effects);
             self.end_urgent(done.file, effects);
         }
         if done.next.is_none() {
@@ -307,19 +320,67 @@ impl Engine {
             if scrub.proving.len() == PROVING_MAX {
                 break;
             }
-            let files: BTreeSet<u64> = partition.log.files().collect();
-            scrub.urgent.extend(files.iter().copied());
-            scrub.proving.insert(key, files);
+            scrub.prove(key, partition.log.files().collect());
         }
     }
 
+    /// Order: is everything of this quarantined partition sound on disk again? Also of one without other replicas,
+    /// which nothing repairs: its operator has put the bytes back.
+    pub(crate) fn check_quarantine(&mut self, number: u64, key: Key) -> Result<Step, Halt> {
+        let at = self.hosted(key)?;
+        let partition = &self.partitions[at];
+        if !partition.is_quarantined() {
+            return Ok(Step::Done(Finished::Done));
+        }
+        if self.scrub.hopeless.contains(&partition.life) {
+            return Err(START_AGAIN.to_owned().into());
+        }
+        let named = partition.log.quarantine().and_then(|damage| parse_segment_name(&damage.file));
+        let file = named.map(|(file, _)| file).or(partition.damaged_file);
+        if let Some(file) = file.filter(|file| partition.log.files().any(|one| one == *file) && !self.is_sealed(*file))
+        {
+            let why = format!("segment file {file} with the damage is still written to; start the node again instead");
+            return Err(why.into());
+        }
+        self.scrub.checks.push((key, number));
+        self.scrub.prove(key, partition.log.files().collect());
+        Ok(Step::WhenDurable)
+    }
+
+    fn is_sealed(&self, file: u64) -> bool {
+        self.sealed(file).is_some_and(|(pin, _)| pin.number == file)
+    }
+
     /// This file was looked at from end to end: what is damaged in it proves nothing sound.
-    fn disprove(&mut self) {
+    fn disprove_damaged(&mut self, file: u64, effects: &mut Effects) {
         let found = &self.scrub.found[1];
         let rots = &self.scrub.rots;
-        let of = |place: &Place| rots.get(place).map(|known| (known.rot.topic, known.rot.partition));
-        let hit: Vec<Key> = found.iter().filter_map(of).collect();
-        self.scrub.proving.retain(|key, _| !hit.iter().any(|one| one == key || one.0 == 0));
+        let of = |place: &Place| rots.get(place).map_or((0, 0), |known| (known.rot.topic, known.rot.partition));
+        let hit: BTreeSet<Key> = found.iter().map(of).collect();
+        let why = rots.range((file, 0)..(file + 1, 0)).next().map(|(_, known)| known.rot.damage().to_string());
+        let why = why.unwrap_or_else(|| "a segment file of it is damaged".to_owned());
+        // Damage whose partition is unknown may be anybody's.
+        self.disprove(file, |key| hit.iter().any(|one| *one == key || one.0 == 0), &why, effects);
+    }
+
+    /// Partitions with records in this file, of those that `is_hit` names, are not sound.
+    fn disprove(&mut self, file: u64, is_hit: impl Fn(Key) -> bool, why: &str, effects: &mut Effects) {
+        let proving = self.scrub.proving.iter();
+        let hit: Vec<Key> =
+            proving.filter(|(key, files)| files.contains(&file) && is_hit(**key)).map(|(key, _)| *key).collect();
+        for key in hit {
+            self.scrub.proving.remove(&key);
+            self.end_checks(key, Err(why), effects);
+        }
+    }
+
+    fn end_checks(&mut self, key: Key, result: Result<(), &str>, effects: &mut Effects) {
+        let (ended, left) = std::mem::take(&mut self.scrub.checks).into_iter().partition(|check| check.0 == key);
+        self.scrub.checks = left;
+        for (_, number) in Vec::<(Key, u64)>::from(ended) {
+            let result = result.map(|()| Finished::Done).map_err(str::to_owned);
+            effects.outcomes.push(Outcome::Order { number, result });
+        }
     }
 
     /// Everything of the partition is sound on disk.
@@ -328,13 +389,14 @@ impl Engine {
         let (topic, id) = partition.key();
         if !partition.lift() {
             self.scrub.hopeless.insert(partition.life);
-            let why = "all of it is sound on disk again; start this node anew to serve it".to_owned();
-            effects.outcomes.push(Outcome::Quarantined { topic, partition: id, why });
+            effects.outcomes.push(Outcome::Quarantined { topic, partition: id, why: START_AGAIN.to_owned() });
+            self.end_checks((topic, id), Err(START_AGAIN), effects);
             return;
         }
         if partition.gate.admits() {
             self.upkeep.opened.push(topic);
         }
         effects.outcomes.push(Outcome::Lifted { topic, partition: id });
+        self.end_checks((topic, id), Ok(()), effects);
     }
 }

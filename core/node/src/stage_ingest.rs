@@ -176,6 +176,7 @@ fn due(from: Connection, header: &RequestHeader, first_offset: u64, repeated: bo
         rows: header.rows,
         repeated,
         staged: true,
+        arrived_ms: now.mono_ms,
         deadline_ms: now.mono_ms + patience_ms(header),
     }
 }
