@@ -46,7 +46,7 @@ class Quarantines:
         return {"partition": partition, "nodes": sorted(nodes)}
 
     async def plan_release(self, partition: PartitionId) -> Plan:
-        """Release the partition, without a proposal: the outcome has the newest index. Raises as `release`."""
+        """Release the partition. The outcome has the newest index, of no entry of its own. See `release`."""
         await self.release(partition)
         return Plan(done=Outcome(self._proposer.applied.index, Done()))
 
