@@ -165,9 +165,9 @@ class Node2:
         monkeypatch.setattr(self.members, "_change_voters", lambda: None)
         monkeypatch.setattr(self.members, "_propose", lambda _: None)
 
-    def receive(self, node: int, clock_ms: int) -> None:
+    def receive(self, node: int, clock_ms: int, time_ms: int = 0) -> None:
         store = self.state.nodes[NodeId(node)].store
-        beat = TimedBeat(store, 30, 0, 0, bytes(16), clock_ms=clock_ms)
+        beat = TimedBeat(store, 30, 0, 0, bytes(16), clock_ms=clock_ms, time_ms=time_ms)
         self.members.beat(node, msgspec.msgpack.encode(beat))
 
     def round(self) -> dict[int, Any]:
@@ -188,15 +188,15 @@ def test_a_follower_bounds_its_times_by_the_leaders_estimate(monkeypatch: pytest
     node = Node2(monkeypatch)
     node.clock_ms = NOW + AHEAD_MS
     assert node.proposal_ms() == NOW - DAY_MS
-    node.receive(5, NOW)
+    node.receive(5, NOW, NOW)
     node.round()
-    assert (node.windows, node.health) == ([], {}), "only the leader's heartbeats have an estimate"
-    node.receive(1, 0)
+    assert (node.windows, node.health) == ([], {}), "only the leader's estimate counts"
+    node.receive(1, NOW + AHEAD_MS)
     node.round()
-    assert (node.windows, node.health) == ([], {}), "the leader has none yet"
-    node.receive(1, NOW)
+    assert (node.windows, node.health) == ([], {}), "it wrote this as a follower, or has no estimate yet"
+    node.receive(1, NOW + AHEAD_MS, NOW)
     beats = node.round()
-    assert beats[1][-1] == NOW + AHEAD_MS, "the leader gets the clock as it is"
+    assert beats[1][-2:] == [NOW + AHEAD_MS, 0], "the leader gets the clock as it is"
     assert node.windows == [(NOW - OFFSET_MS_MAX, NOW + OFFSET_MS_MAX)]
     assert node.proposal_ms() == NOW + OFFSET_MS_MAX
     assert "more than 300 s ahead of the cluster's time" in node.health["clock"]
@@ -257,7 +257,7 @@ def test_a_start_waits_until_the_engine_has_bounds(monkeypatch: pytest.MonkeyPat
         node.members._round()
         await asyncio.sleep(0)
         assert not waiting.done()
-        node.receive(1, NOW)
+        node.receive(1, NOW, NOW)
         node.members._round()
         await asyncio.wait_for(waiting, 10)
         assert node.windows

@@ -29,10 +29,14 @@ class Times:
         self._world = world
         self._ahead_ms = 0  # greatest lead over the true time that most clocks, or a lone leader's, ever had
         self._live = len(world.machines)
+        self._highest: dict[str, int] = {}  # greatest lead of each machine's clock
 
     def jumped(self) -> None:
-        """A wall clock was moved."""
-        ahead = sorted(machine.clock.wall_ahead_ms for machine in self._world.machines)
+        """A wall clock was moved. What a node said of its clock before may still count."""
+        for machine in self._world.machines:
+            known = self._highest.get(machine.name, 0)
+            self._highest[machine.name] = max(known, machine.clock.wall_ahead_ms)
+        ahead = sorted(self._highest.values())
         self._ahead_ms = max(self._ahead_ms, ahead[-1] if self._live <= 1 else ahead[-2])
 
     def applied(self, state: MetadataState) -> None:

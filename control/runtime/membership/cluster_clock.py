@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -26,6 +26,13 @@ CLOCK_LEVEL: Final = 1
 WAIT_LOG_S: Final = 5.0
 
 
+class Clocks(NamedTuple):
+    """The node's wall clock, and the leader's estimate of the cluster's time; 0: none."""
+
+    clock_ms: int
+    time_ms: int
+
+
 class ClusterClock:
     """One per node; its methods run on the loop."""
 
@@ -35,17 +42,20 @@ class ClusterClock:
         self._time, self._wall = ClusterTime(here), WallClock()
         self._known = asyncio.Event()
 
-    def receive(self, node: NodeId, clock_ms: int, *, leads: bool, from_leader: bool) -> None:
-        """Process the clock of a heartbeat from `node`; 0 means unknown."""
-        if clock_ms and leads:
+    def receive_clock(self, node: NodeId, clock_ms: int) -> None:
+        """Process the wall clock in a heartbeat to the leader; 0 means unknown."""
+        if clock_ms:
             self._time.record_clock(node, clock_ms, _now_ms())
-        elif clock_ms and from_leader:
-            self._time.record_estimate(clock_ms, _now_ms())
 
-    def update(self, state: MetadataState, *, leads: bool) -> int | None:
-        """Bound the engine's times, report a wrong clock; return the clock for this node's next heartbeats.
+    def receive_estimate(self, time_ms: int) -> None:
+        """Process the estimate in a heartbeat from the leader; 0 means unknown."""
+        if time_ms:
+            self._time.record_estimate(time_ms, _now_ms())
 
-        None below the level of clocks: heartbeats carry none. 0: the leader has no estimate yet.
+    def update(self, state: MetadataState, *, leads: bool) -> Clocks | None:
+        """Bound the engine's times, report a wrong clock; return the clocks for this node's next heartbeats.
+
+        None below the level of clocks: heartbeats carry none.
         """
         if state.level < CLOCK_LEVEL:
             return None
@@ -59,7 +69,7 @@ class ClusterClock:
             self._on_window(*window)
             self._known.set()
             self._report_offset(raw_ms - time_ms)
-        return (time_ms or 0) if leads else clock_ms
+        return Clocks(clock_ms, (time_ms or 0) if leads else 0)
 
     def proposal_ms(self, state: MetadataState) -> int:
         """The time of a proposal of this node."""

@@ -22,7 +22,7 @@ from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.topics import Replica as Place
 from ringfence.control.runtime.membership import removed_node
-from ringfence.control.runtime.membership.cluster_clock import ClusterClock
+from ringfence.control.runtime.membership.cluster_clock import Clocks, ClusterClock
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.runtime.raft.proposer import RaftProposer
@@ -76,11 +76,13 @@ class Beat(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 class TimedBeat(Beat, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A heartbeat from level 1 on; programs without levels refuse the additional field.
 
-    `clock_ms` is the leader's estimate of the cluster's time, and another node's wall clock, in Unix ms;
-    0: not known.
+    `clock_ms` is the sender's wall clock, `time_ms` a leader's estimate of the cluster's time; 0 without an
+    estimate, and from other nodes. Both are Unix ms. One field would not do: a receiver may know the sender
+    as the leader when a heartbeat arrives that the sender wrote as a follower.
     """
 
     clock_ms: Number = 0
+    time_ms: Number = 0
 
 
 _BEATS: Final = msgspec.msgpack.Decoder(TimedBeat)
@@ -187,7 +189,10 @@ class Members:
             return
         self._forget_stranger(sender)
         replica = self._proposer.replica
-        self.clock.receive(node, beat.clock_ms, leads=replica.leads, from_leader=sender == replica.leader)
+        if replica.leads:
+            self.clock.receive_clock(node, beat.clock_ms)
+        elif sender == replica.leader:
+            self.clock.receive_estimate(beat.time_ms)
         if beat.loads is not None:
             self.board.record(node, beat.loads, _now_ms())
         if beat.at:
@@ -227,9 +232,9 @@ class Members:
             loads = msgspec.structs.replace(loads, level=LEVEL_NEWEST)
             self.board.record(self._here.node, loads, _now_ms())
             self._on_loads(self.board.by_node(_now_ms()))
-        clock_ms = self.clock.update(state, leads=replica.leads)
-        if loads is not None or not replica.leads or clock_ms:
-            self._send_beats(loads, clock_ms)
+        clocks = self.clock.update(state, leads=replica.leads)
+        if loads is not None or not replica.leads or (clocks is not None and clocks.time_ms):
+            self._send_beats(loads, clocks)
         if not replica.leads:
             self._liveness.end()
             return
@@ -245,7 +250,7 @@ class Members:
         if self._strangers.pop(sender, None) is not None:
             self._health.clear_reason(f"stranger {sender}")
 
-    def _send_beats(self, loads: LoadReport | None, clock_ms: int | None) -> None:
+    def _send_beats(self, loads: LoadReport | None, clocks: Clocks | None) -> None:
         """Send heartbeats to the leader, and from voters to all voters.
 
         Each voter must know which process has another voter's vote. The leader's Raft messages show that, so
@@ -257,8 +262,16 @@ class Members:
         at, digest = self._newest
         started = Index(0) if own is None else own.started
         beat = Beat(self._here.store, replica.applied.index, started, at, digest)
-        if clock_ms is not None:
-            beat = TimedBeat(self._here.store, replica.applied.index, started, at, digest, clock_ms=clock_ms)
+        if clocks is not None:
+            beat = TimedBeat(
+                self._here.store,
+                replica.applied.index,
+                started,
+                at,
+                digest,
+                clock_ms=clocks.clock_ms,
+                time_ms=clocks.time_ms,
+            )
         plain = msgspec.msgpack.encode(beat)
         with_loads = (
             plain if loads is None else msgspec.msgpack.encode(msgspec.structs.replace(beat, loads=loads))
@@ -268,7 +281,7 @@ class Members:
         if not replica.leads:
             voters = {*replica.configuration.voters, *replica.configuration.voters_outgoing}
             receivers = {replica.leader, *(voters if replica.id in voters else ())}
-        elif clock_ms:
+        elif clocks is not None and clocks.time_ms:
             receivers = {int(node) for node in state.nodes}
         for node in (receivers | advertisers) - {0, replica.id}:
             self._peers.send(
