@@ -28,7 +28,7 @@ from tests.chaos.harm import Harmer
 from tests.chaos.mover import REPLICAS, Mover
 from tests.chaos.proof import judge, shown
 from tests.chaos.reading import CAUGHT_UP_S, Read, read_all
-from tests.system.network import Network
+from tests.harness.network import Network
 
 PARTITIONS = 64
 WRITERS = READERS = 8

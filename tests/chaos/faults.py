@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from tests.chaos.fleet import Fleet
-from tests.system.clocks import CLOCK_READ_S
+from tests.harness.clocks import CLOCK_READ_S
 
 SHORT_S, LONG_S = 0.3, 3.5
 """How long a harm lasts: from a hiccup to longer than a node needs to be failed (2 s)."""

@@ -15,10 +15,10 @@ import ringfence
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError, refusal
-from tests.system.clocks import ProcessClock
-from tests.system.disk import Disk
-from tests.system.harness import NodeProcess, cli, until
-from tests.system.network import Network
+from tests.harness.clocks import ProcessClock
+from tests.harness.disk import Disk
+from tests.harness.network import Network
+from tests.harness.processes import NodeProcess, cli, until
 
 NODES = 4
 TOPIC = "chaos"

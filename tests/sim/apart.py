@@ -26,10 +26,11 @@ from typing import Final, NoReturn
 import msgspec
 
 from ringfence.native import _node
-from tests.sim import content, simulation
-from tests.sim.mix import Plan
+from tests.sim import simulation
+from tests.sim.checks.violation import ViolationError
+from tests.sim.clients import content
+from tests.sim.faults.plan import Plan
 from tests.sim.simulation import Result
-from tests.sim.violation import ViolationError
 
 HEAD_BYTES: Final = 8
 """Before each result: its size."""

@@ -26,16 +26,16 @@ from typing import Any, Final
 import msgspec
 
 from ringfence.native import _node, messages
-from tests.sim.agenda import Agenda
-from tests.sim.content import SCHEMA
-from tests.sim.faults import Rates
-from tests.sim.host import Host
-from tests.sim.ledger import Ledger, Record
-from tests.sim.producer import Producer
-from tests.sim.readback import read_back
-from tests.sim.reader import Reader
-from tests.sim.violation import ViolationError
-from tests.sim.wire import Wire
+from tests.sim.checks.ledger import Ledger, Record
+from tests.sim.checks.violation import ViolationError
+from tests.sim.clients.content import SCHEMA
+from tests.sim.clients.producer import Producer
+from tests.sim.clients.readback import read_back
+from tests.sim.clients.reader import Reader
+from tests.sim.faults.rates import Rates
+from tests.sim.world.agenda import Agenda
+from tests.sim.world.host import Host
+from tests.sim.world.wire import Wire
 
 SECOND_US: Final = 1_000_000
 FAULTY_US: Final = 10 * SECOND_US

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from tests.sim import apart
-from tests.sim.mix import Plan
+from tests.sim.faults.plan import Plan
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CODE: Final = ("Cargo.lock", "client", "control", "core", "native", "tests/checker", "tests/sim")

@@ -18,22 +18,24 @@ from ringfence.control.runtime.raft import replica as runtime_replica
 from ringfence.control.runtime.reassignment import order_batches
 from ringfence.native import _node
 from ringfence.native.errors import ClosedError
-from tests.sim import birth, current, forced, network, quiet, replicas, strikes
-from tests.sim.admin import Admin
-from tests.sim.consumer import Consumer
-from tests.sim.content import body_of
-from tests.sim.intercept import installed
-from tests.sim.ledger import Record
-from tests.sim.machine import Machine
-from tests.sim.mix import Plan
-from tests.sim.named import Named
-from tests.sim.network import Weather
-from tests.sim.observe import observed
-from tests.sim.publisher import Publisher
-from tests.sim.readback import read_back
-from tests.sim.violation import ViolationError
-from tests.sim.world import SECOND_US, World, prepared
-from tests.sim.writer import Writer
+from tests.sim.checks import replicas
+from tests.sim.checks.ledger import Record
+from tests.sim.checks.observe import observed
+from tests.sim.checks.violation import ViolationError
+from tests.sim.clients.admin import Admin
+from tests.sim.clients.consumer import Consumer
+from tests.sim.clients.content import body_of
+from tests.sim.clients.named import NamedProducer
+from tests.sim.clients.publisher import Publisher
+from tests.sim.clients.readback import read_back
+from tests.sim.clients.writer import Writer
+from tests.sim.faults import forced, strikes
+from tests.sim.faults.plan import Plan
+from tests.sim.world import birth, current, network, quiet
+from tests.sim.world.intercept import installed
+from tests.sim.world.machine import Machine
+from tests.sim.world.network import Weather
+from tests.sim.world.world import SECOND_US, World, prepared
 
 TOPIC: Final = "rows"
 HEALED_US: Final = 60 * SECOND_US
@@ -91,7 +93,7 @@ class Simulation(World):
         self._changes = any(each.kind == "change" for each in plan.strikes)
         self.admin = Admin(self, Random(self.random.random()))
         self.publishers = [
-            (Named if number == 1 and plan.seed % NAMED == 0 else Publisher)(
+            (NamedProducer if number == 1 and plan.seed % NAMED == 0 else Publisher)(
                 self, number, Random(self.random.random()), TOPIC
             )
             for number in range(1, plan.producers + 1)

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from tests.sim import apart
-from tests.sim.mix import Plan
+from tests.sim.faults.plan import Plan
 from tests.sim.simulation import Result
 
 

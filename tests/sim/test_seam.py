@@ -11,7 +11,7 @@ import pytest
 
 from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError
 from ringfence.native._node import Node, SimDisk, SimNode
-from tests.sim.content import SCHEMA
+from tests.sim.clients.content import SCHEMA
 
 TOPIC, PARTITION = 7, 9
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.sim import apart
 from tests.sim.__main__ import main
-from tests.sim.mix import Plan
+from tests.sim.faults.plan import Plan
 from tests.sim.planted.control import planted
 from tests.sim.simulation import Result, run
 
@@ -98,7 +98,10 @@ def test_equal_seeds_give_equal_traces(seed: int) -> None:
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_no_trace_depends_on_the_process(hash_seed: str) -> None:
-    script = "from tests.sim import mix, simulation; print(simulation.run(mix.Plan.drawn(2)).trace)"
+    script = (
+        "from tests.sim import simulation; from tests.sim.faults import plan; "
+        "print(simulation.run(plan.Plan.drawn(2)).trace)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script],
         env=os.environ | {"PYTHONHASHSEED": hash_seed},

@@ -9,10 +9,11 @@ from itertools import islice
 import pytest
 
 from ringfence.control.runtime.membership.cluster_clock import CLOCK_LEVEL
-from tests.sim import birth, simulation
-from tests.sim.mix import Plan
+from tests.sim import simulation
+from tests.sim.faults.plan import Plan
 from tests.sim.planted import control
 from tests.sim.planted.__main__ import first_found
+from tests.sim.world import birth
 
 PLANS_MAX = 30
 """Every sixth jump is an hour ahead, and it must strike a leader or an owner."""

@@ -15,9 +15,9 @@ import ringfence
 from ringfence.control.cli.demo_steps import Content
 from ringfence.control.cli.spark_process import SparkProcess, spark_process
 from ringfence.spark import arrow_schema
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import cli, until
 from tests.spark.cluster import READS
-from tests.system.cluster import Three
-from tests.system.harness import cli, until
 
 TIMEOUT_S = 400.0  # of one scenario on a machine ten times overbooked; seconds on a quiet one
 ROWS = 20_000
@@ -26,7 +26,7 @@ ROWS = 20_000
 class Bench:
     """Three nodes, and a Spark driver that writes into them."""
 
-    def __init__(self, three: Three, spark: SparkProcess, folder: Path) -> None:
+    def __init__(self, three: ThreeNodes, spark: SparkProcess, folder: Path) -> None:
         self.three, self._spark, self.folder, self.lines = three, spark, folder, spark.lines
         self.client = ringfence.connect(",".join(node.address for node in three.nodes), timeout_s=60)
 
@@ -82,7 +82,7 @@ class Bench:
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("cluster")
-    three = Three(folder)
+    three = ThreeNodes(folder)
     try:
         three.start()
         addresses = ",".join(node.address for node in three.nodes)

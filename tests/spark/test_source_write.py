@@ -15,9 +15,9 @@ from pyspark.sql import functions as f
 
 import ringfence
 import ringfence.spark
-from tests.client.helpers import ids_of
+from tests.fakes.client_topic import ids_of
+from tests.harness.processes import NodeProcess
 from tests.spark.test_spark import ROWS, content_of, content_of_batches
-from tests.system.harness import NodeProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 

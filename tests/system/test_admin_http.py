@@ -14,10 +14,10 @@ import pytest
 
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
-from tests.http.desk import TOPIC, Answer, send
-from tests.http.test_access import MATRIX
-from tests.system.cluster import Three
-from tests.system.harness import NodeProcess, cli, free_port, until
+from tests.component.http.test_access import MATRIX
+from tests.fakes.admin_api import TOPIC, Answer, send
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import NodeProcess, cli, free_port, until
 from tests.system.test_http_floods import opened
 from tests.system.test_http_floods import told as heard
 
@@ -187,7 +187,7 @@ def test_no_endpoint_lets_anybody_in_who_shows_no_sound_token(tmp_path: Path) ->
 
 
 def test_a_change_with_a_key_survives_the_leader_and_any_node_takes_it(tmp_path: Path) -> None:
-    three = Three(tmp_path)
+    three = ThreeNodes(tmp_path)
     addresses = [with_http(node) for node in three.nodes]
     try:
         three.start()

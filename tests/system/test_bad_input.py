@@ -14,8 +14,8 @@ import zmq
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.native import messages, wire
-from tests.system.harness import SCHEMA, NodeProcess, batch, cli
-from tests.system.raw import ANSWER_TIMEOUT_MS, Answer, RawClient, RawTopic, message_of
+from tests.harness.processes import SCHEMA, NodeProcess, batch, cli
+from tests.harness.raw_client import ANSWER_TIMEOUT_MS, Answer, RawClient, RawTopic, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,22 +14,33 @@ import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.native import messages, wire
 from ringfence.native.messages import TopicInfo
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
-from tests.system.load import Load
-from tests.system.raw import RawClient, RawTopic
+from tests.harness.cluster import ThreeNodes
+from tests.harness.load import Load
+from tests.harness.processes import (
+    SCHEMA,
+    NodeProcess,
+    batch,
+    check_identity,
+    cli,
+    free_port,
+    read_ids,
+    until,
+)
+from tests.harness.raw_client import RawClient, RawTopic
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Three]:
-    cluster = Three(tmp_path)
+def three(tmp_path: Path) -> Iterator[ThreeNodes]:
+    cluster = ThreeNodes(tmp_path)
     try:
         yield cluster.start()
     finally:
         cluster.kill_all()
 
 
-def create(three: Three, partitions: int, replication: int, retention_bytes: int | None = None) -> TopicInfo:
+def create(
+    three: ThreeNodes, partitions: int, replication: int, retention_bytes: int | None = None
+) -> TopicInfo:
     with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
         return client.create_topic(
             "t",
@@ -41,13 +52,13 @@ def create(three: Three, partitions: int, replication: int, retention_bytes: int
         )
 
 
-def publishing(three: Three, places: list[int]) -> list[Load]:
+def publishing(three: ThreeNodes, places: list[int]) -> list[Load]:
     loads = [Load(three.nodes[place].address, "t", place).start() for place in places]
     until(lambda: all(len(load.acknowledged) > 500 for load in loads), what="rows")
     return loads
 
 
-def moved(three: Three, *arguments: str) -> dict[str, Any]:
+def moved(three: ThreeNodes, *arguments: str) -> dict[str, Any]:
     """A run of moves by the command line, to its end; it must be done."""
     done = cli(*arguments, "--control", three.controls[0], "--wait", "--json", timeout_s=120)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -69,7 +80,7 @@ def pause_ms(loads: list[Load], since_s: float) -> float:
     return max(load.pause_s(since_s) for load in loads) * 1000
 
 
-def check(three: Three, loads: list[Load], place: int) -> int:
+def check(three: ThreeNodes, loads: list[Load], place: int) -> int:
     """No producer saw an error; every acknowledged row once and in order, read from the node at `place`."""
     for load in loads:
         load.finish()
@@ -81,7 +92,7 @@ def check(three: Three, loads: list[Load], place: int) -> int:
     return sum(map(len, acknowledged.values()))
 
 
-def rows_of_partition(three: Three, partition: int, place: int) -> list[tuple[int, int]]:
+def rows_of_partition(three: ThreeNodes, partition: int, place: int) -> list[tuple[int, int]]:
     """(producer, id) of each row that the node at `place` gives of its partition."""
     with ringfence.connect(three.nodes[place].address, timeout_s=30) as client:
         parts = list(client.read("t", partition=partition))
@@ -92,12 +103,12 @@ def rows_of_partition(three: Three, partition: int, place: int) -> list[tuple[in
     ]
 
 
-def end_offset(three: Three, partition: int) -> int:
+def end_offset(three: ThreeNodes, partition: int) -> int:
     with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
         return next(part.end_offset for part in client.topic("t").partitions if part.partition == partition)
 
 
-def check_redirect(three: Three, topic: int, index: int, old: int, new: int) -> None:
+def check_redirect(three: ThreeNodes, topic: int, index: int, old: int, new: int) -> None:
     """The old owner takes nothing more, and names the new one of just this partition."""
     with RawClient(three.nodes[old].address) as client:
         raw = RawTopic.existing(client, topic, "t")
@@ -107,7 +118,7 @@ def check_redirect(three: Three, topic: int, index: int, old: int, new: int) -> 
     assert (body.owner, body.addresses) == (three.id(new), [three.nodes[new].address])
 
 
-def test_a_partition_moves_under_load_and_comes_back(three: Three) -> None:
+def test_a_partition_moves_under_load_and_comes_back(three: ThreeNodes) -> None:
     """Z3: producers at all nodes. The target copies; the source keeps its rows, and gets what came since.
 
     In the end it has, in the partition that moved, exactly the rows that were acknowledged there.
@@ -148,7 +159,7 @@ def test_a_partition_moves_under_load_and_comes_back(three: Three) -> None:
     check(three, loads, 2)
 
 
-def test_a_partition_moves_whose_beginning_is_gone(three: Three) -> None:
+def test_a_partition_moves_whose_beginning_is_gone(three: ThreeNodes) -> None:
     """Head and producer table travel: the producer goes on; what is left is read, also after a restart."""
     topic = create(three, 1, 1, retention_bytes=1 << 20)
     [load] = publishing(three, [0])
@@ -177,7 +188,7 @@ def test_a_partition_moves_whose_beginning_is_gone(three: Three) -> None:
 def test_a_partition_moves_between_nodes_with_the_smallest_segments(tmp_path: Path) -> None:
     """Pieces of a copy are longer than the largest body that such a node takes of clients."""
     rows, step = 300_000, 1_000
-    three = Three(tmp_path, options=("--segment-bytes", "1MiB"))
+    three = ThreeNodes(tmp_path, options=("--segment-bytes", "1MiB"))
     try:
         three.start()
         [part] = create(three, 1, 1).partitions
@@ -198,7 +209,7 @@ def test_a_partition_moves_between_nodes_with_the_smallest_segments(tmp_path: Pa
         three.kill_all()
 
 
-def test_a_node_is_drained_under_load(three: Three) -> None:
+def test_a_node_is_drained_under_load(three: ThreeNodes) -> None:
     """The node leads the metadata, too: it gives the lead away."""
     create(three, 6, 1)
     drained = three.leader()
@@ -217,7 +228,7 @@ def test_a_node_is_drained_under_load(three: Three) -> None:
     print(f"{check(three, loads, drained)} rows acknowledged, each stored once and in order")
 
 
-def test_an_owner_is_killed_and_its_partitions_go_on_elsewhere(three: Three) -> None:
+def test_an_owner_is_killed_and_its_partitions_go_on_elsewhere(three: ThreeNodes) -> None:
     """Three replicas: whoever has every acknowledged row takes over under a new epoch."""
     before = {part.partition: part for part in create(three, 3, 3).partitions}
     leader = three.leader()
@@ -239,7 +250,7 @@ def test_an_owner_is_killed_and_its_partitions_go_on_elsewhere(three: Three) -> 
     print(f"{rows} rows acknowledged, each stored once and in order")
 
 
-def test_an_owner_that_was_paused_tells_no_old_tales_and_takes_nothing(three: Three) -> None:
+def test_an_owner_that_was_paused_tells_no_old_tales_and_takes_nothing(three: ThreeNodes) -> None:
     """It wakes with an open partition, and others have gone on: ends and batches wait for a quorum's word."""
     topic = create(three, 1, 3)
     [part] = topic.partitions
@@ -272,7 +283,7 @@ def test_an_owner_that_was_paused_tells_no_old_tales_and_takes_nothing(three: Th
 
 
 def test_a_drain_goes_on_when_the_only_node_that_could_take_what_is_left_is_back(
-    three: Three, tmp_path: Path
+    three: ThreeNodes, tmp_path: Path
 ) -> None:
     """Four nodes, three replicas: with one of them dead, a drained one cannot give anything away."""
     create(three, 4, 3)
@@ -307,7 +318,7 @@ def test_a_drain_goes_on_when_the_only_node_that_could_take_what_is_left_is_back
         assert end["moves"], "it was this run that moved them"
 
 
-def stranded_drain(three: Three) -> None:
+def stranded_drain(three: ThreeNodes) -> None:
     """Three replicas, three nodes: nobody else may take what a drained one has."""
     first, door = str(three.id(0)), ("--control", three.controls[0])
     ended = cli("node", "drain", first, "--wait", "--json", *door)
@@ -333,6 +344,6 @@ def audited(node: NodeProcess) -> list[dict[str, Any]]:
     return [line for line in told if line["method"] == "CONTROL"]
 
 
-def life_of(three: Three, number: int) -> str:
+def life_of(three: ThreeNodes, number: int) -> str:
     nodes = three.listed(three.leader())["nodes"]
     return next((node["life"] for node in nodes if node["node"] == number), "")

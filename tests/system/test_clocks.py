@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ringfence
-from tests.system.clocks import CLOCK_READ_S, ProcessClock
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, NodeProcess, batch, free_port, until
+from tests.harness.clocks import CLOCK_READ_S, ProcessClock
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import SCHEMA, NodeProcess, batch, free_port, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ class Clocked:
     """Three nodes with a wall clock each, and the admin API."""
 
     def __init__(self, root: Path) -> None:
-        self.three = Three(root, options=("--segment-bytes", "1MiB"))
+        self.three = ThreeNodes(root, options=("--segment-bytes", "1MiB"))
         self.clocks = [ProcessClock(root / f"clock-{place}") for place in range(3)]
         self.https = [f"127.0.0.1:{free_port()}" for _ in range(3)]
         for node, clock, http in zip(self.three.nodes, self.clocks, self.https, strict=True):

@@ -16,10 +16,10 @@ import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.native import messages
 from ringfence.native.wire import Status
-from tests.system.harness import SCHEMA, batch, check_identity, read_ids, until
-from tests.system.load import Load
-from tests.system.raw import Answer, RawClient, RawTopic
-from tests.system.world import World, begun, copied, epochs, owned_by, says
+from tests.harness.isolated_cluster import IsolatedCluster, copied, epochs, isolated_cluster, owned_by, says
+from tests.harness.load import Load
+from tests.harness.processes import SCHEMA, batch, check_identity, read_ids, until
+from tests.harness.raw_client import Answer, RawClient, RawTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,19 +31,21 @@ FULL = "no space for the metadata journal"
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with begun(tmp_path_factory.mktemp("world")) as world:
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IsolatedCluster]:
+    with isolated_cluster(tmp_path_factory.mktemp("world")) as world:
         yield world
 
 
 @pytest.fixture
-def world(started: World) -> World:
+def world(started: IsolatedCluster) -> IsolatedCluster:
     started.three.until_whole()
     return started
 
 
 @pytest.mark.timeout(120)
-def test_a_stopped_leader_is_replaced_fails_and_lives_again_through_the_log(world: World, soak: int) -> None:
+def test_a_stopped_leader_is_replaced_fails_and_lives_again_through_the_log(
+    world: IsolatedCluster, soak: int
+) -> None:
     three = world.three
     leader = three.leader()
     rest = world.others(leader)
@@ -65,7 +67,7 @@ def test_a_stopped_leader_is_replaced_fails_and_lives_again_through_the_log(worl
 
 
 @pytest.mark.timeout(120)
-def test_a_leader_that_is_cut_off_leads_no_more_and_its_rows_go_on(world: World) -> None:
+def test_a_leader_that_is_cut_off_leads_no_more_and_its_rows_go_on(world: IsolatedCluster) -> None:
     three = world.three
     leader = three.leader()
     rest = world.others(leader)
@@ -96,7 +98,7 @@ def test_a_leader_that_is_cut_off_leads_no_more_and_its_rows_go_on(world: World)
 
 
 @pytest.mark.timeout(120)
-def test_without_any_leader_every_partition_takes_and_gives_rows(world: World) -> None:
+def test_without_any_leader_every_partition_takes_and_gives_rows(world: IsolatedCluster) -> None:
     three = world.three
     three.create(0, "headless", partitions=6)
     with ringfence.connect(three.nodes[1].address, timeout_s=30) as client:
@@ -117,7 +119,7 @@ def test_without_any_leader_every_partition_takes_and_gives_rows(world: World) -
 
 
 @pytest.mark.timeout(120)
-def test_an_owner_that_was_cut_off_takes_no_append_when_it_is_back(world: World) -> None:
+def test_an_owner_that_was_cut_off_takes_no_append_when_it_is_back(world: IsolatedCluster) -> None:
     """F15: partition, promote, heal. The old owner refuses appends, and then names the new one."""
     three = world.three
     topic = three.create(0, "fenced", partitions=1, replication=3)
@@ -165,7 +167,7 @@ def test_an_owner_that_was_cut_off_takes_no_append_when_it_is_back(world: World)
 
 
 @pytest.mark.timeout(120)
-def test_a_leader_that_hears_nobody_steps_down(world: World) -> None:
+def test_a_leader_that_hears_nobody_steps_down(world: IsolatedCluster) -> None:
     three = world.three
     leader = three.leader()
     world.network.cut(leader, world.others(leader), one_way=True)
@@ -177,7 +179,7 @@ def test_a_leader_that_hears_nobody_steps_down(world: World) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_voter_whose_disk_is_full_waits_and_goes_on(world: World) -> None:
+def test_a_voter_whose_disk_is_full_waits_and_goes_on(world: IsolatedCluster) -> None:
     three = world.three
     filler = world.disk.fill()
     try:
@@ -194,7 +196,7 @@ def test_a_voter_whose_disk_is_full_waits_and_goes_on(world: World) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_truncate_is_not_done_while_an_owner_has_no_space_to_do_it(world: World) -> None:
+def test_a_truncate_is_not_done_while_an_owner_has_no_space_to_do_it(world: IsolatedCluster) -> None:
     three = world.three
     three.create(0, "cut", partitions=6)
     three.create(0, "late", partitions=6)
@@ -231,7 +233,7 @@ def test_a_truncate_is_not_done_while_an_owner_has_no_space_to_do_it(world: Worl
 
 
 @pytest.mark.timeout(120)
-def test_a_leader_whose_disk_is_full_hands_over_and_metadata_goes_on(world: World) -> None:
+def test_a_leader_whose_disk_is_full_hands_over_and_metadata_goes_on(world: IsolatedCluster) -> None:
     three = world.three
 
     def third_leads() -> bool:
@@ -265,7 +267,7 @@ def test_a_leader_whose_disk_is_full_hands_over_and_metadata_goes_on(world: Worl
 
 
 @pytest.mark.timeout(120)
-def test_a_voter_that_starts_on_a_full_disk_waits_for_space_and_then_serves(world: World) -> None:
+def test_a_voter_that_starts_on_a_full_disk_waits_for_space_and_then_serves(world: IsolatedCluster) -> None:
     three = world.three
     third = three.nodes[2]
     third.kill()
@@ -294,7 +296,7 @@ def test_a_voter_that_starts_on_a_full_disk_waits_for_space_and_then_serves(worl
 
 
 @pytest.mark.timeout(180)
-def test_a_rolling_restart_under_load_shows_producers_no_error(world: World) -> None:
+def test_a_rolling_restart_under_load_shows_producers_no_error(world: IsolatedCluster) -> None:
     three = world.three
     three.create(0, "rolled", partitions=6)
     loads = [
@@ -319,7 +321,9 @@ def test_a_rolling_restart_under_load_shows_producers_no_error(world: World) -> 
 
 
 @pytest.mark.timeout(120)
-def test_a_copied_directory_is_refused_while_the_original_lives(world: World, tmp_path: Path) -> None:
+def test_a_copied_directory_is_refused_while_the_original_lives(
+    world: IsolatedCluster, tmp_path: Path
+) -> None:
     three = world.three
     before = three.listed(0)["index"]
     copy = copied(world, 1, tmp_path)
@@ -338,7 +342,9 @@ def test_a_copied_directory_is_refused_while_the_original_lives(world: World, tm
 
 
 @pytest.mark.timeout(120)
-def test_a_stopped_node_that_a_copy_took_over_from_ends_when_it_wakes(world: World, tmp_path: Path) -> None:
+def test_a_stopped_node_that_a_copy_took_over_from_ends_when_it_wakes(
+    world: IsolatedCluster, tmp_path: Path
+) -> None:
     three = world.three
     original = three.nodes[1]
     original.freeze()

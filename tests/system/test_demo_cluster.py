@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.system.harness import cli
+from tests.harness.processes import cli
 
 
 def test_the_cluster_changes_and_no_row_is_lost(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from ringfence.control.cli.exit_codes import Exit
-from tests.http.desk import PLACE, TOPIC, Answer, send
-from tests.system.harness import cli, until
+from tests.fakes.admin_api import PLACE, TOPIC, Answer, send
+from tests.harness.processes import cli, until
 from tests.system.test_rebalance import Desk
 
 TOPIC_NAME = "public/default/t"

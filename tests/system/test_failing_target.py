@@ -17,8 +17,8 @@ import pytest
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.native.errors import RingfenceError
-from tests.system.harness import NodeProcess, check_identity, cli, read_ids, until
-from tests.system.load import Load
+from tests.harness.load import Load
+from tests.harness.processes import NodeProcess, check_identity, cli, read_ids, until
 from tests.system.test_changes import grown
 from tests.system.test_rebalance import FAST_BYTES_S, ROWS, Desk
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from tests.system.cluster import Three
-from tests.system.harness import check_identity, read_ids, until
-from tests.system.load import Load
+from tests.harness.cluster import ThreeNodes
+from tests.harness.load import Load
+from tests.harness.processes import check_identity, read_ids, until
 from tests.system.test_changes import grown
 
 ROUNDS = 3
@@ -19,15 +19,15 @@ ROUNDS = 3
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Three]:
-    cluster = Three(tmp_path)
+def three(tmp_path: Path) -> Iterator[ThreeNodes]:
+    cluster = ThreeNodes(tmp_path)
     try:
         yield cluster.start()
     finally:
         cluster.kill_all()
 
 
-def owner(three: Three, asked: int, partition: int) -> int:
+def owner(three: ThreeNodes, asked: int, partition: int) -> int:
     """Place of the partition's owner, as the node at `asked` has it."""
     number, _ = three.placed(asked, "t")[partition]
     return next(place for place in range(3) if three.id(place) == number)
@@ -35,7 +35,7 @@ def owner(three: Three, asked: int, partition: int) -> int:
 
 @pytest.mark.timeout(0)
 def test_the_follower_with_every_acknowledged_row_takes_over_round_after_round(
-    three: Three, soak: int
+    three: ThreeNodes, soak: int
 ) -> None:
     """F16: a follower is down while rows are acknowledged without it, and back once the owner is dead."""
     topic = three.create(0, "t", partitions=1, replication=3)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from tests.system.harness import SCHEMA, NodeProcess, check_identity, read_ids, until
-from tests.system.load import Load
+from tests.harness.load import Load
+from tests.harness.processes import SCHEMA, NodeProcess, check_identity, read_ids, until
 from tests.system.test_changes import grown
 
 HELD_S = 3
@@ -30,7 +30,7 @@ class Holder:
     def __init__(self, folder: Path) -> None:
         self.pipe = folder / "pipe"
         os.mkfifo(self.pipe)
-        prefix = (sys.executable, "-m", "tests.system.gil_holder", str(self.pipe))
+        prefix = (sys.executable, "-m", "tests.harness.gil_holder", str(self.pipe))
         self.node = NodeProcess(folder / "data", prefix=prefix)
 
     def hold(self, seconds: int) -> None:

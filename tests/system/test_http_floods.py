@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import ringfence
-from tests.http.desk import send
-from tests.system.harness import NodeProcess, free_port, until
+from tests.fakes.admin_api import send
+from tests.harness.processes import NodeProcess, free_port, until
 
 HEAD = b"GET /health/live HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: "
 

@@ -17,10 +17,10 @@ import pytest
 import ringfence
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
-from tests.system.cluster import Three
-from tests.system.harness import PROGRAM, SCHEMA, until
-from tests.system.load import Load
-from tests.system.network import Network
+from tests.harness.cluster import ThreeNodes
+from tests.harness.load import Load
+from tests.harness.network import Network
+from tests.harness.processes import PROGRAM, SCHEMA, until
 from tests.system.test_admin_http import with_http
 from tests.system.test_changes import grown
 
@@ -38,7 +38,9 @@ class Scene:
 
     def __init__(self, folder: Path, network: Network) -> None:
         self.network = network
-        self.three = Three(folder, hosts=network.hosts, prefixes=network.prefixes, options=("--insecure",))
+        self.three = ThreeNodes(
+            folder, hosts=network.hosts, prefixes=network.prefixes, options=("--insecure",)
+        )
         # Without tokens the admin API serves its own host alone.
         self.doors = [with_http(node) for node in self.three.nodes]
 

@@ -28,10 +28,10 @@ from ringfence.control.state_machines.reassignment.messages import (
 from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
 from ringfence.native.wire import Code
-from tests.system.cluster import MEMORY, Three
-from tests.system.harness import NodeProcess, batch, check_identity, cli, free_port, read_ids, until
-from tests.system.load import Load
-from tests.system.network import Network
+from tests.harness.cluster import MEMORY, ThreeNodes
+from tests.harness.load import Load
+from tests.harness.network import Network
+from tests.harness.processes import NodeProcess, batch, check_identity, cli, free_port, read_ids, until
 from tests.system.test_admin_http import ask
 from tests.system.test_changes import grown
 from tests.system.test_rebalance import ROWS, Desk
@@ -50,9 +50,9 @@ def network() -> Iterator[Network]:
 
 
 @pytest.fixture
-def lossy(tmp_path: Path, network: Network) -> Iterator[Three]:
+def lossy(tmp_path: Path, network: Network) -> Iterator[ThreeNodes]:
     options = ("--insecure", "--segment-bytes", "4MiB", "--faults", "slow_sync_ms=80")
-    three = Three(tmp_path, hosts=network.hosts, prefixes=network.prefixes, options=options)
+    three = ThreeNodes(tmp_path, hosts=network.hosts, prefixes=network.prefixes, options=options)
     try:
         yield three.start()
     finally:
@@ -60,7 +60,7 @@ def lossy(tmp_path: Path, network: Network) -> Iterator[Three]:
         three.kill_all()
 
 
-def asked(three: Three, place: int, call: messages.Call) -> messages.Reply | None:
+def asked(three: ThreeNodes, place: int, call: messages.Call) -> messages.Reply | None:
     """The reply of the node at `place`; None if none came."""
     with suppress(ConnectError):
         return messages.decode_reply(ask_address(three.controls[place], messages.encode(call), 3.0))
@@ -70,7 +70,7 @@ def asked(three: Three, place: int, call: messages.Call) -> messages.Reply | Non
 class Repeater:
     """Sends the orders of open changes once more, early and late ones, and in the end all of them again."""
 
-    def __init__(self, three: Three, topic: int) -> None:
+    def __init__(self, three: ThreeNodes, topic: int) -> None:
         self._three, self._topic = three, topic
         self.orders: dict[ReassignmentOrder, int] = {}
         """With the times that each was carried out."""
@@ -142,7 +142,7 @@ def _replica(node: NodeProcess) -> Replica:
     return Replica(NodeId(int(node.ready["node"])), bytes.fromhex(node.ready["store"]))
 
 
-def move_all(three: Three) -> None:
+def move_all(three: ThreeNodes) -> None:
     """Move every partition of `t` to another node, in one run."""
     moves = []
     for part, (node, _) in three.placed(1, "t").items():
@@ -164,7 +164,7 @@ def move_all(three: Three) -> None:
 
 @pytest.mark.timeout(300)
 def test_moves_end_although_messages_are_lost_and_orders_come_twice(
-    lossy: Three, network: Network, soak: int
+    lossy: ThreeNodes, network: Network, soak: int
 ) -> None:
     """J4: retried until they are answered; a repeated order empties nothing, also after rows came in."""
     three = lossy

@@ -18,8 +18,8 @@ import ringfence
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, batch, check_identity, cli, read_ids, until
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import SCHEMA, batch, check_identity, cli, read_ids, until
 from tests.system.test_changes import check, grown, publishing
 from tests.system.test_rebalance import Desk
 
@@ -39,7 +39,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         made.three.kill_all()
 
 
-def chosen(three: Three) -> tuple[int, int, int, int]:
+def chosen(three: ThreeNodes) -> tuple[int, int, int, int]:
     """A partition that the leader does not own; places of its owner, of another node, of the leader."""
     leader = three.leader()
     with ringfence.connect(three.nodes[leader].address, timeout_s=30) as client:
@@ -48,7 +48,7 @@ def chosen(three: Three) -> tuple[int, int, int, int]:
     return parts[three.id(source)], source, 3 - leader - source, leader
 
 
-def phase(three: Three, place: int, partition: int) -> str:
+def phase(three: ThreeNodes, place: int, partition: int) -> str:
     """Of the partition's change, as the node at `place` knows it; empty when there is none."""
     call = messages.encode(messages.ShowPartition(partition=partition, here=True))
     try:
@@ -109,7 +109,7 @@ STEPS = ("PREPARED", "HELD", "COMMITTED", "OPENED", "CLEAN")
 """CLEAN: the entry that ends the change, the move's last step."""
 
 
-def moves_shown(three: Three, place: int) -> dict[int, dict[str, Any]]:
+def moves_shown(three: ThreeNodes, place: int) -> dict[int, dict[str, Any]]:
     """The moves of the run as the node at `place` knows them, by partition."""
     call = messages.encode(messages.ShowRebalance())
     reply = messages.decode_reply(ask_address(three.controls[place], call, 5.0))
@@ -117,7 +117,7 @@ def moves_shown(three: Three, place: int) -> dict[int, dict[str, Any]]:
     return {move["partition"]: move for move in reply.value["moves"]}
 
 
-def met(three: Three, place: int, partition: int, step: str) -> bool:
+def met(three: ThreeNodes, place: int, partition: int, step: str) -> bool:
     """Wait for this step of the partition's change; False if it was over before it was seen."""
     seen = ""
     while True:
@@ -129,7 +129,7 @@ def met(three: Three, place: int, partition: int, step: str) -> bool:
         seen = now
 
 
-def until_met(three: Three, place: int, step: str) -> None:
+def until_met(three: ThreeNodes, place: int, step: str) -> None:
     """Wait until a move of the run is at this step."""
 
     def is_met() -> bool:

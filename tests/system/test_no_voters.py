@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from tests.system.cluster import MEMORY, Three
-from tests.system.harness import SCHEMA, NodeProcess, check_identity, cli, free_port, read_ids, until
-from tests.system.load import Load
+from tests.harness.cluster import MEMORY, ThreeNodes
+from tests.harness.load import Load
+from tests.harness.processes import SCHEMA, NodeProcess, check_identity, cli, free_port, read_ids, until
 from tests.system.test_changes import grown
 
 DATA = (1, 2, 3)
@@ -20,9 +20,9 @@ TOPICS = {"alone": 1, "copied": 3}
 
 
 @pytest.fixture
-def four(tmp_path: Path) -> Iterator[Three]:
+def four(tmp_path: Path) -> Iterator[ThreeNodes]:
     """One votes and has no partition, three have all partitions and do not vote."""
-    cluster = Three(tmp_path)
+    cluster = ThreeNodes(tmp_path)
     try:
         cluster.start()
         control = f"tcp://127.0.0.1:{free_port()}"
@@ -42,7 +42,7 @@ def four(tmp_path: Path) -> Iterator[Three]:
                 node.kill()
 
 
-def newest_index(four: Three) -> int:
+def newest_index(four: ThreeNodes) -> int:
     """Of the entries that any of the three has applied."""
     found = []
     for place in DATA:
@@ -51,13 +51,13 @@ def newest_index(four: Three) -> int:
     return max(found)
 
 
-def ends(four: Three) -> dict[tuple[str, int], int]:
+def ends(four: ThreeNodes) -> dict[tuple[str, int], int]:
     """Where the rows of each partition end, told by a client that connects now."""
     with ringfence.connect(four.nodes[3].address, timeout_s=10) as client:
         return {(topic, part): end.end for topic in TOPICS for part, end in client.end_offsets(topic).items()}
 
 
-def check_rows(four: Three, loads: list[Load]) -> None:
+def check_rows(four: ThreeNodes, loads: list[Load]) -> None:
     """A client that connects now reads every row that was acknowledged before, once and in order."""
     acknowledged = {load.producer: list(load.acknowledged) for load in loads}
     with ringfence.connect(four.nodes[3].address, timeout_s=10) as client:
@@ -67,7 +67,7 @@ def check_rows(four: Three, loads: list[Load]) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_without_voters_rows_are_taken_and_read_before_anything_is_back(four: Three, soak: int) -> None:
+def test_without_voters_rows_are_taken_and_read_before_anything_is_back(four: ThreeNodes, soak: int) -> None:
     """F25: publishes and reads of topics with one and with three replicas; a voter stopped, then killed."""
     for topic, replication in TOPICS.items():
         placed = four.create(1, topic, partitions=3, replication=replication).partitions

@@ -13,9 +13,9 @@ import pytest
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.native import wire
-from tests.system import files
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, NodeProcess, batch, cli, free_port, until
+from tests.harness import segment_files
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import SCHEMA, NodeProcess, batch, cli, free_port, until
 from tests.system.test_admin_http import ask
 
 ROWS = 6_000
@@ -43,10 +43,10 @@ class Node(NamedTuple):
 
     def flip(self) -> None:
         """A bit of a row's body in the oldest file: once it is damaged, twice it is sound again."""
-        oldest = files.segments(self.process.data)[0]
-        found = [one for one in files.rows_of(self.process.data, self.victim) if one.path == oldest]
+        oldest = segment_files.segments(self.process.data)[0]
+        found = [one for one in segment_files.rows_of(self.process.data, self.victim) if one.path == oldest]
         position = found[3].position + wire.RECORD_HEADER_BYTES + 5_000
-        files.flip(oldest, position)
+        segment_files.flip(oldest, position)
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_command_releases_a_partition_once_its_bytes_are_sound_again(node: Nod
 
     refused = node.release()
     assert refused.returncode == Exit.REFUSED, refused
-    oldest = files.segments(node.process.data)[0].name
+    oldest = segment_files.segments(node.process.data)[0].name
     assert oldest in refused.stderr, refused.stderr
     assert ask(node.http, "POST", f"/admin/partitions/{node.victim}/release").status == 409
     check_quarantined(node, rows)
@@ -137,7 +137,7 @@ def test_a_command_releases_a_partition_once_its_bytes_are_sound_again(node: Nod
 
 def test_a_release_names_the_node_whose_replica_is_damaged(tmp_path: Path) -> None:
     """F26: with replicas every one is read again; one that nobody can repair is named, by any node."""
-    three = Three(tmp_path, options=("--segment-bytes", "4MiB", "--scrub-bytes-s", "0"))
+    three = ThreeNodes(tmp_path, options=("--segment-bytes", "4MiB", "--scrub-bytes-s", "0"))
     try:
         three.start()
         topic = three.create(0, "t", partitions=1, replication=3)

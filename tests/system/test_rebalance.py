@@ -23,9 +23,18 @@ from ringfence.control.runtime.rpc import messages
 from ringfence.control.state_machines.reassignment.messages import Fence, ReassignmentOrder, Receive, Sync
 from ringfence.control.transport.question import ask_address
 from ringfence.native.wire import Code
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
-from tests.system.load import Load
+from tests.harness.cluster import ThreeNodes
+from tests.harness.load import Load
+from tests.harness.processes import (
+    SCHEMA,
+    NodeProcess,
+    batch,
+    check_identity,
+    cli,
+    free_port,
+    read_ids,
+    until,
+)
 from tests.system.test_admin_http import ask, with_http
 
 CRAWL_BYTES_S, SLOW_BYTES_S, FAST_BYTES_S = 300_000, 1_000_000, 4_000_000
@@ -41,7 +50,7 @@ class Desk:
     """A cluster of three with their admin APIs."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        self.three = Three(folder, options=options)
+        self.three = ThreeNodes(folder, options=options)
         self.doors = [with_http(node) for node in self.three.nodes]
 
     def create(self, name: str, rows: int = ROWS) -> tuple[int, int, int]:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import ringfence
-from tests.system.cluster import MEMORY
-from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, free_port, read_ids, until
+from tests.harness.cluster import MEMORY
+from tests.harness.processes import SCHEMA, NodeProcess, batch, check_identity, free_port, read_ids, until
 from tests.system.test_admin_http import ask
 from tests.system.test_rebalance import Desk
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.system.harness import cli, until
-from tests.system.load import Load
+from tests.harness.load import Load
+from tests.harness.processes import cli, until
 from tests.system.test_admin_http import ask
 from tests.system.test_changes import grown
 from tests.system.test_rebalance import Desk

@@ -26,9 +26,9 @@ from ringfence.control.model.reassignment_commands import PrepareChange
 from ringfence.control.transport import envelope
 from ringfence.control.transport.envelope import Envelope, Kind
 from ringfence.native import wire
-from tests.system.harness import SCHEMA, batch, check_identity, cli, read_ids, until
-from tests.system.load import Load
-from tests.system.raw import Answer, RawClient, RawTopic
+from tests.harness.load import Load
+from tests.harness.processes import SCHEMA, batch, check_identity, cli, read_ids, until
+from tests.harness.raw_client import Answer, RawClient, RawTopic
 from tests.system.test_admin_http import ask
 from tests.system.test_changes import grown
 from tests.system.test_rebalance import Desk

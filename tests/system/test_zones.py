@@ -14,9 +14,9 @@ from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
-from tests.system.cluster import MEMORY
-from tests.system.harness import SCHEMA, NodeProcess, check_identity, cli, free_port, read_ids, until
-from tests.system.load import Load
+from tests.harness.cluster import MEMORY
+from tests.harness.load import Load
+from tests.harness.processes import SCHEMA, NodeProcess, check_identity, cli, free_port, read_ids, until
 from tests.system.test_changes import grown
 
 ZONES = ("red", "red", "green", "green", "blue")

@@ -31,7 +31,7 @@ from ringfence.control.store import files, journal
 from ringfence.control.store.journal import HardRecord, Journal, JournalEntry
 from ringfence.control.store.raft_store import RaftStore
 from tests.consensus.planted import BUGS as WALKS
-from tests.sim.files import SimOs
+from tests.sim.world.files import SimOs
 
 Patch = pytest.MonkeyPatch
 

@@ -23,7 +23,7 @@ from ringfence.control.state_machines.metadata import reassignment_checks
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
 from ringfence.control.state_machines.reassignment import change as changes
 from ringfence.control.state_machines.reassignment.messages import Ended
-from tests.sim.struck import Cell
+from tests.sim.faults.struck import Cell
 
 Patch = pytest.MonkeyPatch
 

@@ -1,0 +1,1 @@
+"""Several modules of the product in one process, their surroundings faked."""

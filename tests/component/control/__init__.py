@@ -1,0 +1,1 @@
+"""The control plane of a node or of a small cluster, over fake native nodes."""

@@ -1,0 +1,1 @@
+"""One module a file, at the path of the module; what surrounds it is small or faked."""
