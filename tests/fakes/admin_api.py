@@ -14,7 +14,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from ringfence.control.http.endpoint import beside
-from tests.component.control.test_node import Bench, run
+from ringfence.control.model.commands import RestartNode
+from ringfence.control.model.node_commands import RegisterNode
+from ringfence.control.model.results import NodeRegistered
+from ringfence.native.wire import LEVEL_NEWEST
+from tests.fakes.metadata_commands import store_of
+from tests.fakes.node_bench import Bench, run
 
 TOPIC = {
     "name": "t",
@@ -97,3 +102,30 @@ def served(
             await work(Api(address, bench))
 
     run(root, monkeypatch, whole, **{"http": "127.0.0.1:0", **settings})
+
+
+async def joined(api: Api, number: int) -> int:
+    """Another member, of which there is no process: what is ordered of it waits."""
+    proposer = api.bench.node.proposer
+    register = RegisterNode(cluster=proposer.state.cluster, store=store_of(number), level=LEVEL_NEWEST)
+    registered = (await proposer.propose(register)).result
+    assert isinstance(registered, NodeRegistered)
+    start = RestartNode(
+        node=registered.node,
+        store=store_of(number),
+        addresses=("tcp://127.0.0.1:1",),
+        program="p",
+        level=LEVEL_NEWEST,
+    )
+    await proposer.propose(start)
+    return int(registered.node)
+
+
+async def until_run(api: Api, state: str) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for _ in range(1_000):
+        shown = await api.get("/admin/rebalance")
+        if shown["state"] == state:
+            return shown
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"not {state}: {shown}")

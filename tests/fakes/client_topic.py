@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 
@@ -55,3 +58,29 @@ def send_all(producer: ringfence.Producer, sends: int, each: int = 1) -> None:
     """Ids from 0 on, without waiting for outcomes."""
     for number in range(sends):
         producer.send(rows(number * each, each))
+
+
+class Caught:
+    """A call in a thread of its own, and its error."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._future: Future[Any] = Future()
+        self._function = function
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._future.set_result(self._function())
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is waited for
+            self._future.set_exception(error)
+
+    def error(self, seconds: float) -> BaseException | None:
+        return self._future.exception(seconds)
+
+    def result(self, seconds: float) -> Any:
+        return self._future.result(seconds)
+
+
+def within(seconds: float, function: Callable[[], Any]) -> Any:
+    """Its result or its error; TimeoutError where it would hang."""
+    return Caught(function).result(seconds)

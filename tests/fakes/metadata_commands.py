@@ -375,3 +375,18 @@ def _steps(change: Any, state: MetadataState) -> list[Command]:
         ),
         ForceOwner(**which, owner=change.owner.node, accepts="rows that only node 2 had"),
     ]
+
+
+def after(state: MetadataState, index: int, *commands: Command) -> MetadataState:
+    for at, command in enumerate(commands, start=index):
+        state, result = apply(state, entry(at, command))
+        assert not isinstance(result, Refused), result
+    return state
+
+
+BEGUN, _ = apply(EMPTY, entry(1, INIT))
+
+
+def started() -> MetadataState:
+    state, _ = apply(EMPTY, entry(1, INIT))
+    return state

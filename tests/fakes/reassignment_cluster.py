@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.reassignment_commands import PrepareChange
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Assignment, Replica
@@ -205,3 +206,51 @@ class ReassignmentCluster:
 
 def _raise(error: Exception) -> None:
     raise error
+
+
+def prepare(small: ReassignmentCluster, *nodes: int) -> PrepareChange:
+    return PrepareChange(
+        topic=small.topic,
+        partition=small.partitions[0],
+        epoch=small.now().epoch,
+        owner=NodeId(nodes[0]),
+        replicas=tuple(NodeId(node) for node in nodes),
+    )
+
+
+def idle(small: ReassignmentCluster) -> bool:
+    state = small.log.state
+    return not state.changes and not state.leftovers and not state.rebalance.is_active
+
+
+async def publish(small: ReassignmentCluster, sent: list[int], stop: asyncio.Event) -> None:
+    """A producer: each row until it is acknowledged, one after the other."""
+    value = 0
+    while not stop.is_set():
+        value += 1
+        while not small.append(value):
+            await asyncio.sleep(0.001)
+            if stop.is_set():
+                return
+        sent.append(value)
+        await asyncio.sleep(0.001)
+
+
+async def moved(nodes: int, replication: int, *after: int) -> None:
+    async with ReassignmentCluster(nodes, replication=replication) as small:
+        sent: list[int] = []
+        stop = asyncio.Event()
+        producer = asyncio.create_task(publish(small, sent, stop))
+        await small.until(lambda: len(sent) > 5)
+        await small.log.propose(prepare(small, *after))
+        await small.until(lambda: idle(small))
+        count = len(sent)
+        await small.until(lambda: len(sent) > count + 5)
+        stop.set()
+        await producer
+        assert small.now().owner.node == after[0]
+        assert small.rows(after[0])[: len(sent)] == sent
+        for node, native in small.disks.nodes.items():
+            assert native.received == {}
+            assert native.sync == {}
+            assert bool(native.logs) == (node in after), "who left has given its rows back"

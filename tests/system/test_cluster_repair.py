@@ -12,6 +12,7 @@ import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.native import wire
 from tests.fakes.admin_api import TOPIC, send
+from tests.harness.admin_http import with_http
 from tests.harness.isolated_cluster import IsolatedCluster, isolated_cluster
 from tests.harness.processes import (
     SCHEMA,
@@ -24,7 +25,6 @@ from tests.harness.processes import (
     until,
 )
 from tests.harness.raw_client import RawClient
-from tests.system.test_admin_http import with_http
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import ringfence
+from tests.harness.admin_http import ask, with_http
 from tests.harness.cluster import ThreeNodes
+from tests.harness.loaded_cluster import check, create, grown, moved, publishing
 from tests.harness.processes import SCHEMA, batch, until
-from tests.system.test_admin_http import ask, with_http
-from tests.system.test_changes import check, create, grown, moved, publishing
 
 TURNS = 2
 SEGMENT_BYTES = 2 << 20

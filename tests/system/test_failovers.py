@@ -11,8 +11,8 @@ import pytest
 import ringfence
 from tests.harness.cluster import ThreeNodes
 from tests.harness.load import Load
+from tests.harness.loaded_cluster import grown
 from tests.harness.processes import check_identity, read_ids, until
-from tests.system.test_changes import grown
 
 ROUNDS = 3
 """`--soak 7` makes 21 of them."""

@@ -14,8 +14,8 @@ import pytest
 
 import ringfence
 from tests.harness.load import Load
+from tests.harness.loaded_cluster import grown
 from tests.harness.processes import SCHEMA, NodeProcess, check_identity, read_ids, until
-from tests.system.test_changes import grown
 
 HELD_S = 3
 MARGIN_S = 0.5

@@ -17,12 +17,12 @@ import pytest
 import ringfence
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
+from tests.harness.admin_http import with_http
 from tests.harness.cluster import ThreeNodes
 from tests.harness.load import Load
+from tests.harness.loaded_cluster import grown
 from tests.harness.network import Network
 from tests.harness.processes import PROGRAM, SCHEMA, until
-from tests.system.test_admin_http import with_http
-from tests.system.test_changes import grown
 
 TOPICS = 6
 VARIED_S = 10.0

@@ -28,13 +28,13 @@ from ringfence.control.state_machines.reassignment.messages import (
 from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
 from ringfence.native.wire import Code
+from tests.harness.admin_cluster import ROWS, AdminCluster
+from tests.harness.admin_http import ask
 from tests.harness.cluster import MEMORY, ThreeNodes
 from tests.harness.load import Load
+from tests.harness.loaded_cluster import grown
 from tests.harness.network import Network
 from tests.harness.processes import NodeProcess, batch, check_identity, cli, free_port, read_ids, until
-from tests.system.test_admin_http import ask
-from tests.system.test_changes import grown
-from tests.system.test_rebalance import ROWS, Desk
 
 PARTITIONS = 6
 ROUNDS_MAX, LOST_MIN = 6, 10
@@ -205,8 +205,8 @@ def test_moves_end_although_messages_are_lost_and_orders_come_twice(
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path)
+def desk(tmp_path: Path) -> Iterator[AdminCluster]:
+    made = AdminCluster(tmp_path)
     try:
         made.three.start()
         yield made
@@ -214,12 +214,12 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         made.three.kill_all()
 
 
-def move(desk: Desk, place: int) -> dict[str, Any]:
+def move(desk: AdminCluster, place: int) -> dict[str, Any]:
     [shown] = desk.shown(place)["moves"]
     return dict(shown)
 
 
-def orders_of(desk: Desk, place: int, partition: int, to: Replica) -> list[ReassignmentOrder]:
+def orders_of(desk: AdminCluster, place: int, partition: int, to: Replica) -> list[ReassignmentOrder]:
     """Orders to a store about the partition, of the change that may be open and of its last one."""
     shown = ask(desk.doors[place], "GET", f"/admin/partitions/{partition}").body
     owner = _replica(desk.three.nodes[place])
@@ -241,7 +241,9 @@ def orders_of(desk: Desk, place: int, partition: int, to: Replica) -> list[Reass
 
 
 @pytest.mark.timeout(180)
-def test_a_move_to_a_store_that_is_removed_under_it_fails_with_the_reason(desk: Desk, tmp_path: Path) -> None:
+def test_a_move_to_a_store_that_is_removed_under_it_fails_with_the_reason(
+    desk: AdminCluster, tmp_path: Path
+) -> None:
     """J12: an order for what a node lacks is refused, typed; the move fails, and its partition serves."""
     three = desk.three
     partition, source, target = desk.create("t")

@@ -18,10 +18,10 @@ import ringfence
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
+from tests.harness.admin_cluster import AdminCluster
 from tests.harness.cluster import ThreeNodes
+from tests.harness.loaded_cluster import check, grown, publishing
 from tests.harness.processes import SCHEMA, batch, check_identity, cli, read_ids, until
-from tests.system.test_changes import check, grown, publishing
-from tests.system.test_rebalance import Desk
 
 SLOW = ("--faults", "slow_sync_ms=60")
 """Each phase needs a sync or two: so it lasts long enough to be met."""
@@ -30,8 +30,8 @@ VICTIMS = ("source", "target")
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path, *SLOW)
+def desk(tmp_path: Path) -> Iterator[AdminCluster]:
+    made = AdminCluster(tmp_path, *SLOW)
     try:
         made.three.start()
         yield made
@@ -59,7 +59,7 @@ def phase(three: ThreeNodes, place: int, partition: int) -> str:
     return str(change["phase"]) if change else ""
 
 
-def killed_in(desk: Desk, when: str, victim: str) -> str:
+def killed_in(desk: AdminCluster, when: str, victim: str) -> str:
     """A move, with the victim killed and started again; what of it happened."""
     three = desk.three
     partition, source, target, leader = chosen(three)
@@ -84,7 +84,7 @@ def killed_in(desk: Desk, when: str, victim: str) -> str:
 
 @pytest.mark.timeout(400)
 def test_whoever_is_killed_in_whatever_phase_of_a_move_it_ends_with_one_owner_and_all_rows(
-    desk: Desk,
+    desk: AdminCluster,
 ) -> None:
     three = desk.three
     desk.configure(hold_timeout_ms=1_000, reverse_hold_s=0)
@@ -141,7 +141,7 @@ def until_met(three: ThreeNodes, place: int, step: str) -> None:
     until(is_met, what=f"a move at its step {step}")
 
 
-def killed_after(desk: Desk, step: str) -> dict[int, dict[str, Any]]:
+def killed_after(desk: AdminCluster, step: str) -> dict[int, dict[str, Any]]:
     """Kill the leader at this step of a move of the run; the moves that were over then."""
     three = desk.three
     leader = three.leader()
@@ -163,7 +163,9 @@ def killed_after(desk: Desk, step: str) -> dict[int, dict[str, Any]]:
 
 
 @pytest.mark.timeout(400)
-def test_a_run_of_many_moves_goes_on_over_a_kill_of_the_leader_at_each_step(desk: Desk, soak: int) -> None:
+def test_a_run_of_many_moves_goes_on_over_a_kill_of_the_leader_at_each_step(
+    desk: AdminCluster, soak: int
+) -> None:
     """Z7: committed moves are left alone by the next leader, the others are made; each row is there once."""
     three = desk.three
     desk.configure(hold_timeout_ms=1_000, reverse_hold_s=0)

@@ -10,8 +10,8 @@ import pytest
 import ringfence
 from tests.harness.cluster import MEMORY, ThreeNodes
 from tests.harness.load import Load
+from tests.harness.loaded_cluster import grown
 from tests.harness.processes import SCHEMA, NodeProcess, check_identity, cli, free_port, read_ids, until
-from tests.system.test_changes import grown
 
 DATA = (1, 2, 3)
 """Places of the nodes that have all partitions, and no vote."""

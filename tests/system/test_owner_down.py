@@ -14,9 +14,9 @@ import pytest
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.native.errors import ConnectError
+from tests.harness.admin_http import with_http
 from tests.harness.cluster import ThreeNodes
 from tests.harness.processes import PROGRAM, SCHEMA, batch, cli, until
-from tests.system.test_admin_http import with_http
 
 ROWS = 600
 

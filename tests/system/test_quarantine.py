@@ -14,9 +14,9 @@ import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.native import wire
 from tests.harness import segment_files
+from tests.harness.admin_http import ask
 from tests.harness.cluster import ThreeNodes
 from tests.harness.processes import SCHEMA, NodeProcess, batch, cli, free_port, until
-from tests.system.test_admin_http import ask
 
 ROWS = 6_000
 """12 MB in two partitions and segments of 4 MiB: the oldest file is written to no more."""

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import ringfence
+from tests.harness.admin_cluster import AdminCluster
+from tests.harness.admin_http import ask
 from tests.harness.cluster import MEMORY
 from tests.harness.processes import SCHEMA, NodeProcess, batch, check_identity, free_port, read_ids, until
-from tests.system.test_admin_http import ask
-from tests.system.test_rebalance import Desk
 
 PARTITIONS, ROWS = 8, 2_400
 """Some 300 kB a partition."""
@@ -22,7 +22,7 @@ NO_COPY, ANY_COPY = 1, 0
 """Bytes a second of a copy: with one it never ends."""
 
 
-class Scene(Desk):
+class Scene(AdminCluster):
     """Three nodes with a topic, and a fourth one that is no member of the ring."""
 
     def begin(self, fourth: NodeProcess) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.harness.admin_cluster import AdminCluster
+from tests.harness.admin_http import ask
 from tests.harness.load import Load
+from tests.harness.loaded_cluster import grown
 from tests.harness.processes import cli, until
-from tests.system.test_admin_http import ask
-from tests.system.test_changes import grown
-from tests.system.test_rebalance import Desk
 
 COPY_BYTES_S = 200_000
 """Of 600 kB: the move takes three seconds."""
@@ -31,8 +31,8 @@ class Counted:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path)
+def desk(tmp_path: Path) -> Iterator[AdminCluster]:
+    made = AdminCluster(tmp_path)
     try:
         made.three.start()
         made.configure(sync_bytes_per_s=COPY_BYTES_S)
@@ -41,18 +41,18 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         made.three.kill_all()
 
 
-def rates(desk: Desk, place: int) -> dict[str, Any]:
+def rates(desk: AdminCluster, place: int) -> dict[str, Any]:
     """Of the only run, as the node at `place` tells them."""
     [run] = ask(desk.doors[place], "GET", "/admin/rebalance/history").body["runs"]
     return dict(run["rates"])
 
 
-def all_rates(desk: Desk) -> list[dict[str, Any]]:
+def all_rates(desk: AdminCluster) -> list[dict[str, Any]]:
     return [rates(desk, place) for place in range(3)]
 
 
 @pytest.mark.timeout(180)
-def test_the_history_tells_rates_and_latencies_around_a_move(desk: Desk) -> None:
+def test_the_history_tells_rates_and_latencies_around_a_move(desk: AdminCluster) -> None:
     """Z14: as producers counted them in the same time; the same at any node, and on the command line."""
     three = desk.three
     partition, source, target = desk.create("moved", 600)
@@ -99,7 +99,7 @@ def test_the_history_tells_rates_and_latencies_around_a_move(desk: Desk) -> None
     assert sum(buckets) == counters["acknowledged"] > 0, "each batch is in one bucket"
 
 
-def test_a_node_that_starts_again_has_no_figures_and_is_not_counted(desk: Desk) -> None:
+def test_a_node_that_starts_again_has_no_figures_and_is_not_counted(desk: AdminCluster) -> None:
     """Z14: so a part of the cluster is not taken for all of it."""
     three = desk.three
     partition, source, target = desk.create("moved", 100)

@@ -26,19 +26,19 @@ from ringfence.control.model.reassignment_commands import PrepareChange
 from ringfence.control.transport import envelope
 from ringfence.control.transport.envelope import Envelope, Kind
 from ringfence.native import wire
+from tests.harness.admin_cluster import AdminCluster
+from tests.harness.admin_http import ask
 from tests.harness.load import Load
+from tests.harness.loaded_cluster import grown
 from tests.harness.processes import SCHEMA, batch, check_identity, cli, read_ids, until
 from tests.harness.raw_client import Answer, RawClient, RawTopic
-from tests.system.test_admin_http import ask
-from tests.system.test_changes import grown
-from tests.system.test_rebalance import Desk
 
 Code, Op, Status = wire.Code, wire.Opcode, wire.Status
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    made = Desk(tmp_path_factory.mktemp("epochs"))
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
+    made = AdminCluster(tmp_path_factory.mktemp("epochs"))
     try:
         made.three.start()
         yield made
@@ -53,7 +53,7 @@ def staged(scope: int, driver: int) -> bytes:
     return item + bytes(-len(item) % wire.BODY_ALIGN_BYTES)
 
 
-def test_a_stage_is_taken_under_the_open_epoch_alone(desk: Desk) -> None:
+def test_a_stage_is_taken_under_the_open_epoch_alone(desk: AdminCluster) -> None:
     """Z9: STAGE with stale, zero and future epochs."""
     with ringfence.connect(desk.three.nodes[0].address, timeout_s=30) as client:
         topic = client.create_topic("staged", schema=SCHEMA, key=["id"], partitions=1, replication=3)
@@ -80,7 +80,7 @@ def test_a_stage_is_taken_under_the_open_epoch_alone(desk: Desk) -> None:
         assert [row for part in client.read("staged") for row in part["id"].to_pylist()] == []
 
 
-def test_a_fence_and_records_of_another_epoch_reach_no_replica(desk: Desk) -> None:
+def test_a_fence_and_records_of_another_epoch_reach_no_replica(desk: AdminCluster) -> None:
     """Z9: FENCE and REPLICATE with stale, zero and future epochs at the owner and at both followers."""
     three = desk.three
     with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
@@ -126,7 +126,7 @@ def test_a_fence_and_records_of_another_epoch_reach_no_replica(desk: Desk) -> No
 class Proposer:
     """Sends commands to the leader as another node forwards them: unchecked, into the log."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AdminCluster) -> None:
         self.desk = desk
         self.cluster = bytes.fromhex(desk.three.nodes[0].ready["cluster"])
 
@@ -150,7 +150,7 @@ class Proposer:
         three.until_equal()
 
 
-def test_a_ring_changes_by_a_command_of_its_present_version_alone(desk: Desk) -> None:
+def test_a_ring_changes_by_a_command_of_its_present_version_alone(desk: AdminCluster) -> None:
     """Z9: commands that stand in the log with stale, zero and future versions of the ring change nothing."""
     proposer, three = Proposer(desk), desk.three
     with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
@@ -189,7 +189,7 @@ def test_a_ring_changes_by_a_command_of_its_present_version_alone(desk: Desk) ->
     desk.configure(ring_joins=1)
 
 
-def test_a_change_begins_under_the_epoch_of_its_partition_alone(desk: Desk) -> None:
+def test_a_change_begins_under_the_epoch_of_its_partition_alone(desk: AdminCluster) -> None:
     """Z9: PREPARE with stale, zero and future epochs stands in the log and begins nothing."""
     proposer, three = Proposer(desk), desk.three
     partition, _, target = desk.create("prepared", 100)

@@ -20,11 +20,11 @@ import pytest
 import ringfence
 from ringfence.native import messages, wire
 from tests.fakes.admin_api import PLACE, TOPIC, send
+from tests.harness.admin_http import ask, with_http
 from tests.harness.cluster import ThreeNodes
 from tests.harness.load import Load
 from tests.harness.processes import SCHEMA, NodeProcess, batch, cli, until
 from tests.harness.raw_client import RawClient, RawTopic
-from tests.system.test_admin_http import ask, with_http
 
 MIB = 1 << 20
 

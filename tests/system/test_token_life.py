@@ -106,7 +106,7 @@ def test_a_token_file_is_read_at_each_connection_and_a_wrong_one_is_named_at_the
 
 def test_while_the_setting_says_so_the_data_socket_asks_nobody(tmp_path: Path) -> None:
     """How a cluster gets its first tokens without a pause: clients are given theirs before it is asked."""
-    from tests.system.test_admin_http import ask
+    from tests.harness.admin_http import ask
 
     locked = TokenNode(tmp_path)
     with locked.node:

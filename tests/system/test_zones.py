@@ -16,8 +16,8 @@ from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
 from tests.harness.cluster import MEMORY
 from tests.harness.load import Load
+from tests.harness.loaded_cluster import grown
 from tests.harness.processes import SCHEMA, NodeProcess, check_identity, cli, free_port, read_ids, until
-from tests.system.test_changes import grown
 
 ZONES = ("red", "red", "green", "green", "blue")
 

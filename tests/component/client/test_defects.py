@@ -19,36 +19,10 @@ from ringfence.arrow.encode import Body, TopicEncoder
 from ringfence.native import wire
 from ringfence.native.errors import ProtocolError, RetriableError
 from ringfence.native.wire import Code, Opcode
-from tests.fakes.client_topic import SCHEMA, node_with_topic, rows, until
+from tests.fakes.client_topic import SCHEMA, Caught, node_with_topic, rows, until, within
 from tests.fakes.socket_node import Fault, Refuse
 
 INVALID = ringfence.InvalidArgumentError
-
-
-class Caught:
-    """A call in a thread of its own, and its error."""
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self._future: Future[Any] = Future()
-        self._function = function
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self._future.set_result(self._function())
-        except BaseException as error:  # noqa: BLE001 - it is raised again where it is waited for
-            self._future.set_exception(error)
-
-    def error(self, seconds: float) -> BaseException | None:
-        return self._future.exception(seconds)
-
-    def result(self, seconds: float) -> Any:
-        return self._future.result(seconds)
-
-
-def within(seconds: float, function: Callable[[], Any]) -> Any:
-    """Its result or its error; TimeoutError where it would hang."""
-    return Caught(function).result(seconds)
 
 
 @pytest.mark.parametrize("linger_ms", [0.0, 1.0])

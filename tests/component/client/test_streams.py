@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 import ringfence
-from tests.component.client.test_defects import within
-from tests.fakes.client_topic import SCHEMA, ids_of, node_with_topic, rows
+from tests.fakes.client_topic import SCHEMA, ids_of, node_with_topic, rows, within
 from tests.fakes.socket_node import Fault
 
 SMALL = pa.dictionary(pa.int8(), pa.string())

@@ -16,105 +16,16 @@ import ringfence
 from ringfence.admin import Admin
 from ringfence.common import failure_detector
 from ringfence.common.codec import Answer
-from ringfence.common.failure_detector import FORMER_S, PROBE_S, SILENT_S, DetectorStep, FailureDetector
-from ringfence.common.send_effects import BatchStored, Identity, Transmit
 from ringfence.native import wire
 from ringfence.native.cluster_messages import ScopeBegin, ScopeBegun
 from ringfence.native.messages import Refused
 from ringfence.native.wire import Code, Opcode
 from ringfence.network.io_thread import IoThread
 from ringfence.network.request import Request
-from ringfence.send.inflight import Inflight
 from tests.fakes.client_topic import SCHEMA, rows, until
 from tests.fakes.socket_node import Drop, FakeNode, Fault, Refuse
 
-
-def steps(
-    until_s: float, heard: tuple[float, ...] = (), *, waits: bool = True, hop_s: float = 0.25
-) -> list[tuple[float, DetectorStep]]:
-    """What looks every `hop_s` come to."""
-    watched, found = FailureDetector(), list[tuple[float, DetectorStep]]()
-    for look in range(int(until_s / hop_s) + 1):
-        now = 100.0 + look * hop_s
-        step = watched.look(now, waits=waits, heard=now - 100.0 in heard)
-        if step is not DetectorStep.NOTHING:
-            found.append((now - 100.0, step))
-    return found
-
-
-def test_a_node_that_owes_an_answer_is_probed_and_then_taken_for_silent_again_and_again() -> None:
-    assert steps(6.0) == [
-        (PROBE_S, DetectorStep.PROBE),
-        (SILENT_S, DetectorStep.ASK_OTHERS),
-        (2 * SILENT_S, DetectorStep.ASK_OTHERS),
-    ]
-
-
-def test_a_node_that_answers_the_probe_is_not_silent_however_long_it_holds_the_rest() -> None:
-    heard = (1.25, 2.5, 3.75, 5.0, 6.25)
-    assert {step for _, step in steps(6.5, heard)} == {DetectorStep.PROBE}
-
-
-def test_who_waits_for_nothing_probes_nobody() -> None:
-    assert steps(10.0, waits=False) == []
-
-
-def test_a_client_that_stood_still_itself_begins_to_count_anew() -> None:
-    watched = FailureDetector()
-    looks = [watched.look(100.0 + 0.25 * look, waits=True, heard=False) for look in range(5)]
-    assert looks[-1] is DetectorStep.PROBE
-    assert watched.look(130.0, waits=True, heard=False) is DetectorStep.NOTHING
-    assert watched.look(130.25, waits=True, heard=False) is DetectorStep.NOTHING
-
-
 # ---- batches at a former owner --------------------------------------------------------------------------
-
-
-def sent(machine: Inflight, now: float = 0.0) -> Transmit:
-    order = machine.transmit(0, now)
-    assert order is not None
-    return order
-
-
-def machine_with(batches: int) -> Inflight:
-    machine = Inflight(Identity(1, 1))
-    for key in range(batches):
-        machine.submit(key, 0, 100.0)
-    return machine
-
-
-def test_what_a_former_owner_leaves_unanswered_goes_to_the_new_one_with_its_sequence() -> None:
-    machine = machine_with(2)
-    first, second = sent(machine), sent(machine)
-    machine.table_arrived([0], moved=[0], now=5.0)
-    machine.expire(5.0 + FORMER_S - 0.01)
-    assert machine.transmit(0, 5.9) is None, "a live one would answer now"
-    assert machine.expire(5.0 + FORMER_S) == []
-    again = [sent(machine, 6.0), sent(machine, 6.0)]
-    assert [(one.key, one.sequence, one.attempt) for one in again] == [(0, 0, 2), (1, 1, 2)]
-    assert {one.identity for one in again} == {first.identity}
-    assert machine.done(first.key, first.attempt, 7) == [], "an answer to a try that was given up is left"
-    assert machine.done(0, 2, 7) == [BatchStored(0, 7)]
-    assert machine.refused(second.key, second.attempt, ringfence.RetriableError("late"), 6.0) == []
-    assert machine.done(1, 2, 8) == [BatchStored(1, 8)]
-
-
-def test_a_table_with_the_same_owner_moves_nothing_however_long_it_says_nothing() -> None:
-    machine = machine_with(1)
-    sent(machine)
-    machine.table_arrived([0], now=5.0)
-    assert machine.expire(90.0) == []
-    assert machine.transmit(0, 90.0) is None
-
-
-def test_what_was_sent_by_the_newer_table_is_waited_for() -> None:
-    machine = machine_with(2)
-    first = sent(machine)
-    machine.table_arrived([0], moved=[0], now=5.0)
-    machine.done(first.key, first.attempt, 0)
-    sent(machine, 5.1)
-    assert machine.expire(90.0) == []
-    assert machine.transmit(0, 90.0) is None
 
 
 # ---- what may be served late ----------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from ringfence.control.runtime.handlers.commands import (
 )
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.native.wire import Code
-from tests.component.control.test_node import Bench, run
+from tests.fakes.node_bench import Bench, run
 
 KEY = RequestKey("ann\nk1", b"d" * 16)
 SLOWER = SetConfig(values={"failure_ms": 9_000})

@@ -25,10 +25,10 @@ from ringfence.native import wire
 from ringfence.native.cluster_messages import AlreadyCommitted, ScopeCommit, ScopeCommitted
 from ringfence.native.messages import Refused, decode, encode
 from ringfence.native.wire import Code
-from tests.component.control.test_staged_row_counts import TOKEN, TOPIC, World
+from tests.fakes.committing_node import TOKEN, TOPIC, CommittingNode
 
 
-class Node(World):
+class Node(CommittingNode):
     """Owners answer an epoch when `told` has it. What is decided is published at once, unless `is_stuck`."""
 
     def __init__(self, *, is_stuck: bool = False) -> None:
@@ -138,7 +138,7 @@ def test_a_line_is_bounded_and_another_drivers_is_another(monkeypatch: pytest.Mo
     monkeypatch.setattr(commit_queue, "WAITING_MAX", 3)
 
     async def run() -> None:
-        order, go, command = CommitQueue(), asyncio.Event(), World().commit()
+        order, go, command = CommitQueue(), asyncio.Event(), CommittingNode().commit()
 
         async def one(epoch: int, driver: int) -> None:
             async with order.turn(replace(command, epoch=epoch, driver=Index(driver))):

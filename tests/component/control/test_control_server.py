@@ -13,7 +13,7 @@ from ringfence.control.runtime.process.start_gate import StartGate
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.envelope import Envelope, Kind
 from ringfence.native.wire import Code
-from tests.component.control.test_node import Bench, run
+from tests.fakes.node_bench import Bench, run
 
 
 def asked(server: ControlServer, call: messages.Call) -> messages.Reply:

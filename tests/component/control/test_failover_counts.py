@@ -20,8 +20,7 @@ from ringfence.control.runtime.rpc.messages import ORDERS_MAX
 from ringfence.control.state_machines.metadata.reassignments import STEPS_MAX
 from ringfence.control.state_machines.reassignment.coordinator import REPROPOSE_MS, Coordinator
 from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
-from tests.component.control.test_reassignment import idle
-from tests.fakes.reassignment_cluster import ReassignmentCluster
+from tests.fakes.reassignment_cluster import ReassignmentCluster, idle
 
 LIVE = (2, 5)
 

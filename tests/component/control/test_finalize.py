@@ -13,23 +13,9 @@ from ringfence.control.runtime.node import Node
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.store import identity
-from ringfence.control.store.directory import open_directory
 from ringfence.control.transport.question import ask_address
 from ringfence.native.wire import LEVEL_NEWEST, Code
-from tests.component.control.test_node import Bench, run
-from tests.harness.processes import free_port
-
-
-def old_directory(root: Path) -> Path:
-    """As a program without levels made it; the path of its identity."""
-    open_directory(root).close()
-    path = root / "store.toml"
-    identity.write(path, identity.read(path)._replace(level=0, cluster_level=0))
-    return path
-
-
-def control() -> str:
-    return f"tcp://127.0.0.1:{free_port()}"
+from tests.fakes.node_bench import Bench, control, old_directory, run
 
 
 def test_a_node_alone_finalizes_at_its_start_and_the_engine_hears_of_it(

@@ -11,7 +11,7 @@ from ringfence.control.runtime.handlers.member_questions import limits_fault
 from ringfence.control.runtime.process.settings import Settings
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
-from tests.component.control.test_node import Bench, run
+from tests.fakes.node_bench import Bench, run
 from tests.harness.processes import free_port
 
 MIB = 1 << 20

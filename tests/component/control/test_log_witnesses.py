@@ -17,9 +17,9 @@ from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.store.log_ends import NAME
 from ringfence.native import messages
 from ringfence.native.wire import Opcode
-from tests.component.control.test_node import CREATE, Bench, run, soon
 from tests.fakes.metadata_commands import cluster, entry, restart, store_of
 from tests.fakes.native_node import FakeNode
+from tests.fakes.node_bench import CREATE, Bench, run, soon
 
 TWO = NodeId(2)
 

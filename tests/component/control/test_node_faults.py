@@ -23,7 +23,7 @@ from ringfence.control.runtime.raft.proposer_interface import Applied
 from ringfence.control.state_machines.placement.placement import place_in
 from ringfence.native import messages
 from ringfence.native.wire import Code, Opcode
-from tests.component.control.test_node import CREATE, Bench, buried, run, soon
+from tests.fakes.node_bench import CREATE, Bench, buried, run, soon
 
 Patch = pytest.MonkeyPatch
 

@@ -9,8 +9,8 @@ from ringfence.control.consensus import changes, events
 from ringfence.control.consensus.changes import Change, NodeChange, Operation
 from ringfence.control.consensus.messages import ConfigurationState, Entry, Message, MessageType
 from ringfence.control.runtime.raft.replica import Replica, ReplicaListener
-from tests.component.control.test_raft_proposer import until
-from tests.unit.control.store.test_raft_store import THREE, opened, received
+from tests.fakes.raft_members import until
+from tests.fakes.raft_stores import THREE, opened, received
 
 LEADER, HERE = 1, 4
 JOINT = Change(

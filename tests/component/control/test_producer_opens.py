@@ -8,7 +8,7 @@ import pytest
 
 from ringfence.native import messages
 from ringfence.native.wire import Code, Opcode
-from tests.component.control.test_node import CREATE, Bench, run
+from tests.fakes.node_bench import CREATE, Bench, run
 
 Patch = pytest.MonkeyPatch
 

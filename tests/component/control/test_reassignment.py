@@ -10,7 +10,7 @@ import pytest
 
 from ringfence.control.model.commands import SetConfig
 from ringfence.control.model.ids import NodeId
-from ringfence.control.model.reassignment_commands import AbortChange, HoldChange, PrepareChange
+from ringfence.control.model.reassignment_commands import AbortChange, HoldChange
 from ringfence.control.model.reassignments import ChangePhase
 from ringfence.control.model.rebalance_commands import CancelRebalance
 from ringfence.control.model.rebalances import Action, MoveState, Outcome
@@ -19,56 +19,8 @@ from ringfence.control.runtime.reassignment import participant
 from ringfence.control.state_machines.reassignment.messages import Ended, Fence, OrderVerdict, evaluate_order
 from ringfence.control.state_machines.rebalance.loads import Load, LoadReport
 from ringfence.control.state_machines.rebalance.plans import ChosenMove, preview
-from tests.fakes.reassignment_cluster import ReassignmentCluster
+from tests.fakes.reassignment_cluster import ReassignmentCluster, idle, moved, prepare, publish
 from tests.fakes.replica_logs import Log
-
-
-def prepare(small: ReassignmentCluster, *nodes: int) -> PrepareChange:
-    return PrepareChange(
-        topic=small.topic,
-        partition=small.partitions[0],
-        epoch=small.now().epoch,
-        owner=NodeId(nodes[0]),
-        replicas=tuple(NodeId(node) for node in nodes),
-    )
-
-
-def idle(small: ReassignmentCluster) -> bool:
-    state = small.log.state
-    return not state.changes and not state.leftovers and not state.rebalance.is_active
-
-
-async def publish(small: ReassignmentCluster, sent: list[int], stop: asyncio.Event) -> None:
-    """A producer: each row until it is acknowledged, one after the other."""
-    value = 0
-    while not stop.is_set():
-        value += 1
-        while not small.append(value):
-            await asyncio.sleep(0.001)
-            if stop.is_set():
-                return
-        sent.append(value)
-        await asyncio.sleep(0.001)
-
-
-async def moved(nodes: int, replication: int, *after: int) -> None:
-    async with ReassignmentCluster(nodes, replication=replication) as small:
-        sent: list[int] = []
-        stop = asyncio.Event()
-        producer = asyncio.create_task(publish(small, sent, stop))
-        await small.until(lambda: len(sent) > 5)
-        await small.log.propose(prepare(small, *after))
-        await small.until(lambda: idle(small))
-        count = len(sent)
-        await small.until(lambda: len(sent) > count + 5)
-        stop.set()
-        await producer
-        assert small.now().owner.node == after[0]
-        assert small.rows(after[0])[: len(sent)] == sent
-        for node, native in small.disks.nodes.items():
-            assert native.received == {}
-            assert native.sync == {}
-            assert bool(native.logs) == (node in after), "who left has given its rows back"
 
 
 def test_a_move_under_load_loses_nothing_and_leaves_nothing() -> None:

@@ -6,8 +6,7 @@ import asyncio
 
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import FailNode
-from tests.component.control.test_reassignment import idle, moved, prepare
-from tests.fakes.reassignment_cluster import ReassignmentCluster
+from tests.fakes.reassignment_cluster import ReassignmentCluster, idle, moved, prepare
 
 
 def test_a_move_of_a_replicated_owner_and_a_hand_over() -> None:

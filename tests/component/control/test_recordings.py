@@ -18,7 +18,7 @@ from ringfence.control.consensus.recording import Recording, Stepped, decode, en
 from ringfence.control.model.commands import SetConfig
 from ringfence.control.runtime.raft.recordings import FILES_MAX, Recordings
 from ringfence.native.errors import StorageError
-from tests.component.control.test_raft_proposer import Net, run, until
+from tests.fakes.raft_members import Net, run, until
 
 
 def replayed(kept: Recording) -> list[recording.Shown]:

@@ -11,10 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from ringfence.control.model.commands import Command
-from ringfence.control.model.ids import Epoch, NodeId, PartitionId, ScopeId, TopicId
-from ringfence.control.model.results import ScopeBegun
-from ringfence.control.model.scopes import BeginScope, CommitScope, ExpireScope, PendingCommit, StagedPart
-from ringfence.control.model.state import EMPTY, MetadataState
+from ringfence.control.model.ids import Epoch, NodeId, PartitionId, ScopeId
+from ringfence.control.model.scopes import ExpireScope, PendingCommit
+from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.runtime.rpc import messages
@@ -23,81 +22,15 @@ from ringfence.control.runtime.transactions import publish_watch, staged_row_cou
 from ringfence.control.runtime.transactions import requests as scope_requests
 from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
 from ringfence.control.runtime.transactions.unpublished import REFUSALS_MIN, UnpublishedEpochs
-from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.cluster_messages import ScopeCommit
 from ringfence.native.wire import Code
-from tests.fakes.metadata_commands import INIT, create, entry
+from tests.fakes.committing_node import OTHER, TOKEN, TOPIC, CommittingNode
 
-TOPIC, TOKEN, OTHER = TopicId(2), b"t" * 16, NodeId(7)
 Answer = Callable[[messages.CountStaged], messages.StagedCounts]
 
 
-class World:
-    """A committing node whose partition another node owns; `answers` are what owners say, in turn."""
-
-    def __init__(self, *, partitions: int = 1) -> None:
-        self.state, self.index, self.here = EMPTY, 0, NodeId(1)
-        self.newest: list[Callable[[], None]] = []
-        self.answers: list[messages.StagedCount | str] = []
-        self.asked: list[NodeId] = []
-        self.do(INIT)
-        self.do(create("public/default/t", partitions=partitions))
-        for partition, assignment in self.state.topics[TOPIC].assignments.items():
-            self.partition, self.epoch = partition, assignment.epoch
-            self.own(OTHER, self.epoch)
-        self.begun: ScopeBegun = self.do(BeginScope(name="s"))
-        self.checks = StagedRowCounts(self, SimpleNamespace(), self)  # type: ignore[arg-type]
-
-    def do(self, command: Command) -> Any:
-        self.index += 1
-        self.state, result = apply(self.state, entry(self.index, command))
-        return result
-
-    def own(self, node: NodeId, epoch: Epoch) -> None:
-        topic = self.state.topics[TOPIC]
-        known = topic.assignments[self.partition]
-        assignment = replace(known, owner=replace(known.owner, node=node), epoch=epoch)
-        topic = replace(topic, assignments={**topic.assignments, self.partition: assignment})
-        self.state = replace(self.state, topics={TOPIC: topic})
-
-    def commit(self, rows: int = 5, epoch: int = 1) -> CommitScope:
-        return CommitScope(
-            scope=self.begun.scope,
-            driver=self.begun.driver,
-            epoch=epoch,
-            tokens=(TOKEN,),
-            parts=tuple(StagedPart(TOPIC, one, rows) for one in self.state.topics[TOPIC].assignments),
-        )
-
-    def counted(self, rows: int, epoch: int = 0, *, is_published: bool = False) -> messages.StagedCount:
-        return messages.StagedCount(rows=rows, upto=90, epoch=epoch or self.epoch, is_published=is_published)
-
-    # ---- what the checks ask ------------------------------------------------------------------------
-
-    async def read_barrier(self) -> None:
-        if self.newest:
-            self.newest.pop(0)()
-
-    async def ask(self, node: NodeId, call: messages.CountStaged, timeout_s: float) -> messages.Reply:
-        assert timeout_s > 0
-        assert (call.tokens, call.parts) == ((TOKEN,), ((TOPIC, self.partition),))
-        self.asked.append(node)
-        answer = self.answers.pop(0)
-        if isinstance(answer, str):
-            raise RequestRefused(Code.INTERNAL, answer)
-        return messages.StagedCounts(counts=(answer,))
-
-    def checked(self, command: CommitScope) -> CommitScope:
-        return asyncio.run(self.checks.verify(command))
-
-    def refused(self, command: CommitScope) -> RequestRefused:
-        with pytest.raises(RequestRefused) as caught:
-            self.checked(command)
-        return caught.value
-
-
 def test_what_agrees_is_fixed_at_the_records_that_were_counted() -> None:
-    world = World()
+    world = CommittingNode()
     world.answers = [world.counted(5)]
     checked = world.checked(world.commit())
     assert [(part.rows, part.upto) for part in checked.parts] == [(5, 90)]
@@ -107,7 +40,7 @@ def test_what_agrees_is_fixed_at_the_records_that_were_counted() -> None:
 
 @pytest.mark.parametrize("there", [4, 6, 0])
 def test_other_rows_are_refused_with_both_counts_and_the_place(there: int) -> None:
-    world = World()
+    world = CommittingNode()
     world.answers = [world.counted(there)]
     refusal = world.refused(world.commit())
     assert refusal.code == Code.INVALID_ARGUMENT
@@ -119,13 +52,13 @@ def test_other_rows_are_refused_with_both_counts_and_the_place(there: int) -> No
 
 
 def test_an_owner_that_was_replaced_and_does_not_know_it_refuses_nothing() -> None:
-    world = World()
+    world = CommittingNode()
     world.newest = [lambda: world.own(NodeId(8), Epoch(world.epoch + 1))]
     world.answers = [world.counted(2), world.counted(5, world.epoch + 1)]
     assert world.checked(world.commit()).parts[0].upto == 90
     assert world.asked == [7, 8]
     # The same node under a newer epoch: what it said before it was opened anew is not believed, either.
-    world = World()
+    world = CommittingNode()
     world.newest = [lambda: world.own(OTHER, Epoch(world.epoch + 1))]
     world.answers = [world.counted(2), world.counted(5, world.epoch + 1)]
     world.checked(world.commit())
@@ -134,7 +67,7 @@ def test_an_owner_that_was_replaced_and_does_not_know_it_refuses_nothing() -> No
 def test_an_owner_that_is_away_is_asked_again_and_then_nothing_is_decided(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World()
+    world = CommittingNode()
     world.answers = ["nobody answers", messages.StagedCount(why="it is not open here"), world.counted(5)]
     assert world.checked(world.commit()).parts[0].upto == 90
     monkeypatch.setattr(staged_row_counts, "CHECK_S", 0.0)
@@ -146,19 +79,19 @@ def test_an_owner_that_is_away_is_asked_again_and_then_nothing_is_decided(
 
 
 def test_what_is_decided_already_is_not_counted() -> None:
-    world = World()
+    world = CommittingNode()
     world.do(world.commit())
     assert world.checked(world.commit(rows=77)) == world.commit(rows=77), "answered by the log"
     assert world.asked == []
     # This node did not know it: the stage is gone with its publish.
-    world = World()
+    world = CommittingNode()
     world.newest = [lambda: world.do(world.commit())]
     world.answers = [world.counted(0, is_published=True)]
     assert world.checked(world.commit()) == world.commit()
 
 
 def test_a_node_that_lags_lets_nothing_through_uncounted() -> None:
-    world = World()
+    world = CommittingNode()
     whole, lags = world.state, replace(world.state, scopes={}, scope_names={})
 
     def catches_up(state: MetadataState) -> Callable[[], None]:
@@ -175,7 +108,7 @@ def test_a_node_that_lags_lets_nothing_through_uncounted() -> None:
 
 
 def test_a_part_that_agreed_is_not_asked_for_again() -> None:
-    world = World(partitions=3)
+    world = CommittingNode(partitions=3)
     first, away, late = (part.partition for part in world.commit().parts)
     told: dict[int, list[int | str]] = {first: [11, "again"], away: ["away", 22], late: ["late", 33]}
     asked: list[tuple[int, ...]] = []
@@ -200,7 +133,7 @@ def test_a_part_that_agreed_is_not_asked_for_again() -> None:
 def test_a_count_of_this_node_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staged_row_counts, "EXECUTION_TIMEOUT_S", 0.02)
     monkeypatch.setattr(staged_row_counts, "CHECK_S", 0.05)
-    world = World()
+    world = CommittingNode()
     world.here = OTHER
     given = []
 
@@ -225,7 +158,7 @@ def test_a_count_of_this_node_that_does_not_end_is_not_waited_for(monkeypatch: p
     assert world.checks._order_slots._value == staged_row_counts.ORDERS_MAX, "its place is free again"
 
 
-class Stuck(World):
+class Stuck(CommittingNode):
     """A proposer whose entries are applied at once, and an owner that never publishes."""
 
     async def propose(self, command: Command) -> SimpleNamespace:

@@ -15,8 +15,7 @@ from ringfence.control.cli.program import run as run_command
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import FailNode
 from ringfence.control.state_machines.metadata.rings import RingConsensus
-from tests.component.http.test_rebalance import joined, until
-from tests.fakes.admin_api import Api, served
+from tests.fakes.admin_api import Api, joined, served, until_run
 from tests.fakes.metadata_commands import create
 from tests.harness.processes import free_port
 
@@ -133,10 +132,10 @@ def test_behind_an_undrain_nothing_is_told_as_to_be_moved(
 ) -> None:
     async def work(desk: Desk) -> None:
         assert (await desk.drain())[0] == Exit.OK
-        shown = await until(desk.api, "RUNNING")
+        shown = await until_run(desk.api, "RUNNING")
         assert (shown["held"], len(shown["waits"]), shown["counts"]) == (2, 2, {"PENDING": 2})
         assert (await desk.cli("node", "undrain", str(desk.failed)))[0] == Exit.OK
-        shown = await until(desk.api, "IDLE")
+        shown = await until_run(desk.api, "IDLE")
         assert (shown["outcome"], shown["held"], shown["waits"]) == ("CANCELLED", 0, [])
         assert [move["state"] for move in shown["moves"]] == ["CANCELLED"] * 2
         [ended] = (await desk.api.get("/admin/rebalance/history"))["runs"]

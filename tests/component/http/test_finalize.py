@@ -11,8 +11,8 @@ import pytest
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
 from ringfence.native.wire import LEVEL_NEWEST
-from tests.component.control.test_finalize import control, old_directory
 from tests.fakes.admin_api import Api, served
+from tests.fakes.node_bench import control, old_directory
 
 
 def audited(root: Path) -> list[tuple[str, int]]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.component.http.test_access import bearer, given
 from tests.fakes.admin_api import PLACE, TOPIC, Api, served
+from tests.fakes.api_roles import bearer, given
 
 Patch = pytest.MonkeyPatch
 

@@ -13,7 +13,7 @@ import pytest
 from ringfence.control.http.endpoint import beside
 from ringfence.control.http.metrics import Family, encode
 from ringfence.native.errors import ConfigError
-from tests.component.control.test_node import Bench, run, soon
+from tests.fakes.node_bench import Bench, run, soon
 from tests.harness.exposition import parsed
 from tests.harness.processes import free_port
 

@@ -18,8 +18,7 @@ from ringfence.control.model.reassignments import LogEnd, Proof
 from ringfence.control.runtime.reassignment import coordinator
 from ringfence.control.state_machines.metadata.rings import RingConsensus
 from ringfence.control.state_machines.reassignment.unclean_election import candidates
-from tests.component.http.test_rebalance import joined
-from tests.fakes.admin_api import Api, served
+from tests.fakes.admin_api import Api, joined, served
 from tests.fakes.metadata_commands import create
 from tests.fakes.metadata_log import END, LESS, MetadataLog
 from tests.harness.processes import free_port

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.model.commands import RestartNode
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
-from ringfence.control.model.node_commands import RegisterNode
 from ringfence.control.model.reassignment_commands import (
     CommitChange,
     ConfirmOpened,
@@ -23,45 +21,15 @@ from ringfence.control.model.reassignment_commands import (
 )
 from ringfence.control.model.reassignments import ChangeId, LogEnd, Proof
 from ringfence.control.model.rebalances import MOVE_TRIES, MoveRecord, MoveState, Run, RunState
-from ringfence.control.model.results import NodeRegistered
 from ringfence.control.model.state import EMPTY
 from ringfence.control.runtime.handlers.rebalances import Rebalances, shown_copy, shown_run
 from ringfence.control.state_machines.metadata.rings import RingConsensus
 from ringfence.control.state_machines.reassignment.messages import Synced, SyncState
 from ringfence.control.state_machines.rebalance.loads import LoadReport
 from ringfence.control.state_machines.rebalance.run_rates import RunRates
-from ringfence.native.wire import LEVEL_NEWEST
-from tests.fakes.admin_api import PLACE, TOPIC, Api, served
-from tests.fakes.metadata_commands import store_of
+from tests.fakes.admin_api import PLACE, TOPIC, Api, joined, served, until_run
 
 Patch = pytest.MonkeyPatch
-
-
-async def joined(api: Api, number: int) -> int:
-    """Another member, of which there is no process: what is ordered of it waits."""
-    proposer = api.bench.node.proposer
-    register = RegisterNode(cluster=proposer.state.cluster, store=store_of(number), level=LEVEL_NEWEST)
-    registered = (await proposer.propose(register)).result
-    assert isinstance(registered, NodeRegistered)
-    start = RestartNode(
-        node=registered.node,
-        store=store_of(number),
-        addresses=("tcp://127.0.0.1:1",),
-        program="p",
-        level=LEVEL_NEWEST,
-    )
-    await proposer.propose(start)
-    return int(registered.node)
-
-
-async def until(api: Api, state: str) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
-    for _ in range(1_000):
-        shown = await api.get("/admin/rebalance")
-        if shown["state"] == state:
-            return shown
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"not {state}: {shown}")
 
 
 def test_a_run_is_previewed_started_paused_resumed_and_cancelled(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -88,7 +56,7 @@ def test_a_run_is_previewed_started_paused_resumed_and_cancelled(tmp_path: Path,
         second = await api("POST", "/admin/rebalance", {"action": "balance"})
         assert second.status == 409, second
         assert "wait for its end or cancel it" in second.body["detail"]
-        shown = await until(api, "RUNNING")
+        shown = await until_run(api, "RUNNING")
         assert [(move["to"], move["partition"]) for move in shown["moves"]] == [
             ([node], plan["moves"][0]["partition"])
         ]
@@ -102,7 +70,7 @@ def test_a_run_is_previewed_started_paused_resumed_and_cancelled(tmp_path: Path,
             assert (await api("POST", f"/admin/rebalance/{verb}")).status == 200
             assert (await api.get("/admin/rebalance"))["state"] == state
         assert (await api("POST", "/admin/rebalance/cancel")).status == 200
-        shown = await until(api, "IDLE")
+        shown = await until_run(api, "IDLE")
         assert shown["outcome"] == "CANCELLED"
         assert sum(shown["counts"].values()) == 1
         for verb in ("pause", "resume", "cancel"):
@@ -130,7 +98,7 @@ def test_a_drain_is_a_flag_and_a_run_and_an_undrain_ends_both(tmp_path: Path, mo
         repeated = await api("POST", "/admin/nodes/1/drain", idempotency_key="k")
         assert (repeated.status, repeated.text) == (200, drained.text), "no second run"
         assert (await api("POST", f"/admin/nodes/{node}/drain")).status == 409
-        shown = await until(api, "RUNNING")
+        shown = await until_run(api, "RUNNING")
         assert (shown["run"], shown["action"], shown["node"]) == (drained.body["index"], "drain", 1)
         assert {tuple(move["to"]) for move in shown["moves"]} == {(node,)}
         assert (len(shown["moves"]), shown["held"]) == (3, 3)
@@ -138,7 +106,7 @@ def test_a_drain_is_a_flag_and_a_run_and_an_undrain_ends_both(tmp_path: Path, mo
         undrained = await api("POST", "/admin/nodes/1/undrain")
         assert undrained.status == 200, undrained
         assert (await api.get("/admin/nodes/1"))["draining"] is False
-        assert (await until(api, "IDLE"))["outcome"] == "CANCELLED"
+        assert (await until_run(api, "IDLE"))["outcome"] == "CANCELLED"
         assert (await api.get("/admin/nodes/1"))["draining"] is False
 
     served(tmp_path, monkeypatch, work)

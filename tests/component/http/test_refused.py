@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ringfence.control.http import refusal_audit
-from tests.component.http.test_access import LIMIT, SECRETS, bearer, given, tokens
 from tests.fakes.admin_api import PLACE, TOPIC, Api, served
+from tests.fakes.api_roles import LIMIT, SECRETS, bearer, given, tokens
 
 Patch = pytest.MonkeyPatch
 WRONG = {"authorization": "Bearer rf_secret_of_nobody"}

@@ -10,8 +10,8 @@ import pytest
 
 from ringfence.native import cluster_messages as messages
 from ringfence.native.wire import Opcode
-from tests.component.http.test_access import bearer, given
 from tests.fakes.admin_api import TOPIC, Api, served
+from tests.fakes.api_roles import bearer, given
 
 Patch = pytest.MonkeyPatch
 LIST, FORGET = "/admin/scopes", "/admin/scopes/forget"

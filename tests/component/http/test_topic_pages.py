@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ringfence.control.http import topic_bodies
-from tests.component.http.test_access import bearer, given
 from tests.fakes.admin_api import TOPIC, Api, served
+from tests.fakes.api_roles import bearer, given
 
 Patch = pytest.MonkeyPatch
 NAMES = [f"acme/sales/{letter}" for letter in "abcdef"]

@@ -16,8 +16,8 @@ from ringfence.native.wire import Code, Opcode
 from ringfence.send.inflight import Inflight
 from ringfence.send.partition_queue import UNANSWERED_S
 from tests.fakes.client_topic import node_with_topic, rows, until
+from tests.fakes.routing_tables import table
 from tests.fakes.socket_node import Drop, Fault, Refuse
-from tests.unit.client.common.test_routing import table
 
 
 def chosen(chooser: WeightedRoundRobin, unavailable: frozenset[int], turns: int = 60) -> Counter[int]:

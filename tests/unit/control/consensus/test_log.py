@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.control.consensus.errors import CompactedError, ConsensusError, LogLostError
+from ringfence.control.consensus.errors import CompactedError, LogLostError
 from ringfence.control.consensus.invariants import check_node
 from ringfence.control.consensus.log import Log
 from ringfence.control.consensus.messages import ENTRY_OVERHEAD_BYTES, Entry, Snapshot
 from ringfence.control.consensus.node import Node
-from ringfence.control.consensus.options import UNLIMITED, Options
-from ringfence.control.consensus.storage import MemoryStorage, cut
+from ringfence.control.consensus.options import Options
+from ringfence.control.consensus.storage import MemoryStorage
 from ringfence.control.consensus.trace import silent
 from tests.consensus.lab import entries
 
@@ -135,26 +135,6 @@ def test_compacted_entries_cannot_be_read() -> None:
     assert (log.first_index(), log.term(2), log.term(1)) == (3, 1, None)
     with pytest.raises(CompactedError, match="the log begins at 3"):
         log.entries(2, 4)
-
-
-def test_storage_takes_no_snapshot_that_is_not_newer_and_compacts_once() -> None:
-    storage = MemoryStorage()
-    storage.append(entries(1, 1, 1))
-    storage.install(Snapshot(5, 2))
-    assert (storage.first_index(), storage.last_index(), storage.term(5)) == (6, 5, 2)
-    with pytest.raises(ConsensusError, match="older"):
-        storage.install(Snapshot(5, 2))
-    with pytest.raises(ConsensusError, match="compaction"):
-        storage.compact(5)
-    storage.append(entries(4, 2, 2, 2))
-    assert (storage.last_index(), storage.term(6)) == (6, 2)
-
-
-def test_a_cut_gives_at_least_one_entry_and_never_more_than_fit() -> None:
-    three = entries(1, 1, 1, 1)
-    size = ENTRY_OVERHEAD_BYTES + 1
-    assert [len(cut(three, 0, 3, n)) for n in (0, size, 2 * size - 1, 2 * size, UNLIMITED)] == [1, 1, 1, 2, 3]
-    assert list(cut(three, 1, 1, 0)) == []
 
 
 @pytest.mark.parametrize("by", [-1, 1])

@@ -27,15 +27,13 @@ from ringfence.control.model.ids import NodeId, SessionId
 from ringfence.control.model.node_commands import RemoveNode
 from ringfence.control.model.state import MetadataState, digest
 from ringfence.control.store import raft_store, records, snapshot_install
-from ringfence.control.store import snapshot as snapshots
 from ringfence.control.store.directory import open_directory
 from ringfence.control.store.files import write_atomically
 from ringfence.control.store.journal import Journal, JournalEntry, LogPosition
 from ringfence.control.store.raft_store import FIRST_CONFIGURATION, RaftStore
 from ringfence.native.errors import RecordError
 from tests.fakes.metadata_commands import INIT, entry, register
-
-THREE = ConfigurationState(voters=(1, 4, 5), learners=(7,))
+from tests.fakes.raft_stores import THREE, opened, received
 
 
 def work(
@@ -58,12 +56,6 @@ def run(term: int, first: int, last: int) -> list[Entry]:
     return [
         Entry(term, index, EntryType.CHANGE, bytes([index % 256]) * 9) for index in range(first, last + 1)
     ]
-
-
-def opened(root: Path) -> RaftStore:
-    directory = open_directory(root)
-    directory.close()  # only the lock; a crash gives it back, too
-    return RaftStore(directory)
 
 
 def persisted(root: Path, *batches: list[StorageMessage]) -> RaftStore:
@@ -191,15 +183,6 @@ def crashing(monkeypatch: pytest.MonkeyPatch, steps: int) -> Callable[[], int]:
     monkeypatch.setattr(Journal, "append", counted(Journal.append))
     monkeypatch.setattr(Journal, "rewrite", counted(Journal.rewrite))
     return lambda: done
-
-
-def received(root: Path, index: int) -> Snapshot:
-    """A snapshot that another node of this directory's history made."""
-    identity = open_directory(root)
-    identity.close()
-    state = MetadataState(cluster=b"c" * 16, history=identity.identity.history)
-    head, body = snapshots.pack(snapshots.Snapshot(LogPosition(index, 3), state, THREE))
-    return Snapshot(index, 3, THREE, head + body)
 
 
 @pytest.mark.parametrize("last", [3, 8, 9, 10, 12], ids="the old log ends at {}".format)

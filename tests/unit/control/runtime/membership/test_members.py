@@ -10,8 +10,7 @@ import msgspec
 
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.membership.members import Beat, Members
-from tests.fakes.metadata_commands import cluster, restart, store_of
-from tests.unit.control.state_machines.membership.test_liveness import after
+from tests.fakes.metadata_commands import after, cluster, restart, store_of
 
 APPLIED = 30
 

@@ -12,23 +12,14 @@ from ringfence.control.model.commands import Command, SetConfig
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.node_commands import AddToRing, FailNode, FormRing, RecoverNode, SetNode
 from ringfence.control.model.nodes import Life
-from ringfence.control.model.results import Refused
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.state_machines.membership.liveness import DECISIONS_MAX, Heartbeat, Liveness, Stranger
 from ringfence.control.state_machines.metadata.rings import RingConsensus, ring_change
-from ringfence.control.state_machines.metadata.state_machine import apply
 from tests.fakes import metadata_commands as commands
-from tests.fakes.metadata_commands import INIT, entry, register, restart, store_of
+from tests.fakes.metadata_commands import INIT, after, register, restart, store_of
 
 ONE, TWO, FIVE = NodeId(1), NodeId(2), NodeId(5)
 FAILURE_MS, BEAT_MS = 3_000, 200
-
-
-def after(state: MetadataState, index: int, *commands: Command) -> MetadataState:
-    for at, command in enumerate(commands, start=index):
-        state, result = apply(state, entry(at, command))
-        assert not isinstance(result, Refused), result
-    return state
 
 
 def cluster(count: int, **options: int) -> MetadataState:

@@ -18,7 +18,7 @@ from ringfence.control.state_machines.metadata.access import NODES, OPEN, access
 from ringfence.native import cluster_messages, messages
 from ringfence.native.messages import Message
 from ringfence.native.wire import Code, Right
-from tests.unit.control.state_machines.metadata.test_state_machine_requests import BEGUN
+from tests.fakes.metadata_commands import BEGUN
 
 
 def token(name: str, role: Role, created: int, **values: Any) -> Token:

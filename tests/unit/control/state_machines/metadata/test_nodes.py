@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.model.commands import (
-    Command,
-    ConfirmDropped,
-    DeleteTopic,
-    InitCluster,
-    PurgeTopic,
-    RestartNode,
-    SetConfig,
-)
+from ringfence.control.model.commands import ConfirmDropped, DeleteTopic, PurgeTopic, RestartNode, SetConfig
 from ringfence.control.model.ids import Epoch, Index, NodeId, TopicId
 from ringfence.control.model.node_commands import (
     AddToRing,
@@ -29,48 +19,13 @@ from ringfence.control.model.node_commands import (
     SetNode,
 )
 from ringfence.control.model.nodes import Life, Ring, Vote
-from ringfence.control.model.results import Done, NodeRegistered, NodeRestarted, Refused, Result, RingChanged
-from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes
+from ringfence.control.model.results import Done, NodeRegistered, NodeRestarted, RingChanged
+from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.runtime.membership import removed_node
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.wire import Code
+from tests.fakes.checked_commands import ONE, TWO, after, refused, told, two
 from tests.fakes.metadata_commands import CLUSTER, INIT, cluster, create, entry, register, restart, store_of
-
-ONE, TWO, FIVE = NodeId(1), NodeId(2), NodeId(5)
-
-
-def after(state: MetadataState, index: int, *commands: Command) -> MetadataState:
-    """The state after commands that must all be applied, the first at `index`."""
-    for at, command in enumerate(commands, start=index):
-        new, result = apply(state, entry(at, command))
-        assert not isinstance(result, Refused), result
-        invariants.check_step(state, new, at)
-        state = new
-    return state
-
-
-def told(state: MetadataState, index: int, command: Command) -> Result:
-    return apply(state, entry(index, command))[1]
-
-
-def refused(state: MetadataState, command: Command) -> Refused:
-    before = canonical_bytes(state)
-    same, result = apply(state, entry(900, command))
-    assert isinstance(result, Refused), result
-    assert same is state
-    assert canonical_bytes(state) == before
-    return result
-
-
-def two() -> MetadataState:
-    """Node 1 in the ring, node 2 registered by entry 2."""
-    return after(EMPTY, 1, INIT, register(2))
-
-
-def test_a_node_alone_is_its_own_ring() -> None:
-    state = after(EMPTY, 1, INIT)
-    assert state.ring == Ring(version=1, members=(ONE,), changed=Index(1))
-    assert state.nodes[ONE].takes_partitions
 
 
 def test_a_registered_node_has_the_index_as_its_id_and_joins_until_it_starts() -> None:
@@ -199,29 +154,6 @@ def test_the_first_topic_waits_for_the_minimum_size() -> None:
     assert lower.ring.members == (ONE, TWO)
 
 
-def test_a_ring_changes_by_compare_and_set_on_its_version() -> None:
-    state = after(two(), 3, restart(two(), 2))
-    assert refused(state, AddToRing(node=TWO, version=0)).code == Code.TOO_OLD
-    added = after(state, 4, AddToRing(node=TWO, version=1))
-    assert added.ring == Ring(version=2, members=(ONE, TWO), changed=Index(4))
-    assert refused(added, AddToRing(node=TWO, version=2)).code == Code.ALREADY_EXISTS
-    assert refused(added, RemoveFromRing(node=TWO, version=1)).code == Code.TOO_OLD
-    removed = after(added, 5, RemoveFromRing(node=TWO, version=2))
-    assert (removed.ring.members, removed.nodes[TWO].draining) == ((ONE,), True)
-
-
-def test_a_node_leaves_the_ring_empty_and_never_below_what_the_cluster_needs() -> None:
-    """Z16."""
-    state = after(cluster(2), 20, create(partitions=2, nodes=((1,), (2,))))
-    assert "holds 1 replicas" in refused(state, RemoveFromRing(node=TWO, version=2)).message
-    assert "is in the ring" in refused(state, RemoveNode(node=TWO)).message
-    empty = cluster(3)
-    wide = after(empty, 20, create(partitions=1, nodes=((1, 2, 5),)), DeleteTopic(topic=TopicId(20)))
-    after(wide, 22, RemoveFromRing(node=FIVE, version=3))
-    small = after(empty, 20, SetConfig(values={"nodes_min": 3}))
-    assert "it needs 3" in refused(small, RemoveFromRing(node=FIVE, version=3)).message
-
-
 def test_a_removed_node_is_gone_for_ever_with_its_store_and_nobody_waits_for_it() -> None:
     state = after(
         cluster(2),
@@ -250,20 +182,6 @@ def test_a_removed_node_is_gone_for_ever_with_its_store_and_nobody_waits_for_it(
 def test_the_last_node_stays() -> None:
     state = after(EMPTY, 1, INIT)
     assert "0 nodes would be left" in refused(state, RemoveFromRing(node=ONE, version=1)).message
-
-
-def test_limits_of_the_cluster_fit_each_other() -> None:
-    state = after(EMPTY, 1, INIT)
-    assert "3 times heartbeat_ms=200" in refused(state, SetConfig(values={"failure_ms": 500})).message
-    after(state, 2, SetConfig(values={"failure_ms": 150, "heartbeat_ms": 50}))
-    assert "even numbers" in refused(state, SetConfig(values={"voters_max": 4})).message
-    full = after(state, 2, SetConfig(values={"nodes_max": 1}))
-    assert "`nodes_max`" in refused(full, register(2)).message
-    assert "nodes_min=0" in refused(EMPTY, InitCluster(**{**_fields(INIT), "nodes_min": 0})).message
-
-
-def _fields(command: InitCluster) -> dict[str, Any]:
-    return {name: getattr(command, name) for name in command.__struct_fields__}
 
 
 def test_replicas_stand_in_the_order_of_the_placement_the_owner_first() -> None:

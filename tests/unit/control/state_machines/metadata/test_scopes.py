@@ -8,18 +8,11 @@ import structlog.testing
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ringfence.control.model.commands import Command, SetConfig
+from ringfence.control.model.commands import SetConfig
 from ringfence.control.model.ids import Index, NodeId, PartitionId, ScopeId, TopicId
-from ringfence.control.model.results import Refused, ScopeBegun, ScopeDecided
-from ringfence.control.model.scopes import (
-    BeginScope,
-    CommitScope,
-    ConfirmPublished,
-    ExpireScope,
-    PendingCommit,
-    StagedPart,
-)
-from ringfence.control.model.state import EMPTY, MetadataState
+from ringfence.control.model.results import ScopeBegun, ScopeDecided
+from ringfence.control.model.scopes import BeginScope, ExpireScope, PendingCommit, StagedPart
+from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.transactions.requests import (
     PUBLISHES_MAX,
@@ -30,61 +23,16 @@ from ringfence.control.runtime.transactions.requests import (
     pending_parts,
     scope_rule,
 )
-from ringfence.control.state_machines.metadata.scopes import FENCED_MAX, KEPT_MAX, PENDING_MAX, is_own
-from ringfence.control.state_machines.metadata.state_machine import apply
+from ringfence.control.state_machines.metadata.scopes import FENCED_MAX, KEPT_MAX, PENDING_MAX
 from ringfence.native.wire import Code
-from tests.fakes.metadata_commands import INIT, NODE, STORE, create, entry
-
-TOPIC, TOKEN = TopicId(2), b"t" * 16
-
-
-class Log:
-    """Entries one after the other."""
-
-    def __init__(self) -> None:
-        self.state, self.index = EMPTY, 0
-        self.do(INIT)
-        self.do(create("public/default/t"))
-        self.partition = PartitionId(self.state.topics[TOPIC].layout.partitions[0].partition)
-
-    def do(self, command: Command) -> Any:
-        self.index += 1
-        self.state, result = apply(self.state, entry(self.index, command))
-        return result
-
-    def refused(self, command: Command) -> Refused:
-        before = self.state
-        result = self.do(command)
-        assert isinstance(result, Refused), result
-        assert self.state is before, "a refusal changes nothing (I15)"
-        return result
-
-    def begun(
-        self, name: str = "s", instance: bytes = b"", *, one_off: bool = False, after: Index | None = None
-    ) -> ScopeBegun:
-        result = self.do(BeginScope(name=name, instance=instance, one_off=one_off, after=after))
-        assert isinstance(result, ScopeBegun), result
-        return result
-
-    def commit(self, begun: ScopeBegun, epoch: int, rows: int = 5) -> CommitScope:
-        part = StagedPart(TOPIC, self.partition, rows)
-        return CommitScope(
-            scope=begun.scope, driver=begun.driver, epoch=epoch, tokens=(TOKEN,), parts=(part,), keep=True
-        )
-
-    def is_own(self, command: CommitScope) -> bool | None:
-        """As an answer tells it that says "already"."""
-        return is_own(self.state.scopes[command.scope], command)
-
-    def confirm(self, begun: ScopeBegun, epoch: int) -> ConfirmPublished:
-        return ConfirmPublished(scope=begun.scope, epoch=epoch, parts=((TOPIC, self.partition),))
-
+from tests.fakes.metadata_commands import NODE, STORE, create
+from tests.fakes.scope_log import TOKEN, TOPIC, ScopeLog
 
 HERE = Replica(node=NODE, store=STORE)
 
 
 def test_an_epoch_is_committed_once_and_waits_for_its_publish() -> None:
-    log = Log()
+    log = ScopeLog()
     begun = log.begun()
     assert (begun.committed, begun.decided) == (0, 0)
     assert log.do(log.commit(begun, 3)) == ScopeDecided(already=False)
@@ -107,7 +55,7 @@ def test_an_epoch_is_committed_once_and_waits_for_its_publish() -> None:
 
 
 def test_a_later_driver_fences_and_the_same_instance_is_the_same_driver() -> None:
-    log = Log()
+    log = ScopeLog()
     first = log.begun(instance=b"run-1")
     assert log.begun(instance=b"run-1") == first
     second = log.begun(instance=b"run-2")
@@ -120,7 +68,7 @@ def test_a_later_driver_fences_and_the_same_instance_is_the_same_driver() -> Non
 
 
 def test_a_begin_that_comes_late_fences_none_that_it_did_not_know() -> None:
-    log = Log()
+    log = ScopeLog()
     newest = log.begun(instance=b"run-0", after=Index(0))
     late = BeginScope(name="s", instance=b"late", after=newest.driver)
     for number in range(1, 2 * FENCED_MAX):
@@ -136,13 +84,13 @@ def test_a_begin_that_comes_late_fences_none_that_it_did_not_know() -> None:
 
 
 def test_an_older_clients_begin_names_no_driver_and_fences_any() -> None:
-    log = Log()
+    log = ScopeLog()
     first = log.begun(instance=b"run-1", after=Index(0))
     assert log.begun(instance=b"run-2").driver > first.driver
 
 
 def test_drivers_without_a_name_are_not_among_those_that_are_fenced() -> None:
-    log = Log()
+    log = ScopeLog()
     newest = log.begun(instance=b"run-1", after=Index(0))
     for _ in range(2 * FENCED_MAX):
         newest = log.begun(after=newest.driver)
@@ -152,7 +100,7 @@ def test_drivers_without_a_name_are_not_among_those_that_are_fenced() -> None:
 
 
 def test_who_commits_a_decided_epoch_again_is_told_whose_it_is() -> None:
-    log = Log()
+    log = ScopeLog()
     first, second = log.begun(), log.begun()
     two = replace(log.commit(second, 2), tokens=(b"a" * 16, b"b" * 16))
     assert log.is_own(two) is None, "it is not decided yet"
@@ -173,7 +121,7 @@ def test_who_commits_a_decided_epoch_again_is_told_whose_it_is() -> None:
 
 
 def test_whose_a_commit_was_is_known_of_the_last_ones() -> None:
-    log = Log()
+    log = ScopeLog()
     begun = log.begun()
     old, *later = [
         replace(log.commit(begun, epoch), tokens=(b"%016d" % epoch,), parts=())
@@ -192,7 +140,7 @@ def test_whose_a_commit_was_is_known_of_the_last_ones() -> None:
 
 
 def test_of_an_older_programs_commits_is_not_known_whose_they_were() -> None:
-    log = Log()
+    log = ScopeLog()
     begun = log.begun()
     log.do(log.commit(begun, 2))
     log.do(replace(log.commit(begun, 4), keep=False))
@@ -201,7 +149,7 @@ def test_of_an_older_programs_commits_is_not_known_whose_they_were() -> None:
 
 
 def test_who_is_fenced_gives_up_no_epoch_of_its_successor() -> None:
-    log = Log()
+    log = ScopeLog()
     first, second = log.begun(), log.begun()
     for epoch in (1, 1 << 62):
         wish = ExpireScope(scope=first.scope, epoch=epoch, driver=first.driver)
@@ -216,7 +164,7 @@ def test_who_is_fenced_gives_up_no_epoch_of_its_successor() -> None:
 
 
 def test_what_expired_is_never_committed_and_what_is_committed_never_expires() -> None:
-    log = Log()
+    log = ScopeLog()
     begun = log.begun()
     assert log.do(ExpireScope(scope=begun.scope, epoch=4)) == ScopeDecided(already=False)
     assert "expired" in log.refused(log.commit(begun, 4)).message
@@ -226,7 +174,7 @@ def test_what_expired_is_never_committed_and_what_is_committed_never_expires() -
 
 
 def test_commits_are_bounded_and_sound() -> None:
-    log = Log()
+    log = ScopeLog()
     begun = log.begun()
     good = log.commit(begun, 1)
     for bad in (
@@ -247,7 +195,7 @@ def test_commits_are_bounded_and_sound() -> None:
 
 
 def test_an_epoch_is_published_behind_those_that_have_rows_in_its_partition() -> None:
-    log = Log()
+    log = ScopeLog()
     begun = log.begun()
     elsewhere = (StagedPart(TopicId(99), PartitionId(7), 5),)
     log.do(log.commit(begun, 1))
@@ -261,7 +209,7 @@ def test_an_epoch_is_published_behind_those_that_have_rows_in_its_partition() ->
 
 
 def test_a_commit_outlives_its_topic() -> None:
-    log = Log()
+    log = ScopeLog()
     begun = log.begun()
     log.do(log.commit(begun, 1))
     gone: MetadataState = replace(log.state, topics={})
@@ -269,7 +217,7 @@ def test_a_commit_outlives_its_topic() -> None:
 
 
 def test_below_level_1_scopes_longest_unused_are_forgotten_and_never_one_that_waits() -> None:
-    log = Log()
+    log = ScopeLog()
     log.state = replace(log.state, level=0)
     log.do(SetConfig(values={"scopes_max": 16}))
     waiting = log.begun("waiting")
@@ -289,7 +237,7 @@ def test_below_level_1_scopes_longest_unused_are_forgotten_and_never_one_that_wa
 
 
 def test_below_level_1_a_named_scope_is_forgotten_only_when_no_one_off_is_left() -> None:
-    log = Log()
+    log = ScopeLog()
     log.state = replace(log.state, level=0)
     log.do(SetConfig(values={"scopes_max": 16}))
     nightly = log.begun("nightly")
@@ -312,7 +260,7 @@ def test_below_level_1_a_named_scope_is_forgotten_only_when_no_one_off_is_left()
 
 
 def test_below_level_1_a_one_off_scope_that_waits_is_kept_before_an_idle_named_one() -> None:
-    log = Log()
+    log = ScopeLog()
     log.state = replace(log.state, level=0)
     log.do(SetConfig(values={"scopes_max": 16}))
     waiting = [log.begun(f"run-{number}", one_off=True) for number in range(15)]
@@ -324,14 +272,14 @@ def test_below_level_1_a_one_off_scope_that_waits_is_kept_before_an_idle_named_o
     assert all(one.scope in log.state.scopes for one in waiting)
 
 
-def of_tenant(log: Log, prefix: str, name: str, *, one_off: bool = False) -> ScopeId:
+def of_tenant(log: ScopeLog, prefix: str, name: str, *, one_off: bool = False) -> ScopeId:
     result = log.do(BeginScope(name=name, one_off=one_off, prefix=prefix))
     assert isinstance(result, ScopeBegun), result
     return result.scope
 
 
 def test_a_tenant_that_fills_the_table_evicts_no_named_scope_of_another_one() -> None:
-    log = Log()
+    log = ScopeLog()
     log.state = replace(log.state, level=1)
     log.do(SetConfig(values={"scopes_max": 16}))
     nightly = log.begun("nightly")
@@ -356,7 +304,7 @@ def test_a_tenant_that_fills_the_table_evicts_no_named_scope_of_another_one() ->
 
 
 def test_a_scope_is_used_by_tokens_of_its_prefix_and_by_those_without_one() -> None:
-    log = Log()
+    log = ScopeLog()
     log.state = replace(log.state, level=1)
     log.do(create("acme/sales/orders"))
     topic = log.state.names["acme/sales/orders"]
@@ -378,7 +326,7 @@ def test_a_scope_is_used_by_tokens_of_its_prefix_and_by_those_without_one() -> N
 
 
 def test_below_level_1_scopes_have_no_owner_and_are_forgotten_as_before() -> None:
-    log = Log()
+    log = ScopeLog()
     log.state = replace(log.state, level=0)
     log.do(SetConfig(values={"scopes_max": 16}))
     for number in range(17):
@@ -388,7 +336,7 @@ def test_below_level_1_scopes_have_no_owner_and_are_forgotten_as_before() -> Non
 
 
 def test_who_is_forgotten_is_told_unless_nobody_named_it() -> None:
-    log = Log()
+    log = ScopeLog()
     log.state = replace(log.state, level=0)
     log.do(SetConfig(values={"scopes_max": 16}))
     with structlog.testing.capture_logs() as lines:
@@ -406,7 +354,7 @@ def test_who_is_forgotten_is_told_unless_nobody_named_it() -> None:
 
 
 def test_rows_for_a_partition_that_is_not_there_are_refused_not_given_up() -> None:
-    log = Log()
+    log = ScopeLog()
     begun = log.begun()
     there = log.commit(begun, 1)
     for part, code in (

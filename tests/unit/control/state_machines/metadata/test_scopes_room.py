@@ -17,12 +17,12 @@ from ringfence.control.runtime.transactions.requests import log_forgotten
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.wire import Code
 from tests.fakes.metadata_commands import create, entry
-from tests.unit.control.state_machines.metadata.test_scopes import TOPIC, Log
+from tests.fakes.scope_log import TOPIC, ScopeLog
 
 MOST, DAY_MS = 16, 86_400_000
 
 
-class Timed(Log):
+class Timed(ScopeLog):
     """Entries of level 1 at a time that the test sets; the table of scopes has `MOST` places."""
 
     def __init__(self) -> None:

@@ -14,15 +14,14 @@ from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.nodes import Vote
 from ringfence.control.model.requests import Condition, RequestKey
 from ringfence.control.model.results import Done, Refused, Result, TopicCreated
-from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, decode_state
+from ringfence.control.model.state import MetadataState, canonical_bytes, decode_state
 from ringfence.control.model.tokens import Role
 from ringfence.control.state_machines.metadata.config import REQUESTS_MAX, TOKENS_MAX
 from ringfence.control.state_machines.metadata.etags import tag_of
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.wire import Code
-from tests.fakes.metadata_commands import INIT, NODE, create, entry
+from tests.fakes.metadata_commands import BEGUN, NODE, create
 
-BEGUN, _ = apply(EMPTY, entry(1, INIT))
 ADMIN = CreateToken(name="root", hash=sha256(b"1").digest(), role=Role.ADMIN)
 
 
