@@ -61,8 +61,8 @@ class NamedProducer(Publisher):
         self._is_dead = True
         for name in list(self._lines):
             self.hang_up(name, 0.5)
-        self._left += [(batch, self._numbers[key]) for key, batch in self._batches.items()]
-        self._batches.clear()
+        self._left += [(batch, self._numbers[key]) for key, batch in self._effects.batches.items()]
+        self._effects.batches.clear()
         self._machine = None
         self._is_dead = False
 
@@ -147,13 +147,13 @@ class NamedProducer(Publisher):
         for effect in effects:
             match effect:
                 case BatchStored(key):
-                    batch = self._batches[key]
+                    batch = self._effects.batches[key]
                     self._stored.setdefault(batch.partition, []).append((self._numbers[key], batch))
                     super()._run([effect])
                     dies |= self.random.random() < DEATH
                 case BatchUnknown(key):
                     # Its successor is told.
-                    self._left.append((self._batches.pop(key), self._numbers[key]))
+                    self._left.append((self._effects.batches.pop(key), self._numbers[key]))
                     dies = True
                 case _:
                     super()._run([effect])

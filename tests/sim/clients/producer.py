@@ -8,23 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from ringfence.common import codec
 from ringfence.common.retry import Backoff, deadline_ms
-from ringfence.common.send_effects import (
-    BatchRefused,
-    BatchStored,
-    BatchUnknown,
-    Effect,
-    FetchTable,
-    Identity,
-    OpenEpoch,
-    Transmit,
-)
+from ringfence.common.send_effects import FetchTable, Identity, Transmit
 from ringfence.native._node import crc32c
 from ringfence.native.errors import RerouteError
 from ringfence.native.frame import open_answer, pack_request
 from ringfence.native.wire import HEADER_BYTES, AnswerFlags, Code, Opcode, Status
 from ringfence.send.inflight import Inflight
-from tests.sim.checks.ledger import Batch
 from tests.sim.clients.content import body_of
+from tests.sim.clients.effects import EffectRunner
 from tests.sim.world.wire import Wire
 
 if TYPE_CHECKING:
@@ -58,7 +49,9 @@ class Producer:
         self.number = number
         self._world, self._random = world, random
         self._machine = Inflight(self._identity(), backoff=Backoff(first_s=0.01, cap_s=0.2))
-        self._batches: dict[int, Batch] = {}
+        self._effects = EffectRunner(
+            world.agenda, random, world.ledger, fetch_table=self._table, open_epoch=self._reopen
+        )
         self._tries: dict[int, Try] = {}
         self._epochs: dict[int, int] = {}
         self._wire: Wire | None = None
@@ -78,9 +71,9 @@ class Producer:
         partition = self._random.choice(self._world.partitions)
         rows = LARGE_ROWS if self._random.random() < LARGE else self._random.randrange(1, 64)
         self._key += 1
-        self._batches[self._key] = self._world.ledger.sent(self.number, partition, rows)
+        self._effects.batches[self._key] = self._world.ledger.sent(self.number, partition, rows)
         deadline = self.now_s + self._random.choice(DEADLINES_S)
-        self._run(self._machine.submit(self._key, partition, deadline))
+        self._effects.run(self._machine.submit(self._key, partition, deadline))
         self._send()
 
     def cut(self) -> None:
@@ -90,7 +83,7 @@ class Producer:
             self._wire = None
             lost = [(sent.key, sent.attempt) for sent in self._tries.values()]
             self._tries.clear()
-            self._run(self._machine.lost(lost))
+            self._effects.run(self._machine.lost(lost))
 
     # ---- inside ----
 
@@ -101,12 +94,13 @@ class Producer:
     def _beat(self) -> None:
         now_us = self._world.agenda.now_us
         late = [number for number, sent in self._tries.items() if now_us - sent.sent_us > ANSWER_US]
-        self._run(self._machine.lost([(sent.key, sent.attempt) for sent in map(self._tries.pop, late)]))
-        self._run(self._machine.expire(self.now_s))
+        lost = [(sent.key, sent.attempt) for sent in map(self._tries.pop, late)]
+        self._effects.run(self._machine.lost(lost))
+        self._effects.run(self._machine.expire(self.now_s))
         if self._wire is None and self._world.host.running:
             self._wire = self._world.connect(self._arrived, self._answered)
         if not self._epochs:
-            self._run([FetchTable(0)])
+            self._effects.run([FetchTable(0)])
         self._send()
         self._world.agenda.after(BEAT_US, self._beat)
 
@@ -118,7 +112,7 @@ class Producer:
                 self._transmit(self._wire, order)
 
     def _transmit(self, wire: Wire, order: Transmit) -> None:
-        batch = self._batches[order.key]
+        batch = self._effects.batches[order.key]
         body = body_of(batch.first, batch.rows)
         self._request += 1
         epoch = self._epochs[order.partition]
@@ -167,7 +161,7 @@ class Producer:
             if not header.flags & AnswerFlags.REPEATED:
                 self._world.ledger.admitted(sent.partition, sent.epoch, sent.fenced)
             self._world.ledger.answered(sent.partition, sent.identity, sent.sequence)
-            self._run(machine.done(sent.key, sent.attempt, header.first_offset))
+            self._effects.run(machine.done(sent.key, sent.attempt, header.first_offset))
         else:
             error = codec.checked(header, memoryview(body)).error("t")
             self._world.count(f"answer_{error.code.name.lower() if error.code else 'redirect'}")
@@ -179,29 +173,14 @@ class Producer:
                 )
             else:
                 effects = machine.refused(sent.key, sent.attempt, error, self.now_s, jitter)
-            self._run(effects)
+            self._effects.run(effects)
         self._send()
-
-    def _run(self, effects: list[Effect]) -> None:
-        ledger = self._world.ledger
-        for effect in effects:
-            match effect:
-                case FetchTable():
-                    self._world.agenda.after(self._random.randrange(500, 5_000), self._table)
-                case OpenEpoch():
-                    self._world.agenda.after(self._random.randrange(500, 5_000), self._reopen)
-                case BatchStored(key, offset):
-                    ledger.ended(self._batches.pop(key), "done", offset)
-                case BatchRefused(key):
-                    ledger.ended(self._batches.pop(key), "refused")
-                case BatchUnknown(key):
-                    ledger.ended(self._batches.pop(key), "unknown")
 
     def _table(self) -> None:
         self._epochs = dict(self._world.epochs)
-        self._run(self._machine.table_arrived(self._epochs))
+        self._effects.run(self._machine.table_arrived(self._epochs))
         self._send()
 
     def _reopen(self) -> None:
-        self._run(self._machine.opened(self._identity()))
+        self._effects.run(self._machine.opened(self._identity()))
         self._send()

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ringfence.common.codec import Answer
 from ringfence.common.retry import Backoff, deadline_ms
 from ringfence.common.routing import Layout, is_early, layout_of, moved_between, newest
-from ringfence.common.send_effects import (
-    BatchRefused,
-    BatchStored,
-    BatchUnknown,
-    Effect,
-    FetchTable,
-    Identity,
-    OpenEpoch,
-    Transmit,
-)
+from ringfence.common.send_effects import Effect, Identity, Transmit
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
 from ringfence.native.errors import RerouteError, RetriableError, RingfenceError
@@ -27,6 +18,7 @@ from ringfence.send.inflight import Inflight, Phase
 from tests.sim.checks.ledger import Batch
 from tests.sim.clients.content import body_of
 from tests.sim.clients.customer import ClusterClient
+from tests.sim.clients.effects import EffectRunner
 
 if TYPE_CHECKING:
     from tests.sim.world.world import World
@@ -48,7 +40,9 @@ class Publisher(ClusterClient):
         self.number, self.topic = number, topic
         self.layout: Layout | None = None
         self._machine: Inflight | None = None
-        self._batches: dict[int, Batch] = {}
+        self._effects = EffectRunner(
+            world.agenda, random, world.ledger, fetch_table=self._fetch, open_epoch=self._open
+        )
         self._doors: dict[int, int] = {}  # by request: what was durably open when it arrived
         self._partition_of: dict[int, int] = {}
         self._key = 0
@@ -57,7 +51,7 @@ class Publisher(ClusterClient):
 
     @property
     def idle(self) -> bool:
-        return not self._batches
+        return not self._effects.batches
 
     @property
     def ready(self) -> bool:
@@ -72,7 +66,7 @@ class Publisher(ClusterClient):
             LARGE_ROWS if self.random.random() < LARGE else self.random.randrange(1, self.world.plan.rows_max)
         )
         self._key += 1
-        self._batches[self._key] = self.world.ledger.sent(self.number, partition, rows)
+        self._effects.batches[self._key] = self.world.ledger.sent(self.number, partition, rows)
         deadline = self.now_s + self.random.choice(DEADLINES_S)
         self._run(self._machine.submit(self._key, partition, deadline))
         self._send()
@@ -203,7 +197,7 @@ class Publisher(ClusterClient):
         layout = self.layout
         assert layout is not None
         entry = layout.entry(order.partition)
-        batch = self._batches[order.key]
+        batch = self._effects.batches[order.key]
         extension, send = self._marked(order)
         body = extension + body_of(batch.first, batch.rows)
         number = self.next_request()
@@ -298,16 +292,4 @@ class Publisher(ClusterClient):
         return machine.refused(order.key, order.attempt, error, self.now_s, jitter, early=early)
 
     def _run(self, effects: list[Effect]) -> None:
-        ledger = self.world.ledger
-        for effect in effects:
-            match effect:
-                case FetchTable():
-                    self.world.agenda.after(self.random.randrange(500, 5_000), self._fetch)
-                case OpenEpoch():
-                    self.world.agenda.after(self.random.randrange(500, 5_000), self._open)
-                case BatchStored(key, offset):
-                    ledger.ended(self._batches.pop(key), "done", offset)
-                case BatchRefused(key):
-                    ledger.ended(self._batches.pop(key), "refused")
-                case BatchUnknown(key):
-                    ledger.ended(self._batches.pop(key), "unknown")
+        self._effects.run(effects)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ringfence.native.errors import StorageError
 from tests.sim.world.host import Host
@@ -13,12 +12,12 @@ from tests.sim.world.host import Host
 if TYPE_CHECKING:
     from tests.sim.world.machine import Machine
 
-TICK_US: Final = 50_000
-"""The engine says itself when it must be woken; a tick only notices what it does not."""
-
 
 class EngineHost(Host):
     """Rounds as in `Host`; outcomes go up through the product's driver."""
+
+    tick_us = 50_000
+    """The engine says itself when it must be woken; a tick only notices what it does not."""
 
     def __init__(self, machine: Machine, random: Random) -> None:
         self.machine = machine
@@ -74,11 +73,8 @@ class EngineHost(Host):
             if calls is not None:
                 self.machine.world.dies_soon(self.machine)
             raise
-        self._jobs.clear()
-        self._reads.clear()
         self._orders.clear()
-        self._wake_us = -1
-        self.later(TICK_US, self._tick)
+        self._recovered()
         if not self.machine.world.plan.moves:  # else a copy may lag
             self.machine.world.ledger_told(self.machine, report["partitions"])
         return report
@@ -126,27 +122,17 @@ class EngineHost(Host):
             self.pump()
 
     def pump(self) -> None:
-        node, machine = self.node, self.machine
-        self._slow = machine.slow
-        shards, tickets = node.turn()
-        for shard in shards:
-            if shard not in self._jobs:
-                self._jobs.add(shard)
-                self.later(self._group_us(), partial(self._job, shard))
-        for ticket in tickets:
-            if ticket not in self._reads:
-                self._reads.add(ticket)
-                self.later(self._delay_us(50, 500), partial(self._read, ticket))
-        for connection, header, body in node.take_answers():
-            self._on_answer(connection, header, body)
-        for wanted in node.take_peer_messages():
-            machine.world.cables.carry_out(machine, *wanted)
-        node.check()
-        wakes_ms = node.wakes_at()
-        if wakes_ms is not None:
-            self._wake(max(1_000, (wakes_ms - self.clocks()[1]) * 1000))
-        if node.readable and machine.loop is not None:
-            machine.loop.ready_from(node.fileno())
+        self._slow = self.machine.slow
+        super().pump()
+
+    def _carry_peer_messages(self) -> None:
+        for wanted in self.node.take_peer_messages():
+            self.machine.world.cables.carry_out(self.machine, *wanted)
+
+    def _hand_over_outcomes(self) -> None:
+        """The product's driver polls them."""
+        if self.node.readable and self.machine.loop is not None:
+            self.machine.loop.ready_from(self.node.fileno())
 
     def _group_us(self) -> int:
         """Others look at what is appended meanwhile; it is gone if the process ends before."""
@@ -156,11 +142,6 @@ class EngineHost(Host):
         if world.plan.stall and not world.healed and self.random.random() < world.plan.stall:
             us += self.random.randrange(world.plan.stall_us)
         return us
-
-    def _tick(self) -> None:
-        self.node.tick(*self.clocks())
-        self.pump()
-        self.later(TICK_US, self._tick)
 
     # ---- what the product's driver says and hears ----
 

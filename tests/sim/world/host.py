@@ -19,7 +19,6 @@ from ringfence.native.wire import Status
 from tests.sim.checks.violation import ViolationError
 from tests.sim.world.agenda import Agenda
 
-TICK_US: Final = 20_000  # as the runtime's
 UNIX_MS: Final = 1_700_000_000_000
 LOOKS: Final = 4  # of so many requests, one is looked at for what its refusal changed
 CALLS_MAX: Final = 7  # calls to the disk in one job: one more than most need
@@ -27,6 +26,9 @@ CALLS_MAX: Final = 7  # calls to the disk in one job: one more than most need
 
 class Host:
     """`make` builds a SimNode on the disk, `on_answer` and `on_outcome` hear of what comes out of it."""
+
+    tick_us = 20_000
+    """As the runtime's."""
 
     def __init__(
         self,
@@ -68,11 +70,14 @@ class Host:
         except StorageError:
             self.faults["start_failed"] += 1
             return None
+        self._recovered()
+        return report
+
+    def _recovered(self) -> None:
         self._jobs.clear()
         self._reads.clear()
         self._wake_us = -1
-        self.later(TICK_US, self._tick)
-        return report
+        self.later(self.tick_us, self._tick)
 
     def crash(self, *, power: bool, mid_job: bool = False) -> None:
         """The process dies, the power too or not; `mid_job`: in the middle of what writers are doing."""
@@ -124,7 +129,7 @@ class Host:
             self.faults["refusal_looked_at"] += 1
 
     def pump(self) -> None:
-        """The end of a round: behind every event."""
+        """The end of a round: after every event."""
         node = self.node
         shards, tickets = node.turn()
         for shard in shards:
@@ -137,11 +142,18 @@ class Host:
                 self.later(self._delay_us(50, 500), partial(self._read, ticket))
         for connection, header, body in node.take_answers():
             self._on_answer(connection, header, body)
+        self._carry_peer_messages()
         node.check()
         wakes_ms = node.wakes_at()
         if wakes_ms is not None:
             self._wake(max(1_000, (wakes_ms - self.clocks()[1]) * 1000))
-        outcomes = node.poll()
+        self._hand_over_outcomes()
+
+    def _carry_peer_messages(self) -> None:
+        """A node alone has none."""
+
+    def _hand_over_outcomes(self) -> None:
+        outcomes = self.node.poll()
         for outcome in outcomes:
             self._on_outcome(outcome)
         if outcomes:
@@ -175,7 +187,7 @@ class Host:
     def _tick(self) -> None:
         self.node.tick(*self.clocks())
         self.pump()
-        self.later(TICK_US, self._tick)
+        self.later(self.tick_us, self._tick)
 
     def _wake(self, delay_us: int) -> None:
         at = self.agenda.now_us + delay_us
