@@ -16,6 +16,7 @@ from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError, refusal
 from tests.harness.clocks import ProcessClock
+from tests.harness.control import list_nodes
 from tests.harness.disk import Disk
 from tests.harness.network import Network
 from tests.harness.processes import NodeProcess, cli, until
@@ -134,15 +135,10 @@ class Fleet:
 
     def listed(self) -> messages.Nodes | None:
         """The cluster as the first node that answers knows it."""
-        for place in range(NODES):
-            try:
-                reply = messages.decode_reply(
-                    ask_address(self.controls[place], messages.encode(messages.ListNodes()), 1.0)
-                )
-            except ConnectError:
-                continue
-            if isinstance(reply, messages.Nodes) and reply.leader:
-                return reply
+        for control in self.controls:
+            known = list_nodes(control, 1.0)
+            if known is not None and known.leader:
+                return known
         return None
 
     def is_whole(self) -> bool:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import ringfence
-from ringfence.control.runtime.rpc import messages
-from ringfence.control.transport.question import ask_address
-from ringfence.native.errors import ConnectError
+from tests.harness.control import list_nodes
 from tests.harness.processes import SCHEMA, NodeProcess, free_port, until
 
 if TYPE_CHECKING:
@@ -73,16 +71,11 @@ class ThreeNodes:
 
     def listed(self, place: int) -> dict[str, Any]:
         """What the node at `place` says of the cluster; nobody and nothing if it does not answer."""
-        try:
-            reply = messages.decode_reply(
-                ask_address(self.controls[place], messages.encode(messages.ListNodes()), 2.0)
-            )
-        except ConnectError:
+        known = list_nodes(self.controls[place], 2.0)
+        if known is None:
             return NOBODY
-        if not isinstance(reply, messages.Nodes):
-            return NOBODY
-        nodes = [msgspec.structs.asdict(node) for node in reply.nodes]
-        return {**msgspec.structs.asdict(reply), "nodes": nodes}
+        nodes = [msgspec.structs.asdict(node) for node in known.nodes]
+        return {**msgspec.structs.asdict(known), "nodes": nodes}
 
     def roles(self, place: int) -> list[str]:
         return sorted(node["role"] for node in self.listed(place)["nodes"])
