@@ -1,4 +1,4 @@
-"""Hand-over, forwarding, leases, removed leaders, lost stores."""
+"""Leaders without space, leases, removed leaders, lost stores, changes of the configuration."""
 
 from __future__ import annotations
 

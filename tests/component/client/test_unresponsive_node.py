@@ -25,9 +25,6 @@ from ringfence.network.request import Request
 from tests.fakes.client_topic import SCHEMA, rows, until
 from tests.fakes.socket_node import Drop, FakeNode, Fault, Refuse
 
-# ---- batches at a former owner --------------------------------------------------------------------------
-
-
 # ---- what may be served late ----------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Layouts, the choice of a partition without key, delays, addresses."""
+"""Layouts of a topic, and the choice of a partition without key."""
 
 from __future__ import annotations
 

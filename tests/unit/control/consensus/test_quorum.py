@@ -1,4 +1,4 @@
-"""Majorities, counted by hand; and every change of a configuration keeps its rules."""
+"""Majorities of a configuration and of both halves of a joint one, counted by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members (register, start, fail, recover, drain, remove) and the ring (form, add, take out), by rules."""
+"""Members are registered, started, failed, recovered, drained and removed by rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The planner's laws: minimal moves, within one, spread before balance, nothing twice, nothing else."""
+"""The planner's laws: minimal moves, within one, spread before balance, no move twice, nothing else."""
 
 from __future__ import annotations
 
@@ -218,9 +218,3 @@ def test_the_owner_that_failed_gives_way_to_a_replica_with_the_rows() -> None:
     assert stuck == Plan(
         (Move(TopicId(1), PartitionId(1), (ONE, TWO, THREE), (TWO, ONE, THREE)),), (PartitionId(1),)
     )
-
-
-# ---- new topics -------------------------------------------------------------------------------------
-
-
-# ---- the small parts --------------------------------------------------------------------------------
