@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from ringfence.network.scheduler import MODERATE_BYTES_MAX, MODERATE_FROM, Sched
 def test_functions_are_due_in_the_order_of_time_then_of_the_calls() -> None:
     scheduler, called = Scheduler(), list[str]()
     for name, when in (("late", 3.0), ("first", 1.0), ("second", 1.0)):
-        scheduler.at(when, lambda name=name: called.append(name))
+        scheduler.at(when, partial(called.append, name))
     assert (len(scheduler), scheduler.next_at) == (3, 1.0)
     for function in scheduler.due(2.0):
         function()

@@ -12,7 +12,7 @@ from ringfence.send.budget import Budget
 
 
 def budget(bytes_max: int = 100) -> Budget:
-    return Budget(bytes_max, lambda _: ("t", ()))
+    return Budget(bytes_max, lambda _: ("t", []))
 
 
 def test_what_does_not_fit_is_refused_with_its_figures_and_takes_nothing() -> None:
