@@ -20,7 +20,6 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from ringfence.native._node import schema_message
 from ringfence.native.slots import slots
 from ringfence.spark.filters import VALUES_MAX, PushedFilters
 from ringfence.spark.ranges import Range
@@ -39,7 +38,7 @@ class Topics:
             SimpleNamespace(partition=1, lo=0, hi=HALF - 1),
             SimpleNamespace(partition=2, lo=HALF, hi=(1 << 16) - 1),
         ]
-        self._info = SimpleNamespace(key=list(key), schemas=[schema_message(SCHEMA)], partitions=partitions)
+        self._info = SimpleNamespace(key=list(key), schemas=[SCHEMA], partitions=partitions)
 
     def topic(self, _: str) -> Any:
         return self._info
