@@ -6,12 +6,11 @@ import pytest
 
 import ringfence
 from ringfence.common.scope_values import Begun
-from ringfence.native import cluster_messages as messages
-from ringfence.native.messages import Message
-from ringfence.native.wire import Code, Opcode, RedirectReason, RequestHeader, Status
+from ringfence.native.wire import Code, Opcode, RedirectReason, RequestHeader
 from ringfence.network import request
 from tests.fakes.client_topic import SCHEMA, rows, until
-from tests.fakes.socket_node import Drop, FakeNode, Fault, Hook, Redirect, Refuse
+from tests.fakes.commit_nodes import Decided, once
+from tests.fakes.socket_node import Drop, FakeNode, Fault, Redirect, Refuse
 
 EARLY, LOST = Refuse(Code.DEADLINE, 20), Drop(served=False)
 
@@ -44,35 +43,6 @@ def test_a_commit_that_no_node_has_begun_is_not_of_unknown_outcome(
             client.scopes.commit(Begun(5, 6, 0, 0), 1, [])
         assert type(caught.value) is error
         assert len(node.sent(Opcode.COMMIT)) >= len(faults)
-
-
-SAID_BY_OLDER: Message = messages.ScopeCommitted()  # an empty map
-
-
-class Decided(FakeNode):
-    """Whatever is committed was committed before. `own`: whose that was; None: an older program's answer."""
-
-    def __init__(self, own: bool | None, hook: Hook | None = None) -> None:
-        super().__init__(hook=hook)
-        self.own, self.given_up = own, False
-
-    def _serve(self, header: RequestHeader, body: bytes) -> list[bytes] | None:
-        if header.opcode == Opcode.BEGIN:
-            return self._reply(header, messages.ScopeBegun(scope_id=5, driver=6))
-        if header.opcode == Opcode.COMMIT:
-            answer = (
-                SAID_BY_OLDER
-                if self.own is None
-                else messages.AlreadyCommitted(own=self.own, given_up=self.given_up)
-            )
-            return self._reply(header, answer, Status.ALREADY_COMMITTED)
-        return super()._serve(header, body)
-
-
-def once(fault: Fault) -> Hook:
-    """The first COMMIT has this fate."""
-    left = [fault]
-    return lambda header: left.pop() if header.opcode == Opcode.COMMIT and left else None
 
 
 def try_again_soon(patch: pytest.MonkeyPatch) -> None:

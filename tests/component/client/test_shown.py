@@ -13,8 +13,8 @@ import pytest
 import ringfence
 import ringfence.aio
 from ringfence.native.wire import Code, Opcode
-from tests.component.client.test_commit_outcome import Decided, once
 from tests.fakes.client_topic import SCHEMA, node_with_topic, rows, until
+from tests.fakes.commit_nodes import Decided, once
 from tests.fakes.socket_node import Drop, Refuse
 
 
