@@ -8,10 +8,10 @@ use std::time::Duration;
 use crossbeam_queue::ArrayQueue;
 use ringfence_transport::Waker;
 
-use crate::access::AccessTable;
+use crate::api::order::Order;
+use crate::api::outcome::{PartitionStatus, SyncStatus};
+use crate::api::tokens::AccessTable;
 use crate::error::NodeError;
-use crate::order::Order;
-use crate::outcome::{PartitionStatus, SyncStatus};
 
 pub enum Command {
     Order(u64, Order),

@@ -9,14 +9,16 @@ use ringfence_wire::Opcode;
 
 use super::clock::Clock;
 use super::command::{Command, Commands, Snapshot};
-use super::hands::Hand;
 use super::links::{Links, connection_of};
 use super::outbox::Outbox;
 use super::workers::{Asked, Inbox, Returns};
+use super::writers::WriterHandle;
+use crate::api::effects::Effects;
+use crate::api::event::{Event, TICK_MS};
+use crate::api::jobs::ScrubJob;
+use crate::api::outcome::Outcome;
 use crate::engine::Engine;
 use crate::error::NodeError;
-use crate::event::{Effects, Event, ScrubJob, TICK_MS};
-use crate::outcome::Outcome;
 
 pub struct EngineLoop {
     pub core: Core,
@@ -30,7 +32,7 @@ pub struct EngineLoop {
 pub struct Core {
     pub engine: Engine,
     pub effects: Effects,
-    pub hands: Vec<Hand>,
+    pub writers: Vec<WriterHandle>,
     pub reader: Arc<Inbox<Asked>>,
     pub scrubber: Arc<Inbox<ScrubJob>>,
     pub returns: Arc<Returns>,
@@ -63,11 +65,11 @@ impl Core {
         self.collect(pool);
         self.engine.settle(self.clock.now, &mut self.effects);
         // With several shards one must not wait for another's disk.
-        if let ([hand], [job]) = (self.hands.as_mut_slice(), self.effects.jobs.as_slice())
-            && hand.is_short(job)
+        if let ([handle], [job]) = (self.writers.as_mut_slice(), self.effects.jobs.as_slice())
+            && handle.is_short(job)
             && let Some(job) = self.effects.jobs.pop()
         {
-            let done = hand.perform(job);
+            let done = handle.perform(job);
             self.clock.read();
             self.job_ended(done, pool);
             self.engine.settle(self.clock.now, &mut self.effects);
@@ -85,7 +87,7 @@ impl Core {
         let mut any = false;
         while let Some(ended) = self.returns.jobs.pop() {
             any = true;
-            let done = self.hands[usize::from(ended.done.shard)].ended(ended);
+            let done = self.writers[usize::from(ended.done.shard)].ended(ended);
             self.job_ended(done, pool);
         }
         while let Some(end) = self.returns.reads.pop() {
@@ -110,7 +112,7 @@ impl Core {
     fn hand_out(&mut self) {
         self.fresh_bytes = 0;
         for job in self.effects.jobs.drain(..) {
-            self.hands[usize::from(job.shard)].put(job);
+            self.writers[usize::from(job.shard)].put(job);
         }
         for read in self.effects.reads.drain(..) {
             self.reader.put(Asked::Read(read));
@@ -195,8 +197,8 @@ impl EngineLoop {
             }
             self.poll(tick_at_ms);
         }
-        for hand in &self.core.hands {
-            hand.close();
+        for handle in &self.core.writers {
+            handle.close();
         }
         self.core.reader.close();
         self.core.scrubber.close();

@@ -4,8 +4,8 @@ use ringfence_buffer::Pool;
 use ringfence_routing::IdMap;
 use ringfence_transport::{Connection, Transport, TransportEvent};
 
-use crate::event::Event;
-use crate::sync::ToPeer;
+use crate::api::effects::ToPeer;
+use crate::api::event::Event;
 
 #[derive(Default)]
 pub struct Links {

@@ -13,12 +13,13 @@ mod clock;
 mod command;
 mod engine_loop;
 mod faults;
-mod hands;
 mod links;
 mod outbox;
+mod perform;
 mod start;
 pub mod stepped;
 mod workers;
+mod writers;
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,11 +27,11 @@ use std::time::{Duration, Instant};
 
 use ringfence_log::Witness;
 
-use crate::access::AccessTable;
+use crate::api::order::Order;
+use crate::api::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
+use crate::api::tokens::AccessTable;
 use crate::config::Config;
 use crate::error::NodeError;
-use crate::order::Order;
-use crate::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
 use command::{Command, Commands, Snapshot};
 use outbox::Outbox;
 use start::Running;

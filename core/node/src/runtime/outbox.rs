@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use crossbeam_queue::SegQueue;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::outcome::Outcome;
+use crate::api::outcome::Outcome;
 
 pub struct Outbox {
     queue: SegQueue<Outcome>,

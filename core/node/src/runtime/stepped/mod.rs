@@ -27,15 +27,16 @@ use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload, PeerRo
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RequestHeader};
 
 use super::start::{limits_of, mark_cut, options_of, recover_error, report_of, settings_of, witness_of};
-use crate::access::AccessTable;
+use crate::api::effects::{Answer, Effects, ToPeer};
+use crate::api::event::{Event, Now};
+use crate::api::jobs::ReadJob;
+use crate::api::order::Order;
+use crate::api::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
+use crate::api::tokens::AccessTable;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::NodeError;
-use crate::event::{Answer, Effects, Event, Now, ReadJob};
-use crate::order::Order;
-use crate::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
-use crate::recovery::Rebuild;
-use crate::sync::ToPeer;
+use crate::partition::recovery::Rebuild;
 use wire::Wire;
 
 /// One node on one simulated disk.

@@ -5,7 +5,7 @@ use ringfence_log::planted::{Bug, is_on};
 use ringfence_wire::{Opcode, RequestHeader};
 
 use crate::engine::Engine;
-use crate::partition::Partition;
+use crate::partition::state::Partition;
 
 /// A gate that compares no epochs, and an append that stamps its own.
 pub fn on_request(engine: &Engine, bytes: &[u8; 128]) -> [u8; 128] {
@@ -35,7 +35,7 @@ pub fn after_event(engine: &mut Engine) {
 pub fn after_recovery(partitions: &mut [Partition]) {
     if is_on(Bug::DedupeForgotten) {
         for partition in partitions {
-            partition.producers = crate::dedupe::Producers::default();
+            partition.producers = crate::partition::dedupe::Producers::default();
         }
     }
 }

@@ -1,0 +1,17 @@
+//! Values that cross the engine's border: orders, outcomes, events, effects. No decisions are made here.
+//!
+//! `order`, `outcome`, `tokens`: what the control plane gives and gets. `event`, `effects`, `jobs`: what the runtime (or a
+//! simulator) gives and carries out. `refusal`, `answer`, `deadline`, `completion`, `order_step`: values about answers and
+//! orders that all rooms share.
+
+pub(crate) mod answer;
+pub(crate) mod completion;
+pub(crate) mod deadline;
+pub(crate) mod effects;
+pub(crate) mod event;
+pub(crate) mod jobs;
+pub(crate) mod order;
+pub(crate) mod order_step;
+pub(crate) mod outcome;
+pub(crate) mod refusal;
+pub(crate) mod tokens;

@@ -1,0 +1,223 @@
+//! Requests that the control plane answers, and the few that concern the connection itself.
+
+use ringfence_transport::{Connection, Outbound};
+use ringfence_wire::{
+    ANSWER_FLAG_CONTROL, AnswerHeader, CONTROL_BYTES_MAX, Code, Opcode, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN,
+    RequestHeader, Status, crc_of,
+};
+
+use crate::api::answer::{is_control, length, send, send_packed};
+use crate::api::effects::{Answer, Effects};
+use crate::api::event::Now;
+use crate::api::outcome::Outcome;
+use crate::api::refusal::Refusal;
+use crate::codec::pack;
+use crate::codec::pack::Hello;
+use crate::engine::Engine;
+use crate::ids::PartitionIndex;
+use crate::replication::state::confirms::EndQuestion;
+
+/// Requests with the control plane. Counted until it answers, so that a slow one cannot make the node grow.
+#[derive(Debug, Default)]
+pub struct ControlLoad {
+    pub unanswered: usize,
+}
+
+/// At the 1 MiB that a control body may have, 256 are a quarter of a GiB; real ones are a few hundred bytes.
+const CONTROL_UNANSWERED_MAX: usize = 256;
+
+/// Bodies above this are rare (large schemas); 16 of them at most are with the control plane.
+const CONTROL_BODY_LARGE: usize = 64 << 10;
+
+const CONTROL_LARGE_MAX: usize = 16;
+
+impl Engine {
+    pub(crate) fn control_request(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        body: &[u8],
+        effects: &mut Effects,
+    ) {
+        let refusal = if let Err(refusal) = check_control(header, body) {
+            Some(refusal)
+        } else if self.control.unanswered >= control_max(body.len()) {
+            let what = format!("{} requests are with the control plane", self.control.unanswered);
+            Some(Refusal::new(Code::Overloaded, what))
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            return self.refuse(from, header, &refusal, effects);
+        }
+        self.control.unanswered += 1;
+        self.counters.control_requests += 1;
+        let header = Box::new(header.seal());
+        let (prefix, who) = self.prefix_of(from);
+        effects.outcomes.push(Outcome::Request { connection: from.0, header, body: body.to_vec(), prefix, who });
+    }
+
+    pub(crate) fn control_answer(&mut self, to: Connection, header: [u8; 128], body: Box<[u8]>, effects: &mut Effects) {
+        self.control.unanswered = self.control.unanswered.saturating_sub(1);
+        let body = if body.is_empty() { Outbound::Empty } else { Outbound::Bytes(body) };
+        // The control plane knows neither credit nor what is installed here: both are filled in, and the header sealed
+        // again.
+        let mut header = AnswerHeader::read(&header);
+        header.generation = header.generation.max(self.generation);
+        header.credit_bytes = self.credit_bytes;
+        effects.answers.push(Answer { connection: to, header: header.seal(), body });
+    }
+
+    pub(crate) fn hello(&mut self, from: Connection, header: &RequestHeader, body: &[u8], effects: &mut Effects) {
+        let presented = self.check_hello(header, body).and_then(|hello| {
+            let credential = hello.credential.as_deref();
+            self.present(from, credential.map(str::as_bytes))
+        });
+        if let Err(refusal) = presented {
+            return self.refuse(from, header, &refusal, effects);
+        }
+        self.heard(from);
+        let mut answer = self.echo(header);
+        answer.status = Status::Ready as u8;
+        answer.flags = ANSWER_FLAG_CONTROL;
+        answer.body_bytes = length(self.ready.len());
+        answer.body_crc = crc_of(&self.ready);
+        send(from, answer, Outbound::Shared(self.ready.clone()), effects);
+    }
+
+    fn check_hello(&self, header: &RequestHeader, body: &[u8]) -> Result<Hello, Refusal> {
+        check_frame(header, body)?;
+        let hello = Hello::read(body).map_err(|why| Refusal::new(Code::BadBody, why))?;
+        if hello.version_max < u64::from(PROTOCOL_VERSION_MIN) || hello.version_min > u64::from(PROTOCOL_VERSION) {
+            let what = format!(
+                "the client speaks {}..={}, this node {PROTOCOL_VERSION_MIN}..={PROTOCOL_VERSION}",
+                hello.version_min, hello.version_max
+            );
+            return Err(Refusal::new(Code::UnsupportedVersion, what));
+        }
+        // Another history is no stranger: the client learns it from READY and drops what it held.
+        if hello.cluster.as_ref().is_some_and(|cluster| *cluster != self.settings.cluster) {
+            return Err(Refusal::new(Code::InvalidArgument, "this node belongs to another cluster; check the address"));
+        }
+        Ok(hello)
+    }
+
+    /// The installed table, byte for byte; the connection is told of changes from now on.
+    pub(crate) fn table(&mut self, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+        let Some(routing) = self.topics.get(&header.topic).and_then(|topic| topic.routing.as_ref()) else {
+            let refusal = Refusal::new(Code::UnknownTopic, format!("topic {} is not known here", header.topic));
+            return self.refuse(from, header, &refusal, effects);
+        };
+        let mut answer = self.echo(header);
+        answer.status = Status::Ok as u8;
+        answer.flags = ANSWER_FLAG_CONTROL;
+        answer.layout_version = routing.version;
+        answer.body_bytes = length(routing.table.len());
+        answer.body_crc = routing.table_crc;
+        send(from, answer, Outbound::Shared(routing.table.clone()), effects);
+        self.connections.follow(from, header.topic);
+        self.connections.given(from, header.topic, self.generation);
+    }
+
+    /// `TABLE_ACK`. Answered only if it cannot be: no table of that generation exists here.
+    pub(crate) fn table_ack(&mut self, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+        let (given, newest) = (header.sequence, self.generation);
+        if given <= newest {
+            return self.connections.acknowledge(from, header.topic, given);
+        }
+        let what = format!("generation {given} is above {newest}, the newest of this node; acknowledge what it sent");
+        self.refuse(from, header, &Refusal::new(Code::InvalidArgument, what), effects);
+    }
+
+    /// Tell every follower of the topic that its table changed.
+    pub(crate) fn push_table(&mut self, topic: u64, effects: &mut Effects) {
+        let Some(routing) = self.topics.get(&topic).and_then(|topic| topic.routing.as_ref()) else { return };
+        let header = AnswerHeader {
+            opcode: Opcode::TablePush as u8,
+            status: Status::Push as u8,
+            topic,
+            layout_version: routing.version,
+            generation: self.generation,
+            credit_bytes: self.credit_bytes,
+            flags: ANSWER_FLAG_CONTROL,
+            body_bytes: length(routing.table.len()),
+            body_crc: routing.table_crc,
+            ..AnswerHeader::default()
+        };
+        let followers: Vec<Connection> = self.connections.followers(topic).collect();
+        for connection in followers {
+            self.counters.pushes += 1;
+            send(connection, header, Outbound::Shared(routing.table.clone()), effects);
+            self.connections.given(connection, topic, self.generation);
+        }
+    }
+
+    /// RESOLVE: what became of a producer's batches; only what is durable counts. A newer owner may have more, so that a
+    /// quorum confirms that there is none.
+    pub(crate) fn resolve(&mut self, from: Connection, header: &RequestHeader, now: Now, effects: &mut Effects) {
+        match self.readable(header) {
+            Ok(index) => self.confirm(index, EndQuestion::Resolve { from, header: Box::new(*header) }, now, effects),
+            Err(rejection) => self.answer_rejection(from, header, rejection, effects),
+        }
+    }
+
+    pub(crate) fn answer_resolved(
+        &mut self,
+        index: PartitionIndex,
+        from: Connection,
+        header: &RequestHeader,
+        effects: &mut Effects,
+    ) {
+        if let Some(reason) = self.end_is_unknown(index) {
+            return self.redirect(from, header, reason, effects);
+        }
+        let partition = &self.partitions[index];
+        let mark = partition.mark;
+        let entry = partition.producers.get(header.producer_id);
+        let answers: Vec<(u64, u64, u32)> = entry.map_or_else(Vec::new, |entry| {
+            let first = entry.next_sequence - entry.answers.len() as u64;
+            let all = (first..).zip(&entry.answers);
+            let durable = all.filter(|(_, answer)| answer.first_offset + u64::from(answer.rows) <= mark);
+            durable.map(|(sequence, answer)| (sequence, answer.first_offset, answer.rows)).collect()
+        });
+        let send = partition.producers.send_max_below(header.producer_id, mark);
+        let last = answers.last().map(|last| (last.0, send));
+        let body = pack::resolved(entry.map(|entry| entry.epoch), last, &answers);
+        let mut answer = self.echo_at(index, header);
+        answer.status = Status::Ok as u8;
+        answer.send = last.map_or(0, |last| last.1);
+        send_packed(from, answer, body, effects);
+    }
+}
+
+fn control_max(bytes: usize) -> usize {
+    if bytes > CONTROL_BODY_LARGE { CONTROL_LARGE_MAX } else { CONTROL_UNANSWERED_MAX }
+}
+
+fn check_control(header: &RequestHeader, body: &[u8]) -> Result<(), Refusal> {
+    check_frame(header, body)?;
+    // STATUS has no fields; everything else is a map.
+    if header.opcode == Opcode::Status as u8 && body.is_empty() {
+        return Ok(());
+    }
+    if !is_control(header) {
+        return Err(Refusal::new(Code::BadBody, "the body must be MessagePack and the header say so (flag bit 0)"));
+    }
+    pack::check_map(body).map_err(|why| Refusal::new(Code::BadBody, why))
+}
+
+/// Length, limit and CRC of a control body, HELLO's among them.
+fn check_frame(header: &RequestHeader, body: &[u8]) -> Result<(), Refusal> {
+    if header.body_bytes as usize != body.len() {
+        let what = format!("header names {} body bytes, the frame has {}", header.body_bytes, body.len());
+        return Err(Refusal::new(Code::BadHeader, what));
+    }
+    if body.len() > CONTROL_BYTES_MAX {
+        let what = format!("a control body of {} bytes: at most {CONTROL_BYTES_MAX}", body.len());
+        return Err(Refusal::new(Code::TooLarge, what));
+    }
+    if crc_of(body) != header.body_crc {
+        return Err(Refusal::new(Code::BodyCrc, "the body does not have the CRC that its header names; send it again"));
+    }
+    Ok(())
+}

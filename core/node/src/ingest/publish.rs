@@ -1,0 +1,388 @@
+//! START HERE: the way of one batch, one call a line. What can refuse stands before what writes, and nothing can
+//! interleave: fence, dedupe and append of a partition happen in one call on one thread (B1). A batch that is stopped
+//! has changed nothing (I15).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ringfence_buffer::Pool;
+use ringfence_transport::{Connection, Inbound};
+use ringfence_wire::extension::BadExtension;
+use ringfence_wire::{Code, ExtensionKind, NOTE_BYTES_MAX, Opcode, RedirectReason, RequestHeader, extension};
+
+use crate::api::completion::{BatchAck, Completion, PendingCompletion};
+use crate::api::deadline::patience_ms;
+use crate::api::effects::Effects;
+use crate::api::event::Now;
+use crate::api::refusal::Refusal;
+use crate::engine::Engine;
+use crate::ids::{End, PartitionIndex};
+use crate::ingest::parked::{OwnedBody, Parked, bytes_of};
+use crate::partition::admission::{Rejection, check_crc, check_gate, check_limits, record_of};
+use crate::partition::dedupe::{Decision, Reject, Source};
+use crate::partition::producer::{Identity, StoredAnswer};
+use crate::partition::state::{Idleness, Partition};
+use crate::replication::state::owner::AwaitingMark;
+use crate::replication::state::role::Role;
+
+impl Engine {
+    /// The steps of one PUBLISH. `body` is taken only by the append.
+    fn ingest(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        body: &mut Option<Inbound<'_>>,
+        now: Now,
+        pool: &mut Pool,
+    ) -> Result<(), Rejection> {
+        if header.opcode == Opcode::Stage as u8 {
+            return self.ingest_stage(from, header, body, now, pool);
+        }
+        let bytes = body.as_ref().map_or(&[][..], bytes_of);
+        check_limits(header, bytes)?;
+        let index = self.locate(header)?;
+        let partition = &self.partitions[index];
+        check_gate(partition, header)?;
+        self.check_queue(partition.shard)?;
+        check_dedupe(index, partition, header)?;
+        self.check_drawn(partition, header)?;
+        Self::check_replicas(partition)?;
+        check_crc(header, bytes)?;
+        let note = check_extension(header, bytes)?;
+        self.check_producer_room(&self.partitions[index], header)?;
+        self.check_body(index, header, bytes)?;
+        self.append_rows(index, from, header, body, note, now, pool)
+    }
+
+    /// Take a PUBLISH: append it, park it, or answer why not.
+    pub(crate) fn publish(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        body: Inbound<'_>,
+        now: Now,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) {
+        let deadline_ms = now.mono_ms + self.patience_ms(header);
+        let mut body = Some(body);
+        if let Err(rejection) = self.ingest(from, header, &mut body, now, pool) {
+            let park = || Parked {
+                connection: from,
+                header: *header,
+                body: body.map_or(OwnedBody::Small(Box::default()), OwnedBody::of),
+                deadline_ms,
+            };
+            if let Some((shard, parked)) = self.answer_or_park(rejection, from, header, now, park, effects) {
+                self.park_stalled(shard, parked, effects);
+            }
+        }
+    }
+
+    /// A parked PUBLISH again; back comes what still cannot be served for want of room.
+    pub(crate) fn publish_again(
+        &mut self,
+        parked: Parked,
+        now: Now,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) -> Option<Parked> {
+        if parked.header.opcode == Opcode::Replicate as u8 {
+            return self.replicate_again(parked, pool, effects);
+        }
+        let Parked { connection, header, body, deadline_ms } = parked;
+        let mut kept = Box::default();
+        let mut inbound = Some(match body {
+            OwnedBody::Small(bytes) => {
+                kept = bytes;
+                Inbound::Small(&kept)
+            }
+            OwnedBody::Large(payload) => Inbound::Large(payload),
+        });
+        let rejection = self.ingest(connection, &header, &mut inbound, now, pool).err()?;
+        let large = if let Some(Inbound::Large(payload)) = inbound { Some(payload) } else { None };
+        let body = large.map_or_else(|| OwnedBody::Small(kept), OwnedBody::Large);
+        let park = || Parked { connection, header, body, deadline_ms };
+        self.answer_or_park(rejection, connection, &header, now, park, effects).map(|(_, parked)| parked)
+    }
+
+    /// Answer, or park. Back comes what waits for room in a shard: the caller knows its place in the queue.
+    fn answer_or_park(
+        &mut self,
+        rejection: Rejection,
+        from: Connection,
+        header: &RequestHeader,
+        now: Now,
+        park: impl FnOnce() -> Parked,
+        effects: &mut Effects,
+    ) -> Option<(u16, Parked)> {
+        match rejection {
+            Rejection::Refuse(refusal) => self.refuse(from, header, &refusal, effects),
+            Rejection::Redirect(reason) => self.redirect(from, header, reason, effects),
+            Rejection::Repeat(index, answer) => self.repeat(index, from, header, answer, now, effects),
+            Rejection::Restage(index, record) => self.restage(index, from, header, record, now, effects),
+            Rejection::Committed => self.answer_committed(from, header, effects),
+            Rejection::Ahead => self.park_ahead(park(), effects),
+            Rejection::Stalled(shard) => return Some((shard, park())),
+        }
+        None
+    }
+
+    /// The partition that the header names, or why it is not to be found here.
+    pub(crate) fn locate(&self, header: &RequestHeader) -> Result<PartitionIndex, Rejection> {
+        if let Some(index) = self.partitions.find(header.topic, header.partition)
+            && !self.partitions[index].dropped
+        {
+            return Ok(index);
+        }
+        let unknown = |code, what| Refusal::new(code, what).with("topic", header.topic);
+        let Some(table) = self.tables.get(header.topic) else {
+            return Err(if self.topics.contains_key(&header.topic) && header.layout_version > 0 {
+                Rejection::Ahead
+            } else {
+                unknown(Code::UnknownTopic, format!("topic {} is not known here", header.topic)).into()
+            });
+        };
+        if header.layout_version > table.version {
+            return Err(Rejection::Ahead);
+        }
+        match table.of_partition(header.partition) {
+            Some(entry) if entry.owner != self.settings.node => Err(Rejection::Redirect(RedirectReason::NotOwner)),
+            Some(_) => Err(Rejection::Redirect(RedirectReason::Closed)),
+            None if header.layout_version < table.version => Err(Rejection::Redirect(RedirectReason::StaleVersion)),
+            None => {
+                let what = format!("partition {} is not one of topic {}", header.partition, header.topic);
+                Err(unknown(Code::UnknownPartition, what).with("partition", header.partition).into())
+            }
+        }
+    }
+
+    /// While older requests of the shard wait for room, newer ones queue behind them: order within a partition stays.
+    pub(crate) fn check_queue(&self, shard: u16) -> Result<(), Rejection> {
+        if self.stalled[usize::from(shard)].is_empty() || self.replaying {
+            Ok(())
+        } else {
+            Err(Rejection::Stalled(shard))
+        }
+    }
+
+    /// Full validation, with its panics counted.
+    pub(crate) fn check_body(
+        &mut self,
+        index: PartitionIndex,
+        header: &RequestHeader,
+        bytes: &[u8],
+    ) -> Result<(), Refusal> {
+        let checked = check_body(&self.partitions[index], header, bytes);
+        self.counters.inflated_bytes += ringfence_batch::take_decompressed_bytes() as u64;
+        if matches!(&checked, Err(refusal) if refusal.code == Code::Internal) {
+            self.counters.body_panics += 1;
+        }
+        checked
+    }
+
+    #[allow(clippy::too_many_arguments)] // the last step has everything that the others found
+    fn append_rows(
+        &mut self,
+        index: PartitionIndex,
+        from: Connection,
+        header: &RequestHeader,
+        body: &mut Option<Inbound<'_>>,
+        note: Option<Box<[u8]>>,
+        now: Now,
+        pool: &mut Pool,
+    ) -> Result<(), Rejection> {
+        let placed = self.put_body(index, record_of(header, now), body, pool)?;
+        let partition = &mut self.partitions[index];
+        let shard = usize::from(partition.shard);
+        let deadline_ms = now.mono_ms + patience_ms(header);
+        let identity = identity_of(header);
+        let before = partition.producers.bytes();
+        let source = Source {
+            record: placed.record_number,
+            first_offset: placed.first_offset,
+            time_ms: placed.time_ms,
+            mark: partition.mark,
+        };
+        let send = partition.producers.stored(&identity, source, note);
+        let grown = partition.producers.bytes().wrapping_sub(before);
+        self.producers_bytes = self.producers_bytes.wrapping_add(grown);
+        let end = End { record: placed.record_number + 1, offset: placed.first_offset + u64::from(header.rows) };
+        let upto = partition.shared(end);
+        partition.last_group = placed.group;
+        partition.idleness = Idleness::Active;
+        self.acks[shard].push(PendingCompletion {
+            group: placed.group,
+            partition: index,
+            shared: upto,
+            completion: Completion::Batch(BatchAck {
+                connection: from,
+                request_id: header.request_id,
+                sequence: header.sequence,
+                send,
+                first_offset: placed.first_offset,
+                rows: header.rows,
+                repeated: false,
+                staged: false,
+                deadline_ms,
+            }),
+        });
+        self.counters.appended += 1;
+        self.counters.rows += u64::from(header.rows);
+        self.counters.bytes += u64::from(header.body_bytes);
+        Ok(())
+    }
+
+    /// The first answer again, at once if its record is durable, else together with it.
+    #[allow(clippy::too_many_arguments)] // as `stopped`
+    fn repeat(
+        &mut self,
+        index: PartitionIndex,
+        from: Connection,
+        header: &RequestHeader,
+        answer: StoredAnswer,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        self.counters.repeated += 1;
+        let partition = &self.partitions[index];
+        // What waits for a quorum is answered with it, or not told of.
+        let is_sure = answer.first_offset + u64::from(answer.rows) <= partition.mark;
+        let upto = if is_sure { partition.mark } else { u64::MAX };
+        let send = partition.producers.send_max_below(header.producer_id, upto);
+        let due = BatchAck {
+            connection: from,
+            request_id: header.request_id,
+            sequence: header.sequence,
+            send,
+            first_offset: answer.first_offset,
+            rows: answer.rows,
+            repeated: true,
+            staged: false,
+            deadline_ms: now.mono_ms + patience_ms(header),
+        };
+        let head = partition.log.end();
+        let end = End { record: head.next_record, offset: head.next_offset };
+        let shard = usize::from(partition.shard);
+        if due.end_offset() <= partition.mark {
+            self.answer_batch(index, &due, effects);
+        } else if let Role::Owner(owner) = &mut self.partitions[index].role
+            && owner.durable >= end
+        {
+            // On this disk, and not on enough others yet.
+            owner.waiting.push_back(AwaitingMark { end, completion: Completion::Batch(due) });
+            self.needs_tick(index);
+        } else if let ringfence_log::ShardStatus::Failed(why) = self.shards[shard].status() {
+            let refusal = Refusal::new(Code::UnknownOutcome, format!("appended, not known durable: {why}"));
+            self.refuse(from, header, &refusal, effects);
+        } else {
+            let group = self.partitions[index].last_group;
+            let upto = self.partitions[index].shared(end);
+            let what = Completion::Batch(due);
+            self.acks[usize::from(self.partitions[index].shard)].push(PendingCompletion {
+                group,
+                partition: index,
+                shared: upto,
+                completion: what,
+            });
+        }
+    }
+}
+
+fn check_dedupe(index: PartitionIndex, partition: &Partition, header: &RequestHeader) -> Result<(), Rejection> {
+    match partition.producers.decide(&identity_of(header)) {
+        Decision::New => Ok(()),
+        Decision::Repeated(answer) => Err(Rejection::Repeat(index, answer)),
+        Decision::Refused(reject) => Err(rejected(reject, header).into()),
+    }
+}
+
+impl Engine {
+    /// An epoch that is new to the partition was drawn by the metadata, unless this node lags behind it.
+    fn check_drawn(&self, partition: &Partition, header: &RequestHeader) -> Result<(), Rejection> {
+        let is_newer = self.applied.is_some_and(|applied| header.producer_epoch > applied);
+        let known = || partition.producers.get(header.producer_id).map_or(0, |entry| entry.epoch);
+        if is_newer && header.producer_epoch > known() { Err(Rejection::Ahead) } else { Ok(()) }
+    }
+}
+
+fn rejected(reject: Reject, header: &RequestHeader) -> Refusal {
+    let (id, epoch, sequence) = (header.producer_id, header.producer_epoch, header.sequence);
+    let who = format!("partition {}, producer {id}", header.partition);
+    let refusal = |what: String| Refusal::new(reject.code(), what);
+    match reject {
+        Reject::Fenced { open } => {
+            refusal(format!("{who}: epoch {epoch} is fenced, {open} is open")).with("producer_epoch", open)
+        }
+        Reject::Forgotten { epoch: known } => {
+            refusal(format!("{who}: epoch {epoch} is forgotten (up to {known} are); open a new one"))
+                .with("producer_epoch", epoch)
+        }
+        Reject::Gap { expected } => refusal(format!("{who}: sequence {sequence} before {expected}"))
+            .with("sequence", expected)
+            .expecting(expected),
+        Reject::Conflict { stored } => {
+            refusal(format!("{who}: sequence {sequence} is stored with other content (CRC {:#010x})", stored.crc))
+                .with("first_offset", stored.first_offset)
+        }
+        Reject::TooOld { oldest } => {
+            refusal(format!("{who}: sequence {sequence} is stored, answers are kept from {oldest}"))
+                .with("oldest", oldest)
+        }
+        Reject::SendDescends { last } => {
+            refusal(format!("{who}: send {} after {last}; it must not descend", header.send)).with("send", last)
+        }
+        Reject::NoProducer => refusal(format!("{who}: a batch needs the id of an opened producer")),
+    }
+}
+
+/// The note in front of the body, if there is one.
+fn check_extension(header: &RequestHeader, bytes: &[u8]) -> Result<Option<Box<[u8]>>, Refusal> {
+    let length = header.extension_bytes as usize;
+    if length == 0 {
+        return Ok(None);
+    }
+    let (mut note, mut staged) = (None, false);
+    let walked = extension::each(&bytes[..length], |kind, payload| match kind {
+        ExtensionKind::Note => note = Some(payload),
+        ExtensionKind::Stage => staged = true,
+    });
+    walked.map_err(|BadExtension(why)| Refusal::new(Code::BadBody, format!("extension: {why}")))?;
+    if staged {
+        return Err(Refusal::new(Code::InvalidArgument, "PUBLISH carries a stage identity; use STAGE"));
+    }
+    match note {
+        Some(note) if note.len() > NOTE_BYTES_MAX => {
+            let what = format!("note has {} bytes, the limit is {NOTE_BYTES_MAX}", note.len());
+            Err(Refusal::new(Code::TooLarge, what))
+        }
+        note => Ok(note.map(Box::from)),
+    }
+}
+
+/// Full validation, once, at the first owner. A panic in there is a defect of ours, and costs one batch, not the node.
+fn check_body(partition: &Partition, header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+    let plan = partition.plans.as_ref().and_then(|plans| plans.schemas.get(header.schema_id as usize));
+    let Some(plan) = plan else {
+        let what = format!("topic {} has no schema {} here", header.topic, header.schema_id);
+        return Err(Refusal::new(Code::WrongSchema, what).with("schema_id", u64::from(header.schema_id)));
+    };
+    let has_key = partition.plans.as_ref().is_some_and(|plans| plans.has_key());
+    let slots = has_key.then_some(partition.slots.0..=partition.slots.1);
+    let message = &bytes[header.extension_bytes as usize..];
+    match catch_unwind(AssertUnwindSafe(|| plan.check(message, header.rows, slots))) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Refusal::new(error.code(), error.to_string())),
+        Err(_) => Err(Refusal::new(Code::Internal, "the check of this body panicked; nothing was stored")),
+    }
+}
+
+fn identity_of(header: &RequestHeader) -> Identity {
+    Identity {
+        producer_id: header.producer_id,
+        epoch: header.producer_epoch,
+        sequence: header.sequence,
+        send: header.send,
+        rows: header.rows,
+        crc: header.body_crc,
+    }
+}

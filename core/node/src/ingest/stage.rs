@@ -1,0 +1,226 @@
+//! The way of a staged batch: as `ingest.rs`, with the stage's identity in the place of the producer's.
+
+use ringfence_buffer::Pool;
+#[cfg(feature = "planted")]
+use ringfence_log::planted::{Bug, is_on};
+use ringfence_log::{Body, Placement};
+use ringfence_transport::{Connection, Inbound, Payload};
+use ringfence_wire::{
+    Code, ExtensionKind, RecordHeader, RecordKind, RequestHeader, SCOPE_EPOCH_MAX, Status, extension,
+};
+
+use crate::api::answer::send;
+use crate::api::completion::{BatchAck, Completion, PendingCompletion, ReplicatedEnd};
+use crate::api::deadline::patience_ms;
+use crate::api::effects::Effects;
+use crate::api::event::Now;
+use crate::api::refusal::Refusal;
+use crate::engine::Engine;
+use crate::ids::PartitionIndex;
+use crate::ingest::parked::bytes_of;
+use crate::partition::admission::{Rejection, check_crc, check_gate, check_limits, record_of, rejection_of};
+use crate::partition::state::Idleness;
+use crate::replication::state::owner::AwaitingMark;
+use crate::replication::state::role::Role;
+use crate::transactions::scopes::StagingRight;
+use crate::transactions::staging::{StageDecision, StageId, Staged};
+
+impl Engine {
+    /// The steps of one STAGE.
+    pub(crate) fn ingest_stage(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        body: &mut Option<Inbound<'_>>,
+        now: Now,
+        pool: &mut Pool,
+    ) -> Result<(), Rejection> {
+        let bytes = body.as_ref().map_or(&[][..], bytes_of);
+        check_limits(header, bytes)?;
+        let index = self.locate(header)?;
+        let partition = &self.partitions[index];
+        check_gate(partition, header)?;
+        self.check_queue(partition.shard)?;
+        check_crc(header, bytes)?;
+        let id = identity(header, bytes)?;
+        match self.scopes.standing(&id) {
+            StagingRight::May => {}
+            StagingRight::Committed => return Err(Rejection::Committed),
+            StagingRight::Refused(refusal) => return Err(refusal.into()),
+        }
+        match partition.stages.decide(&id, header.sequence, header.rows, header.body_crc) {
+            StageDecision::New => {}
+            StageDecision::Repeated { record } => return Err(Rejection::Restage(index, record)),
+            StageDecision::Published => return Err(Rejection::Committed),
+            other => return Err(refused(&id, header, other).into()),
+        }
+        Self::check_replicas(partition)?;
+        self.check_body(index, header, bytes)?;
+        self.append_staged(index, from, header, body, &id, now, pool)?;
+        #[cfg(feature = "planted")]
+        if is_on(Bug::StagedBeforeSync) {
+            return Err(Rejection::Restage(index, 0));
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)] // the last step has everything that the others found
+    fn append_staged(
+        &mut self,
+        index: PartitionIndex,
+        from: Connection,
+        header: &RequestHeader,
+        body: &mut Option<Inbound<'_>>,
+        id: &StageId,
+        now: Now,
+        pool: &mut Pool,
+    ) -> Result<(), Rejection> {
+        let record = RecordHeader { kind: RecordKind::Staged as u8, ..record_of(header, now) };
+        let placed = self.put_body(index, record, body, pool)?;
+        let partition = &mut self.partitions[index];
+        let staged = Staged { record: placed.record_number, rows: header.rows, crc: header.body_crc };
+        partition.stages.staged(id, staged, header.body_bytes);
+        partition.last_group = placed.group;
+        partition.idleness = Idleness::Active;
+        let what = Completion::Batch(due(from, header, placed.first_offset, false, now));
+        let shared = self.shared_end(index);
+        self.acks[usize::from(placed.shard)].push(PendingCompletion {
+            group: placed.group,
+            partition: index,
+            shared,
+            completion: what,
+        });
+        self.counters.staged += 1;
+        self.counters.bytes += u64::from(header.body_bytes);
+        Ok(())
+    }
+
+    /// Append a body as it came; it stays the caller's when there is no room.
+    pub(crate) fn put_body(
+        &mut self,
+        index: PartitionIndex,
+        record: RecordHeader,
+        body: &mut Option<Inbound<'_>>,
+        pool: &mut Pool,
+    ) -> Result<Placement, Rejection> {
+        let partition = &mut self.partitions[index];
+        let shard = &mut self.shards[usize::from(partition.shard)];
+        let placed = match body.take() {
+            Some(Inbound::Large(Payload { block, at: place, bytes })) => {
+                shard.append(pool, &mut partition.log, record, Body::Block { block, bytes }).map_err(|refused| {
+                    if let Body::Block { block, bytes } = refused.body {
+                        *body = Some(Inbound::Large(Payload { block, at: place, bytes }));
+                    }
+                    refused.refusal
+                })
+            }
+            small => {
+                let bytes = if let Some(Inbound::Small(bytes)) = small { bytes } else { &[][..] };
+                *body = Some(Inbound::Small(bytes));
+                let parts = [bytes];
+                let append = shard.append(pool, &mut partition.log, record, Body::Copy(&parts));
+                append.map_err(|refused| refused.refusal)
+            }
+        };
+        placed.map_err(|refusal| rejection_of(refusal, partition.shard))
+    }
+
+    /// Staged by an earlier send as this record: STAGED again, at once if it is durable (on a quorum, where replicas
+    /// share the partition), else with all that the log has now.
+    pub(crate) fn restage(
+        &mut self,
+        index: PartitionIndex,
+        from: Connection,
+        header: &RequestHeader,
+        record: u64,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        self.counters.repeated += 1;
+        let upto = self.shared_end(index);
+        let partition = &mut self.partitions[index];
+        let due = due(from, header, partition.log.end_offset(), true, now);
+        let (shard, group) = (usize::from(partition.shard), partition.last_group);
+        let is_there = match &partition.role {
+            Role::Owner(owner) => owner.mark_record > record,
+            _ => group <= self.shards[shard].durable_group(),
+        };
+        #[cfg(feature = "planted")]
+        let is_there = is_there || is_on(Bug::StagedBeforeSync);
+        let what = Completion::Batch(due);
+        if is_there {
+            self.answer_batch(index, &due, effects);
+        } else if let (Role::Owner(owner), Some(ReplicatedEnd { end, .. })) = (&mut partition.role, upto)
+            && owner.durable >= end
+        {
+            owner.waiting.push_back(AwaitingMark { end, completion: what });
+            self.needs_tick(index);
+        } else if let ringfence_log::ShardStatus::Failed(why) = self.shards[shard].status() {
+            let refusal = Refusal::new(Code::UnknownOutcome, format!("staged, not known durable: {why}"));
+            self.refuse(from, header, &refusal, effects);
+        } else {
+            self.acks[shard].push(PendingCompletion { group, partition: index, shared: upto, completion: what });
+        }
+    }
+
+    /// The epoch was committed before: nothing is stored, and nothing is missing.
+    pub(crate) fn answer_committed(&mut self, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+        let mut answer = match self.partitions.find(header.topic, header.partition) {
+            Some(index) => self.echo_at(index, header),
+            None => self.echo(header),
+        };
+        answer.status = Status::AlreadyCommitted as u8;
+        send(from, answer, ringfence_transport::Outbound::Empty, effects);
+    }
+}
+
+fn due(from: Connection, header: &RequestHeader, first_offset: u64, repeated: bool, now: Now) -> BatchAck {
+    BatchAck {
+        connection: from,
+        request_id: header.request_id,
+        sequence: header.sequence,
+        send: 0,
+        first_offset,
+        rows: header.rows,
+        repeated,
+        staged: true,
+        deadline_ms: now.mono_ms + patience_ms(header),
+    }
+}
+
+/// The stage's identity in front of the body.
+fn identity(header: &RequestHeader, bytes: &[u8]) -> Result<StageId, Refusal> {
+    let mut found = None;
+    let walked = extension::each(&bytes[..header.extension_bytes as usize], |kind, payload| {
+        if kind == ExtensionKind::Stage {
+            found = Some(payload);
+        }
+    });
+    walked.map_err(|why| Refusal::new(Code::BadBody, format!("extension: {why}")))?;
+    let what = "STAGE needs a stage extension: u64 scope, u64 driver, u64 epoch (from 1), u32 writer, u32 zero, token";
+    let id = found.and_then(StageId::read).ok_or_else(|| Refusal::new(Code::InvalidArgument, what))?;
+    if id.epoch > SCOPE_EPOCH_MAX {
+        let what =
+            format!("scope {}, epoch {}: 1 to {SCOPE_EPOCH_MAX}, no COMMIT takes a greater one", id.scope, id.epoch);
+        return Err(Refusal::new(Code::InvalidArgument, what).with("scope", id.scope).with("epoch", id.epoch));
+    }
+    Ok(id)
+}
+
+fn refused(id: &StageId, header: &RequestHeader, decision: StageDecision) -> Refusal {
+    let (sequence, partition) = (header.sequence, header.partition);
+    let who = format!("partition {partition}, scope {}, epoch {}", id.scope, id.epoch);
+    match decision {
+        StageDecision::Gap { expected } => {
+            let what = format!("{who}: sequence {sequence} of its token before {expected}");
+            Refusal::new(Code::SequenceGap, what).with("sequence", expected).expecting(expected)
+        }
+        StageDecision::Full { batches, bytes } => {
+            let what = format!(
+                "{who}: {batches} batches, {bytes} bytes are staged here and not committed; commit or expire some"
+            );
+            Refusal::new(Code::Overloaded, what)
+        }
+        _ => Refusal::new(Code::Conflict, format!("{who}: sequence {sequence} of its token has other content")),
+    }
+}

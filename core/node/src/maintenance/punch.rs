@@ -1,0 +1,45 @@
+//! Space of dropped partitions, given back as holes while their files still hold what is others'.
+//!
+//! One file at a time: the reader's thread carries a plan out between its reads. A start does not go on with what a
+//! stop or a crash left: that space comes back with its files.
+
+use ringfence_log::StorageError;
+
+use crate::api::effects::Effects;
+use crate::engine::Engine;
+use crate::ids::PartitionIndex;
+
+impl Engine {
+    /// The next file, if none is under way. Before files are given back: a plan holds its own.
+    pub(crate) fn punch_dropped(&mut self, effects: &mut Effects) {
+        let holes = &mut self.upkeep.holes;
+        if self.stopping || holes.is_under_way {
+            return;
+        }
+        if holes.files.is_empty() {
+            let (partitions, shards) = (&self.partitions, &self.shards);
+            holes.waiting.retain(|index| partitions.get(*index).is_some_and(|partition| partition.dropped));
+            let plan = |index: &PartitionIndex| {
+                let partition = partitions.get(*index)?;
+                partition.log.punch_plan(shards[usize::from(partition.shard)].durable_group())
+            };
+            let found = holes.waiting.iter().enumerate().find_map(|(place, index)| Some((place, plan(index)?)));
+            if let Some((place, plan)) = found {
+                holes.waiting.swap_remove(place);
+                holes.files.extend(plan.files());
+            }
+        }
+        if let Some(plan) = holes.files.pop_front() {
+            holes.is_under_way = true;
+            effects.punches.push(plan);
+        }
+    }
+
+    pub(crate) fn punched(&mut self, result: &Result<u64, StorageError>) {
+        self.upkeep.holes.is_under_way = false;
+        match result {
+            Ok(bytes) => self.counters.punched_bytes += bytes,
+            Err(_) => self.counters.punch_failures += 1,
+        }
+    }
+}

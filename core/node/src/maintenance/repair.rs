@@ -1,0 +1,358 @@
+//! A damaged record is asked for from another replica; what was asked of this one is given.
+//!
+//! ```text
+//! COPY n   ---------------------------->  any replica of the partition that has record n durably, and is not quarantined
+//!          <----------------------------  that record, verbatim but for the physical part
+//! ```
+//! An owner asks its replicas, a follower its owner, one at a time and one record at a time: damage is rare, and what is
+//! in a hurry here is nobody's but ours. Whether what came is the record that stood there is `log::mend`'s to say. A
+//! store that is alone with its partition asks nobody: it counts and tells.
+
+use ringfence_buffer::Pool;
+use ringfence_log::{Proof, ReadError, RepairError, RepairPlan, ReplicaRecord, Successor};
+use ringfence_transport::{Connection, Inbound, Outbound};
+use ringfence_wire::{AnswerHeader, Code, Opcode, RECORD_HEADER_BYTES, RequestHeader, Status};
+
+use crate::api::answer::{length, send};
+use crate::api::effects::Effects;
+use crate::api::event::Now;
+use crate::api::jobs::{ReadEnd, ReadJob, ScrubJob};
+use crate::api::refusal::Refusal;
+use crate::engine::Engine;
+use crate::ids::PartitionIndex;
+use crate::maintenance::state::{ReadyRepair, RecordPlace, RepairQuestion};
+use crate::partition::admission::quarantined;
+use crate::partition::state::Partition;
+use crate::reads::state::Fetch;
+use crate::replication::state::node_wide::{CopyRequest, ReplicaRead};
+use crate::replication::state::peers::SentRequest;
+use crate::replication::state::role::Role;
+
+/// A node that has not answered by then is asked again, or another one.
+const ANSWER_MS: u64 = 10_000;
+
+/// Between two tries; it doubles.
+const RETRY_MS_MIN: u64 = 200;
+
+const RETRY_MS_MAX: u64 = 60_000;
+
+/// What a COPY is read into first; a larger record says how much it needs.
+const COPY_BYTES: usize = 64 << 10;
+
+/// Fetches that wait for a repair, and how long.
+const HELD_MAX: usize = 256;
+
+const HELD_MS: u64 = 10_000;
+
+impl Partition {
+    /// Nodes that may have what is damaged here.
+    pub(crate) fn sources(&self) -> Vec<u64> {
+        match &self.role {
+            Role::Owner(owner) => {
+                owner.replicas.iter().filter(|replica| replica.counts()).map(|replica| replica.place.node).collect()
+            }
+            Role::Follower(follower) => vec![follower.owner],
+            // A quarantined log is not opened: whom the order named is who has it.
+            Role::None => self.others.clone(),
+            Role::Alone => Vec::new(),
+        }
+    }
+
+    /// All of it is sound on disk: serve it, if memory has everything, too. False if only a start can find the rest.
+    pub(crate) fn lift(&mut self) -> bool {
+        let was_read = self.closed_epoch.is_some();
+        if self.log.quarantine().is_some() && !self.log.end_quarantine() {
+            return false;
+        }
+        if self.damage.is_some() && !was_read {
+            return false;
+        }
+        self.damage = None;
+        let epoch = self.closed_epoch.take().unwrap_or(0);
+        let is_owner = match &self.role {
+            Role::Owner(owner) => owner.epoch == epoch,
+            Role::Alone => true,
+            _ => false,
+        };
+        // Nothing was appended since, and nobody newer came: it is open as it was.
+        if is_owner && epoch != 0 && self.opening == 0 && self.log.end().owner_epoch == epoch {
+            self.gate.open(epoch);
+        }
+        true
+    }
+}
+
+impl Engine {
+    pub(crate) fn tick_repairs(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        if let Some(asked) = &self.scrub.repairs.asked
+            && asked.until_ms <= now.mono_ms
+        {
+            let place = asked.place;
+            self.scrub.repairs.asked = None;
+            self.try_later(place, now);
+        }
+        self.ask_for_next(now, effects);
+        self.serve_held(now, pool, effects);
+    }
+
+    fn try_later(&mut self, place: RecordPlace, now: Now) {
+        if let Some(known) = self.scrub.corruptions.get_mut(&place) {
+            let wait_ms = (RETRY_MS_MIN << known.tries.min(16)).min(RETRY_MS_MAX);
+            known.tries += 1;
+            known.retry_at_ms = now.mono_ms + wait_ms;
+        }
+    }
+
+    /// Somebody is there who was not: everybody is asked again.
+    pub(crate) fn retry_repairs(&mut self) {
+        for known in self.scrub.corruptions.values_mut() {
+            (known.retry_at_ms, known.tries) = (0, 0);
+        }
+    }
+
+    /// Ask for the next damaged record that somebody may have.
+    fn ask_for_next(&mut self, now: Now, effects: &mut Effects) {
+        let repairs = &self.scrub.repairs;
+        if repairs.asked.is_some() || repairs.ready.is_some() || repairs.mending.is_some() {
+            return;
+        }
+        let is_due = |known: &crate::maintenance::state::KnownCorruption| {
+            known.retry_at_ms <= now.mono_ms && !matches!(known.corruption.proof, Proof::None)
+        };
+        let due: Vec<RecordPlace> =
+            self.scrub.corruptions.iter().filter(|(_, known)| is_due(known)).map(|(at, _)| *at).collect();
+        for place in due {
+            if self.ask_for(place, now, effects) {
+                return;
+            }
+        }
+    }
+
+    /// True if a question is under way.
+    fn ask_for(&mut self, place: RecordPlace, now: Now, effects: &mut Effects) -> bool {
+        let known = &self.scrub.corruptions[&place];
+        let (key, number, tries) = (
+            (known.corruption.topic, known.corruption.partition),
+            known.corruption.record_number.unwrap_or(0),
+            known.tries,
+        );
+        let Some(index) = self.partitions.find(key.0, key.1).filter(|index| !self.partitions[*index].dropped) else {
+            self.forget_corruption(place, "the partition was dropped", effects);
+            return false;
+        };
+        let sources = self.partitions[index].sources();
+        if sources.is_empty() {
+            return false;
+        }
+        if !self.is_provable(place, index) {
+            return false;
+        }
+        let node = sources[tries % sources.len()];
+        self.replication.peers.want(node);
+        if !self.replication.peers.is_up(node) {
+            self.try_later(place, now);
+            return false;
+        }
+        self.scrub.repairs.next_session += 1;
+        let session = self.scrub.repairs.next_session;
+        let header = self.partitions[index].request(0, number);
+        let sent = SentRequest { index, session, opcode: Opcode::Copy, bytes: 0 };
+        self.replication.peers.send(node, header, Outbound::Empty, sent, now, effects);
+        self.scrub.repairs.asked = Some(RepairQuestion { place, session, until_ms: now.mono_ms + ANSWER_MS });
+        true
+    }
+
+    /// True if something will prove that what comes is the record that stood there. The log may end with it: then its
+    /// head does. Else the record behind it is in a file that is not sealed yet.
+    fn is_provable(&mut self, place: RecordPlace, index: PartitionIndex) -> bool {
+        let head = *self.partitions[index].log.end();
+        let Some(known) = self.scrub.corruptions.get_mut(&place) else { return false };
+        let Proof::Neighbours { before, after: after @ Successor::Unknown, .. } = &mut known.corruption.proof else {
+            return true;
+        };
+        let is_last = head.next_record == before.next_record + 1;
+        if is_last {
+            *after = Successor::LogEnd(head.chain);
+        }
+        is_last
+    }
+
+    /// An answer to COPY.
+    pub(crate) fn copy_answered(
+        &mut self,
+        sent: SentRequest,
+        header: &AnswerHeader,
+        body: Inbound<'_>,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        let Some(asked) = self.scrub.repairs.asked.take_if(|asked| asked.session == sent.session) else { return };
+        if header.status != Status::Ok as u8 {
+            return self.try_later(asked.place, now);
+        }
+        let record = match body {
+            Inbound::Small(bytes) => ReplicaRecord::Small(bytes.into()),
+            Inbound::Large(payload) => {
+                let (at, bytes) = (payload.at, payload.bytes);
+                ReplicaRecord::Large { block: payload.block, at, bytes }
+            }
+        };
+        self.scrub.repairs.ready = Some(Box::new(ReadyRepair { place: asked.place, record }));
+        self.next_scrub(now, effects);
+    }
+
+    /// The job that puts right what has come.
+    pub(crate) fn next_repair(&mut self) -> Option<ScrubJob> {
+        let ReadyRepair { place, record } = *self.scrub.repairs.ready.take()?;
+        let corruption = self.scrub.corruptions.get(&place)?.corruption.clone();
+        let (pin, _) = self.sealed(corruption.file).filter(|(pin, _)| pin.number == corruption.file)?;
+        self.scrub.repairs.mending = Some(place);
+        Some(ScrubJob::Repair(RepairPlan { corruption, pin, record }))
+    }
+
+    pub(crate) fn repair_ended(
+        &mut self,
+        place: RecordPlace,
+        result: &Result<(), RepairError>,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        self.scrub.repairs.mending = None;
+        match result {
+            Ok(()) => {
+                self.counters.scrub_repaired += 1;
+                self.forget_corruption(place, "it was put right with what another replica has", effects);
+            }
+            Err(RepairError::WrongRecord(_)) => self.try_later(place, now),
+            Err(RepairError::Changed) => {
+                // Looked at anew, it is found as it is now, or not at all.
+                self.try_later(place, now);
+                self.scrub.hurry(place.0);
+            }
+            Err(RepairError::Storage(_)) => {
+                self.counters.scrub_failures += 1;
+                self.try_later(place, now);
+            }
+        }
+    }
+
+    /// A fetch met damage: it waits for the repair, and nothing is quarantined. Given back if it may not.
+    pub(crate) fn hold_fetch(&mut self, mut fetch: Fetch, file: u64, now: Now) -> Option<Fetch> {
+        if fetch.held_until_ms == 0 {
+            fetch.held_until_ms = now.mono_ms + HELD_MS;
+        }
+        let has_others = !self.partitions[fetch.index].sources().is_empty();
+        if !has_others || self.scrub.repairs.held.len() >= HELD_MAX || fetch.held_until_ms <= now.mono_ms {
+            return Some(fetch);
+        }
+        self.scrub.repairs.held.push((fetch, file));
+        None
+    }
+
+    /// Fetches whose damage was put right, or for which nobody puts it right in time, are read again.
+    pub(crate) fn serve_held(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let held = std::mem::take(&mut self.scrub.repairs.held);
+        for (fetch, file) in held {
+            let key = (fetch.header.topic, fetch.header.partition);
+            if fetch.held_until_ms > now.mono_ms && self.scrub.is_concerned(file, key) {
+                self.scrub.repairs.held.push((fetch, file));
+            } else {
+                self.begin_read(fetch, now, pool, effects);
+            }
+        }
+    }
+
+    pub(crate) fn forget_held(&mut self, of_it: impl Fn(&Fetch) -> bool) {
+        self.scrub.repairs.held.retain(|(fetch, _)| !of_it(fetch));
+    }
+
+    /// COPY of another replica.
+    pub(crate) fn copy_request(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) {
+        match self.begin_copy(from, header, COPY_BYTES, pool) {
+            Ok(job) => effects.reads.push(job),
+            Err(refusal) => self.refuse(from, header, &refusal, effects),
+        }
+    }
+
+    fn begin_copy(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        bytes: usize,
+        pool: &mut Pool,
+    ) -> Result<ReadJob, Refusal> {
+        let refusal = |code, why: &str| {
+            Refusal::new(code, format!("partition {} of topic {}: {why}", header.partition, header.topic))
+        };
+        let found = self.partitions.find(header.topic, header.partition);
+        let Some(index) = found.filter(|index| !self.partitions[*index].dropped) else {
+            return Err(refusal(Code::UnknownPartition, "it is not on this store"));
+        };
+        let partition = &self.partitions[index];
+        if partition.is_quarantined() {
+            return Err(quarantined(partition));
+        }
+        if partition.last_group > self.shards[usize::from(partition.shard)].durable_group() {
+            return Err(refusal(Code::Overloaded, "its newest records are not durable yet; ask again"));
+        }
+        let (number, until) = (header.sequence, partition.log.end().next_record);
+        let plan = partition.log.plan_records(number, until, 1);
+        let plan = plan.map_err(|_| refusal(Code::Truncated, "this store has no such record"))?;
+        if self.replication.reads.len() >= crate::replication::catch_up::READS_MAX {
+            return Err(refusal(Code::Overloaded, "too many reads for replicas are under way"));
+        }
+        let block = pool.take(bytes).ok_or_else(|| refusal(Code::Overloaded, "no block to read into"))?;
+        let ticket = self.reads.ticket();
+        self.replication
+            .reads
+            .insert(ticket, ReplicaRead::Serve(Box::new(CopyRequest { from, header: *header, index })));
+        Ok(ReadJob { ticket, plan, block, in_pieces: false })
+    }
+
+    pub(crate) fn copy_served(&mut self, serve: &CopyRequest, end: ReadEnd, pool: &mut Pool, effects: &mut Effects) {
+        let CopyRequest { from, header, index } = serve;
+        // Its place may be empty by now, or another's.
+        if self.partitions.get(*index).is_none_or(|partition| partition.key() != (header.topic, header.partition)) {
+            let refusal = Refusal::new(Code::UnknownPartition, "dropped while it was read");
+            return self.refuse(*from, header, &refusal, effects);
+        }
+        let refusal = match end.result {
+            Ok(done) if done.records == 1 && done.next_record == header.sequence + 1 => {
+                self.counters.copies_served += 1;
+                let mut answer = self.echo_at(*index, header);
+                (answer.status, answer.rows) = (Status::Ok as u8, u32::try_from(done.rows).unwrap_or(0));
+                (answer.body_bytes, answer.body_crc) = (length(done.bytes), end.sums.whole());
+                debug_assert!(done.bytes >= RECORD_HEADER_BYTES);
+                return send(*from, answer, Outbound::Block { block: end.block, bytes: done.bytes }, effects);
+            }
+            Ok(_) => Refusal::new(Code::Truncated, "this store has no such record"),
+            Err(ReadError::BlockTooSmall { bytes }) => {
+                drop(end.block);
+                match self.begin_copy(*from, header, bytes, pool) {
+                    Ok(job) => return effects.reads.push(job),
+                    Err(refusal) => refusal,
+                }
+            }
+            Err(ReadError::Damaged { damage, .. }) => {
+                self.met_damage(*index, &damage);
+                Refusal::new(Code::Quarantined, format!("this replica's record is damaged, too: {damage}"))
+            }
+            Err(ReadError::Storage(error)) => Refusal::new(Code::StorageFailed, format!("reading failed: {error}")),
+        };
+        self.refuse(*from, header, &refusal, effects);
+    }
+
+    /// The connection to this node is gone, and with it what was asked.
+    pub(crate) fn copy_lost(&mut self, now: Now) {
+        // Another node may have been asked: then its answer is stale, and the question comes again.
+        if let Some(asked) = self.scrub.repairs.asked.take() {
+            self.try_later(asked.place, now);
+        }
+    }
+}

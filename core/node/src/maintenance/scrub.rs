@@ -1,0 +1,295 @@
+//! Reading back what was written long ago: which file is looked at next, how fast, and what is known to be damaged.
+//!
+//! One job at a time is with the thread that looks; it has the lowest priority there is, and while appends wait for the
+//! disk it gets a piece a second. What a read meets is looked at in a hurry, and every file of a quarantined partition:
+//! when all of them are sound the quarantine ends. `sync/mend.rs` asks other replicas for what is damaged.
+
+use std::collections::BTreeSet;
+
+use ringfence_buffer::Pool;
+use ringfence_log::{Corruption, Damage, Position, Proof, ScrubDone, ScrubPlan, Shard, Successor, parse_segment_name};
+
+use crate::api::effects::Effects;
+use crate::api::event::Now;
+use crate::api::jobs::{ScrubEnd, ScrubJob};
+use crate::api::outcome::Outcome;
+use crate::engine::Engine;
+use crate::ids::{PartitionIndex, PartitionKey};
+use crate::maintenance::state::{KnownCorruption, RecordPlace};
+
+/// One piece of the round: as much as the thread reads at a time.
+const PIECE_BYTES: u64 = 2 << 20;
+
+/// In a hurry: between two pieces something else may be more urgent.
+const URGENT_BYTES: u64 = 8 << 20;
+
+/// While appends wait for the disk.
+const BUSY_MS: u64 = 1_000;
+
+/// Between two rounds: a small store is not read again and again.
+const PAUSE_MS: u64 = 60_000;
+
+/// Damaged places that are remembered, 400 bytes each; more are counted and told.
+const KNOWN_MAX: usize = 4_096;
+
+/// Quarantined partitions whose files are looked at at once.
+const PROVING_MAX: usize = 64;
+
+const PROVE_MS: u64 = 500;
+
+impl Engine {
+    /// Time passed: the next piece, if it is due.
+    pub(crate) fn tick_scrub(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        if self.stopping {
+            return;
+        }
+        self.tick_repairs(now, pool, effects);
+        if now.mono_ms >= self.scrub.proved_ms + PROVE_MS {
+            self.scrub.proved_ms = now.mono_ms;
+            self.forget_gone(effects);
+            self.prove_quarantined();
+        }
+        self.next_scrub(now, effects);
+    }
+
+    pub(crate) fn next_scrub(&mut self, now: Now, effects: &mut Effects) {
+        if self.scrub.is_under_way || self.stopping {
+            return;
+        }
+        let job = self.next_repair().or_else(|| self.next_urgent(effects)).or_else(|| self.next_of_round(now));
+        if let Some(job) = job {
+            self.scrub.is_under_way = true;
+            effects.scrubs.push(job);
+        }
+    }
+
+    fn next_urgent(&mut self, effects: &mut Effects) -> Option<ScrubJob> {
+        while let Some((file, from)) = self.scrub.urgent_at.or(self.scrub.urgent.first().map(|file| (*file, 0))) {
+            match self.sealed(file) {
+                Some((pin, end)) if pin.number == file => {
+                    if from == 0 {
+                        self.scrub.found[1].clear();
+                    }
+                    self.scrub.urgent_at = Some((file, from));
+                    let plan = ScrubPlan { pin, end, from, bytes_max: URGENT_BYTES, is_urgent: true };
+                    return Some(ScrubJob::Look(plan));
+                }
+                // It is gone, or written to still: nobody has to prove anything of the first, and the second is young.
+                _ => self.end_urgent(file, effects),
+            }
+        }
+        None
+    }
+
+    /// Nothing more of this file is wanted in a hurry: partitions that waited for it alone are proved.
+    fn end_urgent(&mut self, file: u64, effects: &mut Effects) {
+        self.scrub.urgent.remove(&file);
+        self.scrub.urgent_at = None;
+        let mut done = Vec::new();
+        for (key, files) in &mut self.scrub.proving {
+            if files.remove(&file) && files.is_empty() {
+                done.push(*key);
+            }
+        }
+        for key in done {
+            self.scrub.proving.remove(&key);
+            if let Some(index) = self.partitions.find(key.0, key.1) {
+                self.lift(index, effects);
+            }
+        }
+    }
+
+    fn next_of_round(&mut self, now: Now) -> Option<ScrubJob> {
+        let rate = self.settings.scrub_bytes_per_s;
+        let is_busy = self.shards.iter().any(|shard| shard.has_work() || shard.is_writing());
+        let least_ms = if is_busy { self.scrub.asked_ms + BUSY_MS } else { 0 };
+        if rate == 0 || now.mono_ms < self.scrub.next_ms.max(least_ms) {
+            return None;
+        }
+        let Some((pin, end)) = self.sealed(self.scrub.file) else {
+            (self.scrub.file, self.scrub.from) = (0, 0);
+            (self.scrub.round_ended_ms, self.scrub.next_ms) = (now.unix_ms, now.mono_ms + PAUSE_MS);
+            return None;
+        };
+        if pin.number != self.scrub.file || self.scrub.from == 0 {
+            (self.scrub.file, self.scrub.from) = (pin.number, 0);
+            self.scrub.found[0].clear();
+        }
+        self.scrub.asked_ms = now.mono_ms;
+        let bytes_max = PIECE_BYTES.min(rate);
+        Some(ScrubJob::Look(ScrubPlan { pin, end, from: self.scrub.from, bytes_max, is_urgent: false }))
+    }
+
+    /// The first file with this number or a later one that takes no group any more.
+    pub(crate) fn sealed(&self, number: u64) -> Option<(ringfence_log::FilePin, u64)> {
+        self.shards.iter().filter_map(|shard: &Shard| shard.next_sealed_file(number)).min_by_key(|(pin, _)| pin.number)
+    }
+
+    pub(crate) fn scrubbed(&mut self, end: ScrubEnd, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        self.scrub.is_under_way = false;
+        match end {
+            ScrubEnd::Looked { result: Ok(done), .. } => self.looked(done, now, effects),
+            ScrubEnd::Looked { file, is_urgent: true, .. } => {
+                self.counters.scrub_failures += 1;
+                self.scrub.proving.retain(|_, files| !files.contains(&file));
+                self.end_urgent(file, effects);
+            }
+            ScrubEnd::Looked { file, .. } => {
+                // The next file; this one has its turn again in the next round.
+                self.counters.scrub_failures += 1;
+                (self.scrub.file, self.scrub.from) = (file + 1, 0);
+            }
+            ScrubEnd::Repaired { place, result } => self.repair_ended(place, &result, now, effects),
+        }
+        self.serve_held(now, pool, effects);
+        self.next_scrub(now, effects);
+    }
+
+    fn looked(&mut self, done: ScrubDone, now: Now, effects: &mut Effects) {
+        self.counters.scrubbed_bytes += done.bytes;
+        for corruption in done.corruptions {
+            self.found_corruption(corruption, done.is_urgent, effects);
+        }
+        if !done.is_urgent {
+            let rate = self.settings.scrub_bytes_per_s.max(1);
+            self.scrub.next_ms = now.mono_ms + done.bytes.saturating_mul(1_000) / rate;
+            (self.scrub.file, self.scrub.from) = done.next.map_or((done.file + 1, 0), |next| (done.file, next));
+        } else if let Some(next) = done.next {
+            self.scrub.urgent_at = Some((done.file, next));
+        } else {
+            self.disprove();
+            self.end_urgent(done.file, effects);
+        }
+        if done.next.is_none() {
+            self.forget_repaired(done.file, done.is_urgent, effects);
+        }
+    }
+
+    /// What was known of this file and is not found any more.
+    fn forget_repaired(&mut self, file: u64, is_urgent: bool, effects: &mut Effects) {
+        let found = &self.scrub.found[usize::from(is_urgent)];
+        let of_file = self.scrub.corruptions.range((file, 0)..(file + 1, 0)).map(|(place, _)| *place);
+        let repaired: Vec<RecordPlace> = of_file.filter(|place| !found.contains(place)).collect();
+        for place in repaired {
+            self.forget_corruption(place, "it is not found any more", effects);
+        }
+    }
+
+    /// Damage in files that retention, a truncate or a drop gave up. No round comes to them again, so it would stay a
+    /// reason for ever: that of a group's directory, say, which no replica can repair.
+    fn forget_gone(&mut self, effects: &mut Effects) {
+        let is_gone = |file: u64| self.sealed(file).is_none_or(|(pin, _)| pin.number != file);
+        let gone: Vec<RecordPlace> =
+            self.scrub.corruptions.keys().copied().filter(|(file, _)| is_gone(*file)).collect();
+        for place in gone {
+            self.forget_corruption(place, "its file is gone", effects);
+        }
+    }
+
+    pub(crate) fn forget_corruption(&mut self, place: RecordPlace, why: &str, effects: &mut Effects) {
+        if let Some(KnownCorruption { corruption, .. }) = self.scrub.corruptions.remove(&place) {
+            self.tell_damaged((corruption.topic, corruption.partition), why.to_owned(), effects);
+        }
+    }
+
+    fn found_corruption(&mut self, corruption: Corruption, is_urgent: bool, effects: &mut Effects) {
+        let (key, place) = ((corruption.topic, corruption.partition), (corruption.file, corruption.position));
+        if !self.counts(&corruption) {
+            return;
+        }
+        self.scrub.found[usize::from(is_urgent)].insert(place);
+        if let Some(known) = self.scrub.corruptions.get_mut(&place) {
+            // Further on more may be known of it.
+            let is_more =
+                |proof: &Proof| !matches!(proof, Proof::None | Proof::Neighbours { after: Successor::Unknown, .. });
+            if is_more(&corruption.proof) && !is_more(&known.corruption.proof) {
+                *known = KnownCorruption { corruption, retry_at_ms: 0, tries: 0 };
+            }
+            return;
+        }
+        self.counters.scrub_damaged += 1;
+        let why = corruption.damage().to_string();
+        if self.scrub.corruptions.len() < KNOWN_MAX {
+            self.scrub.corruptions.insert(place, KnownCorruption { corruption, retry_at_ms: 0, tries: 0 });
+        }
+        self.tell_damaged(key, why, effects);
+    }
+
+    /// Damage in what counts no more is none: bodies of a dropped partition are holes.
+    fn counts(&self, corruption: &Corruption) -> bool {
+        if corruption.topic == 0 {
+            return true;
+        }
+        let Some(index) = self.partitions.find(corruption.topic, corruption.partition) else { return false };
+        let partition = &self.partitions[index];
+        match (&corruption.proof, corruption.record_number) {
+            _ if partition.dropped => false,
+            (Proof::Header(_) | Proof::Neighbours { .. }, Some(number)) if !partition.log.has_recovery_gap() => {
+                partition.log.holds(number, Position::new(corruption.file, corruption.position))
+            }
+            _ => true,
+        }
+    }
+
+    fn tell_damaged(&self, (topic, partition): PartitionKey, why: String, effects: &mut Effects) {
+        let records = self.scrub.damaged((topic, partition)) as u64;
+        effects.outcomes.push(Outcome::Damaged { topic, partition, records, why });
+    }
+
+    /// A read met damage: its file is looked at at once.
+    pub(crate) fn met_damage(&mut self, index: PartitionIndex, damage: &Damage) -> u64 {
+        let file = parse_segment_name(&damage.file).map_or(0, |(file, _)| file);
+        let has_others = self.partitions.get(index).is_some_and(|partition| !partition.sources().is_empty());
+        // Alone, and with the background off, nobody wants to know more.
+        if has_others || self.settings.scrub_bytes_per_s > 0 {
+            self.scrub.urgent.insert(file);
+        }
+        file
+    }
+
+    /// Quarantined partitions of which nothing is known to be damaged: are all their files sound?
+    fn prove_quarantined(&mut self) {
+        let scrub = &mut self.scrub;
+        for partition in self.partitions.iter() {
+            let key = partition.key();
+            let may =
+                partition.is_quarantined() && !partition.dropped && !scrub.hopeless.contains(&partition.incarnation);
+            if !may || partition.sources().is_empty() || scrub.proving.contains_key(&key) || scrub.damaged(key) > 0 {
+                continue;
+            }
+            if scrub.proving.len() == PROVING_MAX {
+                break;
+            }
+            let files: BTreeSet<u64> = partition.log.files().collect();
+            scrub.urgent.extend(files.iter().copied());
+            scrub.proving.insert(key, files);
+        }
+    }
+
+    /// This file was looked at from end to end: what is damaged in it proves nothing sound.
+    fn disprove(&mut self) {
+        let found = &self.scrub.found[1];
+        let corruptions = &self.scrub.corruptions;
+        let of = |place: &RecordPlace| {
+            corruptions.get(place).map(|known| (known.corruption.topic, known.corruption.partition))
+        };
+        let hit: Vec<PartitionKey> = found.iter().filter_map(of).collect();
+        self.scrub.proving.retain(|key, _| !hit.iter().any(|one| one == key || one.0 == 0));
+    }
+
+    /// Everything of the partition is sound on disk.
+    fn lift(&mut self, index: PartitionIndex, effects: &mut Effects) {
+        let partition = &mut self.partitions[index];
+        let (topic, id) = partition.key();
+        if !partition.lift() {
+            self.scrub.hopeless.insert(partition.incarnation);
+            let why = "all of it is sound on disk again; start this node anew to serve it".to_owned();
+            effects.outcomes.push(Outcome::Quarantined { topic, partition: id, why });
+            return;
+        }
+        if partition.gate.admits() {
+            self.upkeep.opened.push(topic);
+        }
+        effects.outcomes.push(Outcome::Lifted { topic, partition: id });
+    }
+}

@@ -1,0 +1,387 @@
+//! Reads below the mark; those that wait for rows are in `polls`.
+//!
+//! ```text
+//! fetch -> position in this log? -> rows below the mark? -> plan + block -> reader thread -> answer: the log's bytes
+//!                                            no -> wait in the partition's list until the mark moves or the deadline
+//!                                                    no block free -> wait in `queued`
+//! ```
+//! Waiting costs nothing until the mark of that partition moves: then each of its fetches is looked at once per group.
+
+use ringfence_buffer::Pool;
+use ringfence_log::{Damage, PlanError, ReadDone, ReadError, ReadFrom};
+use ringfence_transport::{Connection, Outbound};
+use ringfence_wire::{
+    ANSWER_FLAG_MORE, Code, DEADLINE_MS_MAX, FETCH_BYTES_MAX, RECORD_HEADER_BYTES, RedirectReason, RequestHeader,
+    Status,
+};
+
+use crate::api::answer::{length, send};
+use crate::api::effects::Effects;
+use crate::api::event::Now;
+use crate::api::jobs::{ReadEnd, ReadJob};
+use crate::api::outcome::Outcome;
+use crate::api::refusal::Refusal;
+use crate::engine::Engine;
+use crate::ids::PartitionIndex;
+use crate::partition::admission::{Rejection, quarantined};
+use crate::partition::state::Partition;
+use crate::reads::position::Misfit;
+use crate::reads::state::{Fetch, UNDER_WAY_MAX, WAITING_MAX, wants_staged};
+use crate::replication::state::confirms::EndQuestion;
+use crate::replication::state::role::Role;
+
+/// What a FETCH without byte limit gets (docs/protocol.md).
+const BYTES_DEFAULT: u64 = 1 << 20;
+
+/// Enough for a header and a small body; a larger first record says how much it needs.
+const TIME_READ_BYTES: usize = 64 << 10;
+
+impl Engine {
+    pub(crate) fn fetch(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        now: Now,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) {
+        self.counters.fetches += 1;
+        let index = match self.readable(header) {
+            Ok(index) => index,
+            Err(rejection) => return self.answer_rejection(from, header, rejection, effects),
+        };
+        match self.check_position(index, header) {
+            Ok(()) => {}
+            Err(Misfit::Truncated(refusal)) => return self.refuse(from, header, &refusal, effects),
+            Err(Misfit::Ahead(_)) if !self.partitions[index].gate.admits() => {
+                return self.redirect(from, header, RedirectReason::Closed, effects);
+            }
+            Err(Misfit::Ahead(refusal)) => {
+                let asked = EndQuestion::Position { from, header: Box::new(*header), refusal: Box::new(refusal) };
+                return self.confirm(index, asked, now, effects);
+            }
+        }
+        let wanted = if header.send == 0 { BYTES_DEFAULT } else { header.send };
+        let fetch = Fetch {
+            connection: from,
+            header: *header,
+            index,
+            incarnation: self.partitions[index].incarnation,
+            from: if wants_staged(header) {
+                ReadFrom::Staged(header.sequence)
+            } else {
+                ReadFrom::Offset(header.sequence)
+            },
+            bytes: usize::try_from(wanted).map_or(self.read_bytes_max(), |bytes| bytes.min(self.read_bytes_max())),
+            deadline_ms: now.mono_ms + u64::from(header.deadline_ms).min(DEADLINE_MS_MAX as u64),
+            held_until_ms: 0,
+        };
+        self.begin_read(fetch, now, pool, effects);
+    }
+
+    pub(crate) fn offset_for_time(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        now: Now,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) {
+        match self.readable(header) {
+            Ok(index) => {
+                let (from_time, deadline_ms) = (ReadFrom::Time(header.sequence), now.mono_ms);
+                let fetch = Fetch {
+                    connection: from,
+                    header: *header,
+                    index,
+                    incarnation: self.partitions[index].incarnation,
+                    from: from_time,
+                    bytes: TIME_READ_BYTES,
+                    deadline_ms,
+                    held_until_ms: 0,
+                };
+                self.begin_read(fetch, now, pool, effects);
+            }
+            Err(rejection) => self.answer_rejection(from, header, rejection, effects),
+        }
+    }
+
+    pub(crate) fn end_offsets(&mut self, from: Connection, header: &RequestHeader, now: Now, effects: &mut Effects) {
+        match self.readable(header) {
+            Ok(index) => self.confirm(index, EndQuestion::Ends { from, header: Box::new(*header) }, now, effects),
+            Err(rejection) => self.answer_rejection(from, header, rejection, effects),
+        }
+    }
+
+    pub(crate) fn answer_ends(
+        &mut self,
+        index: PartitionIndex,
+        from: Connection,
+        header: &RequestHeader,
+        effects: &mut Effects,
+    ) {
+        if let Some(reason) = self.end_is_unknown(index) {
+            return self.redirect(from, header, reason, effects);
+        }
+        let mut answer = self.echo_at(index, header);
+        answer.status = Status::Ok as u8;
+        let partition = &self.partitions[index];
+        answer.first_offset = partition.start_offset();
+        answer.send = partition.epoch_before(answer.end_offset);
+        send(from, answer, Outbound::Empty, effects);
+    }
+
+    /// A partition that may be read here. Reading needs no open gate: a closed partition keeps its rows.
+    pub(crate) fn readable(&self, header: &RequestHeader) -> Result<PartitionIndex, Rejection> {
+        let index = self.locate(header)?;
+        let partition = &self.partitions[index];
+        if partition.plans.is_none() {
+            let what = format!("topic {} is not known here", header.topic);
+            return Err(Refusal::new(Code::UnknownTopic, what).with("topic", header.topic).into());
+        }
+        if partition.is_quarantined() {
+            return Err(quarantined(partition).into());
+        }
+        if self.is_elsewhere(index) {
+            return Err(Rejection::Redirect(RedirectReason::NotOwner));
+        }
+        match &partition.role {
+            // Since its start nobody told this node what it is to the partition: its log may end too early, or hold
+            // rows that no quorum has.
+            Role::None => Err(Rejection::Redirect(RedirectReason::Closed)),
+            // What a replica holds is not known to be confirmed, and who asks here asks the wrong node.
+            Role::Follower(_) => Err(Rejection::Redirect(RedirectReason::NotOwner)),
+            // The mark is not known before this epoch's own record is on a quorum.
+            Role::Owner(owner) if owner.mark_record == 0 => Err(Rejection::Redirect(RedirectReason::Closed)),
+            _ => Ok(index),
+        }
+    }
+
+    /// What stops a request that is no PUBLISH: it is answered at once.
+    pub(crate) fn answer_rejection(
+        &mut self,
+        to: Connection,
+        header: &RequestHeader,
+        rejection: Rejection,
+        effects: &mut Effects,
+    ) {
+        match rejection {
+            Rejection::Refuse(refusal) => self.refuse(to, header, &refusal, effects),
+            Rejection::Redirect(reason) => self.redirect(to, header, reason, effects),
+            Rejection::Ahead
+            | Rejection::Repeat(..)
+            | Rejection::Restage(..)
+            | Rejection::Committed
+            | Rejection::Stalled(_) => {
+                let refusal = Refusal::new(Code::Ahead, "routed under a newer table than this node has");
+                self.refuse(to, header, &refusal, effects);
+            }
+        }
+    }
+
+    /// The partition that is read; `None` when it was dropped, also if it is here again or another one has its place.
+    pub(crate) fn read_partition(&self, fetch: &Fetch) -> Option<&Partition> {
+        self.partitions
+            .get(fetch.index)
+            .filter(|partition| !partition.dropped && partition.incarnation == fetch.incarnation)
+    }
+
+    /// As a request that comes now: a partition that has moved is read on elsewhere, one of a topic that is deleted is
+    /// no more.
+    pub(crate) fn answer_dropped(&mut self, fetch: &Fetch, effects: &mut Effects) {
+        let rejection = match self.locate(&fetch.header) {
+            Err(rejection) => rejection,
+            // It is here again, or another one with its number: asked again, that one answers.
+            Ok(_) => Rejection::Redirect(RedirectReason::Closed),
+        };
+        self.answer_rejection(fetch.connection, &fetch.header, rejection, effects);
+    }
+
+    /// Half the pool at most: more would wait for room for ever, and with it all that queue behind it.
+    fn read_bytes_max(&self) -> usize {
+        FETCH_BYTES_MAX.min(self.settings.pool_bytes / 2)
+    }
+
+    /// Read, wait for rows, or wait for a block.
+    pub(crate) fn begin_read(&mut self, fetch: Fetch, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let Some(partition) = self.read_partition(&fetch) else { return self.answer_dropped(&fetch, effects) };
+        let is_time = matches!(fetch.from, ReadFrom::Time(_));
+        let rows_max = if is_time { 1 } else { u64::from(fetch.header.rows) };
+        let plan = match partition.log.plan(fetch.from, partition.mark, fetch.bytes, rows_max) {
+            Ok(plan) => plan,
+            Err(PlanError::Retained { start_offset }) => {
+                let what = format!("partition {}: the log begins at {start_offset}", fetch.header.partition);
+                let refusal = Refusal::new(Code::Truncated, what).log_start(start_offset);
+                return self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+            }
+            Err(PlanError::Closed) => {
+                let refusal = quarantined(partition);
+                return self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+            }
+            Err(PlanError::Empty | PlanError::Beyond { .. }) => return self.wait_for_rows(fetch, now, effects),
+        };
+        // A quarter of the pool is never read into: slow readers must not stop appends.
+        let room = pool.free_bytes() >= fetch.bytes + self.settings.pool_bytes / 4;
+        let may = room && self.reads.under_way.len() < UNDER_WAY_MAX;
+        if let Some(block) = may.then(|| pool.take(fetch.bytes)).flatten() {
+            let ticket = self.reads.ticket();
+            self.reads.under_way.insert(ticket, fetch);
+            effects.reads.push(ReadJob { ticket, plan, block, in_pieces: false });
+        } else if self.reads.queued.len() < WAITING_MAX {
+            self.reads.queued.push_back(fetch);
+        } else {
+            let refusal = Refusal::new(Code::Overloaded, "too many fetches wait for memory");
+            self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+        }
+    }
+
+    /// Nothing came: OK without a body. `OFFSET_FOR_TIME`: the mark.
+    pub(crate) fn answer_empty(&mut self, fetch: &Fetch, effects: &mut Effects) {
+        if self.read_partition(fetch).is_some()
+            && let Some(reason) = self.end_is_unknown(fetch.index)
+        {
+            return self.redirect(fetch.connection, &fetch.header, reason, effects);
+        }
+        let mut answer = match self.partitions.get(fetch.index) {
+            Some(_) => self.echo_at(fetch.index, &fetch.header),
+            None => self.echo(&fetch.header),
+        };
+        answer.status = Status::Ok as u8;
+        answer.first_offset = match fetch.from {
+            ReadFrom::Offset(offset) => offset,
+            _ => answer.end_offset,
+        };
+        if let (ReadFrom::Time(_), Some(partition)) = (fetch.from, self.partitions.get(fetch.index)) {
+            answer.send = partition.epoch_before(answer.first_offset);
+        }
+        answer.owner_epoch = fetch.header.owner_epoch;
+        send(fetch.connection, answer, Outbound::Empty, effects);
+    }
+
+    pub(crate) fn read_ended(&mut self, end: ReadEnd, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let Some(end) = self.replica_read_ended(end, now, pool, effects) else {
+            return self.serve_queued_reads(now, pool, effects);
+        };
+        let Some(mut fetch) = self.reads.under_way.remove(&end.ticket) else { return };
+        if self.read_partition(&fetch).is_none() {
+            self.answer_dropped(&fetch, effects);
+            return self.serve_queued_reads(now, pool, effects);
+        }
+        match &end.result {
+            Ok(done) if done.records == 0 && self.goes_on(&fetch, done) => {
+                // A stretch without rows: the log says where the next one begins.
+                fetch.from = match fetch.from {
+                    ReadFrom::Staged(_) => ReadFrom::Staged(done.next_record),
+                    _ => ReadFrom::Offset(done.next_offset),
+                };
+                self.begin_read(fetch, now, pool, effects);
+            }
+            Ok(done) => {
+                let done = *done;
+                self.counters.reads += 1;
+                self.counters.bytes_read += done.bytes as u64;
+                self.answer_read(&fetch, done, end, effects);
+            }
+            Err(ReadError::BlockTooSmall { bytes }) if *bytes > fetch.bytes => {
+                fetch.bytes = *bytes;
+                self.begin_read(fetch, now, pool, effects);
+            }
+            Err(ReadError::Damaged { resume_offset, .. }) if self.is_released(fetch.index) => {
+                // An operator gave the damaged rows up: reading goes on behind them.
+                fetch.from = ReadFrom::Offset(*resume_offset);
+                self.begin_read(fetch, now, pool, effects);
+            }
+            Err(ReadError::Damaged { damage, .. }) => {
+                let file = self.met_damage(fetch.index, damage);
+                if let Some(fetch) = self.hold_fetch(fetch, file, now) {
+                    self.read_damaged(&fetch, damage, effects);
+                }
+            }
+            Err(error) => self.read_failed(&fetch, error, effects),
+        }
+        self.serve_queued_reads(now, pool, effects);
+    }
+
+    fn answer_read(&mut self, fetch: &Fetch, done: ReadDone, end: ReadEnd, effects: &mut Effects) {
+        if done.records == 0 {
+            return self.answer_empty(fetch, effects);
+        }
+        let mut answer = self.echo_at(fetch.index, &fetch.header);
+        answer.status = Status::Ok as u8;
+        answer.first_offset = done.first_offset;
+        if matches!(fetch.from, ReadFrom::Time(_)) {
+            let partition = &self.partitions[fetch.index];
+            answer.first_offset = answer.first_offset.max(partition.start_offset());
+            answer.send = partition.epoch_before(answer.first_offset);
+            return send(fetch.connection, answer, Outbound::Empty, effects);
+        }
+        answer.owner_epoch = done.owner_epoch;
+        answer.rows = u32::try_from(done.rows).unwrap_or(u32::MAX);
+        if done.next_offset < answer.end_offset {
+            answer.flags |= ANSWER_FLAG_MORE;
+        }
+        answer.body_bytes = length(done.bytes);
+        answer.body_crc = end.sums.whole();
+        debug_assert!(done.bytes >= RECORD_HEADER_BYTES);
+        send(fetch.connection, answer, Outbound::Block { block: end.block, bytes: done.bytes }, effects);
+    }
+
+    fn goes_on(&self, fetch: &Fetch, done: &ReadDone) -> bool {
+        if let (ReadFrom::Staged(record), Some(partition)) = (fetch.from, self.partitions.get(fetch.index)) {
+            return done.next_record > record && done.next_record < partition.log.end().next_record;
+        }
+        let from = if let ReadFrom::Offset(offset) = fetch.from { offset } else { 0 };
+        let mark = self.partitions.get(fetch.index).map_or(0, |partition| partition.mark);
+        matches!(fetch.from, ReadFrom::Offset(_)) && done.next_offset > from && done.next_offset < mark
+    }
+
+    fn is_released(&self, index: PartitionIndex) -> bool {
+        self.partitions.get(index).is_some_and(|partition| partition.released)
+    }
+
+    fn read_failed(&mut self, fetch: &Fetch, error: &ReadError, effects: &mut Effects) {
+        let refusal = match error {
+            ReadError::Damaged { damage, .. } => return self.read_damaged(fetch, damage, effects),
+            ReadError::Storage(error) => Refusal::new(Code::StorageFailed, format!("reading failed: {error}")),
+            ReadError::BlockTooSmall { bytes } => {
+                Refusal::new(Code::Internal, format!("a record of {bytes} bytes does not fit the block made for it"))
+            }
+        };
+        self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+    }
+
+    /// Nobody puts it right in time: the partition is quarantined until it is.
+    fn read_damaged(&mut self, fetch: &Fetch, damage: &Damage, effects: &mut Effects) {
+        let why = damage.to_string();
+        if let Some(partition) = self.partitions.get_mut(fetch.index)
+            && !partition.is_quarantined()
+        {
+            let (topic, partition_id) = partition.key();
+            partition.damage = Some(why.clone());
+            partition.closed_epoch = Some(partition.gate.open_epoch());
+            partition.gate.close();
+            effects.outcomes.push(Outcome::Quarantined { topic, partition: partition_id, why: why.clone() });
+        }
+        let refusal = Refusal::new(Code::Quarantined, format!("the partition's log is damaged: {why}"));
+        self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+    }
+
+    /// Blocks may be free again.
+    pub(crate) fn serve_queued_reads(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        for _ in 0..self.reads.queued.len() {
+            if self.reads.under_way.len() >= UNDER_WAY_MAX {
+                return;
+            }
+            let Some(fetch) = self.reads.queued.pop_front() else { return };
+            let queued = self.reads.queued.len();
+            self.begin_read(fetch, now, pool, effects);
+            if self.reads.queued.len() > queued {
+                // It went to the back: no block. To the front again, in its turn.
+                if let Some(fetch) = self.reads.queued.pop_back() {
+                    self.reads.queued.push_front(fetch);
+                }
+                return;
+            }
+        }
+    }
+}

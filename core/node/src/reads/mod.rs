@@ -1,0 +1,6 @@
+//! FETCH and its relatives: reads below the mark, long polls, positions in a log.
+
+pub(crate) mod fetch;
+pub(crate) mod polls;
+pub(crate) mod position;
+pub(crate) mod state;

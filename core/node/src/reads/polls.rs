@@ -1,0 +1,112 @@
+//! Long polls: fetches that wait for rows until the mark of their partition moves, it has another owner, or their
+//! deadline is over.
+
+use ringfence_log::ReadFrom;
+use ringfence_transport::Connection;
+use ringfence_wire::{RedirectReason, RequestHeader};
+
+use crate::api::effects::Effects;
+use crate::api::event::Now;
+use crate::engine::Engine;
+use crate::ids::PartitionIndex;
+use crate::partition::admission::Rejection;
+use crate::reads::state::{Fetch, WAITING_MAX};
+use crate::replication::state::confirms::EndQuestion;
+
+/// A poll that has waited so long says what an owner knew before: with replicas, a quorum confirms that nothing came. For
+/// a shorter one it is enough that a quorum has confirmed the owner lately.
+const POLL_OLD_MS: u64 = 2_000;
+
+impl Engine {
+    /// Wait here, where rows may come.
+    pub(crate) fn wait_for_rows(&mut self, fetch: Fetch, now: Now, effects: &mut Effects) {
+        if self.is_elsewhere(fetch.index) {
+            let rejection = Rejection::Redirect(RedirectReason::NotOwner);
+            return self.answer_rejection(fetch.connection, &fetch.header, rejection, effects);
+        }
+        if matches!(fetch.from, ReadFrom::Time(_)) {
+            // The answer is where the log ends.
+            return self.confirm(fetch.index, EndQuestion::Empty(Box::new(fetch)), now, effects);
+        }
+        if fetch.deadline_ms <= now.mono_ms || self.reads.polls.len() >= WAITING_MAX {
+            return self.end_empty(fetch, now, effects);
+        }
+        self.counters.polls += 1;
+        let ticket = self.reads.ticket();
+        self.partitions[fetch.index].waiting.push(ticket);
+        self.reads.deadlines.insert((fetch.deadline_ms, ticket));
+        self.reads.polls.insert(ticket, fetch);
+    }
+
+    /// By the newest table, another node owns the partition under a newer epoch than this one: rows come there now.
+    pub(crate) fn is_elsewhere(&self, index: PartitionIndex) -> bool {
+        let partition = &self.partitions[index];
+        let log = &partition.log;
+        let entry = self.tables.get(log.topic).and_then(|table| table.of_partition(log.partition));
+        entry.is_some_and(|entry| entry.owner != self.settings.node && entry.epoch > log.end().owner_epoch)
+    }
+
+    /// A new table names owners: who waits here for rows that come to another node is told so at once.
+    pub(crate) fn redirect_polls(&mut self, topic: u64, effects: &mut Effects) {
+        let Some(table) = self.tables.get(topic) else { return };
+        let node = self.settings.node;
+        let mut tickets = Vec::new();
+        for partition in self.partitions.of_topic(topic) {
+            let entry = table.of_partition(partition.log.partition);
+            if entry.is_some_and(|entry| entry.owner != node && entry.epoch > partition.log.end().owner_epoch) {
+                tickets.append(&mut partition.waiting);
+            }
+        }
+        for ticket in tickets {
+            if let Some(fetch) = self.reads.end_poll(ticket) {
+                let rejection = Rejection::Redirect(RedirectReason::NotOwner);
+                self.answer_rejection(fetch.connection, &fetch.header, rejection, effects);
+            }
+        }
+    }
+
+    /// Long polls whose deadline is over.
+    pub(crate) fn end_polls(&mut self, now: Now, effects: &mut Effects) {
+        let mut ended = Vec::new();
+        while let Some((_, ticket)) = self.reads.deadlines.first().copied().filter(|first| first.0 <= now.mono_ms) {
+            let Some(fetch) = self.reads.end_poll(ticket) else { break };
+            ended.push(fetch.index);
+            if self.read_partition(&fetch).is_none() {
+                self.answer_empty(&fetch, effects);
+            } else if u64::from(fetch.header.deadline_ms) < POLL_OLD_MS {
+                self.end_empty(fetch, now, effects);
+            } else {
+                self.confirm(fetch.index, EndQuestion::Empty(Box::new(fetch)), now, effects);
+            }
+        }
+        self.forget_tickets(ended);
+    }
+
+    /// Polls of these partitions ended: one walk over each list, however many of them there were.
+    fn forget_tickets(&mut self, mut of: Vec<PartitionIndex>) {
+        of.sort_unstable();
+        of.dedup();
+        let polls = &self.reads.polls;
+        for index in of {
+            if let Some(partition) = self.partitions.get_mut(index) {
+                partition.waiting.retain(|ticket| polls.contains_key(ticket));
+            }
+        }
+    }
+
+    pub(crate) fn forget_polls_of(&mut self, connection: Connection) {
+        self.forget_fetches(|from, _| from == connection);
+    }
+
+    /// Of those that wait for rows or blocks.
+    pub(crate) fn forget_fetches(&mut self, which: impl Fn(Connection, &RequestHeader) -> bool) {
+        let of_it = |fetch: &Fetch| which(fetch.connection, &fetch.header);
+        let tickets: Vec<u64> =
+            self.reads.polls.iter().filter(|(_, fetch)| of_it(fetch)).map(|(ticket, _)| *ticket).collect();
+        let ended = tickets.into_iter().filter_map(|ticket| self.reads.end_poll(ticket)).map(|fetch| fetch.index);
+        let ended = ended.collect();
+        self.forget_tickets(ended);
+        self.reads.queued.retain(|fetch| !of_it(fetch));
+        self.forget_held(of_it);
+    }
+}

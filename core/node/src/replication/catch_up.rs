@@ -1,0 +1,210 @@
+//! Pieces of the log that the reader fetched, for replicas that are behind.
+
+use std::sync::Arc;
+
+use ringfence_buffer::Pool;
+use ringfence_log::{PlanError, ReadError};
+use ringfence_transport::Outbound;
+
+use crate::api::effects::Effects;
+use crate::api::event::Now;
+use crate::api::jobs::{Piece, ReadEnd, ReadJob};
+use crate::engine::Engine;
+use crate::ids::PartitionIndex;
+use crate::replication::state::node_wide::ReplicaRead;
+use crate::replication::state::progress::{COPY_AHEAD_BYTES, SessionState, read_bytes_max};
+use crate::replication::state::role::Role;
+
+/// Reads for replicas at a time: with those of fetches below what the reader's queue holds.
+pub const READS_MAX: usize = 32;
+
+/// A copy that met damage asks again: a repair takes milliseconds, unless nobody has the record.
+const MEND_MS: u64 = 500;
+
+impl Engine {
+    /// Give each replica what is next for it, from memory or from disk, or find that it has everything.
+    pub(crate) fn pump(&mut self, index: PartitionIndex, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let Some((partition, _)) = self.owner(index) else { return };
+        let Role::Owner(owner) = &partition.role else { return };
+        for replica_index in 0..owner.replicas.len() {
+            self.feed(index, replica_index, now, effects);
+            let Role::Owner(owner) = &self.partitions[index].role else { return };
+            if owner.replicas[replica_index].stage == SessionState::Copying && !owner.replicas[replica_index].reading {
+                self.pump_one(index, replica_index, now, pool, effects);
+            }
+        }
+        self.trim(index);
+    }
+
+    fn pump_one(
+        &mut self,
+        index: PartitionIndex,
+        replica_index: usize,
+        now: Now,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) {
+        let partition = &mut self.partitions[index];
+        let Role::Owner(owner) = &mut partition.role else { return };
+        let until = owner.until(replica_index);
+        let replica = &mut owner.replicas[replica_index];
+        if until == 0 {
+            // What this store itself has is not known before its first sync: nobody is level with that.
+            return;
+        }
+        if replica.needs_bootstrap && self.replication.peers.has_room(replica.place.node) {
+            return self.send_anchor(index, replica_index, now, effects);
+        }
+        if replica.needs_bootstrap {
+            return self.replication.peers.starve(replica.place.node, index);
+        }
+        if replica.next >= until {
+            // Above: this store has not synced its own yet.
+            if replica.next == until {
+                replica.stage = SessionState::Live;
+                if !replica.level {
+                    (replica.level, replica.overtaken) = (true, 0);
+                    self.report_progress(index, effects);
+                }
+            }
+            return;
+        }
+        if !replica.throttle.holds(replica.next) && self.replication.tails.find(index, replica.next).is_some() {
+            replica.stage = SessionState::Live;
+            return self.feed(index, replica_index, now, effects);
+        }
+        if !self.may_read(index, replica_index, now) {
+            return;
+        }
+        let partition = &mut self.partitions[index];
+        let Role::Owner(owner) = &mut partition.role else { return };
+        let replica = &mut owner.replicas[replica_index];
+        let (session, (bytes, block_bytes)) = (replica.session, replica.next_read());
+        let tail = self.replication.tails.first(index);
+        let begins = tail.filter(|first| *first > replica.next).map_or(until, |first| first.min(until));
+        // The index may have no record between the two: then the piece goes on into the tail.
+        let plan = partition.log.plan_records(replica.next, begins, bytes);
+        let empty = matches!(plan, Err(PlanError::Empty)) && begins < until;
+        let plan = if empty { partition.log.plan_records(replica.next, until, bytes) } else { plan };
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(PlanError::Empty | PlanError::Beyond { .. }) => return,
+            Err(PlanError::Retained { .. }) => {
+                replica.was_overtaken(now.mono_ms);
+                self.needs_tick(index);
+                return self.report_progress(index, effects);
+            }
+            Err(PlanError::Closed) => {
+                (replica.stage, replica.level) = (SessionState::Failed, false);
+                "the owner's log is damaged".clone_into(&mut replica.why);
+                return self.report_progress(index, effects);
+            }
+        };
+        // As for fetches: a quarter of the pool is never read into.
+        let room =
+            self.replication.reads.len() < READS_MAX && pool.free_bytes() >= block_bytes + self.settings.pool_bytes / 4;
+        let Some(block) = room.then(|| pool.take(block_bytes)).flatten() else { return self.needs_tick(index) };
+        let Role::Owner(owner) = &mut self.partitions[index].role else { return };
+        owner.replicas[replica_index].reading = true;
+        let ticket = self.reads.ticket();
+        self.replication.reads.insert(ticket, ReplicaRead::Copy { index, session });
+        effects.reads.push(ReadJob { ticket, plan, block, in_pieces: true });
+    }
+
+    /// Whether the next piece may be read now; else an answer or time goes on with it.
+    fn may_read(&mut self, index: PartitionIndex, replica_index: usize, now: Now) -> bool {
+        let Role::Owner(owner) = &mut self.partitions[index].role else { return false };
+        let replica = &mut owner.replicas[replica_index];
+        if replica.unanswered_bytes >= COPY_AHEAD_BYTES.min(self.replication.peers.window_bytes / 2) {
+            // One of its own answers goes on with it. It lacks no room at the node: who waits for that is looked at as
+            // long as there is some.
+            return false;
+        }
+        if !self.replication.peers.has_room(replica.place.node) {
+            self.replication.peers.starve(replica.place.node, index);
+            return false;
+        }
+        let (bytes, _) = replica.next_read();
+        replica.throttle.allows(replica.next, bytes as u64, now.mono_ms)
+    }
+
+    /// True if the read was for a replica.
+    pub(crate) fn replica_read_ended(
+        &mut self,
+        end: ReadEnd,
+        now: Now,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) -> Option<ReadEnd> {
+        match self.replication.reads.remove(&end.ticket) {
+            None => return Some(end),
+            Some(ReplicaRead::Copy { index, session }) => {
+                if self.copy_read(index, session, end, now, effects) {
+                    self.pump(index, now, pool, effects);
+                }
+            }
+            Some(ReplicaRead::Truncate { index, begin }) => self.cut_read(index, &begin, &end, pool, effects),
+            Some(ReplicaRead::Serve(serve)) => self.copy_served(&serve, end, pool, effects),
+        }
+        None
+    }
+
+    /// True if the next read may begin at once; else time or an answer begins it.
+    fn copy_read(
+        &mut self,
+        index: PartitionIndex,
+        session: u64,
+        end: ReadEnd,
+        now: Now,
+        effects: &mut Effects,
+    ) -> bool {
+        let Some(partition) = self.partitions.get_mut(index) else { return false };
+        let Role::Owner(owner) = &mut partition.role else { return false };
+        // Of a session that is over: nobody waits for it.
+        let Some(replica_index) = owner.by_session(session) else { return false };
+        let others = owner.replicas.iter().filter(|replica| replica.counts()).count();
+        let until = self.replication.tails.first(index).unwrap_or(owner.durable.record);
+        let budget = self.replication.tails.budget_bytes as u64;
+        let most_bytes = read_bytes_max(self.replication.peers.window_bytes);
+        let replica = &mut owner.replicas[replica_index];
+        replica.reading = false;
+        let mut goes_on = false;
+        match end.result {
+            Ok(done) if done.records > 0 && replica.stage == SessionState::Copying => {
+                replica.took(&done, until, budget, most_bytes);
+                let mut first = replica.next;
+                self.counters.copied_bytes += done.bytes as u64;
+                let block = Arc::new(end.block);
+                for (from, piece) in end.sums.into_pieces() {
+                    let body = Outbound::SharedBlock { block: block.clone(), at: from, bytes: piece.bytes };
+                    self.replicate_to(index, replica_index, Piece { first, ..piece }, body, now, effects);
+                    first = piece.next;
+                }
+                goes_on = true;
+            }
+            Ok(_) => {}
+            Err(ReadError::BlockTooSmall { bytes }) => {
+                replica.needs(bytes);
+                goes_on = true;
+            }
+            Err(ReadError::Damaged { damage, .. }) if others > 1 => {
+                // Another replica may have it: the copy goes on when it is put right.
+                replica.end_session(now.mono_ms + MEND_MS, &format!("the owner's log is damaged: {damage}"));
+                self.met_damage(index, &damage);
+                self.report_progress(index, effects);
+            }
+            Err(error) if replica.counts() => {
+                // A read that fails once may succeed later, and nobody else brings a replica of the set up to here.
+                replica.end_session(now.mono_ms + MEND_MS, &format!("the owner's log cannot be read: {error:?}"));
+                self.report_progress(index, effects);
+            }
+            Err(error) => {
+                (replica.stage, replica.level) = (SessionState::Failed, false);
+                replica.why = format!("the owner's log cannot be read: {error:?}");
+                self.report_progress(index, effects);
+            }
+        }
+        self.needs_tick(index);
+        goes_on
+    }
+}

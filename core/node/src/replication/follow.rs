@@ -1,0 +1,370 @@
+//! The replica's side: answers an owner's FENCE, appends what comes.
+
+use ringfence_buffer::Pool;
+use ringfence_log::{Body, Refusal as LogRefusal};
+use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Outbound, Payload};
+use ringfence_wire::{
+    ANSWER_FLAG_CUT, Code, Opcode, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RequestHeader, Status, crc_of,
+};
+
+use crate::api::answer::{length, send};
+use crate::api::completion::{Completion, PendingCompletion, ReplicaAck};
+use crate::api::effects::Effects;
+use crate::api::event::Now;
+use crate::api::refusal::Refusal;
+use crate::engine::Engine;
+use crate::ids::PartitionIndex;
+use crate::ingest::parked::{OwnedBody, Parked, bytes_of};
+use crate::partition::admission::{Rejection, quarantined, rejection_of};
+use crate::partition::recovery::learn;
+use crate::partition::state::Idleness;
+use crate::replication::bootstrap::beginning;
+use crate::replication::state::node_wide::TruncateRequest;
+use crate::replication::state::records::record_at;
+use crate::replication::state::role::Role;
+
+impl Engine {
+    /// The partition, if it follows the owner of this epoch.
+    fn followed(&self, header: &RequestHeader) -> Result<PartitionIndex, Refusal> {
+        let refusal = |code, why: String| {
+            let what = format!("partition {} of topic {}: {why}", header.partition, header.topic);
+            Refusal::new(code, what)
+        };
+        let epoch = header.owner_epoch;
+        let ahead = || refusal(Code::Ahead, format!("this node was not told to follow epoch {epoch} yet"));
+        let Some(index) = self.partitions.find(header.topic, header.partition) else { return Err(ahead()) };
+        let partition = &self.partitions[index];
+        if partition.dropped {
+            return Err(ahead());
+        }
+        if partition.is_quarantined() {
+            return Err(quarantined(partition));
+        }
+        let fence = partition.gate.fence().epoch();
+        match &partition.role {
+            Role::Follower(follower) if follower.epoch == epoch && fence <= epoch => Ok(index),
+            Role::Follower(follower) if follower.epoch < epoch => Err(ahead()),
+            Role::None => Err(ahead()),
+            _ if fence < epoch => Err(ahead()),
+            _ => Err(refusal(Code::Held, format!("epoch {epoch} is fenced, {fence} is newer"))),
+        }
+    }
+
+    /// FENCE of an owner: nobody older appends here from now on, durably; and this is where the log ends.
+    pub(crate) fn fence_request(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) {
+        let index = match self.followed(header) {
+            Ok(index) => index,
+            Err(refusal) => return self.refuse(from, header, &refusal, effects),
+        };
+        let mut answer = self.echo(header);
+        let store = self.settings.store;
+        let partition = &mut self.partitions[index];
+        let mut fence = partition.gate.fence();
+        if fence.raise(header.owner_epoch).is_err() {
+            let refusal = Refusal::new(Code::Held, format!("fenced at {}", fence.epoch()));
+            return self.refuse(from, header, &refusal, effects);
+        }
+        if partition.log.fence() < header.owner_epoch {
+            let shard = &mut self.shards[usize::from(partition.shard)];
+            match shard.append_fence(pool, &mut partition.log, header.owner_epoch) {
+                Ok(placed) => partition.last_group = placed.group,
+                Err(refusal) => return self.refuse_log(from, header, refusal, effects),
+            }
+        }
+        partition.gate.set_fence(fence);
+        if let Role::Follower(follower) = &mut partition.role {
+            // What an older connection still holds is void from here on.
+            (follower.source, follower.fenced, follower.cutting) = (None, Some(from), None);
+        }
+        let head = partition.log.end();
+        let found = partition.epochs.last_upto(header.sequence, head.next_record);
+        let (epoch, end) = if partition.is_incomplete() { (0, 0) } else { found };
+        answer.status = Status::Ok as u8;
+        (answer.owner_epoch, answer.sequence, answer.end_offset) = (epoch, end, head.next_offset);
+        answer.send = if end == head.next_record { head.chain } else { 0 };
+        answer.flags |= if partition.cut { ANSWER_FLAG_CUT } else { 0 };
+        (answer.body_bytes, answer.body_crc) = (length(store.len()), crc_of(&store));
+        let body = store.into();
+        let due = ReplicaAck { connection: from, header: answer, body, mark: 0, end: 0, is_level: false };
+        self.when_replica_durable(index, due, effects);
+    }
+
+    fn refuse_log(&mut self, from: Connection, header: &RequestHeader, refusal: LogRefusal, effects: &mut Effects) {
+        let refusal = match rejection_of(refusal, 0) {
+            Rejection::Refuse(refusal) => refusal,
+            _ => Refusal::new(Code::Overloaded, "no room in the shard"),
+        };
+        self.refuse(from, header, &refusal, effects);
+    }
+
+    /// Answer once everything that this log has now is on disk.
+    fn when_replica_durable(&mut self, index: PartitionIndex, due: ReplicaAck, effects: &mut Effects) {
+        let partition = &self.partitions[index];
+        let (shard, group) = (usize::from(partition.shard), partition.last_group);
+        #[cfg(feature = "planted")]
+        let group =
+            if ringfence_log::planted::is_on(ringfence_log::planted::Bug::FollowerAckEarly) { 0 } else { group };
+        if group <= self.shards[shard].durable_group() {
+            return self.replica_durable(index, &due, effects);
+        }
+        let what = Completion::Replica(Box::new(due));
+        self.acks[shard].push(PendingCompletion { group, partition: index, shared: None, completion: what });
+    }
+
+    pub(crate) fn replica_durable(&mut self, index: PartitionIndex, due: &ReplicaAck, effects: &mut Effects) {
+        let partition = &mut self.partitions[index];
+        if matches!(partition.role, Role::Follower(_)) {
+            partition.mark = partition.mark.max(due.mark.min(due.end));
+            if due.is_level {
+                self.trust(index);
+            }
+        }
+        let body = if due.body.is_empty() { Outbound::Empty } else { Outbound::Bytes(due.body.clone()) };
+        send(due.connection, due.header, body, effects);
+    }
+
+    /// REPLICATE of an owner.
+    pub(crate) fn replicate(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        body: Inbound<'_>,
+        now: Now,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) {
+        let deadline_ms = now.mono_ms + self.patience_ms(header);
+        let mut body = Some(body);
+        match self.take_records(from, header, &mut body, pool, effects) {
+            Ok(()) => {}
+            Err(Rejection::Stalled(shard)) => {
+                let body = body.map_or(OwnedBody::Small(Box::default()), OwnedBody::of);
+                self.park_stalled(shard, Parked { connection: from, header: *header, body, deadline_ms }, effects);
+            }
+            Err(rejection) => self.answer_rejection(from, header, rejection, effects),
+        }
+    }
+
+    /// A parked REPLICATE again; back comes what still finds no room.
+    pub(crate) fn replicate_again(&mut self, parked: Parked, pool: &mut Pool, effects: &mut Effects) -> Option<Parked> {
+        let Parked { connection, header, body, deadline_ms } = parked;
+        let mut kept = Box::default();
+        let mut inbound = Some(match body {
+            OwnedBody::Small(bytes) => {
+                kept = bytes;
+                Inbound::Small(&kept)
+            }
+            OwnedBody::Large(payload) => Inbound::Large(payload),
+        });
+        let rejection = self.take_records(connection, &header, &mut inbound, pool, effects).err()?;
+        let large = if let Some(Inbound::Large(payload)) = inbound { Some(payload) } else { None };
+        let body = large.map_or_else(|| OwnedBody::Small(kept), OwnedBody::Large);
+        if let Rejection::Stalled(_) = rejection {
+            return Some(Parked { connection, header, body, deadline_ms });
+        }
+        self.answer_rejection(connection, &header, rejection, effects);
+        None
+    }
+
+    fn take_records(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        body: &mut Option<Inbound<'_>>,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) -> Result<(), Rejection> {
+        let index = self.followed(header)?;
+        self.check_queue(self.partitions[index].shard)?;
+        if header.body_bytes == 0 {
+            return self.begin_or_beat(index, from, header, pool, effects);
+        }
+        if let Some(content) = beginning(header, body.as_ref().map_or(&[][..], bytes_of))? {
+            return self.take_anchor(index, from, header, content, pool, effects);
+        }
+        let partition = &self.partitions[index];
+        let Role::Follower(follower) = &partition.role else { return Ok(()) };
+        let next = partition.log.end().next_record;
+        if follower.source != Some(from) || follower.cutting.is_some() || header.sequence > next {
+            let what = format!("partition {}: no session goes on at record {}", header.partition, header.sequence);
+            return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
+        }
+        self.append_all(index, body, pool)?;
+        self.acknowledge(index, from, header, effects);
+        Ok(())
+    }
+
+    /// Append the records of a frame that are not here yet: a frame that found no room half-way comes again.
+    fn append_all(
+        &mut self,
+        index: PartitionIndex,
+        body: &mut Option<Inbound<'_>>,
+        pool: &mut Pool,
+    ) -> Result<(), Rejection> {
+        let bytes = body.as_ref().map_or(&[][..], bytes_of);
+        let first = record_at(bytes, 0)?;
+        let alone = RECORD_HEADER_BYTES + first.body_bytes as usize >= bytes.len();
+        if alone && first.body_bytes as usize >= LARGE_BODY_BYTES {
+            check_record(&first, bytes)?;
+            return self.append_large(index, &first, body, pool);
+        }
+        let mut place = 0;
+        while place < bytes.len() {
+            let record = record_at(bytes, place)?;
+            let end = place + RECORD_HEADER_BYTES + record.body_bytes as usize;
+            if self.partitions[index].log.end().next_record <= record.record_number {
+                check_record(&record, &bytes[place..])?;
+                let content = &bytes[place + RECORD_HEADER_BYTES..end];
+                self.append_one(index, &record, Body::Copy(&[content]), content, pool)
+                    .map_err(|(rejection, _)| rejection)?;
+            }
+            place = end.next_multiple_of(64);
+        }
+        Ok(())
+    }
+
+    /// The frame is one record in a block, as it will be written: it is taken over as it lies.
+    fn append_large(
+        &mut self,
+        index: PartitionIndex,
+        record: &RecordHeader,
+        body: &mut Option<Inbound<'_>>,
+        pool: &mut Pool,
+    ) -> Result<(), Rejection> {
+        if self.partitions[index].log.end().next_record > record.record_number {
+            return Ok(());
+        }
+        let length = record.body_bytes as usize;
+        match body.take() {
+            Some(Inbound::Large(Payload { block, at: 0, bytes })) => {
+                let told = if is_rows(record) { record.extension_bytes as usize } else { length };
+                let front = block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + told].to_vec();
+                let given = Body::Block { block, bytes: length };
+                self.append_one(index, record, given, &front, pool).map_err(|(rejection, given)| {
+                    if let Some(block) = given {
+                        *body = Some(Inbound::Large(Payload { block, at: 0, bytes }));
+                    }
+                    rejection
+                })
+            }
+            other => {
+                let bytes = other.as_ref().map_or(&[][..], bytes_of);
+                let content = &bytes[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + length];
+                let appended = self.append_one(index, record, Body::Copy(&[content]), content, pool);
+                let appended = appended.map_err(|(rejection, _)| rejection);
+                *body = other;
+                appended
+            }
+        }
+    }
+
+    /// `front`: at least the record's extension, if it has rows; else its body.
+    fn append_one(
+        &mut self,
+        index: PartitionIndex,
+        record: &RecordHeader,
+        body: Body<'_>,
+        front: &[u8],
+        pool: &mut Pool,
+    ) -> Result<(), (Rejection, Option<ringfence_buffer::Block>)> {
+        let partition = &mut self.partitions[index];
+        if (record.topic, record.partition) != partition.key() {
+            let what = format!("a record of partition {} in {}", record.partition, partition.log.partition);
+            return Err((Refusal::new(Code::BadBody, what).into(), None));
+        }
+        let shard = &mut self.shards[usize::from(partition.shard)];
+        let placed = match shard.append_numbered(pool, &mut partition.log, *record, body) {
+            Ok(placed) => placed,
+            Err(refused) => {
+                let block = if let Body::Block { block, .. } = refused.body { Some(block) } else { None };
+                return Err((rejection_of(refused.refusal, partition.shard), block));
+            }
+        };
+        let before = partition.producers.bytes();
+        let told = if is_rows(record) { &front[..record.extension_bytes as usize] } else { front };
+        let (producers, epochs, stages) = (&mut partition.producers, &mut partition.epochs, &mut partition.stages);
+        if record.record_number >= partition.known_upto
+            && let Err(why) = learn(producers, epochs, stages, record, told, partition.mark)
+        {
+            partition.damage.get_or_insert(why);
+        }
+        if record.kind == RecordKind::Publish as u8 {
+            partition.settle_stages();
+        }
+        let grown = partition.producers.bytes().wrapping_sub(before);
+        self.producers_bytes = self.producers_bytes.wrapping_add(grown);
+        (partition.last_group, partition.idleness) = (placed.group, Idleness::Active);
+        self.counters.received_records += 1;
+        self.counters.received_bytes += u64::from(record.body_bytes);
+        Ok(())
+    }
+
+    /// Durable below this number, once it is.
+    pub(crate) fn acknowledge(
+        &mut self,
+        index: PartitionIndex,
+        from: Connection,
+        header: &RequestHeader,
+        effects: &mut Effects,
+    ) {
+        let mut answer = self.echo(header);
+        let partition = &self.partitions[index];
+        let head = partition.log.end();
+        (answer.opcode, answer.status) = (Opcode::ReplicaAck as u8, Status::Ok as u8);
+        (answer.sequence, answer.owner_epoch) = (head.next_record, head.owner_epoch);
+        let (mark, end) = (header.producer_epoch, head.next_offset);
+        // 0: this owner's own epoch has no mark yet.
+        let is_level = header.send != 0 && head.next_record >= header.send && !partition.is_incomplete();
+        let due = ReplicaAck { connection: from, header: answer, body: Box::default(), mark, end, is_level };
+        self.when_replica_durable(index, due, effects);
+    }
+
+    /// An empty REPLICATE: of a session that stands, only the mark is news; of a new one, the log goes on at this
+    /// number.
+    fn begin_or_beat(
+        &mut self,
+        index: PartitionIndex,
+        from: Connection,
+        header: &RequestHeader,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) -> Result<(), Rejection> {
+        let partition = &mut self.partitions[index];
+        let (head, incomplete) = (*partition.log.end(), partition.is_incomplete());
+        let Role::Follower(follower) = &mut partition.role else { return Ok(()) };
+        let (number, next) = (header.sequence, head.next_record);
+        if follower.source != Some(from) && (number < next || incomplete) && follower.cutting.is_none() {
+            return self.begin_cut(index, TruncateRequest { connection: from, header: *header }, pool, effects);
+        }
+        if follower.cutting.is_some() || number != next {
+            let what = format!("partition {}: the log ends at {next}, not at {number}", header.partition);
+            return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
+        }
+        follower.source = Some(from);
+        self.acknowledge(index, from, header, effects);
+        Ok(())
+    }
+}
+
+/// True if its body is an Arrow message behind an extension.
+fn is_rows(record: &RecordHeader) -> bool {
+    record.kind == RecordKind::Rows as u8 || record.kind == RecordKind::Staged as u8
+}
+
+/// `bytes`: the record from its header on. Every byte that is stored is covered by a CRC of the record itself.
+fn check_record(record: &RecordHeader, bytes: &[u8]) -> Result<(), Refusal> {
+    let end = RECORD_HEADER_BYTES + record.body_bytes as usize;
+    let Some(content) = bytes.get(RECORD_HEADER_BYTES..end) else {
+        return Err(Refusal::new(Code::BadBody, "a record ends within its body"));
+    };
+    if record.extension_bytes > record.body_bytes || !ringfence_log::is_log(record.kind) {
+        return Err(Refusal::new(Code::BadBody, "a record that no log has"));
+    }
+    if crc_of(content) == record.body_crc { Ok(()) } else { Err(Refusal::new(Code::BodyCrc, "a record's body")) }
+}

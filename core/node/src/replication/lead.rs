@@ -1,0 +1,373 @@
+//! The owner's side: sessions with replicas, what they answer, and what follows from the mark.
+
+use ringfence_buffer::Pool;
+use ringfence_transport::{Inbound, Outbound};
+use ringfence_wire::{AnswerHeader, Code, Opcode, RequestHeader, Status};
+
+use crate::api::completion::{Completion, OnDurable};
+use crate::api::effects::Effects;
+use crate::api::event::Now;
+use crate::api::outcome::{Outcome, SyncStatus};
+use crate::api::refusal::Refusal;
+use crate::engine::Engine;
+use crate::ids::PartitionIndex;
+use crate::ingest::parked::bytes_of;
+use crate::partition::state::Partition;
+use crate::replication::state::node_wide::Replication;
+use crate::replication::state::peers::SentRequest;
+use crate::replication::state::progress::SessionState;
+use crate::replication::state::role::Role;
+
+/// Another store is there: the control plane hears of it by the node's heartbeats.
+const RETRY_LATE_MS: u64 = 500;
+
+impl Partition {
+    pub(crate) fn request(&self, epoch: u64, sequence: u64) -> RequestHeader {
+        let (topic, partition) = self.key();
+        RequestHeader { topic, partition, owner_epoch: epoch, sequence, ..RequestHeader::default() }
+    }
+}
+
+impl Engine {
+    /// The partition's owner, if it has replicas.
+    pub(crate) fn owner(&mut self, index: PartitionIndex) -> Option<(&mut Partition, &mut Replication)> {
+        let partition = self.partitions.get_mut(index)?;
+        if matches!(partition.role, Role::Owner(_)) { Some((partition, &mut self.replication)) } else { None }
+    }
+
+    pub(crate) fn peer_opened(&mut self, node: u64, now: Now, effects: &mut Effects) {
+        self.replication.peers.opened(node, now);
+        self.introduce(node, effects);
+        self.retry_repairs();
+        for index in 0..self.partitions.places() {
+            self.call(index, Some(node), now, effects);
+        }
+    }
+
+    pub(crate) fn peer_closed(&mut self, node: u64, now: Now, effects: &mut Effects) {
+        let lost = self.replication.peers.closed(node, now);
+        self.copy_lost(now);
+        for index in 0..self.partitions.places() {
+            let Some((partition, _)) = self.owner(index) else { continue };
+            let Role::Owner(owner) = &mut partition.role else { continue };
+            let mut any = false;
+            for replica in owner.replicas.iter_mut().filter(|replica| replica.place.node == node) {
+                any = true;
+                replica.lost_link(lost.as_ref(), now.mono_ms);
+            }
+            if any {
+                self.trim(index);
+                self.needs_tick(index);
+                self.report_progress(index, effects);
+            }
+        }
+    }
+
+    /// Time concerns this partition until everything about it is calm.
+    pub(crate) fn needs_tick(&mut self, index: PartitionIndex) {
+        if let Role::Owner(owner) = &mut self.partitions[index].role
+            && !owner.is_ticking
+        {
+            owner.is_ticking = true;
+            self.replication.ticking.push(index);
+        }
+    }
+
+    /// An answer of another node.
+    #[allow(clippy::too_many_arguments)] // an event's parts
+    pub(crate) fn peer_answer(
+        &mut self,
+        node: u64,
+        bytes: &[u8; 128],
+        body: Inbound<'_>,
+        now: Now,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) {
+        let Ok(header) = AnswerHeader::open(bytes) else {
+            effects.peers.push(crate::api::effects::ToPeer::Close { node });
+            return;
+        };
+        let Some(sent) = self.replication.peers.answered(node, header.request_id, now) else { return };
+        if sent.opcode == Opcode::Copy {
+            return self.copy_answered(sent, &header, body, now, effects);
+        }
+        self.take_answer(sent, &header, bytes_of(&body), now, effects);
+        self.after_answer(sent.index, now, effects);
+        self.pump(sent.index, now, pool, effects);
+        // Each once: who finds no room now either waits behind them for the next answer.
+        for _ in 0..self.replication.peers.starved(node) {
+            let Some(index) = self.replication.peers.next_starved(node) else { break };
+            self.pump(index, now, pool, effects);
+        }
+        self.after_marks(now, pool, effects);
+    }
+
+    fn take_answer(&mut self, sent: SentRequest, header: &AnswerHeader, body: &[u8], now: Now, effects: &mut Effects) {
+        let Some(partition) = self.partitions.get_mut(sent.index) else { return };
+        let Role::Owner(owner) = &mut partition.role else { return };
+        let Some(replica_index) = owner.by_session(sent.session) else { return };
+        if header.status != Status::Ok as u8 {
+            let code = Code::from_number(header.code);
+            let why =
+                format!("node {} says {}", owner.replicas[replica_index].place.node, code.map_or("no", Code::name));
+            match code {
+                Some(Code::Ahead | Code::Unauthorized) => self.ask_again(sent.index, replica_index, &why, now),
+                Some(Code::Overloaded) => owner.replicas[replica_index].was_full(now.mono_ms, &why),
+                Some(Code::TooLarge) => owner.replicas[replica_index].was_too_large(now.mono_ms, sent.bytes),
+                _ => owner.replicas[replica_index].was_refused(now.mono_ms, &why),
+            }
+            self.needs_tick(sent.index);
+            self.report_progress(sent.index, effects);
+            return;
+        }
+        if sent.opcode == Opcode::Fence {
+            return self.met(sent.index, replica_index, header, body, now, effects);
+        }
+        let replica = &mut owner.replicas[replica_index];
+        let was = replica.stage.clone();
+        if replica.stage == SessionState::Begun {
+            replica.stage = SessionState::Copying;
+        }
+        replica.unanswered_bytes = replica.unanswered_bytes.saturating_sub(sent.bytes);
+        replica.reached(header.sequence);
+        replica.heard = replica.heard.max(header.request_id);
+        replica.lagged = 0;
+        self.advance(sent.index, effects);
+        if was == SessionState::Begun {
+            self.report_progress(sent.index, effects);
+        }
+    }
+
+    /// The replica said where its log ends: where do the two part?
+    fn met(
+        &mut self,
+        index: PartitionIndex,
+        replica_index: usize,
+        answer: &AnswerHeader,
+        body: &[u8],
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        let partition = &mut self.partitions[index];
+        let own_end = partition.log.end().next_record;
+        let Role::Owner(owner) = &mut partition.role else { return };
+        let replica = &mut owner.replicas[replica_index];
+        if body != replica.place.store {
+            // What the lost store had is nowhere.
+            replica.durable = 0;
+            replica.end_session(now.mono_ms + RETRY_LATE_MS, "the node has another store: it was wiped or replaced");
+            self.needs_tick(index);
+            return self.report_progress(index, effects);
+        }
+        let (epoch, end) = (answer.owner_epoch, answer.sequence);
+        let (known, known_end) = partition.epochs.last_upto(epoch, own_end);
+        #[cfg(feature = "planted")]
+        if ringfence_log::planted::is_on(ringfence_log::planted::Bug::GapCounts) {
+            replica.durable = end;
+        }
+        let common = if end == 0 || known == 0 { 0 } else { end.min(known_end) };
+        if common > 0 && known != epoch {
+            // It has an epoch that this log has not: nothing of that one counts, and of older ones only what both have.
+            return self.ask(index, replica_index, known, now, effects);
+        }
+        if common < partition.log.first().0 {
+            let Role::Owner(owner) = &mut partition.role else { return };
+            (owner.replicas[replica_index].stage, owner.replicas[replica_index].needs_bootstrap) =
+                (SessionState::Copying, true);
+            self.needs_tick(index);
+            return self.report_progress(index, effects);
+        }
+        self.begin(index, replica_index, common, now, effects);
+    }
+
+    /// Equal up to `common`: the replica's log goes on there.
+    fn begin(&mut self, index: PartitionIndex, replica_index: usize, common: u64, now: Now, effects: &mut Effects) {
+        let partition = &mut self.partitions[index];
+        let mut header = partition.request(0, common);
+        let Role::Owner(owner) = &mut partition.role else { return };
+        header.owner_epoch = owner.epoch;
+        let replica = &mut owner.replicas[replica_index];
+        (replica.stage, replica.next, replica.mark_sent) = (SessionState::Begun, common, 0);
+        let sent = SentRequest { index, session: replica.session, opcode: Opcode::Replicate, bytes: 0 };
+        self.replication.peers.send(replica.place.node, header, Outbound::Empty, sent, now, effects);
+    }
+
+    /// What the mark has reached ends now.
+    pub(crate) fn advance(&mut self, index: PartitionIndex, effects: &mut Effects) {
+        let Role::Owner(owner) = &mut self.partitions[index].role else { return };
+        if owner.raise_mark() {
+            self.needs_tick(index);
+        }
+        loop {
+            let partition = &mut self.partitions[index];
+            let Role::Owner(owner) = &mut partition.role else { return };
+            let Some(waiting) = owner.pop_reached() else { return };
+            if waiting.end.offset > partition.mark {
+                partition.mark = waiting.end.offset;
+                if !partition.waiting.is_empty() && self.partitions_with_new_rows.last() != Some(&index) {
+                    self.partitions_with_new_rows.push(index);
+                }
+            }
+            match waiting.completion {
+                Completion::Batch(batch) => self.answer_batch(index, &batch, effects),
+                Completion::Order { number, finished, on_durable } => {
+                    let result = self.order_durable(index, on_durable).map(|()| finished);
+                    effects.outcomes.push(Outcome::Order { number, result });
+                }
+                Completion::Nothing | Completion::Replica(_) => {}
+            }
+        }
+    }
+
+    /// Marks moved: fetches and requests that waited for that go on.
+    pub(crate) fn after_marks(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        self.wake(now, pool, effects);
+        while let Some(topic) = self.upkeep.opened.pop() {
+            self.serve_ahead(topic, now, pool, effects);
+        }
+    }
+
+    /// Time passed.
+    pub(crate) fn tick_replication(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        self.replication.peers.tick(now, effects);
+        let mut ticking = std::mem::take(&mut self.replication.ticking);
+        ticking.retain(|index| self.keeps_ticking(*index, now, pool, effects));
+        self.replication.ticking.append(&mut ticking);
+        self.after_marks(now, pool, effects);
+    }
+
+    fn keeps_ticking(&mut self, index: PartitionIndex, now: Now, pool: &mut Pool, effects: &mut Effects) -> bool {
+        if self.owner(index).is_none() {
+            return false;
+        }
+        self.call(index, None, now, effects);
+        self.pump(index, now, pool, effects);
+        self.tell_marks(index, now, effects);
+        self.end_unknown(index, now, effects);
+        self.end_unconfirmed(index, now, effects);
+        let Some(partition) = self.partitions.get_mut(index) else { return false };
+        let Role::Owner(owner) = &mut partition.role else { return false };
+        owner.is_ticking = owner.needs_tick();
+        owner.is_ticking
+    }
+
+    /// Batches and publishes that wait no longer: appended, and nobody knows whether a quorum will have them.
+    fn end_unknown(&mut self, index: PartitionIndex, now: Now, effects: &mut Effects) {
+        let Role::Owner(owner) = &mut self.partitions[index].role else { return };
+        let mut late = Vec::new();
+        for waiting in &mut owner.waiting {
+            match waiting.completion {
+                Completion::Batch(batch) if batch.deadline_ms <= now.mono_ms => late.push(batch),
+                Completion::Order { number, on_durable: OnDurable::Published { until_ms, .. }, .. }
+                    if until_ms <= now.mono_ms =>
+                {
+                    let why = "appended, and on too few disks in time: it may be published or not; ask again";
+                    effects.outcomes.push(Outcome::Order { number, result: Err(why.to_owned()) });
+                }
+                _ => continue,
+            }
+            // Its end stays: the mark moves there when it may.
+            waiting.completion = Completion::Nothing;
+        }
+        for batch in late {
+            self.answer_unknown(index, &batch, "too few replicas had it on disk in time", effects);
+        }
+    }
+
+    /// Nobody will know any more from this owner what becomes of what waits: it is one no longer.
+    pub(crate) fn give_up_waiting(&mut self, index: PartitionIndex, why: &str, effects: &mut Effects) {
+        self.give_up_confirms(index, effects);
+        let Role::Owner(owner) = &mut self.partitions[index].role else { return };
+        let waiting = std::mem::take(&mut owner.waiting);
+        for waiting in waiting {
+            self.give_up(index, &waiting.completion, why, effects);
+        }
+    }
+
+    /// What waited for the mark of an owner that is none any more.
+    pub(crate) fn give_up(&mut self, index: PartitionIndex, completion: &Completion, why: &str, effects: &mut Effects) {
+        match completion {
+            Completion::Batch(batch) => self.answer_unknown(index, batch, why, effects),
+            &Completion::Order { number, .. } => {
+                effects.outcomes.push(Outcome::Order { number, result: Err(why.to_owned()) });
+            }
+            Completion::Nothing | Completion::Replica(_) => {}
+        }
+    }
+
+    /// Refused before the append when too few replicas are there.
+    pub(crate) fn check_replicas(partition: &Partition) -> Result<(), Refusal> {
+        let Role::Owner(owner) = &partition.role else { return Ok(()) };
+        let (there, quorum) = (owner.there(), owner.quorum);
+        if owner.waiting.len() >= WAITING_MAX {
+            return Err(Refusal::new(Code::Overloaded, format!("{WAITING_MAX} batches wait for replicas")));
+        }
+        if there >= quorum {
+            return Ok(());
+        }
+        let what = format!(
+            "partition {}: {there} of its replicas are there, an ack needs {quorum}; nothing was stored",
+            partition.log.partition
+        );
+        let mut refusal = Refusal::new(Code::TooFewReplicas, what);
+        refusal.retry_after_ms = TOO_FEW_RETRY_MS;
+        Err(refusal.with("there", there as u64).with("quorum", quorum as u64))
+    }
+
+    /// An idle replica hears of the mark by an empty REPLICATE.
+    fn tell_marks(&mut self, index: PartitionIndex, now: Now, effects: &mut Effects) {
+        let partition = &mut self.partitions[index];
+        let (mark, mut header) = (partition.mark, partition.request(0, 0));
+        let Role::Owner(owner) = &mut partition.role else { return };
+        (header.owner_epoch, header.send, header.producer_epoch) = (owner.epoch, owner.mark_record, mark);
+        for replica in &mut owner.replicas {
+            let is_news = replica.mark_sent < owner.mark_record;
+            if replica.stage == SessionState::Live && is_news && self.replication.peers.has_room(replica.place.node) {
+                replica.mark_sent = owner.mark_record;
+                let header = RequestHeader { sequence: replica.next, ..header };
+                let sent = SentRequest { index, session: replica.session, opcode: Opcode::Replicate, bytes: 0 };
+                self.replication.peers.send(replica.place.node, header, Outbound::Empty, sent, now, effects);
+            }
+        }
+    }
+
+    /// Tell the control plane where the copies to learners stand.
+    pub(crate) fn report_progress(&mut self, index: PartitionIndex, effects: &mut Effects) {
+        let list = sync_list(&self.partitions[index]);
+        effects.outcomes.extend(list.filter(|status| status.change > 0).map(Outcome::Sync));
+    }
+
+    /// Every copy that this store's owners make.
+    pub fn sync_list(&self) -> Vec<SyncStatus> {
+        let mut list: Vec<SyncStatus> = self.partitions.iter().flat_map(sync_list).collect();
+        list.sort_by_key(|replica| (replica.topic, replica.partition, replica.change, replica.node));
+        list
+    }
+}
+
+fn sync_list(partition: &Partition) -> impl Iterator<Item = SyncStatus> + '_ {
+    let replicas = if let Role::Owner(owner) = &partition.role { owner.replicas.as_slice() } else { &[] };
+    let (topic, id) = partition.key();
+    let head = partition.log.end();
+    replicas.iter().map(move |replica| SyncStatus {
+        topic,
+        partition: id,
+        change: replica.change,
+        attempt: replica.attempt,
+        node: replica.place.node,
+        state: replica.state(),
+        why: if replica.level { String::new() } else { replica.why.clone() },
+        records: replica.durable,
+        gap: head.next_record.saturating_sub(replica.durable),
+        bytes: replica.bytes,
+        rows: replica.rows,
+        chain: if replica.durable == head.next_record { head.chain } else { 0 },
+    })
+}
+
+/// Batches of one partition between append and mark; 100 bytes each. Producers have 64 under way each.
+const WAITING_MAX: usize = 65_536;
+
+/// A replica that was killed is back after seconds; one that lost its connection after 50 ms.
+const TOO_FEW_RETRY_MS: u32 = 100;

@@ -1,0 +1,281 @@
+//! Orders that say what this store is to a partition, and to whom it is copied.
+
+use ringfence_buffer::Pool;
+
+use crate::api::completion::{Completion, OnDurable, PendingCompletion, ReplicatedEnd};
+use crate::api::effects::Effects;
+use crate::api::event::Now;
+use crate::api::order::Place;
+use crate::api::order_step::{OrderError, OrderProgress};
+use crate::api::outcome::Finished;
+use crate::engine::Engine;
+use crate::ids::{End, PartitionIndex, PartitionKey};
+use crate::replication::state::follower::Follower;
+use crate::replication::state::owner::Owner;
+use crate::replication::state::progress::ReplicaProgress;
+use crate::replication::state::role::Role;
+use crate::replication::state::throttle::Throttle;
+
+impl Engine {
+    /// The partition has another role from here on. Who waited for a mark of the old one hears that nobody knows.
+    pub(crate) fn take_role(&mut self, index: PartitionIndex, role: Role, effects: &mut Effects) {
+        self.give_up_waiting(index, "the owner changed before enough replicas had it on disk", effects);
+        self.replication.tails.forget(index);
+        let was = matches!(&self.partitions[index].role, Role::Owner(_));
+        let is = matches!(&role, Role::Owner(_));
+        self.replication.streaming = self.replication.streaming + usize::from(is) - usize::from(was);
+        let partition = &mut self.partitions[index];
+        if matches!(partition.role, Role::None) && !matches!(role, Role::Alone | Role::None) {
+            // What this store found on its disk may be on no other one: nothing is shown before a quorum is heard.
+            partition.mark = partition.log.start_offset();
+        }
+        partition.role = role;
+    }
+
+    /// An OPEN whose epoch record was appended: with replicas, the mark waits for them.
+    pub(crate) fn open_as(
+        &mut self,
+        index: PartitionIndex,
+        epoch: u64,
+        epoch_record: u64,
+        replicas: &[Place],
+        quorum: u16,
+        effects: &mut Effects,
+    ) {
+        // From here on this log is the one: what no commit names any more goes.
+        self.scopes.settle(&mut self.partitions[index].stages, true);
+        self.partitions[index].settle_stages();
+        self.trust(index);
+        if replicas.is_empty() {
+            return self.take_role(index, Role::Alone, effects);
+        }
+        let mut owner = Owner::new(epoch, usize::from(quorum), epoch_record);
+        for place in replicas {
+            self.replication.peers.want(place.node);
+            owner.replicas.push(ReplicaProgress::new(*place, (0, 0), Throttle::default()));
+        }
+        self.take_role(index, Role::Owner(Box::new(owner)), effects);
+        self.needs_tick(index);
+    }
+
+    /// # Errors
+    /// As a sentence; nothing has changed.
+    pub(crate) fn check_set(&self, replicas: &[Place], quorum: u16) -> Result<(), String> {
+        let stores = replicas.len() + 1;
+        if usize::from(quorum) != stores / 2 + 1 {
+            return Err(format!("a quorum of {quorum} is no majority of {stores} stores"));
+        }
+        let own = replicas.iter().find(|place| place.node == self.settings.node);
+        let twice = (1..replicas.len()).find(|at| replicas[..*at].iter().any(|one| one.node == replicas[*at].node));
+        match (own, twice) {
+            (Some(_), _) => Err("this node is the owner: it is not among the other replicas".to_owned()),
+            (_, Some(at)) => Err(format!("node {} is named twice", replicas[at].node)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Take the records of this epoch's owner. Those of a learner count towards no majority until they are adopted.
+    pub(crate) fn follow(
+        &mut self,
+        key: PartitionKey,
+        slots: (u16, u16),
+        follower: Follower,
+        effects: &mut Effects,
+    ) -> Result<OrderProgress, OrderError> {
+        let epoch = follower.epoch;
+        let Some(plans) = self.topics.get(&key.0).map(|topic| topic.plans.clone()) else {
+            return Err(format!("topic {} is not installed; install it before its partitions", key.0).into());
+        };
+        let index = self.partitions.find(key.0, key.1).unwrap_or_else(|| self.host(key));
+        if self.partitions[index].dropped {
+            self.revive(index)?;
+        }
+        let partition = &mut self.partitions[index];
+        let newest = match &partition.role {
+            Role::Follower(follower) => follower.epoch,
+            Role::Owner(held) => held.epoch,
+            Role::Alone => partition.gate.open_epoch(),
+            Role::None => 0,
+        };
+        if epoch < newest || (epoch == newest && !matches!(partition.role, Role::Follower(_))) {
+            return Err(format!("partition {}: epoch {epoch} is not above {newest}", key.1).into());
+        }
+        (partition.plans, partition.slots, partition.opening) = (Some(plans), slots, 0);
+        partition.gate.close();
+        if let Role::Follower(known) = &mut partition.role
+            && known.epoch == epoch
+        {
+            // The same session goes on: only whether it counts may be new.
+            known.learner = follower.learner;
+            return Ok(OrderProgress::Done(Finished::Done));
+        }
+        self.take_role(index, Role::Follower(Box::new(follower)), effects);
+        Ok(OrderProgress::Done(Finished::Done))
+    }
+
+    /// A fence that ends when the mark has reached all that was appended before it.
+    pub(crate) fn hold(
+        &mut self,
+        number: u64,
+        key: PartitionKey,
+        epoch: u64,
+        pool: &mut Pool,
+    ) -> Result<OrderProgress, OrderError> {
+        self.fence_at(number, key, epoch, true, pool)
+    }
+
+    #[allow(clippy::too_many_arguments)] // the fields of one order
+    pub(crate) fn sync_start(
+        &mut self,
+        key: PartitionKey,
+        (change, attempt): (u64, u32),
+        target: Place,
+        bytes_per_s: u64,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<OrderProgress, OrderError> {
+        let index = self.hosted(key)?;
+        if change == 0 || target.node == self.settings.node {
+            return Err(format!("partition {}: change {change} to node {} cannot be", key.1, target.node).into());
+        }
+        if matches!(self.partitions[index].role, Role::Alone) {
+            self.lead_alone(index, effects);
+        }
+        let partition = &mut self.partitions[index];
+        let until = partition.log.end().next_record;
+        let Role::Owner(owner) = &mut partition.role else {
+            return Err(format!("partition {} is not owned here; ask its owner", key.1).into());
+        };
+        if let Some(replica) = owner.replicas.iter().find(|replica| replica.place.node == target.node) {
+            if (replica.change, replica.attempt) == (change, attempt) {
+                return Ok(OrderProgress::Done(Finished::Done));
+            }
+            let what = format!("partition {}: node {} is synced to by change {}", key.1, target.node, replica.change);
+            return Err(what.into());
+        }
+        owner.replicas.push(ReplicaProgress::new(
+            target,
+            (change, attempt),
+            Throttle::new(bytes_per_s, until, now.mono_ms),
+        ));
+        self.replication.peers.want(target.node);
+        self.needs_tick(index);
+        self.report_progress(index, effects);
+        Ok(OrderProgress::Done(Finished::Done))
+    }
+
+    /// An owner without replicas gets a first learner: it stays its own quorum.
+    fn lead_alone(&mut self, index: PartitionIndex, effects: &mut Effects) {
+        let partition = &self.partitions[index];
+        let head = partition.log.end();
+        let (shard, group) = (usize::from(partition.shard), partition.last_group);
+        let end = End { record: head.next_record, offset: head.next_offset };
+        let mut owner = Owner::new(head.owner_epoch, 1, 0);
+        if group <= self.shards[shard].durable_group() {
+            (owner.durable, owner.mark_record) = (end, end.record);
+        } else {
+            let upto = Some(ReplicatedEnd { end, epoch: owner.epoch });
+            self.acks[shard].push(PendingCompletion {
+                group,
+                partition: index,
+                shared: upto,
+                completion: Completion::Nothing,
+            });
+        }
+        self.take_role(index, Role::Owner(Box::new(owner)), effects);
+    }
+
+    pub(crate) fn sync_rate(&mut self, change: u64, bytes_per_s: u64) -> OrderProgress {
+        for partition in self.partitions.iter_mut() {
+            let Role::Owner(owner) = &mut partition.role else { continue };
+            for replica in owner.replicas.iter_mut().filter(|replica| replica.change == change) {
+                replica.throttle.bytes_per_s = bytes_per_s;
+            }
+        }
+        OrderProgress::Done(Finished::Done)
+    }
+
+    pub(crate) fn sync_stop(&mut self, change: u64, effects: &mut Effects) -> OrderProgress {
+        for index in 0..self.partitions.places() {
+            let Some(partition) = self.partitions.get_mut(index) else { continue };
+            let Role::Owner(owner) = &mut partition.role else { continue };
+            owner.replicas.retain(|replica| replica.change != change);
+            if owner.replicas.is_empty() && owner.quorum == 1 && owner.waiting.is_empty() {
+                self.take_role(index, Role::Alone, effects);
+            }
+            self.trim(index);
+        }
+        OrderProgress::Done(Finished::Done)
+    }
+
+    /// What was received under this change counts from here on.
+    pub(crate) fn adopt(&mut self, change: u64, attempt: u32) -> Result<OrderProgress, OrderError> {
+        let mut any = false;
+        for partition in self.partitions.iter_mut() {
+            if let Role::Follower(follower) = &mut partition.role
+                && follower.learner == Some((change, attempt))
+            {
+                (follower.learner, any) = (None, true);
+                #[cfg(feature = "planted")]
+                if ringfence_log::planted::is_on(ringfence_log::planted::Bug::TableDropped) {
+                    partition.producers = crate::partition::dedupe::Producers::default();
+                }
+                #[cfg(feature = "planted")]
+                if ringfence_log::planted::is_on(ringfence_log::planted::Bug::StagesDropped) {
+                    partition.stages = crate::transactions::staging::Stages::default();
+                }
+            }
+        }
+        if any {
+            Ok(OrderProgress::Done(Finished::Done))
+        } else {
+            Err(format!("nothing was received under change {change}, attempt {attempt}, in this run").into())
+        }
+    }
+
+    /// What was received under this change is given up, and its space with it.
+    pub(crate) fn discard(
+        &mut self,
+        number: u64,
+        (change, attempt): (u64, u32),
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) -> Result<OrderProgress, OrderError> {
+        let mut ended = None;
+        for index in 0..self.partitions.places() {
+            let Some(partition) = self.partitions.get(index).filter(|partition| !partition.dropped) else { continue };
+            let Role::Follower(follower) = &partition.role else { continue };
+            if follower.learner != Some((change, attempt)) {
+                continue;
+            }
+            let key = partition.key();
+            self.partitions[index].discarded = Some((change, attempt));
+            if let Some((index, placed)) = ended.replace((index, self.bury(key, pool, effects)?)) {
+                // One outcome an order: the last of them tells, and records of one shard are durable in order.
+                let shard = usize::from(placed.shard);
+                let what = Completion::Order { number: 0, finished: Finished::Done, on_durable: OnDurable::Dropped };
+                self.acks[shard].push(PendingCompletion {
+                    group: placed.group,
+                    partition: index,
+                    shared: None,
+                    completion: what,
+                });
+            }
+        }
+        let Some((index, placed)) = ended else { return self.when_given_up(number, (change, attempt)) };
+        Ok(self.when_durable(number, index, &placed, Finished::Done, OnDurable::Dropped))
+    }
+
+    /// Nothing is left to give up; what was may be on its way to the disk yet.
+    fn when_given_up(&mut self, number: u64, under: (u64, u32)) -> Result<OrderProgress, OrderError> {
+        let places = 0..self.partitions.places();
+        let is_it =
+            |index: &PartitionIndex| self.partitions.get(*index).is_some_and(|one| one.discarded == Some(under));
+        let going: Vec<PartitionIndex> = places.filter(|index| is_it(index) && self.is_going(*index)).collect();
+        let Some((last, others)) = going.split_last() else { return Ok(OrderProgress::Done(Finished::Done)) };
+        for index in others {
+            self.when_last_durable(0, *index, Finished::Done, OnDurable::Nothing)?;
+        }
+        self.when_last_durable(number, *last, Finished::Done, OnDurable::Nothing)
+    }
+}
