@@ -32,6 +32,7 @@ mod replication;
 mod runtime;
 mod settings;
 mod transactions;
+mod turn;
 
 pub use api::effects::{Answer, Effects, ToPeer};
 pub use api::event::{Event, Now, TICK_MS};

@@ -132,7 +132,7 @@ impl World {
     /// Write groups until none waits.
     pub fn flush(&mut self) {
         loop {
-            self.engine.settle(self.now, &mut self.effects);
+            self.engine.settle(self.now, &mut self.pool, &mut self.effects);
             let Some(job) = self.effects.jobs.pop() else { return };
             let done = self.writer.perform(job);
             self.handle(Event::JobDone(done));

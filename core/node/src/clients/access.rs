@@ -16,13 +16,13 @@ use ringfence_routing::IdMap;
 use ringfence_transport::{Connection, PeerRole};
 use ringfence_wire::{Code, Opcode, RequestHeader, Right};
 
-use crate::api::effects::Effects;
 use crate::api::refusal::Refusal;
 use crate::api::tokens::{AccessTable, Grant};
 use crate::clients::connections::Connections;
 use crate::clients::token_table::{Access, hash_of};
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::partition::topic::Topic;
+use crate::turn::Turn;
 
 /// All that decides about a request: parts of the engine that may be looked at while others change.
 struct Authorizer<'a> {
@@ -62,7 +62,7 @@ impl Authorizer<'_> {
     }
 }
 
-impl Engine {
+impl Parts {
     fn authorizer(&self) -> Authorizer<'_> {
         Authorizer { access: &self.access, connections: &self.connections, topics: &self.topics }
     }
@@ -91,37 +91,42 @@ impl Engine {
     }
 
     /// What HELLO presented.
-    pub(crate) fn present(&mut self, from: Connection, credential: Option<&[u8]>) -> Result<(), Refusal> {
-        let rights = self.access.evaluate(credential.map(hash_of), self.unix_ms);
+    pub(crate) fn present(
+        &mut self,
+        from: Connection,
+        credential: Option<&[u8]>,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Refusal> {
+        let rights = self.access.evaluate(credential.map(hash_of), turn.now.unix_ms);
         self.connections.grant(from, rights);
         if self.access.table.is_asked && rights.bits == 0 { Err(self.access.refusal(rights, None)) } else { Ok(()) }
     }
 
-    pub(crate) fn set_access(&mut self, table: AccessTable, effects: &mut Effects) {
+    pub(crate) fn set_access(&mut self, table: AccessTable, turn: &mut Turn<'_>) {
         let is_new = table.credential != self.access.table.credential;
         self.access.table = table;
-        self.evaluate_all(effects);
+        self.evaluate_all(turn);
         if is_new {
             for node in self.replication.peers.nodes_up() {
-                self.introduce(node, effects);
+                self.introduce(node, turn);
             }
         }
     }
 
     /// A token that has expired ends on open connections, too.
-    pub(crate) fn expire_tokens(&mut self, effects: &mut Effects) {
-        if self.unix_ms >= self.access.expires_ms {
-            self.evaluate_all(effects);
+    pub(crate) fn expire_tokens(&mut self, turn: &mut Turn<'_>) {
+        if turn.now.unix_ms >= self.access.expires_ms {
+            self.evaluate_all(turn);
         }
     }
 
     /// Rights of all connections anew; what waits here under a right that is gone is refused.
-    fn evaluate_all(&mut self, effects: &mut Effects) {
-        self.access.set_next_expiry(self.unix_ms);
-        let (access, unix_ms) = (&self.access, self.unix_ms);
+    fn evaluate_all(&mut self, turn: &mut Turn<'_>) {
+        self.access.set_next_expiry(turn.now.unix_ms);
+        let (access, unix_ms) = (&self.access, turn.now.unix_ms);
         self.connections.evaluate(|rights| access.evaluate(rights.hash, unix_ms));
         for connection in self.connections.all() {
-            effects.standings.push((connection, self.standing(connection)));
+            turn.effects.standings.push((connection, self.standing(connection)));
         }
         if !access.table.is_asked {
             return;
@@ -143,16 +148,16 @@ impl Engine {
         self.forget_fetches(|from, header| named.contains(&(from.0, header.request_id)));
         for (connection, header) in over {
             if let Err(refusal) = self.authorizer().check_header(connection, &header) {
-                self.refuse(connection, &header, &refusal, effects);
+                self.refuse(connection, &header, &refusal, turn);
             }
         }
     }
 
     /// Tell another node who this one is; what is sent to it next stands behind that.
-    pub(crate) fn introduce(&mut self, node: u64, effects: &mut Effects) {
+    pub(crate) fn introduce(&mut self, node: u64, turn: &mut Turn<'_>) {
         let credential = &self.access.table.credential.0;
         if !credential.is_empty() {
-            self.replication.peers.hello(node, credential, effects);
+            self.replication.peers.hello(node, credential, turn);
         }
     }
 }

@@ -7,15 +7,15 @@ use ringfence_wire::{
 };
 
 use crate::api::answer::{is_control, length, send, send_packed};
-use crate::api::effects::{Answer, Effects};
-use crate::api::event::Now;
+use crate::api::effects::Answer;
 use crate::api::outcome::Outcome;
 use crate::api::refusal::Refusal;
 use crate::codec::pack;
 use crate::codec::pack::Hello;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::replication::state::confirms::EndQuestion;
+use crate::turn::Turn;
 
 /// Requests with the control plane. Counted until it answers, so that a slow one cannot make the node grow.
 #[derive(Debug, Default)]
@@ -31,13 +31,13 @@ const CONTROL_BODY_LARGE: usize = 64 << 10;
 
 const CONTROL_LARGE_MAX: usize = 16;
 
-impl Engine {
+impl Parts {
     pub(crate) fn control_request(
         &mut self,
         from: Connection,
         header: &RequestHeader,
         body: &[u8],
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
         let refusal = if let Err(refusal) = check_control(header, body) {
             Some(refusal)
@@ -48,16 +48,16 @@ impl Engine {
             None
         };
         if let Some(refusal) = refusal {
-            return self.refuse(from, header, &refusal, effects);
+            return self.refuse(from, header, &refusal, turn);
         }
         self.control.unanswered += 1;
-        self.counters.control_requests += 1;
+        turn.counters.control_requests += 1;
         let header = Box::new(header.seal());
         let (prefix, who) = self.prefix_of(from);
-        effects.outcomes.push(Outcome::Request { connection: from.0, header, body: body.to_vec(), prefix, who });
+        turn.effects.outcomes.push(Outcome::Request { connection: from.0, header, body: body.to_vec(), prefix, who });
     }
 
-    pub(crate) fn control_answer(&mut self, to: Connection, header: [u8; 128], body: Box<[u8]>, effects: &mut Effects) {
+    pub(crate) fn control_answer(&mut self, to: Connection, header: [u8; 128], body: Box<[u8]>, turn: &mut Turn<'_>) {
         self.control.unanswered = self.control.unanswered.saturating_sub(1);
         let body = if body.is_empty() { Outbound::Empty } else { Outbound::Bytes(body) };
         // The control plane knows neither credit nor what is installed here: both are filled in, and the header sealed
@@ -65,16 +65,16 @@ impl Engine {
         let mut header = AnswerHeader::read(&header);
         header.generation = header.generation.max(self.generation);
         header.credit_bytes = self.credit_bytes;
-        effects.answers.push(Answer { connection: to, header: header.seal(), body });
+        turn.effects.answers.push(Answer { connection: to, header: header.seal(), body });
     }
 
-    pub(crate) fn hello(&mut self, from: Connection, header: &RequestHeader, body: &[u8], effects: &mut Effects) {
+    pub(crate) fn hello(&mut self, from: Connection, header: &RequestHeader, body: &[u8], turn: &mut Turn<'_>) {
         let presented = self.check_hello(header, body).and_then(|hello| {
             let credential = hello.credential.as_deref();
-            self.present(from, credential.map(str::as_bytes))
+            self.present(from, credential.map(str::as_bytes), turn)
         });
         if let Err(refusal) = presented {
-            return self.refuse(from, header, &refusal, effects);
+            return self.refuse(from, header, &refusal, turn);
         }
         self.heard(from);
         let mut answer = self.echo(header);
@@ -82,7 +82,7 @@ impl Engine {
         answer.flags = ANSWER_FLAG_CONTROL;
         answer.body_bytes = length(self.ready.len());
         answer.body_crc = crc_of(&self.ready);
-        send(from, answer, Outbound::Shared(self.ready.clone()), effects);
+        send(from, answer, Outbound::Shared(self.ready.clone()), turn.effects);
     }
 
     fn check_hello(&self, header: &RequestHeader, body: &[u8]) -> Result<Hello, Refusal> {
@@ -103,10 +103,10 @@ impl Engine {
     }
 
     /// The installed table, byte for byte; the connection is told of changes from now on.
-    pub(crate) fn table(&mut self, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+    pub(crate) fn table(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         let Some(routing) = self.topics.get(&header.topic).and_then(|topic| topic.routing.as_ref()) else {
             let refusal = Refusal::new(Code::UnknownTopic, format!("topic {} is not known here", header.topic));
-            return self.refuse(from, header, &refusal, effects);
+            return self.refuse(from, header, &refusal, turn);
         };
         let mut answer = self.echo(header);
         answer.status = Status::Ok as u8;
@@ -114,23 +114,23 @@ impl Engine {
         answer.layout_version = routing.version;
         answer.body_bytes = length(routing.table.len());
         answer.body_crc = routing.table_crc;
-        send(from, answer, Outbound::Shared(routing.table.clone()), effects);
+        send(from, answer, Outbound::Shared(routing.table.clone()), turn.effects);
         self.connections.follow(from, header.topic);
         self.connections.given(from, header.topic, self.generation);
     }
 
     /// `TABLE_ACK`. Answered only if it cannot be: no table of that generation exists here.
-    pub(crate) fn table_ack(&mut self, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+    pub(crate) fn table_ack(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         let (given, newest) = (header.sequence, self.generation);
         if given <= newest {
             return self.connections.acknowledge(from, header.topic, given);
         }
         let what = format!("generation {given} is above {newest}, the newest of this node; acknowledge what it sent");
-        self.refuse(from, header, &Refusal::new(Code::InvalidArgument, what), effects);
+        self.refuse(from, header, &Refusal::new(Code::InvalidArgument, what), turn);
     }
 
     /// Tell every follower of the topic that its table changed.
-    pub(crate) fn push_table(&mut self, topic: u64, effects: &mut Effects) {
+    pub(crate) fn push_table(&mut self, topic: u64, turn: &mut Turn<'_>) {
         let Some(routing) = self.topics.get(&topic).and_then(|topic| topic.routing.as_ref()) else { return };
         let header = AnswerHeader {
             opcode: Opcode::TablePush as u8,
@@ -146,18 +146,18 @@ impl Engine {
         };
         let followers: Vec<Connection> = self.connections.followers(topic).collect();
         for connection in followers {
-            self.counters.pushes += 1;
-            send(connection, header, Outbound::Shared(routing.table.clone()), effects);
+            turn.counters.pushes += 1;
+            send(connection, header, Outbound::Shared(routing.table.clone()), turn.effects);
             self.connections.given(connection, topic, self.generation);
         }
     }
 
     /// RESOLVE: what became of a producer's batches; only what is durable counts. A newer owner may have more, so that a
     /// quorum confirms that there is none.
-    pub(crate) fn resolve(&mut self, from: Connection, header: &RequestHeader, now: Now, effects: &mut Effects) {
+    pub(crate) fn resolve(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         match self.readable(header) {
-            Ok(index) => self.confirm(index, EndQuestion::Resolve { from, header: Box::new(*header) }, now, effects),
-            Err(rejection) => self.answer_rejection(from, header, rejection, effects),
+            Ok(index) => self.confirm(index, EndQuestion::Resolve { from, header: Box::new(*header) }, turn),
+            Err(rejection) => self.answer_rejection(from, header, rejection, turn),
         }
     }
 
@@ -166,10 +166,10 @@ impl Engine {
         index: PartitionIndex,
         from: Connection,
         header: &RequestHeader,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
         if let Some(reason) = self.end_is_unknown(index) {
-            return self.redirect(from, header, reason, effects);
+            return self.redirect(from, header, reason, turn);
         }
         let partition = &self.partitions[index];
         let mark = partition.mark;
@@ -186,7 +186,7 @@ impl Engine {
         let mut answer = self.echo_at(index, header);
         answer.status = Status::Ok as u8;
         answer.send = last.map_or(0, |last| last.1);
-        send_packed(from, answer, body, effects);
+        send_packed(from, answer, body, turn.effects);
     }
 }
 

@@ -12,19 +12,22 @@ impl Engine {
     pub fn check_invariants(&self) -> Result<(), String> {
         let mut producers_bytes = 0;
         let mut waiting = 0;
-        for partition in self.partitions.iter() {
+        for partition in self.parts.partitions.iter() {
             let named = |why: String| format!("partition {}: {why}", partition.log.partition);
             check_partition(partition).map_err(named)?;
             producers_bytes += partition.producers.bytes();
             waiting += partition.waiting.len();
         }
-        if producers_bytes != self.producers_bytes {
-            return Err(format!("producer tables have {producers_bytes} bytes, {} are counted", self.producers_bytes));
+        if producers_bytes != self.parts.producers_bytes {
+            return Err(format!(
+                "producer tables have {producers_bytes} bytes, {} are counted",
+                self.parts.producers_bytes
+            ));
         }
-        if waiting != self.reads.waiting() {
-            return Err(format!("{waiting} fetches in partitions' lists, {} polls", self.reads.waiting()));
+        if waiting != self.parts.reads.waiting() {
+            return Err(format!("{waiting} fetches in partitions' lists, {} polls", self.parts.reads.waiting()));
         }
-        for acks in &self.acks {
+        for acks in &self.parts.acks {
             acks.check()?;
         }
         self.check_tails()
@@ -32,10 +35,10 @@ impl Engine {
 
     /// Memory is kept for replicas of owners alone, and of nothing that is not durable here (S1).
     fn check_tails(&self) -> Result<(), String> {
-        self.replication.tails.check()?;
-        self.replication.peers.check()?;
-        for (index, first, next) in self.replication.tails.kept() {
-            let partition = self.partitions.get(index).ok_or("a tail of no partition")?;
+        self.parts.replication.tails.check()?;
+        self.parts.replication.peers.check()?;
+        for (index, first, next) in self.parts.replication.tails.kept() {
+            let partition = self.parts.partitions.get(index).ok_or("a tail of no partition")?;
             let Role::Owner(owner) = &partition.role else {
                 return Err(format!("partition {}: a tail of what is no owner", partition.log.partition));
             };
@@ -50,7 +53,7 @@ impl Engine {
     /// Everything that an append or an order may change of the partitions, as bytes: equal before and after a refusal
     /// (I15).
     pub fn state_bytes(&self) -> Vec<u8> {
-        let mut partitions: Vec<&Partition> = self.partitions.iter().collect();
+        let mut partitions: Vec<&Partition> = self.parts.partitions.iter().collect();
         partitions.sort_unstable_by_key(|partition| partition.key());
         let mut out = Vec::new();
         for partition in partitions {
@@ -66,7 +69,7 @@ impl Engine {
                 partition.last_group
             );
             out.extend_from_slice(plain.as_bytes());
-            state_blob::write(partition, self.settings.level, self.settings.producers.bytes, &mut out);
+            state_blob::write(partition, self.parts.settings.level, self.parts.settings.producers.bytes, &mut out);
         }
         out
     }

@@ -31,7 +31,7 @@ use crate::clients::connections::Connections;
 use crate::clients::handshake::ControlLoad;
 use crate::clients::token_table::Access;
 use crate::counters::Counters;
-use crate::ids::{PartitionIndex, Reach};
+use crate::ids::Reach;
 use crate::ingest::parked::ParkedQueue;
 use crate::partition::pending::Acks;
 use crate::partition::state::Partition;
@@ -40,8 +40,17 @@ use crate::partition::topic::Topic;
 use crate::reads::state::Reads;
 use crate::replication::state::node_wide::Replication;
 use crate::settings::{Bounds, Settings};
+use crate::turn::{FollowUps, Tickets, Turn};
 
 pub struct Engine {
+    pub(crate) parts: Parts,
+    counters: Counters,
+    follow_ups: FollowUps,
+    tickets: Tickets,
+}
+
+/// All machines: only the engine knows all of them.
+pub(crate) struct Parts {
     pub(crate) settings: Settings,
     pub(crate) shards: Vec<Shard>,
     /// What waits for durable groups, one queue a shard.
@@ -71,7 +80,6 @@ pub struct Engine {
     pub(crate) applied: Option<u64>,
     pub(crate) ready: Arc<[u8]>,
     pub(crate) credit_bytes: u64,
-    pub(crate) counters: Counters,
     /// Sum of all producer tables.
     pub(crate) producers_bytes: usize,
     /// Last status told to the control plane, by shard.
@@ -80,10 +88,6 @@ pub struct Engine {
     /// Who may stage.
     pub(crate) scopes: crate::transactions::scopes::Scopes,
     pub(crate) stopping: bool,
-    /// Wall clock of the event that is handled.
-    pub(crate) unix_ms: u64,
-    /// Partitions whose mark moved while fetches wait for it; reused.
-    pub(crate) partitions_with_new_rows: Vec<PartitionIndex>,
     pub(crate) replication: Replication,
     pub(crate) scrub: crate::maintenance::state::Scrubs,
 }
@@ -110,7 +114,7 @@ impl Engine {
             ..bounds
         };
         let last_status = shards.iter().map(Shard::status).collect();
-        let mut engine = Self {
+        let mut parts = Parts {
             acks: shards.iter().map(|_| Acks::default()).collect(),
             stalled: shards.iter().map(|_| ParkedQueue::new(of_shard)).collect(),
             ahead: ParkedQueue::new(bounds),
@@ -131,84 +135,90 @@ impl Engine {
             applied: None,
             ready: Arc::from([]),
             credit_bytes: 0,
-            counters: Counters::default(),
             producers_bytes,
             upkeep,
             scopes: crate::transactions::scopes::Scopes::default(),
             stopping: false,
-            unix_ms: 0,
-            partitions_with_new_rows: Vec::new(),
             replication: Replication::default(),
             scrub: crate::maintenance::state::Scrubs::default(),
         };
-        let window = &mut engine.replication.peers.window_bytes;
+        let window = &mut parts.replication.peers.window_bytes;
         *window = (*window).min(settings.pool_bytes / 8);
-        engine.replication.tails = crate::replication::state::tail::Tails::of(settings.pool_bytes);
-        engine.grant();
-        engine
+        parts.replication.tails = crate::replication::state::tail::Tails::of(settings.pool_bytes);
+        parts.grant();
+        Self { parts, counters: Counters::default(), follow_ups: FollowUps::default(), tickets: Tickets::default() }
     }
 
     /// Take one event. Effects are added to `effects`, which the caller carries out and empties.
     pub fn handle(&mut self, event: Event<'_>, now: Now, pool: &mut Pool, effects: &mut Effects) {
-        self.unix_ms = now.unix_ms;
-        match event {
-            Event::Request { connection, header, body } => {
-                self.request(connection, header, body, now, pool, effects);
-            }
-            Event::JobDone(done) => self.job_done(done, now, pool, effects),
-            Event::ReadEnded(end) => self.read_ended(end, now, pool, effects),
-            Event::Punched(result) => self.punched(&result),
-            Event::Scrubbed(end) => self.scrubbed(end, now, pool, effects),
-            Event::Opened(connection) => {
-                self.counters.connections_opened += 1;
-                self.connections.opened(connection);
-            }
-            Event::Closed(connection) => {
-                self.counters.connections_closed += 1;
-                self.connections.closed(connection);
-                self.forget_polls_of(connection);
-                self.grant();
-            }
-            Event::Order { number, order } => self.order(number, order, now, pool, effects),
-            Event::ControlAnswer { connection, header, body } => {
-                self.control_answer(connection, *header, body, effects);
-            }
-            Event::SetReady(body) => self.ready = body.into(),
-            Event::Applied(index) => self.applied(index, now, pool, effects),
-            Event::SetAccess(table) => self.set_access(*table, effects),
-            Event::PeerOpened(node) => self.peer_opened(node, now, effects),
-            Event::PeerClosed(node) => self.peer_closed(node, now, effects),
-            Event::PeerAnswer { node, header, body } => self.peer_answer(node, header, body, now, pool, effects),
-            Event::Tick => self.tick(now, pool, effects),
-            Event::Stop => self.stop(effects),
-        }
+        let Self { parts, counters, follow_ups, tickets } = self;
+        parts.handle(event, &mut Turn { now, pool, effects, counters, follow_ups, tickets });
     }
 
     /// Hand the next group to each idle writer, and repeat questions to replicas that are due. Groups need no timer:
     /// while one is written, the next one fills.
-    pub fn settle(&mut self, now: Now, effects: &mut Effects) {
-        self.repeat_questions(now, effects);
-        for shard in &mut self.shards {
-            if !shard.is_writing()
-                && let Some(job) = shard.take_job(now.mono_ms)
-            {
-                self.counters.bytes_written += job.bytes();
-                effects.jobs.push(job);
-            }
-        }
+    pub fn settle(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let Self { parts, counters, follow_ups, tickets } = self;
+        parts.settle(&mut Turn { now, pool, effects, counters, follow_ups, tickets });
     }
 
     /// When `settle` must be called although nothing happened (monotonic ms: a full disk is asked again after a second
     /// whatever becomes of the wall clock).
     pub fn wants_settle_at(&self) -> Option<u64> {
-        let shards = self.shards.iter().filter(|shard| !shard.is_writing());
-        shards.filter_map(Shard::next_tick_ms).chain(self.replication.repeats.next_ms()).min()
+        let shards = self.parts.shards.iter().filter(|shard| !shard.is_writing());
+        shards.filter_map(Shard::next_tick_ms).chain(self.parts.replication.repeats.next_ms()).min()
+    }
+}
+
+impl Parts {
+    fn handle(&mut self, event: Event<'_>, turn: &mut Turn<'_>) {
+        match event {
+            Event::Request { connection, header, body } => self.request(connection, header, body, turn),
+            Event::JobDone(done) => self.job_done(done, turn),
+            Event::ReadEnded(end) => self.read_ended(end, turn),
+            Event::Punched(result) => self.punched(&result, turn),
+            Event::Scrubbed(end) => self.scrubbed(end, turn),
+            Event::Opened(connection) => {
+                turn.counters.connections_opened += 1;
+                self.connections.opened(connection);
+            }
+            Event::Closed(connection) => {
+                turn.counters.connections_closed += 1;
+                self.connections.closed(connection);
+                self.forget_polls_of(connection);
+                self.grant();
+            }
+            Event::Order { number, order } => self.order(number, order, turn),
+            Event::ControlAnswer { connection, header, body } => {
+                self.control_answer(connection, *header, body, turn);
+            }
+            Event::SetReady(body) => self.ready = body.into(),
+            Event::Applied(index) => self.applied(index, turn),
+            Event::SetAccess(table) => self.set_access(*table, turn),
+            Event::PeerOpened(node) => self.peer_opened(node, turn),
+            Event::PeerClosed(node) => self.peer_closed(node, turn),
+            Event::PeerAnswer { node, header, body } => self.peer_answer(node, header, body, turn),
+            Event::Tick => self.tick(turn),
+            Event::Stop => self.stop(turn),
+        }
+    }
+
+    fn settle(&mut self, turn: &mut Turn<'_>) {
+        self.repeat_questions(turn);
+        for shard in &mut self.shards {
+            if !shard.is_writing()
+                && let Some(job) = shard.take_job(turn.now.mono_ms)
+            {
+                turn.counters.bytes_written += job.bytes();
+                turn.effects.jobs.push(job);
+            }
+        }
     }
 
     /// No new requests; who waits for something that will not come is told.
-    fn stop(&mut self, effects: &mut Effects) {
+    fn stop(&mut self, turn: &mut Turn<'_>) {
         self.stopping = true;
-        self.refuse_all_waiting(effects);
+        self.refuse_all_waiting(turn);
     }
 
     /// A connection asks for what it may ask for. From its first such request on it counts for the credit.
@@ -226,16 +236,18 @@ impl Engine {
     }
 
     /// Tell the control plane when a shard's status differs from what it was told.
-    pub(crate) fn tell_status(&mut self, shard: u16, status: ShardStatus, effects: &mut Effects) {
+    pub(crate) fn tell_status(&mut self, shard: u16, status: ShardStatus, turn: &mut Turn<'_>) {
         let last_status = &mut self.last_status[usize::from(shard)];
         if *last_status == status {
             return;
         }
         match (&*last_status, &status) {
-            (_, ShardStatus::Failed(why)) => effects.outcomes.push(Outcome::ShardFailed { shard, why: why.clone() }),
-            (_, ShardStatus::DiskFull) => effects.outcomes.push(Outcome::DiskFull { shard, full: true }),
+            (_, ShardStatus::Failed(why)) => {
+                turn.effects.outcomes.push(Outcome::ShardFailed { shard, why: why.clone() });
+            }
+            (_, ShardStatus::DiskFull) => turn.effects.outcomes.push(Outcome::DiskFull { shard, full: true }),
             (ShardStatus::DiskFull, ShardStatus::Serving) => {
-                effects.outcomes.push(Outcome::DiskFull { shard, full: false });
+                turn.effects.outcomes.push(Outcome::DiskFull { shard, full: false });
             }
             _ => {}
         }

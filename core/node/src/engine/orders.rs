@@ -3,37 +3,35 @@
 
 use std::sync::Arc;
 
-use ringfence_buffer::Pool;
 use ringfence_log::{Retention, log_format_of};
 use ringfence_routing::{Entry, Install, Table};
 use ringfence_wire::{Code, LEVEL_NEWEST, crc_of};
 
-use crate::api::effects::Effects;
-use crate::api::event::Now;
 use crate::api::order::{Order, TablePartition};
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::{Finished, Outcome};
 use crate::api::refusal::Refusal;
 use crate::codec::pack;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::partition::log_start::WantedStart;
 use crate::partition::topic::{RedirectBody, Routing, Topic};
 use crate::replication::state::follower::Follower;
 use crate::replication::state::role::Role;
+use crate::turn::Turn;
 
-impl Engine {
-    pub(crate) fn order(&mut self, number: u64, order: Order, now: Now, pool: &mut Pool, effects: &mut Effects) {
+impl Parts {
+    pub(crate) fn order(&mut self, number: u64, order: Order, turn: &mut Turn<'_>) {
         if !self.upkeep.orders.is_empty() {
             return self.upkeep.orders.push_back((number, order));
         }
-        self.run_order(number, order, now, pool, effects);
+        self.run_order(number, order, turn);
     }
 
     /// Orders that waited for room.
-    pub(crate) fn serve_orders(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+    pub(crate) fn serve_orders(&mut self, turn: &mut Turn<'_>) {
         for _ in 0..self.upkeep.orders.len() {
             let Some((number, order)) = self.upkeep.orders.pop_front() else { return };
-            if !self.run_order(number, order, now, pool, effects) {
+            if !self.run_order(number, order, turn) {
                 // It went to the back; its place is the front.
                 if let Some(waiting) = self.upkeep.orders.pop_back() {
                     self.upkeep.orders.push_front(waiting);
@@ -44,9 +42,9 @@ impl Engine {
     }
 
     /// False if the order waits for room: it is the last in the queue then.
-    fn run_order(&mut self, number: u64, order: Order, now: Now, pool: &mut Pool, effects: &mut Effects) -> bool {
+    fn run_order(&mut self, number: u64, order: Order, turn: &mut Turn<'_>) -> bool {
         let kept = order.clone_if_short();
-        let result = match self.begin_order(number, order, now, pool, effects) {
+        let result = match self.begin_order(number, order, turn) {
             Ok(OrderProgress::WhenDurable) => return true,
             Ok(OrderProgress::Done(finished)) => Ok(finished),
             Err(OrderError::Busy) => {
@@ -58,18 +56,11 @@ impl Engine {
             }
             Err(OrderError::Error(why)) => Err(why),
         };
-        effects.outcomes.push(Outcome::Order { number, result });
+        turn.effects.outcomes.push(Outcome::Order { number, result });
         true
     }
 
-    fn begin_order(
-        &mut self,
-        number: u64,
-        order: Order,
-        now: Now,
-        pool: &mut Pool,
-        effects: &mut Effects,
-    ) -> Result<OrderProgress, OrderError> {
+    fn begin_order(&mut self, number: u64, order: Order, turn: &mut Turn<'_>) -> Result<OrderProgress, OrderError> {
         match order {
             Order::SetLevel { level } => self.set_level(level),
             Order::InstallTopic { topic, schemas, key_columns, retention_bytes, retention_ms } => {
@@ -80,36 +71,36 @@ impl Engine {
                 let bodies = (&redirect[..], &redirects[..]);
                 let changed = self.install_table(topic, generation, version, &table, &partitions, bodies)?;
                 if changed {
-                    self.push_table(topic, effects);
+                    self.push_table(topic, turn);
                 }
-                self.redirect_polls(topic, effects);
-                self.serve_ahead(topic, now, pool, effects);
+                self.redirect_polls(topic, turn);
+                self.serve_ahead(topic, turn);
                 Ok(OrderProgress::Done(Finished::Done))
             }
             Order::RemoveTopic { topic } => {
-                self.remove_topic(topic, effects);
+                self.remove_topic(topic, turn);
                 Ok(OrderProgress::Done(Finished::Done))
             }
             Order::Open { topic, partition, lo, hi, epoch, replicas, quorum } => {
-                self.open(number, (topic, partition), (lo, hi), epoch, (&replicas, quorum), now, pool, effects)
+                self.open(number, (topic, partition), (lo, hi), epoch, (&replicas, quorum), turn)
             }
-            Order::Fence { topic, partition, epoch } => self.fence(number, (topic, partition), epoch, pool),
-            Order::Hold { topic, partition, epoch } => self.hold(number, (topic, partition), epoch, pool),
+            Order::Fence { topic, partition, epoch } => self.fence(number, (topic, partition), epoch, turn),
+            Order::Hold { topic, partition, epoch } => self.hold(number, (topic, partition), epoch, turn),
             Order::Close { topic, partition } => self.close((topic, partition)),
-            Order::Drop { topic, partition } => self.drop_partition(number, (topic, partition), pool, effects),
+            Order::Drop { topic, partition } => self.drop_partition(number, (topic, partition), turn),
             Order::Truncate { topic, partition, before_offset, epoch } => {
-                self.truncate(number, (topic, partition), WantedStart { offset: before_offset, epoch }, pool)
+                self.truncate(number, (topic, partition), WantedStart { offset: before_offset, epoch }, turn)
             }
             Order::OpenProducer { topic, partition, producer_id, producer_epoch, previous_epoch, name } => {
                 let ids = (producer_id, producer_epoch, previous_epoch);
-                self.open_producer(number, (topic, partition), ids, &name, now, pool)
+                self.open_producer(number, (topic, partition), ids, &name, turn)
             }
             Order::Doubt { partitions } => Ok(self.doubt(partitions)),
-            Order::ReleaseQuarantine { topic, partition } => self.release_quarantine(number, (topic, partition), pool),
+            Order::ReleaseQuarantine { topic, partition } => self.release_quarantine(number, (topic, partition), turn),
             Order::InstallScopes { rules, gone } => Ok(self.install_scopes(rules, gone)),
-            Order::CountStaged(count) => self.count_staged(number, &count, now),
-            Order::Publish(publish) => self.publish_stages(number, &publish, now, pool),
-            order => self.begin_sync_order(number, order, now, pool, effects),
+            Order::CountStaged(count) => self.count_staged(number, &count, turn.now),
+            Order::Publish(publish) => self.publish_stages(number, &publish, turn),
+            order => self.begin_sync_order(number, order, turn),
         }
     }
 
@@ -118,9 +109,7 @@ impl Engine {
         &mut self,
         number: u64,
         order: Order,
-        now: Now,
-        pool: &mut Pool,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
         match order {
             Order::SetPeer { node, addresses } => {
@@ -129,19 +118,19 @@ impl Engine {
             }
             Order::Follow { topic, partition, lo, hi, epoch, owner, forced } => {
                 let follower = Follower::new(epoch, owner, None, forced);
-                self.follow((topic, partition), (lo, hi), follower, effects)
+                self.follow((topic, partition), (lo, hi), follower, turn)
             }
             Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner, forced } => {
                 let follower = Follower::new(epoch, owner, Some((change, attempt)), forced);
-                self.follow((topic, partition), (lo, hi), follower, effects)
+                self.follow((topic, partition), (lo, hi), follower, turn)
             }
             Order::SyncStart { topic, partition, change, attempt, target, bytes_per_s } => {
-                self.sync_start((topic, partition), (change, attempt), target, bytes_per_s, now, effects)
+                self.sync_start((topic, partition), (change, attempt), target, bytes_per_s, turn)
             }
             Order::SyncRate { change, bytes_per_s } => Ok(self.sync_rate(change, bytes_per_s)),
-            Order::SyncStop { change } => Ok(self.sync_stop(change, effects)),
+            Order::SyncStop { change } => Ok(self.sync_stop(change, turn)),
             Order::Adopt { change, attempt } => self.adopt(change, attempt),
-            Order::Discard { change, attempt } => self.discard(number, (change, attempt), pool, effects),
+            Order::Discard { change, attempt } => self.discard(number, (change, attempt), turn),
             other => Err(format!("{other:?} is no order about replicas").into()),
         }
     }
@@ -236,14 +225,14 @@ impl Engine {
         Ok(changed)
     }
 
-    fn remove_topic(&mut self, topic: u64, effects: &mut Effects) {
+    fn remove_topic(&mut self, topic: u64, turn: &mut Turn<'_>) {
         let version = self.tables.remove(topic).map_or(0, |table| table.version);
         self.topics.remove(&topic);
         self.partitions.forget_starts_of(topic);
         let mut tickets = Vec::new();
         for index in 0..self.partitions.places() {
             if self.partitions.get(index).is_some_and(|partition| partition.log.topic == topic) {
-                self.take_role(index, Role::None, effects);
+                self.take_role(index, Role::None, turn);
             }
         }
         for partition in self.partitions.of_topic(topic) {
@@ -255,11 +244,11 @@ impl Engine {
         let refusal = Refusal::new(Code::UnknownTopic, format!("topic {topic} was removed"));
         for ticket in tickets {
             if let Some(fetch) = self.reads.end_poll(ticket) {
-                self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+                self.refuse(fetch.connection, &fetch.header, &refusal, turn);
             }
         }
         for parked in self.ahead.take_where(|parked| parked.header.topic == topic) {
-            self.refuse(parked.connection, &parked.header, &refusal, effects);
+            self.refuse(parked.connection, &parked.header, &refusal, turn);
         }
     }
 }

@@ -4,17 +4,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ringfence_buffer::Pool;
 use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::extension::BadExtension;
 use ringfence_wire::{Code, ExtensionKind, NOTE_BYTES_MAX, Opcode, RedirectReason, RequestHeader, extension};
 
 use crate::api::completion::{BatchAck, Completion, PendingCompletion};
 use crate::api::deadline::patience_ms;
-use crate::api::effects::Effects;
-use crate::api::event::Now;
 use crate::api::refusal::Refusal;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::{End, PartitionIndex};
 use crate::ingest::parked::{OwnedBody, Parked, bytes_of};
 use crate::partition::admission::{Rejection, check_crc, check_gate, check_limits, record_of};
@@ -23,19 +20,19 @@ use crate::partition::producer::{Identity, StoredAnswer};
 use crate::partition::state::{Idleness, Partition};
 use crate::replication::state::owner::AwaitingMark;
 use crate::replication::state::role::Role;
+use crate::turn::Turn;
 
-impl Engine {
+impl Parts {
     /// The steps of one PUBLISH. `body` is taken only by the append.
     fn ingest(
         &mut self,
         from: Connection,
         header: &RequestHeader,
         body: &mut Option<Inbound<'_>>,
-        now: Now,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         if header.opcode == Opcode::Stage as u8 {
-            return self.ingest_stage(from, header, body, now, pool);
+            return self.ingest_stage(from, header, body, turn);
         }
         let bytes = body.as_ref().map_or(&[][..], bytes_of);
         check_limits(header, bytes)?;
@@ -49,45 +46,31 @@ impl Engine {
         check_crc(header, bytes)?;
         let note = check_extension(header, bytes)?;
         self.check_producer_room(&self.partitions[index], header)?;
-        self.check_body(index, header, bytes)?;
-        self.append_rows(index, from, header, body, note, now, pool)
+        self.check_body(index, header, bytes, turn)?;
+        self.append_rows(index, from, header, body, note, turn)
     }
 
     /// Take a PUBLISH: append it, park it, or answer why not.
-    pub(crate) fn publish(
-        &mut self,
-        from: Connection,
-        header: &RequestHeader,
-        body: Inbound<'_>,
-        now: Now,
-        pool: &mut Pool,
-        effects: &mut Effects,
-    ) {
-        let deadline_ms = now.mono_ms + self.patience_ms(header);
+    pub(crate) fn publish(&mut self, from: Connection, header: &RequestHeader, body: Inbound<'_>, turn: &mut Turn<'_>) {
+        let deadline_ms = turn.now.mono_ms + self.patience_ms(header);
         let mut body = Some(body);
-        if let Err(rejection) = self.ingest(from, header, &mut body, now, pool) {
+        if let Err(rejection) = self.ingest(from, header, &mut body, turn) {
             let park = || Parked {
                 connection: from,
                 header: *header,
                 body: body.map_or(OwnedBody::Small(Box::default()), OwnedBody::of),
                 deadline_ms,
             };
-            if let Some((shard, parked)) = self.answer_or_park(rejection, from, header, now, park, effects) {
-                self.park_stalled(shard, parked, effects);
+            if let Some((shard, parked)) = self.answer_or_park(rejection, from, header, park, turn) {
+                self.park_stalled(shard, parked, turn);
             }
         }
     }
 
     /// A parked PUBLISH again; back comes what still cannot be served for want of room.
-    pub(crate) fn publish_again(
-        &mut self,
-        parked: Parked,
-        now: Now,
-        pool: &mut Pool,
-        effects: &mut Effects,
-    ) -> Option<Parked> {
+    pub(crate) fn publish_again(&mut self, parked: Parked, turn: &mut Turn<'_>) -> Option<Parked> {
         if parked.header.opcode == Opcode::Replicate as u8 {
-            return self.replicate_again(parked, pool, effects);
+            return self.replicate_again(parked, turn);
         }
         let Parked { connection, header, body, deadline_ms } = parked;
         let mut kept = Box::default();
@@ -98,11 +81,11 @@ impl Engine {
             }
             OwnedBody::Large(payload) => Inbound::Large(payload),
         });
-        let rejection = self.ingest(connection, &header, &mut inbound, now, pool).err()?;
+        let rejection = self.ingest(connection, &header, &mut inbound, turn).err()?;
         let large = if let Some(Inbound::Large(payload)) = inbound { Some(payload) } else { None };
         let body = large.map_or_else(|| OwnedBody::Small(kept), OwnedBody::Large);
         let park = || Parked { connection, header, body, deadline_ms };
-        self.answer_or_park(rejection, connection, &header, now, park, effects).map(|(_, parked)| parked)
+        self.answer_or_park(rejection, connection, &header, park, turn).map(|(_, parked)| parked)
     }
 
     /// Answer, or park. Back comes what waits for room in a shard: the caller knows its place in the queue.
@@ -111,17 +94,16 @@ impl Engine {
         rejection: Rejection,
         from: Connection,
         header: &RequestHeader,
-        now: Now,
         park: impl FnOnce() -> Parked,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) -> Option<(u16, Parked)> {
         match rejection {
-            Rejection::Refuse(refusal) => self.refuse(from, header, &refusal, effects),
-            Rejection::Redirect(reason) => self.redirect(from, header, reason, effects),
-            Rejection::Repeat(index, answer) => self.repeat(index, from, header, answer, now, effects),
-            Rejection::Restage(index, record) => self.restage(index, from, header, record, now, effects),
-            Rejection::Committed => self.answer_committed(from, header, effects),
-            Rejection::Ahead => self.park_ahead(park(), effects),
+            Rejection::Refuse(refusal) => self.refuse(from, header, &refusal, turn),
+            Rejection::Redirect(reason) => self.redirect(from, header, reason, turn),
+            Rejection::Repeat(index, answer) => self.repeat(index, from, header, answer, turn),
+            Rejection::Restage(index, record) => self.restage(index, from, header, record, turn),
+            Rejection::Committed => self.answer_committed(from, header, turn),
+            Rejection::Ahead => self.park_ahead(park(), turn),
             Rejection::Stalled(shard) => return Some((shard, park())),
         }
         None
@@ -171,16 +153,16 @@ impl Engine {
         index: PartitionIndex,
         header: &RequestHeader,
         bytes: &[u8],
+        turn: &mut Turn<'_>,
     ) -> Result<(), Refusal> {
         let checked = check_body(&self.partitions[index], header, bytes);
-        self.counters.inflated_bytes += ringfence_batch::take_decompressed_bytes() as u64;
+        turn.counters.inflated_bytes += ringfence_batch::take_decompressed_bytes() as u64;
         if matches!(&checked, Err(refusal) if refusal.code == Code::Internal) {
-            self.counters.body_panics += 1;
+            turn.counters.body_panics += 1;
         }
         checked
     }
 
-    #[allow(clippy::too_many_arguments)] // the last step has everything that the others found
     fn append_rows(
         &mut self,
         index: PartitionIndex,
@@ -188,13 +170,12 @@ impl Engine {
         header: &RequestHeader,
         body: &mut Option<Inbound<'_>>,
         note: Option<Box<[u8]>>,
-        now: Now,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
-        let placed = self.put_body(index, record_of(header, now), body, pool)?;
+        let placed = self.put_body(index, record_of(header, turn.now), body, turn)?;
         let partition = &mut self.partitions[index];
         let shard = usize::from(partition.shard);
-        let deadline_ms = now.mono_ms + patience_ms(header);
+        let deadline_ms = turn.now.mono_ms + patience_ms(header);
         let identity = identity_of(header);
         let before = partition.producers.bytes();
         let source = Source {
@@ -226,24 +207,22 @@ impl Engine {
                 deadline_ms,
             }),
         });
-        self.counters.appended += 1;
-        self.counters.rows += u64::from(header.rows);
-        self.counters.bytes += u64::from(header.body_bytes);
+        turn.counters.appended += 1;
+        turn.counters.rows += u64::from(header.rows);
+        turn.counters.bytes += u64::from(header.body_bytes);
         Ok(())
     }
 
     /// The first answer again, at once if its record is durable, else together with it.
-    #[allow(clippy::too_many_arguments)] // as `stopped`
     fn repeat(
         &mut self,
         index: PartitionIndex,
         from: Connection,
         header: &RequestHeader,
         answer: StoredAnswer,
-        now: Now,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
-        self.counters.repeated += 1;
+        turn.counters.repeated += 1;
         let partition = &self.partitions[index];
         // What waits for a quorum is answered with it, or not told of.
         let is_sure = answer.first_offset + u64::from(answer.rows) <= partition.mark;
@@ -258,13 +237,13 @@ impl Engine {
             rows: answer.rows,
             repeated: true,
             staged: false,
-            deadline_ms: now.mono_ms + patience_ms(header),
+            deadline_ms: turn.now.mono_ms + patience_ms(header),
         };
         let head = partition.log.end();
         let end = End { record: head.next_record, offset: head.next_offset };
         let shard = usize::from(partition.shard);
         if due.end_offset() <= partition.mark {
-            self.answer_batch(index, &due, effects);
+            self.answer_batch(index, &due, turn);
         } else if let Role::Owner(owner) = &mut self.partitions[index].role
             && owner.durable >= end
         {
@@ -273,7 +252,7 @@ impl Engine {
             self.needs_tick(index);
         } else if let ringfence_log::ShardStatus::Failed(why) = self.shards[shard].status() {
             let refusal = Refusal::new(Code::UnknownOutcome, format!("appended, not known durable: {why}"));
-            self.refuse(from, header, &refusal, effects);
+            self.refuse(from, header, &refusal, turn);
         } else {
             let group = self.partitions[index].last_group;
             let upto = self.partitions[index].shared(end);
@@ -296,7 +275,7 @@ fn check_dedupe(index: PartitionIndex, partition: &Partition, header: &RequestHe
     }
 }
 
-impl Engine {
+impl Parts {
     /// An epoch that is new to the partition was drawn by the metadata, unless this node lags behind it.
     fn check_drawn(&self, partition: &Partition, header: &RequestHeader) -> Result<(), Rejection> {
         let is_newer = self.applied.is_some_and(|applied| header.producer_epoch > applied);

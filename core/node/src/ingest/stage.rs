@@ -1,6 +1,5 @@
 //! The way of a staged batch: as `ingest.rs`, with the stage's identity in the place of the producer's.
 
-use ringfence_buffer::Pool;
 #[cfg(feature = "planted")]
 use ringfence_log::planted::{Bug, is_on};
 use ringfence_log::{Body, Placement};
@@ -12,10 +11,9 @@ use ringfence_wire::{
 use crate::api::answer::send;
 use crate::api::completion::{BatchAck, Completion, PendingCompletion, ReplicatedEnd};
 use crate::api::deadline::patience_ms;
-use crate::api::effects::Effects;
 use crate::api::event::Now;
 use crate::api::refusal::Refusal;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::ingest::parked::bytes_of;
 use crate::partition::admission::{Rejection, check_crc, check_gate, check_limits, record_of, rejection_of};
@@ -24,16 +22,16 @@ use crate::replication::state::owner::AwaitingMark;
 use crate::replication::state::role::Role;
 use crate::transactions::scopes::StagingRight;
 use crate::transactions::staging::{StageDecision, StageId, Staged};
+use crate::turn::Turn;
 
-impl Engine {
+impl Parts {
     /// The steps of one STAGE.
     pub(crate) fn ingest_stage(
         &mut self,
         from: Connection,
         header: &RequestHeader,
         body: &mut Option<Inbound<'_>>,
-        now: Now,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let bytes = body.as_ref().map_or(&[][..], bytes_of);
         check_limits(header, bytes)?;
@@ -55,8 +53,8 @@ impl Engine {
             other => return Err(refused(&id, header, other).into()),
         }
         Self::check_replicas(partition)?;
-        self.check_body(index, header, bytes)?;
-        self.append_staged(index, from, header, body, &id, now, pool)?;
+        self.check_body(index, header, bytes, turn)?;
+        self.append_staged(index, from, header, body, &id, turn)?;
         #[cfg(feature = "planted")]
         if is_on(Bug::StagedBeforeSync) {
             return Err(Rejection::Restage(index, 0));
@@ -64,7 +62,6 @@ impl Engine {
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)] // the last step has everything that the others found
     fn append_staged(
         &mut self,
         index: PartitionIndex,
@@ -72,17 +69,16 @@ impl Engine {
         header: &RequestHeader,
         body: &mut Option<Inbound<'_>>,
         id: &StageId,
-        now: Now,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
-        let record = RecordHeader { kind: RecordKind::Staged as u8, ..record_of(header, now) };
-        let placed = self.put_body(index, record, body, pool)?;
+        let record = RecordHeader { kind: RecordKind::Staged as u8, ..record_of(header, turn.now) };
+        let placed = self.put_body(index, record, body, turn)?;
         let partition = &mut self.partitions[index];
         let staged = Staged { record: placed.record_number, rows: header.rows, crc: header.body_crc };
         partition.stages.staged(id, staged, header.body_bytes);
         partition.last_group = placed.group;
         partition.idleness = Idleness::Active;
-        let what = Completion::Batch(due(from, header, placed.first_offset, false, now));
+        let what = Completion::Batch(due(from, header, placed.first_offset, false, turn.now));
         let shared = self.shared_end(index);
         self.acks[usize::from(placed.shard)].push(PendingCompletion {
             group: placed.group,
@@ -90,8 +86,8 @@ impl Engine {
             shared,
             completion: what,
         });
-        self.counters.staged += 1;
-        self.counters.bytes += u64::from(header.body_bytes);
+        turn.counters.staged += 1;
+        turn.counters.bytes += u64::from(header.body_bytes);
         Ok(())
     }
 
@@ -101,13 +97,13 @@ impl Engine {
         index: PartitionIndex,
         record: RecordHeader,
         body: &mut Option<Inbound<'_>>,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<Placement, Rejection> {
         let partition = &mut self.partitions[index];
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = match body.take() {
             Some(Inbound::Large(Payload { block, at: place, bytes })) => {
-                shard.append(pool, &mut partition.log, record, Body::Block { block, bytes }).map_err(|refused| {
+                shard.append(turn.pool, &mut partition.log, record, Body::Block { block, bytes }).map_err(|refused| {
                     if let Body::Block { block, bytes } = refused.body {
                         *body = Some(Inbound::Large(Payload { block, at: place, bytes }));
                     }
@@ -118,7 +114,7 @@ impl Engine {
                 let bytes = if let Some(Inbound::Small(bytes)) = small { bytes } else { &[][..] };
                 *body = Some(Inbound::Small(bytes));
                 let parts = [bytes];
-                let append = shard.append(pool, &mut partition.log, record, Body::Copy(&parts));
+                let append = shard.append(turn.pool, &mut partition.log, record, Body::Copy(&parts));
                 append.map_err(|refused| refused.refusal)
             }
         };
@@ -133,13 +129,12 @@ impl Engine {
         from: Connection,
         header: &RequestHeader,
         record: u64,
-        now: Now,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
-        self.counters.repeated += 1;
+        turn.counters.repeated += 1;
         let upto = self.shared_end(index);
         let partition = &mut self.partitions[index];
-        let due = due(from, header, partition.log.end_offset(), true, now);
+        let due = due(from, header, partition.log.end_offset(), true, turn.now);
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
         let is_there = match &partition.role {
             Role::Owner(owner) => owner.mark_record > record,
@@ -149,7 +144,7 @@ impl Engine {
         let is_there = is_there || is_on(Bug::StagedBeforeSync);
         let what = Completion::Batch(due);
         if is_there {
-            self.answer_batch(index, &due, effects);
+            self.answer_batch(index, &due, turn);
         } else if let (Role::Owner(owner), Some(ReplicatedEnd { end, .. })) = (&mut partition.role, upto)
             && owner.durable >= end
         {
@@ -157,20 +152,20 @@ impl Engine {
             self.needs_tick(index);
         } else if let ringfence_log::ShardStatus::Failed(why) = self.shards[shard].status() {
             let refusal = Refusal::new(Code::UnknownOutcome, format!("staged, not known durable: {why}"));
-            self.refuse(from, header, &refusal, effects);
+            self.refuse(from, header, &refusal, turn);
         } else {
             self.acks[shard].push(PendingCompletion { group, partition: index, shared: upto, completion: what });
         }
     }
 
     /// The epoch was committed before: nothing is stored, and nothing is missing.
-    pub(crate) fn answer_committed(&mut self, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+    pub(crate) fn answer_committed(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         let mut answer = match self.partitions.find(header.topic, header.partition) {
             Some(index) => self.echo_at(index, header),
             None => self.echo(header),
         };
         answer.status = Status::AlreadyCommitted as u8;
-        send(from, answer, ringfence_transport::Outbound::Empty, effects);
+        send(from, answer, ringfence_transport::Outbound::Empty, turn.effects);
     }
 }
 

@@ -5,13 +5,13 @@
 
 use ringfence_log::StorageError;
 
-use crate::api::effects::Effects;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
+use crate::turn::Turn;
 
-impl Engine {
+impl Parts {
     /// The next file, if none is under way. Before files are given back: a plan holds its own.
-    pub(crate) fn punch_dropped(&mut self, effects: &mut Effects) {
+    pub(crate) fn punch_dropped(&mut self, turn: &mut Turn<'_>) {
         let holes = &mut self.upkeep.holes;
         if self.stopping || holes.is_under_way {
             return;
@@ -31,15 +31,15 @@ impl Engine {
         }
         if let Some(plan) = holes.files.pop_front() {
             holes.is_under_way = true;
-            effects.punches.push(plan);
+            turn.effects.punches.push(plan);
         }
     }
 
-    pub(crate) fn punched(&mut self, result: &Result<u64, StorageError>) {
+    pub(crate) fn punched(&mut self, result: &Result<u64, StorageError>, turn: &mut Turn<'_>) {
         self.upkeep.holes.is_under_way = false;
         match result {
-            Ok(bytes) => self.counters.punched_bytes += bytes,
-            Err(_) => self.counters.punch_failures += 1,
+            Ok(bytes) => turn.counters.punched_bytes += bytes,
+            Err(_) => turn.counters.punch_failures += 1,
         }
     }
 }

@@ -8,17 +8,15 @@
 //! in a hurry here is nobody's but ours. Whether what came is the record that stood there is `log::mend`'s to say. A
 //! store that is alone with its partition asks nobody: it counts and tells.
 
-use ringfence_buffer::Pool;
 use ringfence_log::{Proof, ReadError, RepairError, RepairPlan, ReplicaRecord, Successor};
 use ringfence_transport::{Connection, Inbound, Outbound};
 use ringfence_wire::{AnswerHeader, Code, Opcode, RECORD_HEADER_BYTES, RequestHeader, Status};
 
 use crate::api::answer::{length, send};
-use crate::api::effects::Effects;
 use crate::api::event::Now;
 use crate::api::jobs::{ReadEnd, ReadJob, ScrubJob};
 use crate::api::refusal::Refusal;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::maintenance::state::{ReadyRepair, RecordPlace, RepairQuestion};
 use crate::partition::admission::quarantined;
@@ -27,6 +25,7 @@ use crate::reads::state::Fetch;
 use crate::replication::state::node_wide::{CopyRequest, ReplicaRead};
 use crate::replication::state::peers::SentRequest;
 use crate::replication::state::role::Role;
+use crate::turn::Turn;
 
 /// A node that has not answered by then is asked again, or another one.
 const ANSWER_MS: u64 = 10_000;
@@ -82,17 +81,17 @@ impl Partition {
     }
 }
 
-impl Engine {
-    pub(crate) fn tick_repairs(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+impl Parts {
+    pub(crate) fn tick_repairs(&mut self, turn: &mut Turn<'_>) {
         if let Some(asked) = &self.scrub.repairs.asked
-            && asked.until_ms <= now.mono_ms
+            && asked.until_ms <= turn.now.mono_ms
         {
             let place = asked.place;
             self.scrub.repairs.asked = None;
-            self.try_later(place, now);
+            self.try_later(place, turn.now);
         }
-        self.ask_for_next(now, effects);
-        self.serve_held(now, pool, effects);
+        self.ask_for_next(turn);
+        self.serve_held(turn);
     }
 
     fn try_later(&mut self, place: RecordPlace, now: Now) {
@@ -111,25 +110,25 @@ impl Engine {
     }
 
     /// Ask for the next damaged record that somebody may have.
-    fn ask_for_next(&mut self, now: Now, effects: &mut Effects) {
+    fn ask_for_next(&mut self, turn: &mut Turn<'_>) {
         let repairs = &self.scrub.repairs;
         if repairs.asked.is_some() || repairs.ready.is_some() || repairs.mending.is_some() {
             return;
         }
         let is_due = |known: &crate::maintenance::state::KnownCorruption| {
-            known.retry_at_ms <= now.mono_ms && !matches!(known.corruption.proof, Proof::None)
+            known.retry_at_ms <= turn.now.mono_ms && !matches!(known.corruption.proof, Proof::None)
         };
         let due: Vec<RecordPlace> =
             self.scrub.corruptions.iter().filter(|(_, known)| is_due(known)).map(|(at, _)| *at).collect();
         for place in due {
-            if self.ask_for(place, now, effects) {
+            if self.ask_for(place, turn) {
                 return;
             }
         }
     }
 
     /// True if a question is under way.
-    fn ask_for(&mut self, place: RecordPlace, now: Now, effects: &mut Effects) -> bool {
+    fn ask_for(&mut self, place: RecordPlace, turn: &mut Turn<'_>) -> bool {
         let known = &self.scrub.corruptions[&place];
         let (key, number, tries) = (
             (known.corruption.topic, known.corruption.partition),
@@ -137,7 +136,7 @@ impl Engine {
             known.tries,
         );
         let Some(index) = self.partitions.find(key.0, key.1).filter(|index| !self.partitions[*index].dropped) else {
-            self.forget_corruption(place, "the partition was dropped", effects);
+            self.forget_corruption(place, "the partition was dropped", turn);
             return false;
         };
         let sources = self.partitions[index].sources();
@@ -150,15 +149,15 @@ impl Engine {
         let node = sources[tries % sources.len()];
         self.replication.peers.want(node);
         if !self.replication.peers.is_up(node) {
-            self.try_later(place, now);
+            self.try_later(place, turn.now);
             return false;
         }
         self.scrub.repairs.next_session += 1;
         let session = self.scrub.repairs.next_session;
         let header = self.partitions[index].request(0, number);
         let sent = SentRequest { index, session, opcode: Opcode::Copy, bytes: 0 };
-        self.replication.peers.send(node, header, Outbound::Empty, sent, now, effects);
-        self.scrub.repairs.asked = Some(RepairQuestion { place, session, until_ms: now.mono_ms + ANSWER_MS });
+        self.replication.peers.send(node, header, Outbound::Empty, sent, turn);
+        self.scrub.repairs.asked = Some(RepairQuestion { place, session, until_ms: turn.now.mono_ms + ANSWER_MS });
         true
     }
 
@@ -183,12 +182,11 @@ impl Engine {
         sent: SentRequest,
         header: &AnswerHeader,
         body: Inbound<'_>,
-        now: Now,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
         let Some(asked) = self.scrub.repairs.asked.take_if(|asked| asked.session == sent.session) else { return };
         if header.status != Status::Ok as u8 {
-            return self.try_later(asked.place, now);
+            return self.try_later(asked.place, turn.now);
         }
         let record = match body {
             Inbound::Small(bytes) => ReplicaRecord::Small(bytes.into()),
@@ -198,7 +196,7 @@ impl Engine {
             }
         };
         self.scrub.repairs.ready = Some(Box::new(ReadyRepair { place: asked.place, record }));
-        self.next_scrub(now, effects);
+        self.next_scrub(turn);
     }
 
     /// The job that puts right what has come.
@@ -210,28 +208,22 @@ impl Engine {
         Some(ScrubJob::Repair(RepairPlan { corruption, pin, record }))
     }
 
-    pub(crate) fn repair_ended(
-        &mut self,
-        place: RecordPlace,
-        result: &Result<(), RepairError>,
-        now: Now,
-        effects: &mut Effects,
-    ) {
+    pub(crate) fn repair_ended(&mut self, place: RecordPlace, result: &Result<(), RepairError>, turn: &mut Turn<'_>) {
         self.scrub.repairs.mending = None;
         match result {
             Ok(()) => {
-                self.counters.scrub_repaired += 1;
-                self.forget_corruption(place, "it was put right with what another replica has", effects);
+                turn.counters.scrub_repaired += 1;
+                self.forget_corruption(place, "it was put right with what another replica has", turn);
             }
-            Err(RepairError::WrongRecord(_)) => self.try_later(place, now),
+            Err(RepairError::WrongRecord(_)) => self.try_later(place, turn.now),
             Err(RepairError::Changed) => {
                 // Looked at anew, it is found as it is now, or not at all.
-                self.try_later(place, now);
+                self.try_later(place, turn.now);
                 self.scrub.hurry(place.0);
             }
             Err(RepairError::Storage(_)) => {
-                self.counters.scrub_failures += 1;
-                self.try_later(place, now);
+                turn.counters.scrub_failures += 1;
+                self.try_later(place, turn.now);
             }
         }
     }
@@ -250,14 +242,14 @@ impl Engine {
     }
 
     /// Fetches whose damage was put right, or for which nobody puts it right in time, are read again.
-    pub(crate) fn serve_held(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+    pub(crate) fn serve_held(&mut self, turn: &mut Turn<'_>) {
         let held = std::mem::take(&mut self.scrub.repairs.held);
         for (fetch, file) in held {
             let key = (fetch.header.topic, fetch.header.partition);
-            if fetch.held_until_ms > now.mono_ms && self.scrub.is_concerned(file, key) {
+            if fetch.held_until_ms > turn.now.mono_ms && self.scrub.is_concerned(file, key) {
                 self.scrub.repairs.held.push((fetch, file));
             } else {
-                self.begin_read(fetch, now, pool, effects);
+                self.begin_read(fetch, turn);
             }
         }
     }
@@ -267,16 +259,10 @@ impl Engine {
     }
 
     /// COPY of another replica.
-    pub(crate) fn copy_request(
-        &mut self,
-        from: Connection,
-        header: &RequestHeader,
-        pool: &mut Pool,
-        effects: &mut Effects,
-    ) {
-        match self.begin_copy(from, header, COPY_BYTES, pool) {
-            Ok(job) => effects.reads.push(job),
-            Err(refusal) => self.refuse(from, header, &refusal, effects),
+    pub(crate) fn copy_request(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
+        match self.begin_copy(from, header, COPY_BYTES, turn) {
+            Ok(job) => turn.effects.reads.push(job),
+            Err(refusal) => self.refuse(from, header, &refusal, turn),
         }
     }
 
@@ -285,7 +271,7 @@ impl Engine {
         from: Connection,
         header: &RequestHeader,
         bytes: usize,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<ReadJob, Refusal> {
         let refusal = |code, why: &str| {
             Refusal::new(code, format!("partition {} of topic {}: {why}", header.partition, header.topic))
@@ -307,35 +293,35 @@ impl Engine {
         if self.replication.reads.len() >= crate::replication::catch_up::READS_MAX {
             return Err(refusal(Code::Overloaded, "too many reads for replicas are under way"));
         }
-        let block = pool.take(bytes).ok_or_else(|| refusal(Code::Overloaded, "no block to read into"))?;
-        let ticket = self.reads.ticket();
+        let block = turn.pool.take(bytes).ok_or_else(|| refusal(Code::Overloaded, "no block to read into"))?;
+        let ticket = turn.ticket();
         self.replication
             .reads
             .insert(ticket, ReplicaRead::Serve(Box::new(CopyRequest { from, header: *header, index })));
         Ok(ReadJob { ticket, plan, block, in_pieces: false })
     }
 
-    pub(crate) fn copy_served(&mut self, serve: &CopyRequest, end: ReadEnd, pool: &mut Pool, effects: &mut Effects) {
+    pub(crate) fn copy_served(&mut self, serve: &CopyRequest, end: ReadEnd, turn: &mut Turn<'_>) {
         let CopyRequest { from, header, index } = serve;
         // Its place may be empty by now, or another's.
         if self.partitions.get(*index).is_none_or(|partition| partition.key() != (header.topic, header.partition)) {
             let refusal = Refusal::new(Code::UnknownPartition, "dropped while it was read");
-            return self.refuse(*from, header, &refusal, effects);
+            return self.refuse(*from, header, &refusal, turn);
         }
         let refusal = match end.result {
             Ok(done) if done.records == 1 && done.next_record == header.sequence + 1 => {
-                self.counters.copies_served += 1;
+                turn.counters.copies_served += 1;
                 let mut answer = self.echo_at(*index, header);
                 (answer.status, answer.rows) = (Status::Ok as u8, u32::try_from(done.rows).unwrap_or(0));
                 (answer.body_bytes, answer.body_crc) = (length(done.bytes), end.sums.whole());
                 debug_assert!(done.bytes >= RECORD_HEADER_BYTES);
-                return send(*from, answer, Outbound::Block { block: end.block, bytes: done.bytes }, effects);
+                return send(*from, answer, Outbound::Block { block: end.block, bytes: done.bytes }, turn.effects);
             }
             Ok(_) => Refusal::new(Code::Truncated, "this store has no such record"),
             Err(ReadError::BlockTooSmall { bytes }) => {
                 drop(end.block);
-                match self.begin_copy(*from, header, bytes, pool) {
-                    Ok(job) => return effects.reads.push(job),
+                match self.begin_copy(*from, header, bytes, turn) {
+                    Ok(job) => return turn.effects.reads.push(job),
                     Err(refusal) => refusal,
                 }
             }
@@ -345,7 +331,7 @@ impl Engine {
             }
             Err(ReadError::Storage(error)) => Refusal::new(Code::StorageFailed, format!("reading failed: {error}")),
         };
-        self.refuse(*from, header, &refusal, effects);
+        self.refuse(*from, header, &refusal, turn);
     }
 
     /// The connection to this node is gone, and with it what was asked.

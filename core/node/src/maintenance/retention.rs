@@ -1,17 +1,16 @@
 //! What happens because time passed: deadlines, retention, state records, producers that expire.
 
-use ringfence_buffer::Pool;
 use ringfence_log::{Shard, retain};
 
 use crate::api::completion::{Completion, PendingCompletion};
-use crate::api::effects::Effects;
 use crate::api::event::Now;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::partition::state::Idleness;
 use crate::partition::state_blob;
 use crate::replication::state::role::Role;
 use crate::settings::TableLimits;
+use crate::turn::Turn;
 
 /// Partitions looked at in one tick: 10,000 of them once in 0.8 s.
 const WALK: PartitionIndex = 256;
@@ -29,32 +28,32 @@ const RETAIN_MS: u64 = 1000;
 /// 2.5 GB/s a second's worth of them would be ten, most of them removed and allocated anew.
 const RETAIN_SOON_MS: u64 = 40;
 
-impl Engine {
-    pub(crate) fn tick(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
-        self.expire_tokens(effects);
-        self.end_waiting(now, effects);
-        self.end_polls(now, effects);
-        self.tick_replication(now, pool, effects);
-        self.serve_orders(now, pool, effects);
+impl Parts {
+    pub(crate) fn tick(&mut self, turn: &mut Turn<'_>) {
+        self.expire_tokens(turn);
+        self.end_waiting(turn);
+        self.end_polls(turn);
+        self.tick_replication(turn);
+        self.serve_orders(turn);
         for shard in 0..self.shards.len() {
-            self.serve_stalled(u16::try_from(shard).expect("at most 64 shards"), now, pool, effects);
+            self.serve_stalled(u16::try_from(shard).expect("at most 64 shards"), turn);
         }
-        self.serve_queued_reads(now, pool, effects);
-        self.walk(now, pool);
-        self.punch_dropped(effects);
-        self.tick_scrub(now, pool, effects);
+        self.serve_queued_reads(turn);
+        self.walk(turn);
+        self.punch_dropped(turn);
+        self.tick_scrub(turn);
         let files = self.shards.iter().map(Shard::newest_file).sum();
         let news = self.upkeep.wrote_states || files != self.upkeep.retained_at_files;
-        if now.mono_ms >= self.upkeep.retained_ms + if news { RETAIN_SOON_MS } else { RETAIN_MS } {
-            (self.upkeep.retained_ms, self.upkeep.retained_at_files) = (now.mono_ms, files);
+        if turn.now.mono_ms >= self.upkeep.retained_ms + if news { RETAIN_SOON_MS } else { RETAIN_MS } {
+            (self.upkeep.retained_ms, self.upkeep.retained_at_files) = (turn.now.mono_ms, files);
             self.upkeep.wrote_states = false;
             self.retain_files();
         }
-        self.write_states(pool);
+        self.write_states(turn);
     }
 
     /// Look at some partitions: rows that retention gives up, producers that expired.
-    fn walk(&mut self, now: Now, pool: &mut Pool) {
+    fn walk(&mut self, turn: &mut Turn<'_>) {
         let places = self.partitions.places();
         for _ in 0..WALK.min(places) {
             self.upkeep.cursor += 1;
@@ -68,14 +67,14 @@ impl Engine {
             let is_fresh = partition.idleness == Idleness::Active;
             self.partitions[index].settle_producers();
             if is_fresh || self.producers_bytes > self.settings.producers_bytes {
-                self.make_room_for_producers(index);
+                self.make_room_for_producers(index, turn);
             }
             if is_fresh {
                 self.partitions[index].idleness = Idleness::Idle;
             } else {
-                self.trim_idle(index, now);
+                self.trim_idle(index, turn.now);
             }
-            self.retain_rows(index, now, pool);
+            self.retain_rows(index, turn);
         }
     }
 
@@ -101,12 +100,12 @@ impl Engine {
 
     /// Move the log start up as the topic's retention asks; a copy that goes on is waited for, until twice as much is
     /// kept. A partition without a known topic keeps everything (I16).
-    fn retain_rows(&mut self, index: PartitionIndex, now: Now, pool: &mut Pool) {
+    fn retain_rows(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let partition = &self.partitions[index];
         if partition.is_quarantined() {
             return;
         }
-        self.reach_wanted_start(index, pool);
+        self.reach_wanted_start(index, turn);
         let partition = &self.partitions[index];
         let Some(topic) = self.topics.get(&partition.log.topic) else { return };
         let retention = topic.retention;
@@ -117,9 +116,9 @@ impl Engine {
             Role::Owner(owner) => owner.lowest_to_send(),
             _ => None,
         };
-        let to = partition.log.retention_start_beside(retention, copied_from, now.unix_ms, partition.mark);
+        let to = partition.log.retention_start_beside(retention, copied_from, turn.now.unix_ms, partition.mark);
         if let Some(to) = to
-            && let Ok(placed) = self.move_start(index, to, pool)
+            && let Ok(placed) = self.move_start(index, to, turn)
         {
             let due = PendingCompletion {
                 group: placed.group,
@@ -132,22 +131,22 @@ impl Engine {
     }
 
     /// Forget producers without a name that expired, and idle ones above the limits.
-    pub(crate) fn forget_producers(&mut self, index: PartitionIndex, limits: TableLimits) {
+    pub(crate) fn forget_producers(&mut self, index: PartitionIndex, limits: TableLimits, turn: &mut Turn<'_>) {
         let partition = &mut self.partitions[index];
         let before = partition.producers.bytes();
         let newest_ms = partition.log.end().last_time_ms;
-        self.counters.producers_forgotten += partition.producers.forget(limits, newest_ms) as u64;
+        turn.counters.producers_forgotten += partition.producers.forget(limits, newest_ms) as u64;
         self.producers_bytes -= before - partition.producers.bytes();
     }
 
     /// When all tables together are above their limit, this one gives half back, as far as its producers are idle.
-    pub(crate) fn make_room_for_producers(&mut self, index: PartitionIndex) {
+    pub(crate) fn make_room_for_producers(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let mut limits = self.settings.producers;
         if self.producers_bytes > self.settings.producers_bytes {
             let half = self.partitions[index].producers.bytes() / 2;
             limits.bytes = limits.bytes.min(half.max(TABLE_BYTES_LEAST));
         }
-        self.forget_producers(index, limits);
+        self.forget_producers(index, limits, turn);
     }
 
     /// Give free files back, and learn whose state must be carried forward first.
@@ -165,7 +164,7 @@ impl Engine {
         });
     }
 
-    fn write_states(&mut self, pool: &mut Pool) {
+    fn write_states(&mut self, turn: &mut Turn<'_>) {
         let mut scratch = std::mem::take(&mut self.upkeep.scratch);
         for _ in 0..STATES.min(self.upkeep.state_records_due.len()) {
             let Some(key) = self.upkeep.state_records_due.pop() else { break };
@@ -178,12 +177,12 @@ impl Engine {
             partition.settle_producers();
             state_blob::write(partition, self.settings.level, self.settings.producers.bytes, &mut scratch);
             let shard = usize::from(partition.shard);
-            let Ok(placed) = self.shards[shard].append_state(pool, &mut partition.log, &scratch) else {
+            let Ok(placed) = self.shards[shard].append_state(turn.pool, &mut partition.log, &scratch) else {
                 // No room: `retain` will name it again.
                 break;
             };
             partition.last_group = placed.group;
-            self.counters.states_written += 1;
+            turn.counters.states_written += 1;
             self.upkeep.wrote_states = true;
             self.acks[shard].push(PendingCompletion {
                 group: placed.group,

@@ -6,16 +6,15 @@
 
 use std::collections::BTreeSet;
 
-use ringfence_buffer::Pool;
 use ringfence_log::{Corruption, Damage, Position, Proof, ScrubDone, ScrubPlan, Shard, Successor, parse_segment_name};
 
-use crate::api::effects::Effects;
 use crate::api::event::Now;
 use crate::api::jobs::{ScrubEnd, ScrubJob};
 use crate::api::outcome::Outcome;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::{PartitionIndex, PartitionKey};
 use crate::maintenance::state::{KnownCorruption, RecordPlace};
+use crate::turn::Turn;
 
 /// One piece of the round: as much as the thread reads at a time.
 const PIECE_BYTES: u64 = 2 << 20;
@@ -37,33 +36,34 @@ const PROVING_MAX: usize = 64;
 
 const PROVE_MS: u64 = 500;
 
-impl Engine {
+impl Parts {
     /// Time passed: the next piece, if it is due.
-    pub(crate) fn tick_scrub(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+    pub(crate) fn tick_scrub(&mut self, turn: &mut Turn<'_>) {
         if self.stopping {
             return;
         }
-        self.tick_repairs(now, pool, effects);
-        if now.mono_ms >= self.scrub.proved_ms + PROVE_MS {
-            self.scrub.proved_ms = now.mono_ms;
-            self.forget_gone(effects);
+        self.tick_repairs(turn);
+        if turn.now.mono_ms >= self.scrub.proved_ms + PROVE_MS {
+            self.scrub.proved_ms = turn.now.mono_ms;
+            self.forget_gone(turn);
             self.prove_quarantined();
         }
-        self.next_scrub(now, effects);
+        self.next_scrub(turn);
     }
 
-    pub(crate) fn next_scrub(&mut self, now: Now, effects: &mut Effects) {
+    pub(crate) fn next_scrub(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now;
         if self.scrub.is_under_way || self.stopping {
             return;
         }
-        let job = self.next_repair().or_else(|| self.next_urgent(effects)).or_else(|| self.next_of_round(now));
+        let job = self.next_repair().or_else(|| self.next_urgent(turn)).or_else(|| self.next_of_round(now));
         if let Some(job) = job {
             self.scrub.is_under_way = true;
-            effects.scrubs.push(job);
+            turn.effects.scrubs.push(job);
         }
     }
 
-    fn next_urgent(&mut self, effects: &mut Effects) -> Option<ScrubJob> {
+    fn next_urgent(&mut self, turn: &mut Turn<'_>) -> Option<ScrubJob> {
         while let Some((file, from)) = self.scrub.urgent_at.or(self.scrub.urgent.first().map(|file| (*file, 0))) {
             match self.sealed(file) {
                 Some((pin, end)) if pin.number == file => {
@@ -75,14 +75,14 @@ impl Engine {
                     return Some(ScrubJob::Look(plan));
                 }
                 // It is gone, or written to still: nobody has to prove anything of the first, and the second is young.
-                _ => self.end_urgent(file, effects),
+                _ => self.end_urgent(file, turn),
             }
         }
         None
     }
 
     /// Nothing more of this file is wanted in a hurry: partitions that waited for it alone are proved.
-    fn end_urgent(&mut self, file: u64, effects: &mut Effects) {
+    fn end_urgent(&mut self, file: u64, turn: &mut Turn<'_>) {
         self.scrub.urgent.remove(&file);
         self.scrub.urgent_at = None;
         let mut done = Vec::new();
@@ -94,7 +94,7 @@ impl Engine {
         for key in done {
             self.scrub.proving.remove(&key);
             if let Some(index) = self.partitions.find(key.0, key.1) {
-                self.lift(index, effects);
+                self.lift(index, turn);
             }
         }
     }
@@ -125,74 +125,74 @@ impl Engine {
         self.shards.iter().filter_map(|shard: &Shard| shard.next_sealed_file(number)).min_by_key(|(pin, _)| pin.number)
     }
 
-    pub(crate) fn scrubbed(&mut self, end: ScrubEnd, now: Now, pool: &mut Pool, effects: &mut Effects) {
+    pub(crate) fn scrubbed(&mut self, end: ScrubEnd, turn: &mut Turn<'_>) {
         self.scrub.is_under_way = false;
         match end {
-            ScrubEnd::Looked { result: Ok(done), .. } => self.looked(done, now, effects),
+            ScrubEnd::Looked { result: Ok(done), .. } => self.looked(done, turn),
             ScrubEnd::Looked { file, is_urgent: true, .. } => {
-                self.counters.scrub_failures += 1;
+                turn.counters.scrub_failures += 1;
                 self.scrub.proving.retain(|_, files| !files.contains(&file));
-                self.end_urgent(file, effects);
+                self.end_urgent(file, turn);
             }
             ScrubEnd::Looked { file, .. } => {
                 // The next file; this one has its turn again in the next round.
-                self.counters.scrub_failures += 1;
+                turn.counters.scrub_failures += 1;
                 (self.scrub.file, self.scrub.from) = (file + 1, 0);
             }
-            ScrubEnd::Repaired { place, result } => self.repair_ended(place, &result, now, effects),
+            ScrubEnd::Repaired { place, result } => self.repair_ended(place, &result, turn),
         }
-        self.serve_held(now, pool, effects);
-        self.next_scrub(now, effects);
+        self.serve_held(turn);
+        self.next_scrub(turn);
     }
 
-    fn looked(&mut self, done: ScrubDone, now: Now, effects: &mut Effects) {
-        self.counters.scrubbed_bytes += done.bytes;
+    fn looked(&mut self, done: ScrubDone, turn: &mut Turn<'_>) {
+        turn.counters.scrubbed_bytes += done.bytes;
         for corruption in done.corruptions {
-            self.found_corruption(corruption, done.is_urgent, effects);
+            self.found_corruption(corruption, done.is_urgent, turn);
         }
         if !done.is_urgent {
             let rate = self.settings.scrub_bytes_per_s.max(1);
-            self.scrub.next_ms = now.mono_ms + done.bytes.saturating_mul(1_000) / rate;
+            self.scrub.next_ms = turn.now.mono_ms + done.bytes.saturating_mul(1_000) / rate;
             (self.scrub.file, self.scrub.from) = done.next.map_or((done.file + 1, 0), |next| (done.file, next));
         } else if let Some(next) = done.next {
             self.scrub.urgent_at = Some((done.file, next));
         } else {
             self.disprove();
-            self.end_urgent(done.file, effects);
+            self.end_urgent(done.file, turn);
         }
         if done.next.is_none() {
-            self.forget_repaired(done.file, done.is_urgent, effects);
+            self.forget_repaired(done.file, done.is_urgent, turn);
         }
     }
 
     /// What was known of this file and is not found any more.
-    fn forget_repaired(&mut self, file: u64, is_urgent: bool, effects: &mut Effects) {
+    fn forget_repaired(&mut self, file: u64, is_urgent: bool, turn: &mut Turn<'_>) {
         let found = &self.scrub.found[usize::from(is_urgent)];
         let of_file = self.scrub.corruptions.range((file, 0)..(file + 1, 0)).map(|(place, _)| *place);
         let repaired: Vec<RecordPlace> = of_file.filter(|place| !found.contains(place)).collect();
         for place in repaired {
-            self.forget_corruption(place, "it is not found any more", effects);
+            self.forget_corruption(place, "it is not found any more", turn);
         }
     }
 
     /// Damage in files that retention, a truncate or a drop gave up. No round comes to them again, so it would stay a
     /// reason for ever: that of a group's directory, say, which no replica can repair.
-    fn forget_gone(&mut self, effects: &mut Effects) {
+    fn forget_gone(&mut self, turn: &mut Turn<'_>) {
         let is_gone = |file: u64| self.sealed(file).is_none_or(|(pin, _)| pin.number != file);
         let gone: Vec<RecordPlace> =
             self.scrub.corruptions.keys().copied().filter(|(file, _)| is_gone(*file)).collect();
         for place in gone {
-            self.forget_corruption(place, "its file is gone", effects);
+            self.forget_corruption(place, "its file is gone", turn);
         }
     }
 
-    pub(crate) fn forget_corruption(&mut self, place: RecordPlace, why: &str, effects: &mut Effects) {
+    pub(crate) fn forget_corruption(&mut self, place: RecordPlace, why: &str, turn: &mut Turn<'_>) {
         if let Some(KnownCorruption { corruption, .. }) = self.scrub.corruptions.remove(&place) {
-            self.tell_damaged((corruption.topic, corruption.partition), why.to_owned(), effects);
+            self.tell_damaged((corruption.topic, corruption.partition), why.to_owned(), turn);
         }
     }
 
-    fn found_corruption(&mut self, corruption: Corruption, is_urgent: bool, effects: &mut Effects) {
+    fn found_corruption(&mut self, corruption: Corruption, is_urgent: bool, turn: &mut Turn<'_>) {
         let (key, place) = ((corruption.topic, corruption.partition), (corruption.file, corruption.position));
         if !self.counts(&corruption) {
             return;
@@ -207,12 +207,12 @@ impl Engine {
             }
             return;
         }
-        self.counters.scrub_damaged += 1;
+        turn.counters.scrub_damaged += 1;
         let why = corruption.damage().to_string();
         if self.scrub.corruptions.len() < KNOWN_MAX {
             self.scrub.corruptions.insert(place, KnownCorruption { corruption, retry_at_ms: 0, tries: 0 });
         }
-        self.tell_damaged(key, why, effects);
+        self.tell_damaged(key, why, turn);
     }
 
     /// Damage in what counts no more is none: bodies of a dropped partition are holes.
@@ -231,9 +231,9 @@ impl Engine {
         }
     }
 
-    fn tell_damaged(&self, (topic, partition): PartitionKey, why: String, effects: &mut Effects) {
+    fn tell_damaged(&self, (topic, partition): PartitionKey, why: String, turn: &mut Turn<'_>) {
         let records = self.scrub.damaged((topic, partition)) as u64;
-        effects.outcomes.push(Outcome::Damaged { topic, partition, records, why });
+        turn.effects.outcomes.push(Outcome::Damaged { topic, partition, records, why });
     }
 
     /// A read met damage: its file is looked at at once.
@@ -278,18 +278,18 @@ impl Engine {
     }
 
     /// Everything of the partition is sound on disk.
-    fn lift(&mut self, index: PartitionIndex, effects: &mut Effects) {
+    fn lift(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let partition = &mut self.partitions[index];
         let (topic, id) = partition.key();
         if !partition.lift() {
             self.scrub.hopeless.insert(partition.incarnation);
             let why = "all of it is sound on disk again; start this node anew to serve it".to_owned();
-            effects.outcomes.push(Outcome::Quarantined { topic, partition: id, why });
+            turn.effects.outcomes.push(Outcome::Quarantined { topic, partition: id, why });
             return;
         }
         if partition.gate.admits() {
-            self.upkeep.opened.push(topic);
+            turn.follow_ups.opened_topics.push(topic);
         }
-        effects.outcomes.push(Outcome::Lifted { topic, partition: id });
+        turn.effects.outcomes.push(Outcome::Lifted { topic, partition: id });
     }
 }

@@ -15,8 +15,6 @@ pub struct Upkeep {
     /// Partitions whose drop is durable; they go when the log lets go of them.
     pub(crate) dropped: Vec<PartitionIndex>,
     pub(crate) holes: Holes,
-    /// Topics with a partition that was opened: parked requests may be served now.
-    pub(crate) opened: Vec<u64>,
     /// Partitions that owe a state record.
     pub(crate) state_records_due: Vec<(u64, u64)>,
     /// Where the walk over all partitions goes on.

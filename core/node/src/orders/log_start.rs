@@ -1,16 +1,15 @@
 //! The order TRUNCATE, and carrying out log starts that were ordered before.
 
-use ringfence_buffer::Pool;
-
 use crate::api::completion::{Completion, OnDurable, PendingCompletion};
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::{PartitionIndex, PartitionKey};
 use crate::partition::log_start::WantedStart;
 use crate::replication::state::role::Role;
+use crate::turn::Turn;
 
-impl Engine {
+impl Parts {
     /// TRUNCATE. The start that is named takes the place of the one that was wanted before; of a partition that is not
     /// here it is kept for when it is. The outcome says how far the log start is now.
     pub(crate) fn truncate(
@@ -18,7 +17,7 @@ impl Engine {
         number: u64,
         key: PartitionKey,
         wanted: WantedStart,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
         let is_once = wanted.offset == u64::MAX;
         #[cfg(feature = "planted")]
@@ -42,16 +41,16 @@ impl Engine {
             // What moved it may be on its way to the disk still: a crash would show the rows again.
             return self.when_here_durable(number, index, Finished::Truncated { start_offset: start });
         }
-        let placed = self.move_start(index, to, pool)?;
+        let placed = self.move_start(index, to, turn)?;
         Ok(self.when_durable(number, index, &placed, Finished::Truncated { start_offset: to }, OnDurable::Nothing))
     }
 
     /// The mark may have moved since the log start was ordered.
-    pub(crate) fn reach_wanted_start(&mut self, index: PartitionIndex, pool: &mut Pool) {
+    pub(crate) fn reach_wanted_start(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let partition = &self.partitions[index];
         let to = partition.wanted_now();
         if to > partition.log.start_offset()
-            && let Ok(placed) = self.move_start(index, to, pool)
+            && let Ok(placed) = self.move_start(index, to, turn)
         {
             let due = PendingCompletion {
                 group: placed.group,

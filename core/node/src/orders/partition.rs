@@ -1,17 +1,14 @@
 //! Orders about one partition. Those that change its log end when their record is durable.
 
-use ringfence_buffer::Pool;
 use ringfence_log::{Body, PartitionLog, Placement, ShardStatus};
 use ringfence_wire::{NAME_BYTES_MAX, RecordHeader, RecordKind, crc_of};
 
 use crate::api::answer::length;
 use crate::api::completion::{Completion, OnDurable, PendingCompletion, ReplicatedEnd};
-use crate::api::effects::Effects;
-use crate::api::event::Now;
 use crate::api::order::Place;
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::{Finished, ResumePoint};
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::{End, PartitionIndex, PartitionKey};
 use crate::partition::dedupe::Source;
 use crate::partition::producer::Resume;
@@ -19,8 +16,9 @@ use crate::partition::state::{Idleness, Partition};
 use crate::partition::state_blob;
 use crate::replication::state::owner::AwaitingMark;
 use crate::replication::state::role::Role;
+use crate::turn::Turn;
 
-impl Engine {
+impl Parts {
     pub(crate) fn hosted(&self, (topic, partition): PartitionKey) -> Result<PartitionIndex, OrderError> {
         match self.partitions.find(topic, partition) {
             Some(index) if !self.partitions[index].dropped => Ok(index),
@@ -139,7 +137,6 @@ impl Engine {
 
     /// Host the partition under a new epoch. From here on no older owner appends; appends are admitted when the epoch
     /// record is durable.
-    #[allow(clippy::too_many_arguments)] // the fields of one order
     pub(crate) fn open(
         &mut self,
         number: u64,
@@ -147,9 +144,7 @@ impl Engine {
         slots: (u16, u16),
         epoch: u64,
         (replicas, quorum): (&[Place], u16),
-        now: Now,
-        pool: &mut Pool,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
         self.check_set(replicas, quorum)?;
         let Some(plans) = self.topics.get(&key.0).map(|topic| topic.plans.clone()) else {
@@ -163,17 +158,17 @@ impl Engine {
             None => (self.host(key), true),
         };
         self.partitions[index].others = replicas.iter().map(|place| place.node).collect();
-        match self.append_epoch(index, epoch, now, pool) {
+        match self.append_epoch(index, epoch, turn) {
             Ok(placed) => {
                 let partition = &mut self.partitions[index];
                 partition.plans = Some(plans);
                 partition.slots = slots;
                 let head = partition.log.end();
                 let finished = Finished::Opened { records: head.next_record, end_offset: head.next_offset };
-                self.open_as(index, epoch, placed.record_number, replicas, quorum, effects);
+                self.open_as(index, epoch, placed.record_number, replicas, quorum, turn);
                 // At once: a producer that waits for its new owner also waits for this owner's followers.
-                self.replication.peers.tick(now, effects);
-                self.call(index, None, now, effects);
+                self.replication.peers.tick(turn);
+                self.call(index, None, turn);
                 let on_durable = OnDurable::Open { epoch, end_offset: placed.first_offset };
                 Ok(self.when_durable_upto(self.shared_end(index), number, index, &placed, finished, on_durable))
             }
@@ -211,7 +206,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`OrderError::Busy`] until the drop is durable and nobody reads what was dropped.
-    pub(crate) fn revive(&mut self, index: PartitionIndex) -> Result<(), OrderError> {
+    pub(crate) fn revive(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) -> Result<(), OrderError> {
         if !self.upkeep.dropped.contains(&index) {
             return Err(OrderError::Busy);
         }
@@ -225,7 +220,7 @@ impl Engine {
         self.partitions.revive(index, fresh);
         self.upkeep.dropped.retain(|dropped| *dropped != index);
         self.upkeep.holes.revived(index, dropped);
-        self.counters.revived += 1;
+        turn.counters.revived += 1;
         Ok(())
     }
 
@@ -233,8 +228,7 @@ impl Engine {
         &mut self,
         index: PartitionIndex,
         epoch: u64,
-        now: Now,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<Placement, OrderError> {
         let partition = &mut self.partitions[index];
         let id = partition.log.partition;
@@ -253,7 +247,7 @@ impl Engine {
         if epoch <= newest {
             return Err(format!("partition {id}: epoch {epoch} is not above {newest}; draw a newer one").into());
         }
-        self.end_incomplete(index, pool)?;
+        self.end_incomplete(index, turn)?;
         let partition = &mut self.partitions[index];
         let mut fence = partition.gate.fence();
         fence.raise(epoch).map_err(|stale| format!("partition {id}: {stale}"))?;
@@ -263,11 +257,11 @@ impl Engine {
             partition: id,
             layout_version: partition.gate.version(),
             owner_epoch: epoch,
-            time_ms: now.unix_ms,
+            time_ms: turn.now.unix_ms,
             ..RecordHeader::default()
         };
         let shard = &mut self.shards[usize::from(partition.shard)];
-        let append = shard.append(pool, &mut partition.log, record, Body::Copy(&[]));
+        let append = shard.append(turn.pool, &mut partition.log, record, Body::Copy(&[]));
         let placed = append.map_err(|refused| refused.refusal)?;
         partition.gate.close();
         partition.gate.set_fence(fence);
@@ -283,16 +277,16 @@ impl Engine {
         number: u64,
         key: PartitionKey,
         epoch: u64,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
         match self.partitions.find(key.0, key.1) {
             None => {
                 self.host(key);
             }
-            Some(index) if self.partitions[index].dropped => self.revive(index)?,
+            Some(index) if self.partitions[index].dropped => self.revive(index, turn)?,
             Some(_) => {}
         }
-        self.fence_at(number, key, epoch, false, pool)
+        self.fence_at(number, key, epoch, false, turn)
     }
 
     /// `is_hold`: it ends only when the mark has reached everything that was appended.
@@ -302,14 +296,14 @@ impl Engine {
         key: PartitionKey,
         epoch: u64,
         is_hold: bool,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
         let index = self.hosted(key)?;
         let partition = &mut self.partitions[index];
         let mut fence = partition.gate.fence();
         fence.raise(epoch).map_err(|stale| format!("partition {}: {stale}", key.1))?;
         let shard = &mut self.shards[usize::from(partition.shard)];
-        let placed = shard.append_fence(pool, &mut partition.log, epoch)?;
+        let placed = shard.append_fence(turn.pool, &mut partition.log, epoch)?;
         partition.gate.set_fence(fence);
         let head = partition.log.end();
         let (records, end_offset, chain) = (head.next_record, head.next_offset, head.chain);
@@ -332,15 +326,14 @@ impl Engine {
         &mut self,
         number: u64,
         key: PartitionKey,
-        pool: &mut Pool,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
         self.partitions.forget_start(key);
         if let Some(index) = self.partitions.find(key.0, key.1).filter(|index| self.is_going(*index)) {
             return self.when_last_durable(number, index, Finished::Done, OnDurable::Nothing);
         }
         let index = self.hosted(key)?;
-        let placed = self.bury(key, pool, effects)?;
+        let placed = self.bury(key, turn)?;
         Ok(self.when_durable(number, index, &placed, Finished::Done, OnDurable::Dropped))
     }
 
@@ -352,17 +345,12 @@ impl Engine {
     }
 
     /// Append the record that ends the partition; it is gone when that is durable.
-    pub(crate) fn bury(
-        &mut self,
-        key: PartitionKey,
-        pool: &mut Pool,
-        effects: &mut Effects,
-    ) -> Result<Placement, OrderError> {
+    pub(crate) fn bury(&mut self, key: PartitionKey, turn: &mut Turn<'_>) -> Result<Placement, OrderError> {
         let index = self.hosted(key)?;
         let partition = &mut self.partitions[index];
         let shard = &mut self.shards[usize::from(partition.shard)];
-        let placed = shard.append_drop(pool, &mut partition.log)?;
-        self.take_role(index, Role::None, effects);
+        let placed = shard.append_drop(turn.pool, &mut partition.log)?;
+        self.take_role(index, Role::None, turn);
         self.doubted.remove(&key);
         self.absent.remove(&key);
         let partition = &mut self.partitions[index];
@@ -373,7 +361,7 @@ impl Engine {
         partition.stages = crate::transactions::staging::Stages::default();
         for ticket in std::mem::take(&mut partition.waiting) {
             if let Some(fetch) = self.reads.end_poll(ticket) {
-                self.answer_dropped(&fetch, effects);
+                self.answer_dropped(&fetch, turn);
             }
         }
         Ok(placed)
@@ -384,11 +372,11 @@ impl Engine {
         &mut self,
         index: PartitionIndex,
         to: u64,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<Placement, OrderError> {
         let partition = &mut self.partitions[index];
         let shard = &mut self.shards[usize::from(partition.shard)];
-        let placed = shard.append_start(pool, &mut partition.log, to)?;
+        let placed = shard.append_start(turn.pool, &mut partition.log, to)?;
         partition.epochs.forget_before(partition.log.first());
         partition.settle_stages();
         partition.last_group = placed.group;
@@ -403,8 +391,7 @@ impl Engine {
         key: PartitionKey,
         (id, epoch, previous): (u64, u64, u64),
         name: &[u8],
-        now: Now,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
         let index = self.hosted(key)?;
         let partition = &mut self.partitions[index];
@@ -433,14 +420,14 @@ impl Engine {
             owner_epoch: partition.gate.open_epoch(),
             producer_id: id,
             producer_epoch: epoch,
-            time_ms: now.unix_ms,
+            time_ms: turn.now.unix_ms,
             body_bytes: length(name.len()),
             body_crc: crc_of(name),
             ..RecordHeader::default()
         };
         let shard = &mut self.shards[usize::from(partition.shard)];
         let parts = [name];
-        let append = shard.append(pool, &mut partition.log, record, Body::Copy(&parts));
+        let append = shard.append(turn.pool, &mut partition.log, record, Body::Copy(&parts));
         let placed = append.map_err(|refused| refused.refusal)?;
         let before = partition.producers.bytes();
         let source = Source {
@@ -461,7 +448,7 @@ impl Engine {
         &mut self,
         number: u64,
         key: PartitionKey,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
         let index = self.hosted(key)?;
         let partition = &mut self.partitions[index];
@@ -471,7 +458,7 @@ impl Engine {
         let mut bytes = Vec::new();
         state_blob::write(partition, self.settings.level, self.settings.producers.bytes, &mut bytes);
         let shard = &mut self.shards[usize::from(partition.shard)];
-        let placed = shard.append_release(pool, &mut partition.log, &bytes)?;
+        let placed = shard.append_release(turn.pool, &mut partition.log, &bytes)?;
         partition.damage = None;
         partition.released = true;
         partition.gate.close();

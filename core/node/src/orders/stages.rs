@@ -1,6 +1,5 @@
 //! Orders about staged rows: what the metadata log decided of scopes, and the publish record of one commit.
 
-use ringfence_buffer::Pool;
 use ringfence_log::Body;
 #[cfg(feature = "planted")]
 use ringfence_log::planted::{Bug, is_on};
@@ -12,13 +11,14 @@ use crate::api::event::Now;
 use crate::api::order::{CountStaged, Publish, ScopeRule};
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::partition::state::Idleness;
 use crate::replication::state::role::Role;
 use crate::transactions::publish_record;
+use crate::turn::Turn;
 
-impl Engine {
+impl Parts {
     /// Rules that changed; with `gone` all of them, and scopes up to that id without a rule are forgotten.
     pub(crate) fn install_scopes(&mut self, rules: Vec<ScopeRule>, gone: Option<u64>) -> OrderProgress {
         self.scopes.set(rules, gone);
@@ -35,8 +35,7 @@ impl Engine {
         &mut self,
         number: u64,
         order: &Publish,
-        now: Now,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
         let index = self.hosted((order.topic, order.partition))?;
         let partition = &mut self.partitions[index];
@@ -54,7 +53,7 @@ impl Engine {
         }
         let Some(list) = partition.stages.gather((order.scope, order.epoch), &order.tokens, order.rows, order.upto)?
         else {
-            return self.published_before(number, index, order, now);
+            return self.published_before(number, index, order, turn.now);
         };
         #[cfg(feature = "planted")]
         let order = &Publish { rows: list.iter().map(|batch| u64::from(batch.rows)).sum(), ..order.clone() };
@@ -70,23 +69,23 @@ impl Engine {
             partition: order.partition,
             layout_version: partition.gate.version(),
             owner_epoch: partition.gate.open_epoch(),
-            time_ms: now.unix_ms,
+            time_ms: turn.now.unix_ms,
             body_bytes: length(body.len()),
             body_crc: crc_of(&body),
             ..RecordHeader::default()
         };
         let shard = &mut self.shards[usize::from(partition.shard)];
         let parts = [&body[..]];
-        let append = shard.append(pool, &mut partition.log, record, Body::Copy(&parts));
+        let append = shard.append(turn.pool, &mut partition.log, record, Body::Copy(&parts));
         let placed = append.map_err(|refused| refused.refusal)?;
         let end_offset = placed.first_offset + u64::from(rows);
         partition.stages.published(order.scope, order.epoch, placed.record_number, end_offset, &list);
         partition.settle_stages();
         partition.idleness = Idleness::Active;
-        self.counters.published += 1;
-        self.counters.rows += u64::from(rows);
+        turn.counters.published += 1;
+        turn.counters.rows += u64::from(rows);
         let upto = self.shared_end(index);
-        Ok(self.when_durable_upto(upto, number, index, &placed, Finished::Done, until(end_offset, now)))
+        Ok(self.when_durable_upto(upto, number, index, &placed, Finished::Done, until(end_offset, turn.now)))
     }
 
     /// Tell what a commit of these tokens would publish here; ends when all of it is on as many disks as STAGED asks for.

@@ -7,14 +7,14 @@ use ringfence_wire::{
 
 use crate::api::answer::{length, send, send_packed};
 use crate::api::completion::BatchAck;
-use crate::api::effects::Effects;
 use crate::api::refusal::Refusal;
 use crate::codec::pack;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::partition::topic::RedirectBody;
+use crate::turn::Turn;
 
-impl Engine {
+impl Parts {
     /// An answer header that echoes the request; the caller sets status and what is known.
     pub(crate) fn echo(&self, header: &RequestHeader) -> AnswerHeader {
         AnswerHeader {
@@ -41,12 +41,12 @@ impl Engine {
     }
 
     /// The OK of a stored batch.
-    pub(crate) fn answer_batch(&mut self, index: PartitionIndex, due: &BatchAck, effects: &mut Effects) {
-        self.counters.acknowledged += 1;
+    pub(crate) fn answer_batch(&mut self, index: PartitionIndex, due: &BatchAck, turn: &mut Turn<'_>) {
+        turn.counters.acknowledged += 1;
         let partition = &mut self.partitions[index];
-        partition.acknowledged_ms.1 = self.unix_ms;
+        partition.acknowledged_ms.1 = turn.now.unix_ms;
         if partition.acknowledged_ms.0 == 0 {
-            partition.acknowledged_ms.0 = self.unix_ms;
+            partition.acknowledged_ms.0 = turn.now.unix_ms;
         }
         let header = AnswerHeader {
             opcode: (if due.staged { Opcode::Stage } else { Opcode::Publish }) as u8,
@@ -66,12 +66,12 @@ impl Engine {
             flags: if due.repeated { ANSWER_FLAG_REPEATED } else { 0 },
             ..AnswerHeader::default()
         };
-        send(due.connection, header, Outbound::Empty, effects);
+        send(due.connection, header, Outbound::Empty, turn.effects);
     }
 
-    pub(crate) fn refuse(&mut self, to: Connection, request: &RequestHeader, refusal: &Refusal, effects: &mut Effects) {
-        self.counters.refused += 1;
-        self.counters.refused_by_code[refusal.code as usize] += 1;
+    pub(crate) fn refuse(&mut self, to: Connection, request: &RequestHeader, refusal: &Refusal, turn: &mut Turn<'_>) {
+        turn.counters.refused += 1;
+        turn.counters.refused_by_code[refusal.code as usize] += 1;
         let mut header = match self.partitions.find(request.topic, request.partition) {
             Some(index) => self.echo_at(index, request),
             None => self.echo(request),
@@ -83,7 +83,7 @@ impl Engine {
         if let Some(sequence) = refusal.sequence {
             header.sequence = sequence;
         }
-        send_packed(to, header, pack::refused(refusal), effects);
+        send_packed(to, header, pack::refused(refusal), turn.effects);
     }
 
     /// "Not here, or not under this version or epoch": the installed body says who owns it.
@@ -92,14 +92,14 @@ impl Engine {
         to: Connection,
         request: &RequestHeader,
         reason: RedirectReason,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
         let routing = self.topics.get(&request.topic).and_then(|topic| topic.routing.as_ref());
         let Some(routing) = routing else {
             let refusal = Refusal::new(Code::UnknownTopic, format!("topic {} is not known here", request.topic));
-            return self.refuse(to, request, &refusal, effects);
+            return self.refuse(to, request, &refusal, turn);
         };
-        self.counters.redirected += 1;
+        turn.counters.redirected += 1;
         let table = self.tables.get(request.topic);
         let owner = table.and_then(|table| table.of_partition(request.partition)).map(|entry| entry.owner);
         let RedirectBody { bytes: body, crc } = routing.redirect_to(owner).clone();
@@ -117,7 +117,7 @@ impl Engine {
         header.flags = ANSWER_FLAG_CONTROL;
         header.body_bytes = length(body.len());
         header.body_crc = crc;
-        send(to, header, Outbound::Shared(body), effects);
+        send(to, header, Outbound::Shared(body), turn.effects);
     }
 }
 

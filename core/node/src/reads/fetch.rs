@@ -7,7 +7,6 @@
 //! ```
 //! Waiting costs nothing until the mark of that partition moves: then each of its fetches is looked at once per group.
 
-use ringfence_buffer::Pool;
 use ringfence_log::{Damage, PlanError, ReadDone, ReadError, ReadFrom};
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
@@ -16,12 +15,10 @@ use ringfence_wire::{
 };
 
 use crate::api::answer::{length, send};
-use crate::api::effects::Effects;
-use crate::api::event::Now;
 use crate::api::jobs::{ReadEnd, ReadJob};
 use crate::api::outcome::Outcome;
 use crate::api::refusal::Refusal;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::partition::admission::{Rejection, quarantined};
 use crate::partition::state::Partition;
@@ -29,6 +26,7 @@ use crate::reads::position::Misfit;
 use crate::reads::state::{Fetch, UNDER_WAY_MAX, WAITING_MAX, wants_staged};
 use crate::replication::state::confirms::EndQuestion;
 use crate::replication::state::role::Role;
+use crate::turn::Turn;
 
 /// What a FETCH without byte limit gets (docs/protocol.md).
 const BYTES_DEFAULT: u64 = 1 << 20;
@@ -36,29 +34,22 @@ const BYTES_DEFAULT: u64 = 1 << 20;
 /// Enough for a header and a small body; a larger first record says how much it needs.
 const TIME_READ_BYTES: usize = 64 << 10;
 
-impl Engine {
-    pub(crate) fn fetch(
-        &mut self,
-        from: Connection,
-        header: &RequestHeader,
-        now: Now,
-        pool: &mut Pool,
-        effects: &mut Effects,
-    ) {
-        self.counters.fetches += 1;
+impl Parts {
+    pub(crate) fn fetch(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
+        turn.counters.fetches += 1;
         let index = match self.readable(header) {
             Ok(index) => index,
-            Err(rejection) => return self.answer_rejection(from, header, rejection, effects),
+            Err(rejection) => return self.answer_rejection(from, header, rejection, turn),
         };
         match self.check_position(index, header) {
             Ok(()) => {}
-            Err(Misfit::Truncated(refusal)) => return self.refuse(from, header, &refusal, effects),
+            Err(Misfit::Truncated(refusal)) => return self.refuse(from, header, &refusal, turn),
             Err(Misfit::Ahead(_)) if !self.partitions[index].gate.admits() => {
-                return self.redirect(from, header, RedirectReason::Closed, effects);
+                return self.redirect(from, header, RedirectReason::Closed, turn);
             }
             Err(Misfit::Ahead(refusal)) => {
                 let asked = EndQuestion::Position { from, header: Box::new(*header), refusal: Box::new(refusal) };
-                return self.confirm(index, asked, now, effects);
+                return self.confirm(index, asked, turn);
             }
         }
         let wanted = if header.send == 0 { BYTES_DEFAULT } else { header.send };
@@ -73,23 +64,16 @@ impl Engine {
                 ReadFrom::Offset(header.sequence)
             },
             bytes: usize::try_from(wanted).map_or(self.read_bytes_max(), |bytes| bytes.min(self.read_bytes_max())),
-            deadline_ms: now.mono_ms + u64::from(header.deadline_ms).min(DEADLINE_MS_MAX as u64),
+            deadline_ms: turn.now.mono_ms + u64::from(header.deadline_ms).min(DEADLINE_MS_MAX as u64),
             held_until_ms: 0,
         };
-        self.begin_read(fetch, now, pool, effects);
+        self.begin_read(fetch, turn);
     }
 
-    pub(crate) fn offset_for_time(
-        &mut self,
-        from: Connection,
-        header: &RequestHeader,
-        now: Now,
-        pool: &mut Pool,
-        effects: &mut Effects,
-    ) {
+    pub(crate) fn offset_for_time(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         match self.readable(header) {
             Ok(index) => {
-                let (from_time, deadline_ms) = (ReadFrom::Time(header.sequence), now.mono_ms);
+                let (from_time, deadline_ms) = (ReadFrom::Time(header.sequence), turn.now.mono_ms);
                 let fetch = Fetch {
                     connection: from,
                     header: *header,
@@ -100,16 +84,16 @@ impl Engine {
                     deadline_ms,
                     held_until_ms: 0,
                 };
-                self.begin_read(fetch, now, pool, effects);
+                self.begin_read(fetch, turn);
             }
-            Err(rejection) => self.answer_rejection(from, header, rejection, effects),
+            Err(rejection) => self.answer_rejection(from, header, rejection, turn),
         }
     }
 
-    pub(crate) fn end_offsets(&mut self, from: Connection, header: &RequestHeader, now: Now, effects: &mut Effects) {
+    pub(crate) fn end_offsets(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         match self.readable(header) {
-            Ok(index) => self.confirm(index, EndQuestion::Ends { from, header: Box::new(*header) }, now, effects),
-            Err(rejection) => self.answer_rejection(from, header, rejection, effects),
+            Ok(index) => self.confirm(index, EndQuestion::Ends { from, header: Box::new(*header) }, turn),
+            Err(rejection) => self.answer_rejection(from, header, rejection, turn),
         }
     }
 
@@ -118,17 +102,17 @@ impl Engine {
         index: PartitionIndex,
         from: Connection,
         header: &RequestHeader,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
         if let Some(reason) = self.end_is_unknown(index) {
-            return self.redirect(from, header, reason, effects);
+            return self.redirect(from, header, reason, turn);
         }
         let mut answer = self.echo_at(index, header);
         answer.status = Status::Ok as u8;
         let partition = &self.partitions[index];
         answer.first_offset = partition.start_offset();
         answer.send = partition.epoch_before(answer.end_offset);
-        send(from, answer, Outbound::Empty, effects);
+        send(from, answer, Outbound::Empty, turn.effects);
     }
 
     /// A partition that may be read here. Reading needs no open gate: a closed partition keeps its rows.
@@ -163,18 +147,18 @@ impl Engine {
         to: Connection,
         header: &RequestHeader,
         rejection: Rejection,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
         match rejection {
-            Rejection::Refuse(refusal) => self.refuse(to, header, &refusal, effects),
-            Rejection::Redirect(reason) => self.redirect(to, header, reason, effects),
+            Rejection::Refuse(refusal) => self.refuse(to, header, &refusal, turn),
+            Rejection::Redirect(reason) => self.redirect(to, header, reason, turn),
             Rejection::Ahead
             | Rejection::Repeat(..)
             | Rejection::Restage(..)
             | Rejection::Committed
             | Rejection::Stalled(_) => {
                 let refusal = Refusal::new(Code::Ahead, "routed under a newer table than this node has");
-                self.refuse(to, header, &refusal, effects);
+                self.refuse(to, header, &refusal, turn);
             }
         }
     }
@@ -188,13 +172,13 @@ impl Engine {
 
     /// As a request that comes now: a partition that has moved is read on elsewhere, one of a topic that is deleted is
     /// no more.
-    pub(crate) fn answer_dropped(&mut self, fetch: &Fetch, effects: &mut Effects) {
+    pub(crate) fn answer_dropped(&mut self, fetch: &Fetch, turn: &mut Turn<'_>) {
         let rejection = match self.locate(&fetch.header) {
             Err(rejection) => rejection,
             // It is here again, or another one with its number: asked again, that one answers.
             Ok(_) => Rejection::Redirect(RedirectReason::Closed),
         };
-        self.answer_rejection(fetch.connection, &fetch.header, rejection, effects);
+        self.answer_rejection(fetch.connection, &fetch.header, rejection, turn);
     }
 
     /// Half the pool at most: more would wait for room for ever, and with it all that queue behind it.
@@ -203,8 +187,8 @@ impl Engine {
     }
 
     /// Read, wait for rows, or wait for a block.
-    pub(crate) fn begin_read(&mut self, fetch: Fetch, now: Now, pool: &mut Pool, effects: &mut Effects) {
-        let Some(partition) = self.read_partition(&fetch) else { return self.answer_dropped(&fetch, effects) };
+    pub(crate) fn begin_read(&mut self, fetch: Fetch, turn: &mut Turn<'_>) {
+        let Some(partition) = self.read_partition(&fetch) else { return self.answer_dropped(&fetch, turn) };
         let is_time = matches!(fetch.from, ReadFrom::Time(_));
         let rows_max = if is_time { 1 } else { u64::from(fetch.header.rows) };
         let plan = match partition.log.plan(fetch.from, partition.mark, fetch.bytes, rows_max) {
@@ -212,35 +196,35 @@ impl Engine {
             Err(PlanError::Retained { start_offset }) => {
                 let what = format!("partition {}: the log begins at {start_offset}", fetch.header.partition);
                 let refusal = Refusal::new(Code::Truncated, what).log_start(start_offset);
-                return self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+                return self.refuse(fetch.connection, &fetch.header, &refusal, turn);
             }
             Err(PlanError::Closed) => {
                 let refusal = quarantined(partition);
-                return self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+                return self.refuse(fetch.connection, &fetch.header, &refusal, turn);
             }
-            Err(PlanError::Empty | PlanError::Beyond { .. }) => return self.wait_for_rows(fetch, now, effects),
+            Err(PlanError::Empty | PlanError::Beyond { .. }) => return self.wait_for_rows(fetch, turn),
         };
         // A quarter of the pool is never read into: slow readers must not stop appends.
-        let room = pool.free_bytes() >= fetch.bytes + self.settings.pool_bytes / 4;
+        let room = turn.pool.free_bytes() >= fetch.bytes + self.settings.pool_bytes / 4;
         let may = room && self.reads.under_way.len() < UNDER_WAY_MAX;
-        if let Some(block) = may.then(|| pool.take(fetch.bytes)).flatten() {
-            let ticket = self.reads.ticket();
+        if let Some(block) = may.then(|| turn.pool.take(fetch.bytes)).flatten() {
+            let ticket = turn.ticket();
             self.reads.under_way.insert(ticket, fetch);
-            effects.reads.push(ReadJob { ticket, plan, block, in_pieces: false });
+            turn.effects.reads.push(ReadJob { ticket, plan, block, in_pieces: false });
         } else if self.reads.queued.len() < WAITING_MAX {
             self.reads.queued.push_back(fetch);
         } else {
             let refusal = Refusal::new(Code::Overloaded, "too many fetches wait for memory");
-            self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+            self.refuse(fetch.connection, &fetch.header, &refusal, turn);
         }
     }
 
     /// Nothing came: OK without a body. `OFFSET_FOR_TIME`: the mark.
-    pub(crate) fn answer_empty(&mut self, fetch: &Fetch, effects: &mut Effects) {
+    pub(crate) fn answer_empty(&mut self, fetch: &Fetch, turn: &mut Turn<'_>) {
         if self.read_partition(fetch).is_some()
             && let Some(reason) = self.end_is_unknown(fetch.index)
         {
-            return self.redirect(fetch.connection, &fetch.header, reason, effects);
+            return self.redirect(fetch.connection, &fetch.header, reason, turn);
         }
         let mut answer = match self.partitions.get(fetch.index) {
             Some(_) => self.echo_at(fetch.index, &fetch.header),
@@ -255,17 +239,17 @@ impl Engine {
             answer.send = partition.epoch_before(answer.first_offset);
         }
         answer.owner_epoch = fetch.header.owner_epoch;
-        send(fetch.connection, answer, Outbound::Empty, effects);
+        send(fetch.connection, answer, Outbound::Empty, turn.effects);
     }
 
-    pub(crate) fn read_ended(&mut self, end: ReadEnd, now: Now, pool: &mut Pool, effects: &mut Effects) {
-        let Some(end) = self.replica_read_ended(end, now, pool, effects) else {
-            return self.serve_queued_reads(now, pool, effects);
+    pub(crate) fn read_ended(&mut self, end: ReadEnd, turn: &mut Turn<'_>) {
+        let Some(end) = self.replica_read_ended(end, turn) else {
+            return self.serve_queued_reads(turn);
         };
         let Some(mut fetch) = self.reads.under_way.remove(&end.ticket) else { return };
         if self.read_partition(&fetch).is_none() {
-            self.answer_dropped(&fetch, effects);
-            return self.serve_queued_reads(now, pool, effects);
+            self.answer_dropped(&fetch, turn);
+            return self.serve_queued_reads(turn);
         }
         match &end.result {
             Ok(done) if done.records == 0 && self.goes_on(&fetch, done) => {
@@ -274,37 +258,37 @@ impl Engine {
                     ReadFrom::Staged(_) => ReadFrom::Staged(done.next_record),
                     _ => ReadFrom::Offset(done.next_offset),
                 };
-                self.begin_read(fetch, now, pool, effects);
+                self.begin_read(fetch, turn);
             }
             Ok(done) => {
                 let done = *done;
-                self.counters.reads += 1;
-                self.counters.bytes_read += done.bytes as u64;
-                self.answer_read(&fetch, done, end, effects);
+                turn.counters.reads += 1;
+                turn.counters.bytes_read += done.bytes as u64;
+                self.answer_read(&fetch, done, end, turn);
             }
             Err(ReadError::BlockTooSmall { bytes }) if *bytes > fetch.bytes => {
                 fetch.bytes = *bytes;
-                self.begin_read(fetch, now, pool, effects);
+                self.begin_read(fetch, turn);
             }
             Err(ReadError::Damaged { resume_offset, .. }) if self.is_released(fetch.index) => {
                 // An operator gave the damaged rows up: reading goes on behind them.
                 fetch.from = ReadFrom::Offset(*resume_offset);
-                self.begin_read(fetch, now, pool, effects);
+                self.begin_read(fetch, turn);
             }
             Err(ReadError::Damaged { damage, .. }) => {
                 let file = self.met_damage(fetch.index, damage);
-                if let Some(fetch) = self.hold_fetch(fetch, file, now) {
-                    self.read_damaged(&fetch, damage, effects);
+                if let Some(fetch) = self.hold_fetch(fetch, file, turn.now) {
+                    self.read_damaged(&fetch, damage, turn);
                 }
             }
-            Err(error) => self.read_failed(&fetch, error, effects),
+            Err(error) => self.read_failed(&fetch, error, turn),
         }
-        self.serve_queued_reads(now, pool, effects);
+        self.serve_queued_reads(turn);
     }
 
-    fn answer_read(&mut self, fetch: &Fetch, done: ReadDone, end: ReadEnd, effects: &mut Effects) {
+    fn answer_read(&mut self, fetch: &Fetch, done: ReadDone, end: ReadEnd, turn: &mut Turn<'_>) {
         if done.records == 0 {
-            return self.answer_empty(fetch, effects);
+            return self.answer_empty(fetch, turn);
         }
         let mut answer = self.echo_at(fetch.index, &fetch.header);
         answer.status = Status::Ok as u8;
@@ -313,7 +297,7 @@ impl Engine {
             let partition = &self.partitions[fetch.index];
             answer.first_offset = answer.first_offset.max(partition.start_offset());
             answer.send = partition.epoch_before(answer.first_offset);
-            return send(fetch.connection, answer, Outbound::Empty, effects);
+            return send(fetch.connection, answer, Outbound::Empty, turn.effects);
         }
         answer.owner_epoch = done.owner_epoch;
         answer.rows = u32::try_from(done.rows).unwrap_or(u32::MAX);
@@ -323,7 +307,7 @@ impl Engine {
         answer.body_bytes = length(done.bytes);
         answer.body_crc = end.sums.whole();
         debug_assert!(done.bytes >= RECORD_HEADER_BYTES);
-        send(fetch.connection, answer, Outbound::Block { block: end.block, bytes: done.bytes }, effects);
+        send(fetch.connection, answer, Outbound::Block { block: end.block, bytes: done.bytes }, turn.effects);
     }
 
     fn goes_on(&self, fetch: &Fetch, done: &ReadDone) -> bool {
@@ -339,19 +323,19 @@ impl Engine {
         self.partitions.get(index).is_some_and(|partition| partition.released)
     }
 
-    fn read_failed(&mut self, fetch: &Fetch, error: &ReadError, effects: &mut Effects) {
+    fn read_failed(&mut self, fetch: &Fetch, error: &ReadError, turn: &mut Turn<'_>) {
         let refusal = match error {
-            ReadError::Damaged { damage, .. } => return self.read_damaged(fetch, damage, effects),
+            ReadError::Damaged { damage, .. } => return self.read_damaged(fetch, damage, turn),
             ReadError::Storage(error) => Refusal::new(Code::StorageFailed, format!("reading failed: {error}")),
             ReadError::BlockTooSmall { bytes } => {
                 Refusal::new(Code::Internal, format!("a record of {bytes} bytes does not fit the block made for it"))
             }
         };
-        self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+        self.refuse(fetch.connection, &fetch.header, &refusal, turn);
     }
 
     /// Nobody puts it right in time: the partition is quarantined until it is.
-    fn read_damaged(&mut self, fetch: &Fetch, damage: &Damage, effects: &mut Effects) {
+    fn read_damaged(&mut self, fetch: &Fetch, damage: &Damage, turn: &mut Turn<'_>) {
         let why = damage.to_string();
         if let Some(partition) = self.partitions.get_mut(fetch.index)
             && !partition.is_quarantined()
@@ -360,21 +344,21 @@ impl Engine {
             partition.damage = Some(why.clone());
             partition.closed_epoch = Some(partition.gate.open_epoch());
             partition.gate.close();
-            effects.outcomes.push(Outcome::Quarantined { topic, partition: partition_id, why: why.clone() });
+            turn.effects.outcomes.push(Outcome::Quarantined { topic, partition: partition_id, why: why.clone() });
         }
         let refusal = Refusal::new(Code::Quarantined, format!("the partition's log is damaged: {why}"));
-        self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+        self.refuse(fetch.connection, &fetch.header, &refusal, turn);
     }
 
     /// Blocks may be free again.
-    pub(crate) fn serve_queued_reads(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+    pub(crate) fn serve_queued_reads(&mut self, turn: &mut Turn<'_>) {
         for _ in 0..self.reads.queued.len() {
             if self.reads.under_way.len() >= UNDER_WAY_MAX {
                 return;
             }
             let Some(fetch) = self.reads.queued.pop_front() else { return };
             let queued = self.reads.queued.len();
-            self.begin_read(fetch, now, pool, effects);
+            self.begin_read(fetch, turn);
             if self.reads.queued.len() > queued {
                 // It went to the back: no block. To the front again, in its turn.
                 if let Some(fetch) = self.reads.queued.pop_back() {

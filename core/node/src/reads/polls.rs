@@ -5,34 +5,33 @@ use ringfence_log::ReadFrom;
 use ringfence_transport::Connection;
 use ringfence_wire::{RedirectReason, RequestHeader};
 
-use crate::api::effects::Effects;
-use crate::api::event::Now;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::partition::admission::Rejection;
 use crate::reads::state::{Fetch, WAITING_MAX};
 use crate::replication::state::confirms::EndQuestion;
+use crate::turn::Turn;
 
 /// A poll that has waited so long says what an owner knew before: with replicas, a quorum confirms that nothing came. For
 /// a shorter one it is enough that a quorum has confirmed the owner lately.
 const POLL_OLD_MS: u64 = 2_000;
 
-impl Engine {
+impl Parts {
     /// Wait here, where rows may come.
-    pub(crate) fn wait_for_rows(&mut self, fetch: Fetch, now: Now, effects: &mut Effects) {
+    pub(crate) fn wait_for_rows(&mut self, fetch: Fetch, turn: &mut Turn<'_>) {
         if self.is_elsewhere(fetch.index) {
             let rejection = Rejection::Redirect(RedirectReason::NotOwner);
-            return self.answer_rejection(fetch.connection, &fetch.header, rejection, effects);
+            return self.answer_rejection(fetch.connection, &fetch.header, rejection, turn);
         }
         if matches!(fetch.from, ReadFrom::Time(_)) {
             // The answer is where the log ends.
-            return self.confirm(fetch.index, EndQuestion::Empty(Box::new(fetch)), now, effects);
+            return self.confirm(fetch.index, EndQuestion::Empty(Box::new(fetch)), turn);
         }
-        if fetch.deadline_ms <= now.mono_ms || self.reads.polls.len() >= WAITING_MAX {
-            return self.end_empty(fetch, now, effects);
+        if fetch.deadline_ms <= turn.now.mono_ms || self.reads.polls.len() >= WAITING_MAX {
+            return self.end_empty(fetch, turn);
         }
-        self.counters.polls += 1;
-        let ticket = self.reads.ticket();
+        turn.counters.polls += 1;
+        let ticket = turn.ticket();
         self.partitions[fetch.index].waiting.push(ticket);
         self.reads.deadlines.insert((fetch.deadline_ms, ticket));
         self.reads.polls.insert(ticket, fetch);
@@ -47,7 +46,7 @@ impl Engine {
     }
 
     /// A new table names owners: who waits here for rows that come to another node is told so at once.
-    pub(crate) fn redirect_polls(&mut self, topic: u64, effects: &mut Effects) {
+    pub(crate) fn redirect_polls(&mut self, topic: u64, turn: &mut Turn<'_>) {
         let Some(table) = self.tables.get(topic) else { return };
         let node = self.settings.node;
         let mut tickets = Vec::new();
@@ -60,23 +59,24 @@ impl Engine {
         for ticket in tickets {
             if let Some(fetch) = self.reads.end_poll(ticket) {
                 let rejection = Rejection::Redirect(RedirectReason::NotOwner);
-                self.answer_rejection(fetch.connection, &fetch.header, rejection, effects);
+                self.answer_rejection(fetch.connection, &fetch.header, rejection, turn);
             }
         }
     }
 
     /// Long polls whose deadline is over.
-    pub(crate) fn end_polls(&mut self, now: Now, effects: &mut Effects) {
+    pub(crate) fn end_polls(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now;
         let mut ended = Vec::new();
         while let Some((_, ticket)) = self.reads.deadlines.first().copied().filter(|first| first.0 <= now.mono_ms) {
             let Some(fetch) = self.reads.end_poll(ticket) else { break };
             ended.push(fetch.index);
             if self.read_partition(&fetch).is_none() {
-                self.answer_empty(&fetch, effects);
+                self.answer_empty(&fetch, turn);
             } else if u64::from(fetch.header.deadline_ms) < POLL_OLD_MS {
-                self.end_empty(fetch, now, effects);
+                self.end_empty(fetch, turn);
             } else {
-                self.confirm(fetch.index, EndQuestion::Empty(Box::new(fetch)), now, effects);
+                self.confirm(fetch.index, EndQuestion::Empty(Box::new(fetch)), turn);
             }
         }
         self.forget_tickets(ended);

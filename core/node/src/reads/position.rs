@@ -3,7 +3,7 @@
 use ringfence_wire::{Code, RedirectReason, RequestHeader};
 
 use crate::api::refusal::Refusal;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::reads::state::wants_staged;
 use crate::replication::state::role::Role;
@@ -16,7 +16,7 @@ pub enum Misfit {
     Ahead(Refusal),
 }
 
-impl Engine {
+impl Parts {
     /// Why this store cannot say where the partition ends, or that nothing came; `None` if it can.
     ///
     /// With replicas a quorum confirms that no newer owner exists (`confirm.rs`). An owner that is its own quorum has

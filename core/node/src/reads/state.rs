@@ -36,7 +36,6 @@ pub struct Reads {
     pub(crate) deadlines: BTreeSet<(u64, u64)>,
     /// Waiting for a block.
     pub(crate) queued: VecDeque<Fetch>,
-    next_ticket: u64,
 }
 
 /// Reads with the reader at a time: it is one thread, more only hold blocks.
@@ -80,11 +79,6 @@ impl Reads {
         self.deadlines.clear();
         let polls: Vec<Fetch> = self.polls.drain().map(|(_, fetch)| fetch).collect();
         polls.into_iter().chain(self.queued.drain(..)).collect()
-    }
-
-    pub(crate) fn ticket(&mut self) -> u64 {
-        self.next_ticket += 1;
-        self.next_ticket
     }
 }
 

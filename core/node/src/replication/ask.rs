@@ -7,13 +7,13 @@
 use ringfence_transport::Outbound;
 use ringfence_wire::Opcode;
 
-use crate::api::effects::Effects;
 use crate::api::event::{Now, TICK_MS};
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::replication::state::peers::SentRequest;
 use crate::replication::state::progress::{ReplicaProgress, SessionState};
 use crate::replication::state::role::Role;
+use crate::turn::Turn;
 
 /// Before the second question. Twice the least that a control plane is behind: an entry is applied one sync of its
 /// journal and one message later than by the leader.
@@ -25,9 +25,10 @@ const AGAIN_MAX: u32 = 4;
 
 const _: () = assert!(AGAIN_MS << (AGAIN_MAX - 1) < TICK_MS);
 
-impl Engine {
+impl Parts {
     /// Ask the replicas that are due (of one node, or of all) where their logs end.
-    pub(crate) fn call(&mut self, index: PartitionIndex, node: Option<u64>, now: Now, effects: &mut Effects) {
+    pub(crate) fn call(&mut self, index: PartitionIndex, node: Option<u64>, turn: &mut Turn<'_>) {
+        let now = turn.now;
         let Some((partition, _)) = self.owner(index) else { return };
         let Role::Owner(owner) = &partition.role else { return };
         let due =
@@ -39,20 +40,13 @@ impl Engine {
             if is_due(&owner.replicas[replica_index])
                 && self.replication.peers.is_up(owner.replicas[replica_index].place.node)
             {
-                self.ask(index, replica_index, u64::MAX, now, effects);
+                self.ask(index, replica_index, u64::MAX, turn);
             }
         }
     }
 
     /// FENCE: where does the log end, as far as epochs up to `bound` are concerned?
-    pub(crate) fn ask(
-        &mut self,
-        index: PartitionIndex,
-        replica_index: usize,
-        bound: u64,
-        now: Now,
-        effects: &mut Effects,
-    ) {
+    pub(crate) fn ask(&mut self, index: PartitionIndex, replica_index: usize, bound: u64, turn: &mut Turn<'_>) {
         self.replication.next_session += 1;
         let session = self.replication.next_session;
         let partition = &mut self.partitions[index];
@@ -62,7 +56,7 @@ impl Engine {
         replica.begin_session(session);
         let (node, header) = (replica.place.node, partition.request(epoch, bound));
         let sent = SentRequest { index, session, opcode: Opcode::Fence, bytes: 0 };
-        self.replication.peers.send(node, header, Outbound::Empty, sent, now, effects);
+        self.replication.peers.send(node, header, Outbound::Empty, sent, turn);
     }
 
     /// The replica was not told of this epoch, or of this owner, yet.
@@ -79,9 +73,9 @@ impl Engine {
     }
 
     /// Repeat the questions that are due.
-    pub(crate) fn repeat_questions(&mut self, now: Now, effects: &mut Effects) {
-        while let Some(index) = self.replication.repeats.pop_due(now.mono_ms) {
-            self.call(index, None, now, effects);
+    pub(crate) fn repeat_questions(&mut self, turn: &mut Turn<'_>) {
+        while let Some(index) = self.replication.repeats.pop_due(turn.now.mono_ms) {
+            self.call(index, None, turn);
         }
     }
 }

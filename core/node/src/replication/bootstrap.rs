@@ -9,17 +9,14 @@
 //!
 //! The frame is a REPLICATE whose one record is of kind state, which no log has.
 
-use ringfence_buffer::Pool;
 use ringfence_log::{PartitionLog, read_anchor, write_anchor};
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{Code, Opcode, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RequestHeader, align_up, crc_of};
 
 use crate::api::answer::length;
-use crate::api::effects::Effects;
-use crate::api::event::Now;
 use crate::api::outcome::Outcome;
 use crate::api::refusal::Refusal;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::{PartitionIndex, Reach};
 use crate::partition::admission::{Rejection, rejection_of};
 use crate::partition::state::{Idleness, Partition};
@@ -29,6 +26,7 @@ use crate::replication::state::peers::SentRequest;
 use crate::replication::state::progress::SessionState;
 use crate::replication::state::records::record_at;
 use crate::replication::state::role::Role;
+use crate::turn::Turn;
 
 /// The frame's body: the first record that is there, and the node's tables of now.
 fn frame(partition: &Partition, level: u16, table_bytes_max: usize) -> Vec<u8> {
@@ -67,9 +65,9 @@ pub fn beginning<'a>(header: &RequestHeader, bytes: &'a [u8]) -> Result<Option<&
     Ok(Some(content))
 }
 
-impl Engine {
+impl Parts {
     /// At the owner: this replica begins anew.
-    pub(crate) fn send_anchor(&mut self, index: PartitionIndex, replica_index: usize, now: Now, effects: &mut Effects) {
+    pub(crate) fn send_anchor(&mut self, index: PartitionIndex, replica_index: usize, turn: &mut Turn<'_>) {
         let partition = &mut self.partitions[index];
         partition.settle_producers();
         let frame = frame(partition, self.settings.level, self.settings.producers.bytes);
@@ -86,8 +84,8 @@ impl Engine {
         }
         let sent = SentRequest { index, session: replica.session, opcode: Opcode::Replicate, bytes: frame.len() };
         let node = replica.place.node;
-        self.counters.replicated_bytes += frame.len() as u64;
-        self.replication.peers.send(node, header, Outbound::Bytes(frame.into()), sent, now, effects);
+        turn.counters.replicated_bytes += frame.len() as u64;
+        self.replication.peers.send(node, header, Outbound::Bytes(frame.into()), sent, turn);
     }
 
     /// At the replica: what is here counts no more. Only over the connection that FENCE came over last (S4).
@@ -97,8 +95,7 @@ impl Engine {
         from: Connection,
         header: &RequestHeader,
         content: &[u8],
-        pool: &mut Pool,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let next = self.partitions[index].log.end().next_record;
         let may = matches!(&self.partitions[index].role, Role::Follower(follower) if follower.may_begin_anew(from));
@@ -115,18 +112,18 @@ impl Engine {
         let partition = &mut self.partitions[index];
         let given_up = partition.given_up_by(&tables.epochs);
         let shard = &mut self.shards[usize::from(partition.shard)];
-        let appended = shard.append_anchor(pool, &mut partition.log, head, blob);
+        let appended = shard.append_anchor(turn.pool, &mut partition.log, head, blob);
         partition.last_group = appended.map_err(|refusal| rejection_of(refusal, partition.shard))?.group;
         partition.mark = head.next_offset;
         if given_up.is_some() {
             partition.reach = Reach::default();
         }
-        effects.outcomes.extend(given_up.map(Outcome::GaveUp));
+        turn.effects.outcomes.extend(given_up.map(Outcome::GaveUp));
         if let Role::Follower(follower) = &mut partition.role {
             follower.begun(from);
         }
         self.take_tables(index, tables);
-        self.acknowledge(index, from, header, effects);
+        self.acknowledge(index, from, header, turn);
         Ok(())
     }
 
@@ -134,14 +131,14 @@ impl Engine {
     pub(crate) fn begin_from_nothing(
         &mut self,
         index: PartitionIndex,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<(), ringfence_log::Refusal> {
         let mut nothing = Vec::new();
         state_blob::write_empty(self.settings.level, &mut nothing);
         let partition = &mut self.partitions[index];
         let empty = *PartitionLog::new(0, 0).end();
         let shard = &mut self.shards[usize::from(partition.shard)];
-        partition.last_group = shard.append_anchor(pool, &mut partition.log, empty, &nothing)?.group;
+        partition.last_group = shard.append_anchor(turn.pool, &mut partition.log, empty, &nothing)?.group;
         // What it acknowledged is gone until it is copied again.
         (partition.mark, partition.cut) = (0, true);
         self.take_tables(index, Tables::default());
@@ -163,7 +160,7 @@ impl Engine {
     pub(crate) fn end_incomplete(
         &mut self,
         index: PartitionIndex,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<(), ringfence_log::Refusal> {
         let partition = &mut self.partitions[index];
         if !partition.is_incomplete() {
@@ -171,7 +168,7 @@ impl Engine {
         }
         let head = *partition.log.end();
         let shard = &mut self.shards[usize::from(partition.shard)];
-        partition.last_group = shard.append_truncate(pool, &mut partition.log, head)?.group;
+        partition.last_group = shard.append_truncate(turn.pool, &mut partition.log, head)?.group;
         let before = partition.producers.bytes();
         partition.cut_tables(head.next_record, head.next_offset);
         self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;

@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use ringfence_buffer::Pool;
 use ringfence_log::{PlanError, ReadError};
 use ringfence_transport::Outbound;
 
-use crate::api::effects::Effects;
 use crate::api::event::Now;
 use crate::api::jobs::{Piece, ReadEnd, ReadJob};
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::replication::state::node_wide::ReplicaRead;
 use crate::replication::state::progress::{COPY_AHEAD_BYTES, SessionState, read_bytes_max};
 use crate::replication::state::role::Role;
+use crate::turn::Turn;
 
 /// Reads for replicas at a time: with those of fetches below what the reader's queue holds.
 pub const READS_MAX: usize = 32;
@@ -21,29 +20,22 @@ pub const READS_MAX: usize = 32;
 /// A copy that met damage asks again: a repair takes milliseconds, unless nobody has the record.
 const MEND_MS: u64 = 500;
 
-impl Engine {
+impl Parts {
     /// Give each replica what is next for it, from memory or from disk, or find that it has everything.
-    pub(crate) fn pump(&mut self, index: PartitionIndex, now: Now, pool: &mut Pool, effects: &mut Effects) {
+    pub(crate) fn pump(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let Some((partition, _)) = self.owner(index) else { return };
         let Role::Owner(owner) = &partition.role else { return };
         for replica_index in 0..owner.replicas.len() {
-            self.feed(index, replica_index, now, effects);
+            self.feed(index, replica_index, turn);
             let Role::Owner(owner) = &self.partitions[index].role else { return };
             if owner.replicas[replica_index].stage == SessionState::Copying && !owner.replicas[replica_index].reading {
-                self.pump_one(index, replica_index, now, pool, effects);
+                self.pump_one(index, replica_index, turn);
             }
         }
         self.trim(index);
     }
 
-    fn pump_one(
-        &mut self,
-        index: PartitionIndex,
-        replica_index: usize,
-        now: Now,
-        pool: &mut Pool,
-        effects: &mut Effects,
-    ) {
+    fn pump_one(&mut self, index: PartitionIndex, replica_index: usize, turn: &mut Turn<'_>) {
         let partition = &mut self.partitions[index];
         let Role::Owner(owner) = &mut partition.role else { return };
         let until = owner.until(replica_index);
@@ -53,7 +45,7 @@ impl Engine {
             return;
         }
         if replica.needs_bootstrap && self.replication.peers.has_room(replica.place.node) {
-            return self.send_anchor(index, replica_index, now, effects);
+            return self.send_anchor(index, replica_index, turn);
         }
         if replica.needs_bootstrap {
             return self.replication.peers.starve(replica.place.node, index);
@@ -64,16 +56,16 @@ impl Engine {
                 replica.stage = SessionState::Live;
                 if !replica.level {
                     (replica.level, replica.overtaken) = (true, 0);
-                    self.report_progress(index, effects);
+                    self.report_progress(index, turn);
                 }
             }
             return;
         }
         if !replica.throttle.holds(replica.next) && self.replication.tails.find(index, replica.next).is_some() {
             replica.stage = SessionState::Live;
-            return self.feed(index, replica_index, now, effects);
+            return self.feed(index, replica_index, turn);
         }
-        if !self.may_read(index, replica_index, now) {
+        if !self.may_read(index, replica_index, turn.now) {
             return;
         }
         let partition = &mut self.partitions[index];
@@ -90,25 +82,25 @@ impl Engine {
             Ok(plan) => plan,
             Err(PlanError::Empty | PlanError::Beyond { .. }) => return,
             Err(PlanError::Retained { .. }) => {
-                replica.was_overtaken(now.mono_ms);
+                replica.was_overtaken(turn.now.mono_ms);
                 self.needs_tick(index);
-                return self.report_progress(index, effects);
+                return self.report_progress(index, turn);
             }
             Err(PlanError::Closed) => {
                 (replica.stage, replica.level) = (SessionState::Failed, false);
                 "the owner's log is damaged".clone_into(&mut replica.why);
-                return self.report_progress(index, effects);
+                return self.report_progress(index, turn);
             }
         };
         // As for fetches: a quarter of the pool is never read into.
-        let room =
-            self.replication.reads.len() < READS_MAX && pool.free_bytes() >= block_bytes + self.settings.pool_bytes / 4;
-        let Some(block) = room.then(|| pool.take(block_bytes)).flatten() else { return self.needs_tick(index) };
+        let room = self.replication.reads.len() < READS_MAX
+            && turn.pool.free_bytes() >= block_bytes + self.settings.pool_bytes / 4;
+        let Some(block) = room.then(|| turn.pool.take(block_bytes)).flatten() else { return self.needs_tick(index) };
         let Role::Owner(owner) = &mut self.partitions[index].role else { return };
         owner.replicas[replica_index].reading = true;
-        let ticket = self.reads.ticket();
+        let ticket = turn.ticket();
         self.replication.reads.insert(ticket, ReplicaRead::Copy { index, session });
-        effects.reads.push(ReadJob { ticket, plan, block, in_pieces: true });
+        turn.effects.reads.push(ReadJob { ticket, plan, block, in_pieces: true });
     }
 
     /// Whether the next piece may be read now; else an answer or time goes on with it.
@@ -129,35 +121,22 @@ impl Engine {
     }
 
     /// True if the read was for a replica.
-    pub(crate) fn replica_read_ended(
-        &mut self,
-        end: ReadEnd,
-        now: Now,
-        pool: &mut Pool,
-        effects: &mut Effects,
-    ) -> Option<ReadEnd> {
+    pub(crate) fn replica_read_ended(&mut self, end: ReadEnd, turn: &mut Turn<'_>) -> Option<ReadEnd> {
         match self.replication.reads.remove(&end.ticket) {
             None => return Some(end),
             Some(ReplicaRead::Copy { index, session }) => {
-                if self.copy_read(index, session, end, now, effects) {
-                    self.pump(index, now, pool, effects);
+                if self.copy_read(index, session, end, turn) {
+                    self.pump(index, turn);
                 }
             }
-            Some(ReplicaRead::Truncate { index, begin }) => self.cut_read(index, &begin, &end, pool, effects),
-            Some(ReplicaRead::Serve(serve)) => self.copy_served(&serve, end, pool, effects),
+            Some(ReplicaRead::Truncate { index, begin }) => self.cut_read(index, &begin, &end, turn),
+            Some(ReplicaRead::Serve(serve)) => self.copy_served(&serve, end, turn),
         }
         None
     }
 
     /// True if the next read may begin at once; else time or an answer begins it.
-    fn copy_read(
-        &mut self,
-        index: PartitionIndex,
-        session: u64,
-        end: ReadEnd,
-        now: Now,
-        effects: &mut Effects,
-    ) -> bool {
+    fn copy_read(&mut self, index: PartitionIndex, session: u64, end: ReadEnd, turn: &mut Turn<'_>) -> bool {
         let Some(partition) = self.partitions.get_mut(index) else { return false };
         let Role::Owner(owner) = &mut partition.role else { return false };
         // Of a session that is over: nobody waits for it.
@@ -173,11 +152,11 @@ impl Engine {
             Ok(done) if done.records > 0 && replica.stage == SessionState::Copying => {
                 replica.took(&done, until, budget, most_bytes);
                 let mut first = replica.next;
-                self.counters.copied_bytes += done.bytes as u64;
+                turn.counters.copied_bytes += done.bytes as u64;
                 let block = Arc::new(end.block);
                 for (from, piece) in end.sums.into_pieces() {
                     let body = Outbound::SharedBlock { block: block.clone(), at: from, bytes: piece.bytes };
-                    self.replicate_to(index, replica_index, Piece { first, ..piece }, body, now, effects);
+                    self.replicate_to(index, replica_index, Piece { first, ..piece }, body, turn);
                     first = piece.next;
                 }
                 goes_on = true;
@@ -189,19 +168,19 @@ impl Engine {
             }
             Err(ReadError::Damaged { damage, .. }) if others > 1 => {
                 // Another replica may have it: the copy goes on when it is put right.
-                replica.end_session(now.mono_ms + MEND_MS, &format!("the owner's log is damaged: {damage}"));
+                replica.end_session(turn.now.mono_ms + MEND_MS, &format!("the owner's log is damaged: {damage}"));
                 self.met_damage(index, &damage);
-                self.report_progress(index, effects);
+                self.report_progress(index, turn);
             }
             Err(error) if replica.counts() => {
                 // A read that fails once may succeed later, and nobody else brings a replica of the set up to here.
-                replica.end_session(now.mono_ms + MEND_MS, &format!("the owner's log cannot be read: {error:?}"));
-                self.report_progress(index, effects);
+                replica.end_session(turn.now.mono_ms + MEND_MS, &format!("the owner's log cannot be read: {error:?}"));
+                self.report_progress(index, turn);
             }
             Err(error) => {
                 (replica.stage, replica.level) = (SessionState::Failed, false);
                 replica.why = format!("the owner's log cannot be read: {error:?}");
-                self.report_progress(index, effects);
+                self.report_progress(index, turn);
             }
         }
         self.needs_tick(index);

@@ -6,10 +6,10 @@
 
 use crate::api::order_step::OrderProgress;
 use crate::api::outcome::Finished;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::{PartitionIndex, Reach};
 
-impl Engine {
+impl Parts {
     /// These replicas, (topic, partition), are doubted, whether they are here or not.
     pub(crate) fn doubt(&mut self, partitions: Vec<(u64, u64)>) -> OrderProgress {
         for key in partitions {
@@ -19,11 +19,6 @@ impl Engine {
             self.doubted.insert(key);
         }
         OrderProgress::Done(Finished::Done)
-    }
-
-    /// What a start found beside the log.
-    pub fn doubt_known(&mut self, partitions: Vec<(u64, u64)>) {
-        self.doubt(partitions);
     }
 
     /// This replica has everything that it acknowledged, or is the one whose log counts.

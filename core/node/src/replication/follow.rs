@@ -1,6 +1,5 @@
 //! The replica's side: answers an owner's FENCE, appends what comes.
 
-use ringfence_buffer::Pool;
 use ringfence_log::{Body, Refusal as LogRefusal};
 use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Outbound, Payload};
 use ringfence_wire::{
@@ -9,10 +8,8 @@ use ringfence_wire::{
 
 use crate::api::answer::{length, send};
 use crate::api::completion::{Completion, PendingCompletion, ReplicaAck};
-use crate::api::effects::Effects;
-use crate::api::event::Now;
 use crate::api::refusal::Refusal;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::ingest::parked::{OwnedBody, Parked, bytes_of};
 use crate::partition::admission::{Rejection, quarantined, rejection_of};
@@ -22,8 +19,9 @@ use crate::replication::bootstrap::beginning;
 use crate::replication::state::node_wide::TruncateRequest;
 use crate::replication::state::records::record_at;
 use crate::replication::state::role::Role;
+use crate::turn::Turn;
 
-impl Engine {
+impl Parts {
     /// The partition, if it follows the owner of this epoch.
     fn followed(&self, header: &RequestHeader) -> Result<PartitionIndex, Refusal> {
         let refusal = |code, why: String| {
@@ -51,16 +49,10 @@ impl Engine {
     }
 
     /// FENCE of an owner: nobody older appends here from now on, durably; and this is where the log ends.
-    pub(crate) fn fence_request(
-        &mut self,
-        from: Connection,
-        header: &RequestHeader,
-        pool: &mut Pool,
-        effects: &mut Effects,
-    ) {
+    pub(crate) fn fence_request(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         let index = match self.followed(header) {
             Ok(index) => index,
-            Err(refusal) => return self.refuse(from, header, &refusal, effects),
+            Err(refusal) => return self.refuse(from, header, &refusal, turn),
         };
         let mut answer = self.echo(header);
         let store = self.settings.store;
@@ -68,13 +60,13 @@ impl Engine {
         let mut fence = partition.gate.fence();
         if fence.raise(header.owner_epoch).is_err() {
             let refusal = Refusal::new(Code::Held, format!("fenced at {}", fence.epoch()));
-            return self.refuse(from, header, &refusal, effects);
+            return self.refuse(from, header, &refusal, turn);
         }
         if partition.log.fence() < header.owner_epoch {
             let shard = &mut self.shards[usize::from(partition.shard)];
-            match shard.append_fence(pool, &mut partition.log, header.owner_epoch) {
+            match shard.append_fence(turn.pool, &mut partition.log, header.owner_epoch) {
                 Ok(placed) => partition.last_group = placed.group,
-                Err(refusal) => return self.refuse_log(from, header, refusal, effects),
+                Err(refusal) => return self.refuse_log(from, header, refusal, turn),
             }
         }
         partition.gate.set_fence(fence);
@@ -92,32 +84,32 @@ impl Engine {
         (answer.body_bytes, answer.body_crc) = (length(store.len()), crc_of(&store));
         let body = store.into();
         let due = ReplicaAck { connection: from, header: answer, body, mark: 0, end: 0, is_level: false };
-        self.when_replica_durable(index, due, effects);
+        self.when_replica_durable(index, due, turn);
     }
 
-    fn refuse_log(&mut self, from: Connection, header: &RequestHeader, refusal: LogRefusal, effects: &mut Effects) {
+    fn refuse_log(&mut self, from: Connection, header: &RequestHeader, refusal: LogRefusal, turn: &mut Turn<'_>) {
         let refusal = match rejection_of(refusal, 0) {
             Rejection::Refuse(refusal) => refusal,
             _ => Refusal::new(Code::Overloaded, "no room in the shard"),
         };
-        self.refuse(from, header, &refusal, effects);
+        self.refuse(from, header, &refusal, turn);
     }
 
     /// Answer once everything that this log has now is on disk.
-    fn when_replica_durable(&mut self, index: PartitionIndex, due: ReplicaAck, effects: &mut Effects) {
+    fn when_replica_durable(&mut self, index: PartitionIndex, due: ReplicaAck, turn: &mut Turn<'_>) {
         let partition = &self.partitions[index];
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
         #[cfg(feature = "planted")]
         let group =
             if ringfence_log::planted::is_on(ringfence_log::planted::Bug::FollowerAckEarly) { 0 } else { group };
         if group <= self.shards[shard].durable_group() {
-            return self.replica_durable(index, &due, effects);
+            return self.replica_durable(index, &due, turn);
         }
         let what = Completion::Replica(Box::new(due));
         self.acks[shard].push(PendingCompletion { group, partition: index, shared: None, completion: what });
     }
 
-    pub(crate) fn replica_durable(&mut self, index: PartitionIndex, due: &ReplicaAck, effects: &mut Effects) {
+    pub(crate) fn replica_durable(&mut self, index: PartitionIndex, due: &ReplicaAck, turn: &mut Turn<'_>) {
         let partition = &mut self.partitions[index];
         if matches!(partition.role, Role::Follower(_)) {
             partition.mark = partition.mark.max(due.mark.min(due.end));
@@ -126,7 +118,7 @@ impl Engine {
             }
         }
         let body = if due.body.is_empty() { Outbound::Empty } else { Outbound::Bytes(due.body.clone()) };
-        send(due.connection, due.header, body, effects);
+        send(due.connection, due.header, body, turn.effects);
     }
 
     /// REPLICATE of an owner.
@@ -135,24 +127,22 @@ impl Engine {
         from: Connection,
         header: &RequestHeader,
         body: Inbound<'_>,
-        now: Now,
-        pool: &mut Pool,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
-        let deadline_ms = now.mono_ms + self.patience_ms(header);
+        let deadline_ms = turn.now.mono_ms + self.patience_ms(header);
         let mut body = Some(body);
-        match self.take_records(from, header, &mut body, pool, effects) {
+        match self.take_records(from, header, &mut body, turn) {
             Ok(()) => {}
             Err(Rejection::Stalled(shard)) => {
                 let body = body.map_or(OwnedBody::Small(Box::default()), OwnedBody::of);
-                self.park_stalled(shard, Parked { connection: from, header: *header, body, deadline_ms }, effects);
+                self.park_stalled(shard, Parked { connection: from, header: *header, body, deadline_ms }, turn);
             }
-            Err(rejection) => self.answer_rejection(from, header, rejection, effects),
+            Err(rejection) => self.answer_rejection(from, header, rejection, turn),
         }
     }
 
     /// A parked REPLICATE again; back comes what still finds no room.
-    pub(crate) fn replicate_again(&mut self, parked: Parked, pool: &mut Pool, effects: &mut Effects) -> Option<Parked> {
+    pub(crate) fn replicate_again(&mut self, parked: Parked, turn: &mut Turn<'_>) -> Option<Parked> {
         let Parked { connection, header, body, deadline_ms } = parked;
         let mut kept = Box::default();
         let mut inbound = Some(match body {
@@ -162,13 +152,13 @@ impl Engine {
             }
             OwnedBody::Large(payload) => Inbound::Large(payload),
         });
-        let rejection = self.take_records(connection, &header, &mut inbound, pool, effects).err()?;
+        let rejection = self.take_records(connection, &header, &mut inbound, turn).err()?;
         let large = if let Some(Inbound::Large(payload)) = inbound { Some(payload) } else { None };
         let body = large.map_or_else(|| OwnedBody::Small(kept), OwnedBody::Large);
         if let Rejection::Stalled(_) = rejection {
             return Some(Parked { connection, header, body, deadline_ms });
         }
-        self.answer_rejection(connection, &header, rejection, effects);
+        self.answer_rejection(connection, &header, rejection, turn);
         None
     }
 
@@ -177,16 +167,15 @@ impl Engine {
         from: Connection,
         header: &RequestHeader,
         body: &mut Option<Inbound<'_>>,
-        pool: &mut Pool,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let index = self.followed(header)?;
         self.check_queue(self.partitions[index].shard)?;
         if header.body_bytes == 0 {
-            return self.begin_or_beat(index, from, header, pool, effects);
+            return self.begin_or_beat(index, from, header, turn);
         }
         if let Some(content) = beginning(header, body.as_ref().map_or(&[][..], bytes_of))? {
-            return self.take_anchor(index, from, header, content, pool, effects);
+            return self.take_anchor(index, from, header, content, turn);
         }
         let partition = &self.partitions[index];
         let Role::Follower(follower) = &partition.role else { return Ok(()) };
@@ -195,8 +184,8 @@ impl Engine {
             let what = format!("partition {}: no session goes on at record {}", header.partition, header.sequence);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
         }
-        self.append_all(index, body, pool)?;
-        self.acknowledge(index, from, header, effects);
+        self.append_all(index, body, turn)?;
+        self.acknowledge(index, from, header, turn);
         Ok(())
     }
 
@@ -205,14 +194,14 @@ impl Engine {
         &mut self,
         index: PartitionIndex,
         body: &mut Option<Inbound<'_>>,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let bytes = body.as_ref().map_or(&[][..], bytes_of);
         let first = record_at(bytes, 0)?;
         let alone = RECORD_HEADER_BYTES + first.body_bytes as usize >= bytes.len();
         if alone && first.body_bytes as usize >= LARGE_BODY_BYTES {
             check_record(&first, bytes)?;
-            return self.append_large(index, &first, body, pool);
+            return self.append_large(index, &first, body, turn);
         }
         let mut place = 0;
         while place < bytes.len() {
@@ -221,7 +210,7 @@ impl Engine {
             if self.partitions[index].log.end().next_record <= record.record_number {
                 check_record(&record, &bytes[place..])?;
                 let content = &bytes[place + RECORD_HEADER_BYTES..end];
-                self.append_one(index, &record, Body::Copy(&[content]), content, pool)
+                self.append_one(index, &record, Body::Copy(&[content]), content, turn)
                     .map_err(|(rejection, _)| rejection)?;
             }
             place = end.next_multiple_of(64);
@@ -235,7 +224,7 @@ impl Engine {
         index: PartitionIndex,
         record: &RecordHeader,
         body: &mut Option<Inbound<'_>>,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         if self.partitions[index].log.end().next_record > record.record_number {
             return Ok(());
@@ -246,7 +235,7 @@ impl Engine {
                 let told = if is_rows(record) { record.extension_bytes as usize } else { length };
                 let front = block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + told].to_vec();
                 let given = Body::Block { block, bytes: length };
-                self.append_one(index, record, given, &front, pool).map_err(|(rejection, given)| {
+                self.append_one(index, record, given, &front, turn).map_err(|(rejection, given)| {
                     if let Some(block) = given {
                         *body = Some(Inbound::Large(Payload { block, at: 0, bytes }));
                     }
@@ -256,7 +245,7 @@ impl Engine {
             other => {
                 let bytes = other.as_ref().map_or(&[][..], bytes_of);
                 let content = &bytes[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + length];
-                let appended = self.append_one(index, record, Body::Copy(&[content]), content, pool);
+                let appended = self.append_one(index, record, Body::Copy(&[content]), content, turn);
                 let appended = appended.map_err(|(rejection, _)| rejection);
                 *body = other;
                 appended
@@ -271,7 +260,7 @@ impl Engine {
         record: &RecordHeader,
         body: Body<'_>,
         front: &[u8],
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<(), (Rejection, Option<ringfence_buffer::Block>)> {
         let partition = &mut self.partitions[index];
         if (record.topic, record.partition) != partition.key() {
@@ -279,7 +268,7 @@ impl Engine {
             return Err((Refusal::new(Code::BadBody, what).into(), None));
         }
         let shard = &mut self.shards[usize::from(partition.shard)];
-        let placed = match shard.append_numbered(pool, &mut partition.log, *record, body) {
+        let placed = match shard.append_numbered(turn.pool, &mut partition.log, *record, body) {
             Ok(placed) => placed,
             Err(refused) => {
                 let block = if let Body::Block { block, .. } = refused.body { Some(block) } else { None };
@@ -300,8 +289,8 @@ impl Engine {
         let grown = partition.producers.bytes().wrapping_sub(before);
         self.producers_bytes = self.producers_bytes.wrapping_add(grown);
         (partition.last_group, partition.idleness) = (placed.group, Idleness::Active);
-        self.counters.received_records += 1;
-        self.counters.received_bytes += u64::from(record.body_bytes);
+        turn.counters.received_records += 1;
+        turn.counters.received_bytes += u64::from(record.body_bytes);
         Ok(())
     }
 
@@ -311,7 +300,7 @@ impl Engine {
         index: PartitionIndex,
         from: Connection,
         header: &RequestHeader,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
         let mut answer = self.echo(header);
         let partition = &self.partitions[index];
@@ -322,7 +311,7 @@ impl Engine {
         // 0: this owner's own epoch has no mark yet.
         let is_level = header.send != 0 && head.next_record >= header.send && !partition.is_incomplete();
         let due = ReplicaAck { connection: from, header: answer, body: Box::default(), mark, end, is_level };
-        self.when_replica_durable(index, due, effects);
+        self.when_replica_durable(index, due, turn);
     }
 
     /// An empty REPLICATE: of a session that stands, only the mark is news; of a new one, the log goes on at this
@@ -332,22 +321,21 @@ impl Engine {
         index: PartitionIndex,
         from: Connection,
         header: &RequestHeader,
-        pool: &mut Pool,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let partition = &mut self.partitions[index];
         let (head, incomplete) = (*partition.log.end(), partition.is_incomplete());
         let Role::Follower(follower) = &mut partition.role else { return Ok(()) };
         let (number, next) = (header.sequence, head.next_record);
         if follower.source != Some(from) && (number < next || incomplete) && follower.cutting.is_none() {
-            return self.begin_cut(index, TruncateRequest { connection: from, header: *header }, pool, effects);
+            return self.begin_cut(index, TruncateRequest { connection: from, header: *header }, turn);
         }
         if follower.cutting.is_some() || number != next {
             let what = format!("partition {}: the log ends at {next}, not at {number}", header.partition);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
         }
         follower.source = Some(from);
-        self.acknowledge(index, from, header, effects);
+        self.acknowledge(index, from, header, turn);
         Ok(())
     }
 }

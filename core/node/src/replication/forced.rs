@@ -9,13 +9,13 @@
 
 use ringfence_log::LogEnd;
 
-use crate::api::effects::Effects;
 use crate::api::outcome::{GaveUp, Outcome};
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::{PartitionIndex, Reach};
 use crate::partition::epochs::Epochs;
 use crate::partition::state::Partition;
 use crate::replication::state::role::Role;
+use crate::turn::Turn;
 
 impl Partition {
     /// The forced epoch, if every marked row is of an older one. `None` where the epoch of the last marked row is not
@@ -46,17 +46,17 @@ impl Partition {
     }
 }
 
-impl Engine {
+impl Parts {
     /// The log of this replica is to end at `to`, below its mark; `None`: nothing of it stays.
     pub(crate) fn give_up_marked(
         &mut self,
         index: PartitionIndex,
         to: Option<&LogEnd>,
         forced: u64,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
         let partition = &mut self.partitions[index];
-        effects.outcomes.push(Outcome::GaveUp(partition.given_up(to, forced)));
+        turn.effects.outcomes.push(Outcome::GaveUp(partition.given_up(to, forced)));
         let offset = to.map_or(0, |to| to.next_offset);
         partition.mark = partition.mark.min(offset.max(partition.log.start_offset()));
         partition.reach = Reach::default();

@@ -1,15 +1,12 @@
 //! The owner's side: sessions with replicas, what they answer, and what follows from the mark.
 
-use ringfence_buffer::Pool;
 use ringfence_transport::{Inbound, Outbound};
 use ringfence_wire::{AnswerHeader, Code, Opcode, RequestHeader, Status};
 
 use crate::api::completion::{Completion, OnDurable};
-use crate::api::effects::Effects;
-use crate::api::event::Now;
 use crate::api::outcome::{Outcome, SyncStatus};
 use crate::api::refusal::Refusal;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::ingest::parked::bytes_of;
 use crate::partition::state::Partition;
@@ -17,6 +14,7 @@ use crate::replication::state::node_wide::Replication;
 use crate::replication::state::peers::SentRequest;
 use crate::replication::state::progress::SessionState;
 use crate::replication::state::role::Role;
+use crate::turn::Turn;
 
 /// Another store is there: the control plane hears of it by the node's heartbeats.
 const RETRY_LATE_MS: u64 = 500;
@@ -28,37 +26,37 @@ impl Partition {
     }
 }
 
-impl Engine {
+impl Parts {
     /// The partition's owner, if it has replicas.
     pub(crate) fn owner(&mut self, index: PartitionIndex) -> Option<(&mut Partition, &mut Replication)> {
         let partition = self.partitions.get_mut(index)?;
         if matches!(partition.role, Role::Owner(_)) { Some((partition, &mut self.replication)) } else { None }
     }
 
-    pub(crate) fn peer_opened(&mut self, node: u64, now: Now, effects: &mut Effects) {
-        self.replication.peers.opened(node, now);
-        self.introduce(node, effects);
+    pub(crate) fn peer_opened(&mut self, node: u64, turn: &mut Turn<'_>) {
+        self.replication.peers.opened(node, turn.now);
+        self.introduce(node, turn);
         self.retry_repairs();
         for index in 0..self.partitions.places() {
-            self.call(index, Some(node), now, effects);
+            self.call(index, Some(node), turn);
         }
     }
 
-    pub(crate) fn peer_closed(&mut self, node: u64, now: Now, effects: &mut Effects) {
-        let lost = self.replication.peers.closed(node, now);
-        self.copy_lost(now);
+    pub(crate) fn peer_closed(&mut self, node: u64, turn: &mut Turn<'_>) {
+        let lost = self.replication.peers.closed(node, turn.now);
+        self.copy_lost(turn.now);
         for index in 0..self.partitions.places() {
             let Some((partition, _)) = self.owner(index) else { continue };
             let Role::Owner(owner) = &mut partition.role else { continue };
             let mut any = false;
             for replica in owner.replicas.iter_mut().filter(|replica| replica.place.node == node) {
                 any = true;
-                replica.lost_link(lost.as_ref(), now.mono_ms);
+                replica.lost_link(lost.as_ref(), turn.now.mono_ms);
             }
             if any {
                 self.trim(index);
                 self.needs_tick(index);
-                self.report_progress(index, effects);
+                self.report_progress(index, turn);
             }
         }
     }
@@ -74,36 +72,27 @@ impl Engine {
     }
 
     /// An answer of another node.
-    #[allow(clippy::too_many_arguments)] // an event's parts
-    pub(crate) fn peer_answer(
-        &mut self,
-        node: u64,
-        bytes: &[u8; 128],
-        body: Inbound<'_>,
-        now: Now,
-        pool: &mut Pool,
-        effects: &mut Effects,
-    ) {
+    pub(crate) fn peer_answer(&mut self, node: u64, bytes: &[u8; 128], body: Inbound<'_>, turn: &mut Turn<'_>) {
         let Ok(header) = AnswerHeader::open(bytes) else {
-            effects.peers.push(crate::api::effects::ToPeer::Close { node });
+            turn.effects.peers.push(crate::api::effects::ToPeer::Close { node });
             return;
         };
-        let Some(sent) = self.replication.peers.answered(node, header.request_id, now) else { return };
+        let Some(sent) = self.replication.peers.answered(node, header.request_id, turn.now) else { return };
         if sent.opcode == Opcode::Copy {
-            return self.copy_answered(sent, &header, body, now, effects);
+            return self.copy_answered(sent, &header, body, turn);
         }
-        self.take_answer(sent, &header, bytes_of(&body), now, effects);
-        self.after_answer(sent.index, now, effects);
-        self.pump(sent.index, now, pool, effects);
+        self.take_answer(sent, &header, bytes_of(&body), turn);
+        self.after_answer(sent.index, turn);
+        self.pump(sent.index, turn);
         // Each once: who finds no room now either waits behind them for the next answer.
         for _ in 0..self.replication.peers.starved(node) {
             let Some(index) = self.replication.peers.next_starved(node) else { break };
-            self.pump(index, now, pool, effects);
+            self.pump(index, turn);
         }
-        self.after_marks(now, pool, effects);
+        self.after_marks(turn);
     }
 
-    fn take_answer(&mut self, sent: SentRequest, header: &AnswerHeader, body: &[u8], now: Now, effects: &mut Effects) {
+    fn take_answer(&mut self, sent: SentRequest, header: &AnswerHeader, body: &[u8], turn: &mut Turn<'_>) {
         let Some(partition) = self.partitions.get_mut(sent.index) else { return };
         let Role::Owner(owner) = &mut partition.role else { return };
         let Some(replica_index) = owner.by_session(sent.session) else { return };
@@ -112,17 +101,17 @@ impl Engine {
             let why =
                 format!("node {} says {}", owner.replicas[replica_index].place.node, code.map_or("no", Code::name));
             match code {
-                Some(Code::Ahead | Code::Unauthorized) => self.ask_again(sent.index, replica_index, &why, now),
-                Some(Code::Overloaded) => owner.replicas[replica_index].was_full(now.mono_ms, &why),
-                Some(Code::TooLarge) => owner.replicas[replica_index].was_too_large(now.mono_ms, sent.bytes),
-                _ => owner.replicas[replica_index].was_refused(now.mono_ms, &why),
+                Some(Code::Ahead | Code::Unauthorized) => self.ask_again(sent.index, replica_index, &why, turn.now),
+                Some(Code::Overloaded) => owner.replicas[replica_index].was_full(turn.now.mono_ms, &why),
+                Some(Code::TooLarge) => owner.replicas[replica_index].was_too_large(turn.now.mono_ms, sent.bytes),
+                _ => owner.replicas[replica_index].was_refused(turn.now.mono_ms, &why),
             }
             self.needs_tick(sent.index);
-            self.report_progress(sent.index, effects);
+            self.report_progress(sent.index, turn);
             return;
         }
         if sent.opcode == Opcode::Fence {
-            return self.met(sent.index, replica_index, header, body, now, effects);
+            return self.met(sent.index, replica_index, header, body, turn);
         }
         let replica = &mut owner.replicas[replica_index];
         let was = replica.stage.clone();
@@ -133,9 +122,9 @@ impl Engine {
         replica.reached(header.sequence);
         replica.heard = replica.heard.max(header.request_id);
         replica.lagged = 0;
-        self.advance(sent.index, effects);
+        self.advance(sent.index, turn);
         if was == SessionState::Begun {
-            self.report_progress(sent.index, effects);
+            self.report_progress(sent.index, turn);
         }
     }
 
@@ -146,8 +135,7 @@ impl Engine {
         replica_index: usize,
         answer: &AnswerHeader,
         body: &[u8],
-        now: Now,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
         let partition = &mut self.partitions[index];
         let own_end = partition.log.end().next_record;
@@ -156,9 +144,10 @@ impl Engine {
         if body != replica.place.store {
             // What the lost store had is nowhere.
             replica.durable = 0;
-            replica.end_session(now.mono_ms + RETRY_LATE_MS, "the node has another store: it was wiped or replaced");
+            replica
+                .end_session(turn.now.mono_ms + RETRY_LATE_MS, "the node has another store: it was wiped or replaced");
             self.needs_tick(index);
-            return self.report_progress(index, effects);
+            return self.report_progress(index, turn);
         }
         let (epoch, end) = (answer.owner_epoch, answer.sequence);
         let (known, known_end) = partition.epochs.last_upto(epoch, own_end);
@@ -169,20 +158,20 @@ impl Engine {
         let common = if end == 0 || known == 0 { 0 } else { end.min(known_end) };
         if common > 0 && known != epoch {
             // It has an epoch that this log has not: nothing of that one counts, and of older ones only what both have.
-            return self.ask(index, replica_index, known, now, effects);
+            return self.ask(index, replica_index, known, turn);
         }
         if common < partition.log.first().0 {
             let Role::Owner(owner) = &mut partition.role else { return };
             (owner.replicas[replica_index].stage, owner.replicas[replica_index].needs_bootstrap) =
                 (SessionState::Copying, true);
             self.needs_tick(index);
-            return self.report_progress(index, effects);
+            return self.report_progress(index, turn);
         }
-        self.begin(index, replica_index, common, now, effects);
+        self.begin(index, replica_index, common, turn);
     }
 
     /// Equal up to `common`: the replica's log goes on there.
-    fn begin(&mut self, index: PartitionIndex, replica_index: usize, common: u64, now: Now, effects: &mut Effects) {
+    fn begin(&mut self, index: PartitionIndex, replica_index: usize, common: u64, turn: &mut Turn<'_>) {
         let partition = &mut self.partitions[index];
         let mut header = partition.request(0, common);
         let Role::Owner(owner) = &mut partition.role else { return };
@@ -190,11 +179,11 @@ impl Engine {
         let replica = &mut owner.replicas[replica_index];
         (replica.stage, replica.next, replica.mark_sent) = (SessionState::Begun, common, 0);
         let sent = SentRequest { index, session: replica.session, opcode: Opcode::Replicate, bytes: 0 };
-        self.replication.peers.send(replica.place.node, header, Outbound::Empty, sent, now, effects);
+        self.replication.peers.send(replica.place.node, header, Outbound::Empty, sent, turn);
     }
 
     /// What the mark has reached ends now.
-    pub(crate) fn advance(&mut self, index: PartitionIndex, effects: &mut Effects) {
+    pub(crate) fn advance(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let Role::Owner(owner) = &mut self.partitions[index].role else { return };
         if owner.raise_mark() {
             self.needs_tick(index);
@@ -205,15 +194,15 @@ impl Engine {
             let Some(waiting) = owner.pop_reached() else { return };
             if waiting.end.offset > partition.mark {
                 partition.mark = waiting.end.offset;
-                if !partition.waiting.is_empty() && self.partitions_with_new_rows.last() != Some(&index) {
-                    self.partitions_with_new_rows.push(index);
+                if !partition.waiting.is_empty() && turn.follow_ups.new_rows.last() != Some(&index) {
+                    turn.follow_ups.new_rows.push(index);
                 }
             }
             match waiting.completion {
-                Completion::Batch(batch) => self.answer_batch(index, &batch, effects),
+                Completion::Batch(batch) => self.answer_batch(index, &batch, turn),
                 Completion::Order { number, finished, on_durable } => {
-                    let result = self.order_durable(index, on_durable).map(|()| finished);
-                    effects.outcomes.push(Outcome::Order { number, result });
+                    let result = self.order_durable(index, on_durable, turn).map(|()| finished);
+                    turn.effects.outcomes.push(Outcome::Order { number, result });
                 }
                 Completion::Nothing | Completion::Replica(_) => {}
             }
@@ -221,31 +210,31 @@ impl Engine {
     }
 
     /// Marks moved: fetches and requests that waited for that go on.
-    pub(crate) fn after_marks(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
-        self.wake(now, pool, effects);
-        while let Some(topic) = self.upkeep.opened.pop() {
-            self.serve_ahead(topic, now, pool, effects);
+    pub(crate) fn after_marks(&mut self, turn: &mut Turn<'_>) {
+        self.wake(turn);
+        while let Some(topic) = turn.follow_ups.opened_topics.pop() {
+            self.serve_ahead(topic, turn);
         }
     }
 
     /// Time passed.
-    pub(crate) fn tick_replication(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
-        self.replication.peers.tick(now, effects);
+    pub(crate) fn tick_replication(&mut self, turn: &mut Turn<'_>) {
+        self.replication.peers.tick(turn);
         let mut ticking = std::mem::take(&mut self.replication.ticking);
-        ticking.retain(|index| self.keeps_ticking(*index, now, pool, effects));
+        ticking.retain(|index| self.keeps_ticking(*index, turn));
         self.replication.ticking.append(&mut ticking);
-        self.after_marks(now, pool, effects);
+        self.after_marks(turn);
     }
 
-    fn keeps_ticking(&mut self, index: PartitionIndex, now: Now, pool: &mut Pool, effects: &mut Effects) -> bool {
+    fn keeps_ticking(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) -> bool {
         if self.owner(index).is_none() {
             return false;
         }
-        self.call(index, None, now, effects);
-        self.pump(index, now, pool, effects);
-        self.tell_marks(index, now, effects);
-        self.end_unknown(index, now, effects);
-        self.end_unconfirmed(index, now, effects);
+        self.call(index, None, turn);
+        self.pump(index, turn);
+        self.tell_marks(index, turn);
+        self.end_unknown(index, turn);
+        self.end_unconfirmed(index, turn);
         let Some(partition) = self.partitions.get_mut(index) else { return false };
         let Role::Owner(owner) = &mut partition.role else { return false };
         owner.is_ticking = owner.needs_tick();
@@ -253,17 +242,17 @@ impl Engine {
     }
 
     /// Batches and publishes that wait no longer: appended, and nobody knows whether a quorum will have them.
-    fn end_unknown(&mut self, index: PartitionIndex, now: Now, effects: &mut Effects) {
+    fn end_unknown(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let Role::Owner(owner) = &mut self.partitions[index].role else { return };
         let mut late = Vec::new();
         for waiting in &mut owner.waiting {
             match waiting.completion {
-                Completion::Batch(batch) if batch.deadline_ms <= now.mono_ms => late.push(batch),
+                Completion::Batch(batch) if batch.deadline_ms <= turn.now.mono_ms => late.push(batch),
                 Completion::Order { number, on_durable: OnDurable::Published { until_ms, .. }, .. }
-                    if until_ms <= now.mono_ms =>
+                    if until_ms <= turn.now.mono_ms =>
                 {
                     let why = "appended, and on too few disks in time: it may be published or not; ask again";
-                    effects.outcomes.push(Outcome::Order { number, result: Err(why.to_owned()) });
+                    turn.effects.outcomes.push(Outcome::Order { number, result: Err(why.to_owned()) });
                 }
                 _ => continue,
             }
@@ -271,26 +260,26 @@ impl Engine {
             waiting.completion = Completion::Nothing;
         }
         for batch in late {
-            self.answer_unknown(index, &batch, "too few replicas had it on disk in time", effects);
+            self.answer_unknown(index, &batch, "too few replicas had it on disk in time", turn);
         }
     }
 
     /// Nobody will know any more from this owner what becomes of what waits: it is one no longer.
-    pub(crate) fn give_up_waiting(&mut self, index: PartitionIndex, why: &str, effects: &mut Effects) {
-        self.give_up_confirms(index, effects);
+    pub(crate) fn give_up_waiting(&mut self, index: PartitionIndex, why: &str, turn: &mut Turn<'_>) {
+        self.give_up_confirms(index, turn);
         let Role::Owner(owner) = &mut self.partitions[index].role else { return };
         let waiting = std::mem::take(&mut owner.waiting);
         for waiting in waiting {
-            self.give_up(index, &waiting.completion, why, effects);
+            self.give_up(index, &waiting.completion, why, turn);
         }
     }
 
     /// What waited for the mark of an owner that is none any more.
-    pub(crate) fn give_up(&mut self, index: PartitionIndex, completion: &Completion, why: &str, effects: &mut Effects) {
+    pub(crate) fn give_up(&mut self, index: PartitionIndex, completion: &Completion, why: &str, turn: &mut Turn<'_>) {
         match completion {
-            Completion::Batch(batch) => self.answer_unknown(index, batch, why, effects),
+            Completion::Batch(batch) => self.answer_unknown(index, batch, why, turn),
             &Completion::Order { number, .. } => {
-                effects.outcomes.push(Outcome::Order { number, result: Err(why.to_owned()) });
+                turn.effects.outcomes.push(Outcome::Order { number, result: Err(why.to_owned()) });
             }
             Completion::Nothing | Completion::Replica(_) => {}
         }
@@ -316,7 +305,7 @@ impl Engine {
     }
 
     /// An idle replica hears of the mark by an empty REPLICATE.
-    fn tell_marks(&mut self, index: PartitionIndex, now: Now, effects: &mut Effects) {
+    fn tell_marks(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let partition = &mut self.partitions[index];
         let (mark, mut header) = (partition.mark, partition.request(0, 0));
         let Role::Owner(owner) = &mut partition.role else { return };
@@ -327,15 +316,15 @@ impl Engine {
                 replica.mark_sent = owner.mark_record;
                 let header = RequestHeader { sequence: replica.next, ..header };
                 let sent = SentRequest { index, session: replica.session, opcode: Opcode::Replicate, bytes: 0 };
-                self.replication.peers.send(replica.place.node, header, Outbound::Empty, sent, now, effects);
+                self.replication.peers.send(replica.place.node, header, Outbound::Empty, sent, turn);
             }
         }
     }
 
     /// Tell the control plane where the copies to learners stand.
-    pub(crate) fn report_progress(&mut self, index: PartitionIndex, effects: &mut Effects) {
+    pub(crate) fn report_progress(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let list = sync_list(&self.partitions[index]);
-        effects.outcomes.extend(list.filter(|status| status.change > 0).map(Outcome::Sync));
+        turn.effects.outcomes.extend(list.filter(|status| status.change > 0).map(Outcome::Sync));
     }
 
     /// Every copy that this store's owners make.

@@ -7,7 +7,7 @@
 //!
 //! Entries: topic, partition, epoch, offset, each a u64, for one partition after the other.
 
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::Reach;
 use crate::partition::state::Partition;
 use crate::replication::state::role::Role;
@@ -34,7 +34,7 @@ impl Partition {
     }
 }
 
-impl Engine {
+impl Parts {
     /// The bounds of now, as entries.
     pub fn log_ends(&mut self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.partitions.len() * ENTRY_BYTES);

@@ -1,25 +1,22 @@
 //! Orders that say what this store is to a partition, and to whom it is copied.
 
-use ringfence_buffer::Pool;
-
 use crate::api::completion::{Completion, OnDurable, PendingCompletion, ReplicatedEnd};
-use crate::api::effects::Effects;
-use crate::api::event::Now;
 use crate::api::order::Place;
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::{End, PartitionIndex, PartitionKey};
 use crate::replication::state::follower::Follower;
 use crate::replication::state::owner::Owner;
 use crate::replication::state::progress::ReplicaProgress;
 use crate::replication::state::role::Role;
 use crate::replication::state::throttle::Throttle;
+use crate::turn::Turn;
 
-impl Engine {
+impl Parts {
     /// The partition has another role from here on. Who waited for a mark of the old one hears that nobody knows.
-    pub(crate) fn take_role(&mut self, index: PartitionIndex, role: Role, effects: &mut Effects) {
-        self.give_up_waiting(index, "the owner changed before enough replicas had it on disk", effects);
+    pub(crate) fn take_role(&mut self, index: PartitionIndex, role: Role, turn: &mut Turn<'_>) {
+        self.give_up_waiting(index, "the owner changed before enough replicas had it on disk", turn);
         self.replication.tails.forget(index);
         let was = matches!(&self.partitions[index].role, Role::Owner(_));
         let is = matches!(&role, Role::Owner(_));
@@ -40,21 +37,21 @@ impl Engine {
         epoch_record: u64,
         replicas: &[Place],
         quorum: u16,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
         // From here on this log is the one: what no commit names any more goes.
         self.scopes.settle(&mut self.partitions[index].stages, true);
         self.partitions[index].settle_stages();
         self.trust(index);
         if replicas.is_empty() {
-            return self.take_role(index, Role::Alone, effects);
+            return self.take_role(index, Role::Alone, turn);
         }
         let mut owner = Owner::new(epoch, usize::from(quorum), epoch_record);
         for place in replicas {
             self.replication.peers.want(place.node);
             owner.replicas.push(ReplicaProgress::new(*place, (0, 0), Throttle::default()));
         }
-        self.take_role(index, Role::Owner(Box::new(owner)), effects);
+        self.take_role(index, Role::Owner(Box::new(owner)), turn);
         self.needs_tick(index);
     }
 
@@ -80,7 +77,7 @@ impl Engine {
         key: PartitionKey,
         slots: (u16, u16),
         follower: Follower,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
         let epoch = follower.epoch;
         let Some(plans) = self.topics.get(&key.0).map(|topic| topic.plans.clone()) else {
@@ -88,7 +85,7 @@ impl Engine {
         };
         let index = self.partitions.find(key.0, key.1).unwrap_or_else(|| self.host(key));
         if self.partitions[index].dropped {
-            self.revive(index)?;
+            self.revive(index, turn)?;
         }
         let partition = &mut self.partitions[index];
         let newest = match &partition.role {
@@ -109,7 +106,7 @@ impl Engine {
             known.learner = follower.learner;
             return Ok(OrderProgress::Done(Finished::Done));
         }
-        self.take_role(index, Role::Follower(Box::new(follower)), effects);
+        self.take_role(index, Role::Follower(Box::new(follower)), turn);
         Ok(OrderProgress::Done(Finished::Done))
     }
 
@@ -119,27 +116,25 @@ impl Engine {
         number: u64,
         key: PartitionKey,
         epoch: u64,
-        pool: &mut Pool,
+        turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
-        self.fence_at(number, key, epoch, true, pool)
+        self.fence_at(number, key, epoch, true, turn)
     }
 
-    #[allow(clippy::too_many_arguments)] // the fields of one order
     pub(crate) fn sync_start(
         &mut self,
         key: PartitionKey,
         (change, attempt): (u64, u32),
         target: Place,
         bytes_per_s: u64,
-        now: Now,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
         let index = self.hosted(key)?;
         if change == 0 || target.node == self.settings.node {
             return Err(format!("partition {}: change {change} to node {} cannot be", key.1, target.node).into());
         }
         if matches!(self.partitions[index].role, Role::Alone) {
-            self.lead_alone(index, effects);
+            self.lead_alone(index, turn);
         }
         let partition = &mut self.partitions[index];
         let until = partition.log.end().next_record;
@@ -156,16 +151,16 @@ impl Engine {
         owner.replicas.push(ReplicaProgress::new(
             target,
             (change, attempt),
-            Throttle::new(bytes_per_s, until, now.mono_ms),
+            Throttle::new(bytes_per_s, until, turn.now.mono_ms),
         ));
         self.replication.peers.want(target.node);
         self.needs_tick(index);
-        self.report_progress(index, effects);
+        self.report_progress(index, turn);
         Ok(OrderProgress::Done(Finished::Done))
     }
 
     /// An owner without replicas gets a first learner: it stays its own quorum.
-    fn lead_alone(&mut self, index: PartitionIndex, effects: &mut Effects) {
+    fn lead_alone(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let partition = &self.partitions[index];
         let head = partition.log.end();
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
@@ -182,7 +177,7 @@ impl Engine {
                 completion: Completion::Nothing,
             });
         }
-        self.take_role(index, Role::Owner(Box::new(owner)), effects);
+        self.take_role(index, Role::Owner(Box::new(owner)), turn);
     }
 
     pub(crate) fn sync_rate(&mut self, change: u64, bytes_per_s: u64) -> OrderProgress {
@@ -195,13 +190,13 @@ impl Engine {
         OrderProgress::Done(Finished::Done)
     }
 
-    pub(crate) fn sync_stop(&mut self, change: u64, effects: &mut Effects) -> OrderProgress {
+    pub(crate) fn sync_stop(&mut self, change: u64, turn: &mut Turn<'_>) -> OrderProgress {
         for index in 0..self.partitions.places() {
             let Some(partition) = self.partitions.get_mut(index) else { continue };
             let Role::Owner(owner) = &mut partition.role else { continue };
             owner.replicas.retain(|replica| replica.change != change);
             if owner.replicas.is_empty() && owner.quorum == 1 && owner.waiting.is_empty() {
-                self.take_role(index, Role::Alone, effects);
+                self.take_role(index, Role::Alone, turn);
             }
             self.trim(index);
         }
@@ -238,8 +233,7 @@ impl Engine {
         &mut self,
         number: u64,
         (change, attempt): (u64, u32),
-        pool: &mut Pool,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
         let mut ended = None;
         for index in 0..self.partitions.places() {
@@ -250,7 +244,7 @@ impl Engine {
             }
             let key = partition.key();
             self.partitions[index].discarded = Some((change, attempt));
-            if let Some((index, placed)) = ended.replace((index, self.bury(key, pool, effects)?)) {
+            if let Some((index, placed)) = ended.replace((index, self.bury(key, turn)?)) {
                 // One outcome an order: the last of them tells, and records of one shard are durable in order.
                 let shard = usize::from(placed.shard);
                 let what = Completion::Order { number: 0, finished: Finished::Done, on_durable: OnDurable::Dropped };

@@ -9,16 +9,15 @@ use ringfence_transport::{LARGE_BODY_BYTES, Outbound};
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RecordHeader, crc_of};
 
 use crate::api::answer::length;
-use crate::api::effects::Effects;
-use crate::api::event::Now;
 use crate::api::jobs::Piece;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::replication::state::peers::SentRequest;
 use crate::replication::state::progress::SessionState;
 use crate::replication::state::records::{RUN_BYTES_MAX, header_at, placed_rows};
 use crate::replication::state::role::Role;
 use crate::replication::state::tail::TailBody;
+use crate::turn::Turn;
 
 /// Records of one partition, one behind another, ready to go.
 struct Run {
@@ -30,9 +29,9 @@ struct Run {
     bytes: Vec<u8>,
 }
 
-impl Engine {
+impl Parts {
     /// A group of the shard is durable: its records go to the replicas that are live, or into the tail for them.
-    pub(crate) fn stream(&mut self, shard: usize, written: DurableGroup, now: Now, effects: &mut Effects) {
+    pub(crate) fn stream(&mut self, shard: usize, written: DurableGroup, turn: &mut Turn<'_>) {
         let DurableGroup { blocks, slices } = written;
         let mut blocks: Vec<Option<Block>> = blocks.into_iter().map(Some).collect();
         let mut runs: Vec<Run> = Vec::new();
@@ -41,24 +40,24 @@ impl Engine {
             let Some(block) = &blocks[at] else { continue };
             let first = header_at(block, range.start);
             if first.body_bytes as usize > LARGE_BODY_BYTES && range.start == 0 {
-                if let Some(owned) = self.live(&first, effects) {
-                    self.flush(&mut runs, Some(owned), now, effects);
+                if let Some(owned) = self.live(&first, turn) {
+                    self.flush(&mut runs, Some(owned), turn);
                     if let Some(block) = blocks[at].take() {
-                        self.send_large(owned, &first, block, now, effects);
+                        self.send_large(owned, &first, block, turn);
                     }
                 }
             } else {
-                self.gather(&blocks, at, range, &mut runs, now, effects);
+                self.gather(&blocks, at, range, &mut runs, turn);
             }
         }
-        self.flush(&mut runs, None, now, effects);
+        self.flush(&mut runs, None, turn);
         for block in blocks.into_iter().flatten() {
             self.shards[shard].return_staging(block);
         }
     }
 
     /// The partition of this record, if a replica takes it from memory, now or later.
-    fn live(&mut self, header: &RecordHeader, effects: &mut Effects) -> Option<PartitionIndex> {
+    fn live(&mut self, header: &RecordHeader, turn: &mut Turn<'_>) -> Option<PartitionIndex> {
         if !is_log(header.kind) {
             return None;
         }
@@ -84,7 +83,7 @@ impl Engine {
         }
         let any = owner.replicas.iter().any(|replica| replica.next <= number && replica.takes_from_memory());
         if news {
-            self.report_progress(index, effects);
+            self.report_progress(index, turn);
         }
         any.then_some(index)
     }
@@ -96,15 +95,14 @@ impl Engine {
         block: usize,
         range: std::ops::Range<usize>,
         runs: &mut Vec<Run>,
-        now: Now,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
         let mut place = range.start;
         while place < range.end {
             let Some(bytes) = &blocks[block] else { return };
             let header = header_at(bytes, place);
             let span = header.span_bytes as usize;
-            if let Some(index) = self.live(&header, effects) {
+            if let Some(index) = self.live(&header, turn) {
                 let end = place + ringfence_wire::align_up(RECORD_HEADER_BYTES + header.body_bytes as usize, 64);
                 let run = runs.iter_mut().find(|run| run.index == index);
                 let run = if let Some(run) = run {
@@ -116,7 +114,7 @@ impl Engine {
                 };
                 append(run, &header, &bytes[place..end]);
                 if run.bytes.len() >= RUN_BYTES_MAX {
-                    self.flush(runs, Some(index), now, effects);
+                    self.flush(runs, Some(index), turn);
                 }
             }
             place += span.max(RECORD_HEADER_BYTES);
@@ -124,7 +122,7 @@ impl Engine {
     }
 
     /// Send what was gathered, of one partition or of all.
-    fn flush(&mut self, runs: &mut Vec<Run>, only: Option<PartitionIndex>, now: Now, effects: &mut Effects) {
+    fn flush(&mut self, runs: &mut Vec<Run>, only: Option<PartitionIndex>, turn: &mut Turn<'_>) {
         let mut left = Vec::new();
         for run in runs.drain(..) {
             if only.is_some_and(|index| index != run.index) {
@@ -133,30 +131,23 @@ impl Engine {
             }
             let crc = crc_of(&run.bytes);
             let piece = Piece { first: run.first, next: run.next, rows: run.rows, bytes: run.bytes.len(), crc };
-            self.offer(run.index, piece, TailBody::Heap(run.bytes.into()), now, effects);
+            self.offer(run.index, piece, TailBody::Heap(run.bytes.into()), turn);
         }
         *runs = left;
     }
 
     /// A record that has a block of its own goes out of that.
-    fn send_large(
-        &mut self,
-        index: PartitionIndex,
-        header: &RecordHeader,
-        block: Block,
-        now: Now,
-        effects: &mut Effects,
-    ) {
+    fn send_large(&mut self, index: PartitionIndex, header: &RecordHeader, block: Block, turn: &mut Turn<'_>) {
         let bytes = RECORD_HEADER_BYTES + header.body_bytes as usize;
         let front = crc_of(&block[..RECORD_HEADER_BYTES]);
         let crc = ringfence_wire::crc_combine(front, header.body_crc, header.body_bytes as usize);
         let number = header.record_number;
         let piece = Piece { first: number, next: number + 1, rows: placed_rows(header), bytes, crc };
-        self.offer(index, piece, TailBody::Pool(Arc::new(block)), now, effects);
+        self.offer(index, piece, TailBody::Pool(Arc::new(block)), turn);
     }
 
     /// Send it to whom it is the next one for; who takes it later finds it in the tail.
-    fn offer(&mut self, index: PartitionIndex, piece: Piece, body: TailBody, now: Now, effects: &mut Effects) {
+    fn offer(&mut self, index: PartitionIndex, piece: Piece, body: TailBody, turn: &mut Turn<'_>) {
         let Role::Owner(owner) = &self.partitions[index].role else { return };
         let mut lacks = false;
         for replica_index in 0..owner.replicas.len() {
@@ -168,7 +159,7 @@ impl Engine {
             let (node, is_next) =
                 (replica.place.node, replica.stage == SessionState::Live && replica.next >= piece.first);
             if is_next && self.replication.peers.has_room(node) {
-                self.replicate_to(index, replica_index, piece, body.outbound(piece.bytes), now, effects);
+                self.replicate_to(index, replica_index, piece, body.outbound(piece.bytes), turn);
                 continue;
             }
             lacks = true;
@@ -184,7 +175,7 @@ impl Engine {
     }
 
     /// Send a live replica what the tail has for it, as far as its window goes. What the tail has no more is copied.
-    pub(crate) fn feed(&mut self, index: PartitionIndex, replica_index: usize, now: Now, effects: &mut Effects) {
+    pub(crate) fn feed(&mut self, index: PartitionIndex, replica_index: usize, turn: &mut Turn<'_>) {
         loop {
             let Role::Owner(owner) = &mut self.partitions[index].role else { return };
             let until = owner.until(replica_index);
@@ -195,7 +186,7 @@ impl Engine {
             if replica.next >= until {
                 if !replica.level && until > 0 {
                     replica.level = true;
-                    self.report_progress(index, effects);
+                    self.report_progress(index, turn);
                 }
                 return;
             }
@@ -208,8 +199,8 @@ impl Engine {
                 return self.replication.peers.starve(replica.place.node, index);
             }
             let body = body.outbound(piece.bytes);
-            self.counters.tail_bytes += piece.bytes as u64;
-            self.replicate_to(index, replica_index, piece, body, now, effects);
+            turn.counters.tail_bytes += piece.bytes as u64;
+            self.replicate_to(index, replica_index, piece, body, turn);
         }
     }
 
@@ -226,8 +217,7 @@ impl Engine {
         replica_index: usize,
         piece: Piece,
         body: Outbound,
-        now: Now,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
         let partition = &mut self.partitions[index];
         let (mark, mut header) = (partition.mark, partition.request(0, piece.first));
@@ -238,9 +228,9 @@ impl Engine {
         replica.count(piece, body.bytes());
         (replica.next, replica.mark_sent) = (piece.next, owner.mark_record);
         replica.unanswered_bytes += piece.bytes;
-        self.counters.replicated_bytes += piece.bytes as u64;
+        turn.counters.replicated_bytes += piece.bytes as u64;
         let sent = SentRequest { index, session: replica.session, opcode: Opcode::Replicate, bytes: piece.bytes };
-        self.replication.peers.send(replica.place.node, header, body, sent, now, effects);
+        self.replication.peers.send(replica.place.node, header, body, sent, turn);
     }
 }
 

@@ -1,35 +1,33 @@
 //! A replica's log is cut where it went another way than the owner's.
 
-use ringfence_buffer::Pool;
 use ringfence_log::{LogEnd, PlanError, Position, ReadFrom, Refusal as LogRefusal};
 use ringfence_wire::Code;
 
-use crate::api::effects::Effects;
 use crate::api::jobs::{ReadEnd, ReadJob};
 use crate::api::refusal::Refusal;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::partition::admission::Rejection;
 use crate::partition::state::{Idleness, UNKNOWN};
 use crate::replication::state::node_wide::{ReplicaRead, TruncateRequest};
 use crate::replication::state::records::record_at;
 use crate::replication::state::role::Role;
+use crate::turn::Turn;
 
 /// A head's worth of bytes.
 const HEAD_BYTES: usize = 4096;
 
-impl Engine {
+impl Parts {
     /// Find the record before the cut; the rest follows when it is read.
     pub(crate) fn begin_cut(
         &mut self,
         index: PartitionIndex,
         begin: TruncateRequest,
-        pool: &mut Pool,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let number = begin.header.sequence;
         if number == 0 {
-            self.cut(index, &begin, Some(LogEnd::default()), pool, effects);
+            self.cut(index, &begin, Some(LogEnd::default()), turn);
             return Ok(());
         }
         let partition = &mut self.partitions[index];
@@ -41,20 +39,20 @@ impl Engine {
                 plan
             }
             Err(PlanError::Retained { .. }) => {
-                self.cut(index, &begin, None, pool, effects);
+                self.cut(index, &begin, None, turn);
                 return Ok(());
             }
             Err(error) => return Err(cannot_cut(number, &error).into()),
         };
-        let Some(block) = pool.take(HEAD_BYTES) else {
+        let Some(block) = turn.pool.take(HEAD_BYTES) else {
             return Err(Refusal::new(Code::Overloaded, "no block to read into").into());
         };
-        let ticket = self.reads.ticket();
+        let ticket = turn.ticket();
         if let Role::Follower(follower) = &mut partition.role {
             follower.cutting = Some(ticket);
         }
         self.replication.reads.insert(ticket, ReplicaRead::Truncate { index, begin: Box::new(begin) });
-        effects.reads.push(ReadJob { ticket, plan, block, in_pieces: false });
+        turn.effects.reads.push(ReadJob { ticket, plan, block, in_pieces: false });
         Ok(())
     }
 
@@ -63,8 +61,7 @@ impl Engine {
         index: PartitionIndex,
         begin: &TruncateRequest,
         end: &ReadEnd,
-        pool: &mut Pool,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
         let Some(partition) = self.partitions.get(index) else { return };
         // Another session has begun meanwhile, or another role: the owner asks again.
@@ -76,11 +73,11 @@ impl Engine {
         match found {
             Some(record) if record.record_number + 1 == begin.header.sequence => {
                 let to = LogEnd::after(&record, Position(record.previous_position));
-                self.cut(index, begin, Some(to), pool, effects);
+                self.cut(index, begin, Some(to), turn);
             }
             _ => {
                 let why = format!("record {} cannot be read: {:?}", begin.header.sequence - 1, end.result);
-                self.end_cut(index, begin, Some(&Refusal::new(Code::Internal, why)), effects);
+                self.end_cut(index, begin, Some(&Refusal::new(Code::Internal, why)), turn);
             }
         }
     }
@@ -90,7 +87,7 @@ impl Engine {
         index: PartitionIndex,
         begin: &TruncateRequest,
         refusal: Option<&Refusal>,
-        effects: &mut Effects,
+        turn: &mut Turn<'_>,
     ) {
         if let Role::Follower(follower) = &mut self.partitions[index].role {
             follower.cutting = None;
@@ -99,25 +96,18 @@ impl Engine {
             }
         }
         if let Some(refusal) = refusal {
-            return self.refuse(begin.connection, &begin.header, refusal, effects);
+            return self.refuse(begin.connection, &begin.header, refusal, turn);
         }
-        self.counters.cuts += 1;
-        self.acknowledge(index, begin.connection, &begin.header, effects);
+        turn.counters.cuts += 1;
+        self.acknowledge(index, begin.connection, &begin.header, turn);
     }
 
     /// The log ends at `to` from here on, durably; then the session has begun. `None`: it begins above that point.
-    fn cut(
-        &mut self,
-        index: PartitionIndex,
-        begin: &TruncateRequest,
-        to: Option<LogEnd>,
-        pool: &mut Pool,
-        effects: &mut Effects,
-    ) {
+    fn cut(&mut self, index: PartitionIndex, begin: &TruncateRequest, to: Option<LogEnd>, turn: &mut Turn<'_>) {
         if to.is_some_and(|to| to.next_record == 0) && self.partitions[index].is_incomplete() {
-            return match self.begin_from_nothing(index, pool) {
-                Ok(()) => self.end_cut(index, begin, None, effects),
-                Err(refusal) => self.end_cut(index, begin, Some(&cannot_end(&refusal)), effects),
+            return match self.begin_from_nothing(index, turn) {
+                Ok(()) => self.end_cut(index, begin, None, turn),
+                Err(refusal) => self.end_cut(index, begin, Some(&cannot_end(&refusal)), turn),
             };
         }
         let partition = &self.partitions[index];
@@ -131,9 +121,9 @@ impl Engine {
                      {start}), and no choice of an owner by force is known that has given these rows up",
                     partition.log.partition, begin.header.sequence
                 );
-                return self.end_cut(index, begin, Some(&Refusal::new(Code::Conflict, what)), effects);
+                return self.end_cut(index, begin, Some(&Refusal::new(Code::Conflict, what)), turn);
             };
-            self.give_up_marked(index, to.as_ref(), forced, effects);
+            self.give_up_marked(index, to.as_ref(), forced, turn);
         }
         let partition = &mut self.partitions[index];
         let can_cut =
@@ -145,18 +135,18 @@ impl Engine {
                 "partition {}: record {} is before all that its log or its tables can take back; it begins from scratch",
                 partition.log.partition, begin.header.sequence
             );
-            return self.end_cut(index, begin, Some(&Refusal::new(Code::SequenceGap, what).expecting(0)), effects);
+            return self.end_cut(index, begin, Some(&Refusal::new(Code::SequenceGap, what).expecting(0)), turn);
         };
         let before = partition.producers.bytes();
         let shard = &mut self.shards[usize::from(partition.shard)];
-        match shard.append_truncate(pool, &mut partition.log, to) {
+        match shard.append_truncate(turn.pool, &mut partition.log, to) {
             Ok(placed) => partition.last_group = placed.group,
-            Err(refusal) => return self.end_cut(index, begin, Some(&cannot_end(&refusal)), effects),
+            Err(refusal) => return self.end_cut(index, begin, Some(&cannot_end(&refusal)), turn),
         }
         partition.cut_tables(to.next_record, to.next_offset);
         partition.idleness = Idleness::Active;
         self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
-        self.end_cut(index, begin, None, effects);
+        self.end_cut(index, begin, None, turn);
     }
 }
 

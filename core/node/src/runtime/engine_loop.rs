@@ -56,14 +56,14 @@ impl Core {
     /// Take what writers and reader finished, and give them what is next.
     fn turn(&mut self, pool: &mut Pool) {
         self.collect(pool);
-        self.engine.settle(self.clock.now, &mut self.effects);
+        self.engine.settle(self.clock.now, pool, &mut self.effects);
         self.hand_out();
     }
 
     /// As `turn`, when nothing more has arrived: a short job is done here and now.
     fn turn_idle(&mut self, pool: &mut Pool) {
         self.collect(pool);
-        self.engine.settle(self.clock.now, &mut self.effects);
+        self.engine.settle(self.clock.now, pool, &mut self.effects);
         // With several shards one must not wait for another's disk.
         if let ([handle], [job]) = (self.writers.as_mut_slice(), self.effects.jobs.as_slice())
             && handle.is_short(job)
@@ -72,7 +72,7 @@ impl Core {
             let done = handle.perform(job);
             self.clock.read();
             self.job_ended(done, pool);
-            self.engine.settle(self.clock.now, &mut self.effects);
+            self.engine.settle(self.clock.now, pool, &mut self.effects);
         }
         self.hand_out();
     }

@@ -162,7 +162,7 @@ impl World {
     /// Carry effects out until nothing is left to do but what is held.
     pub fn run(&mut self) {
         loop {
-            self.engine.settle(self.now, &mut self.effects);
+            self.engine.settle(self.now, &mut self.pool, &mut self.effects);
             if self.effects.jobs.is_empty() && self.effects.reads.is_empty() && self.effects.punches.is_empty() {
                 return self.carry_out();
             }

@@ -7,10 +7,11 @@ use ringfence_routing::IdMap;
 use ringfence_transport::Outbound;
 use ringfence_wire::{Opcode, REQUEST_FLAG_CONTROL, RequestHeader, crc_of};
 
-use crate::api::effects::{Effects, ToPeer};
+use crate::api::effects::ToPeer;
 use crate::api::event::Now;
 use crate::codec::pack;
 use crate::ids::PartitionIndex;
+use crate::turn::Turn;
 
 /// One request that was not answered.
 #[derive(Clone, Copy, Debug)]
@@ -154,29 +155,21 @@ impl Peers {
     }
 
     /// Send a request; the caller has seen that the node [`Self::is_up`].
-    pub fn send(
-        &mut self,
-        node: u64,
-        header: RequestHeader,
-        body: Outbound,
-        sent: SentRequest,
-        now: Now,
-        effects: &mut Effects,
-    ) {
+    pub fn send(&mut self, node: u64, header: RequestHeader, body: Outbound, sent: SentRequest, turn: &mut Turn<'_>) {
         let Some(peer) = self.list.get_mut(&node).filter(|peer| peer.link == Link::Up) else { return };
         let request_id = self.next_request;
         self.next_request += 1;
         if peer.sent.is_empty() {
-            peer.heard_ms = now.mono_ms;
+            peer.heard_ms = turn.now.mono_ms;
         }
         peer.sent.insert(request_id, LostRequest { sent, number: header.sequence });
         peer.sent_bytes += sent.bytes;
         let header = RequestHeader { request_id, opcode: sent.opcode as u8, ..header };
-        effects.peers.push(ToPeer::Send { node, header: header.seal(), body });
+        turn.effects.peers.push(ToPeer::Send { node, header: header.seal(), body });
     }
 
     /// Say who this node is; nothing waits for the answer: what follows is refused if it was in vain.
-    pub fn hello(&mut self, node: u64, credential: &str, effects: &mut Effects) {
+    pub fn hello(&mut self, node: u64, credential: &str, turn: &mut Turn<'_>) {
         let body = pack::hello(credential);
         let header = RequestHeader {
             opcode: Opcode::Hello as u8,
@@ -187,7 +180,7 @@ impl Peers {
             ..RequestHeader::default()
         };
         self.next_request += 1;
-        effects.peers.push(ToPeer::Send { node, header: header.seal(), body: Outbound::Bytes(body) });
+        turn.effects.peers.push(ToPeer::Send { node, header: header.seal(), body: Outbound::Bytes(body) });
     }
 
     /// Nodes with a connection that stands.
@@ -210,17 +203,17 @@ impl Peers {
     }
 
     /// Connect where that is wanted and due; close what is silent.
-    pub fn tick(&mut self, now: Now, effects: &mut Effects) {
+    pub fn tick(&mut self, turn: &mut Turn<'_>) {
         for (node, peer) in &mut self.list {
             match peer.link {
-                Link::Down if peer.is_wanted && now.mono_ms >= peer.retry_at_ms && !peer.addresses.is_empty() => {
+                Link::Down if peer.is_wanted && turn.now.mono_ms >= peer.retry_at_ms && !peer.addresses.is_empty() => {
                     let address = peer.addresses[peer.turn % peer.addresses.len()].clone();
                     peer.link = Link::Connecting;
-                    effects.peers.push(ToPeer::Connect { node: *node, address });
+                    turn.effects.peers.push(ToPeer::Connect { node: *node, address });
                 }
-                Link::Up if !peer.sent.is_empty() && now.mono_ms >= peer.heard_ms + SILENT_MS => {
-                    peer.heard_ms = now.mono_ms;
-                    effects.peers.push(ToPeer::Close { node: *node });
+                Link::Up if !peer.sent.is_empty() && turn.now.mono_ms >= peer.heard_ms + SILENT_MS => {
+                    peer.heard_ms = turn.now.mono_ms;
+                    turn.effects.peers.push(ToPeer::Close { node: *node });
                 }
                 _ => {}
             }

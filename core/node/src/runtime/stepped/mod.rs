@@ -294,7 +294,7 @@ impl Stepped {
     pub fn turn(&mut self) -> Result<(), NodeError> {
         let now = self.now;
         let life = self.life()?;
-        life.engine.settle(now, &mut life.effects);
+        life.engine.settle(now, &mut life.pool, &mut life.effects);
         life.collect();
         // Between two reads; nobody can see when.
         for plan in std::mem::take(&mut life.effects.punches) {
