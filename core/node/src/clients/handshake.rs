@@ -6,23 +6,17 @@ use ringfence_wire::{
     RequestHeader, Status, crc_of,
 };
 
-use crate::api::answer::{is_control, length, send, send_packed};
+use crate::api::answer::{is_control, length, send};
 use crate::api::effects::Answer;
 use crate::api::outcome::Outcome;
 use crate::api::refusal::Refusal;
+use crate::clients::machine::ClientMachine;
 use crate::codec::pack;
 use crate::codec::pack::Hello;
-use crate::engine::Parts;
-use crate::ids::PartitionIndex;
-use crate::replication::state::confirms::EndQuestion;
 use crate::turn::Turn;
 
-/// Requests with the control plane. Counted until it answers, so that a slow one cannot make the node grow.
-#[derive(Debug, Default)]
-pub struct ControlLoad {
-    pub unanswered: usize,
-}
-
+/// 64 KiB: many connections share a small pool, and a small batch must always fit.
+const CREDIT_MIN: usize = 64 << 10;
 /// At the 1 MiB that a control body may have, 256 are a quarter of a GiB; real ones are a few hundred bytes.
 const CONTROL_UNANSWERED_MAX: usize = 256;
 
@@ -31,7 +25,7 @@ const CONTROL_BODY_LARGE: usize = 64 << 10;
 
 const CONTROL_LARGE_MAX: usize = 16;
 
-impl Parts {
+impl ClientMachine<'_> {
     pub(crate) fn control_request(
         &mut self,
         from: Connection,
@@ -41,16 +35,16 @@ impl Parts {
     ) {
         let refusal = if let Err(refusal) = check_control(header, body) {
             Some(refusal)
-        } else if self.control.unanswered >= control_max(body.len()) {
-            let what = format!("{} requests are with the control plane", self.control.unanswered);
+        } else if self.clients.control.unanswered >= control_max(body.len()) {
+            let what = format!("{} requests are with the control plane", self.clients.control.unanswered);
             Some(Refusal::new(Code::Overloaded, what))
         } else {
             None
         };
         if let Some(refusal) = refusal {
-            return self.refuse(from, header, &refusal, turn);
+            return self.store.refuse(from, header, &refusal, turn);
         }
-        self.control.unanswered += 1;
+        self.clients.control.unanswered += 1;
         turn.counters.control_requests += 1;
         let header = Box::new(header.seal());
         let (prefix, who) = self.prefix_of(from);
@@ -58,13 +52,13 @@ impl Parts {
     }
 
     pub(crate) fn control_answer(&mut self, to: Connection, header: [u8; 128], body: Box<[u8]>, turn: &mut Turn<'_>) {
-        self.control.unanswered = self.control.unanswered.saturating_sub(1);
+        self.clients.control.unanswered = self.clients.control.unanswered.saturating_sub(1);
         let body = if body.is_empty() { Outbound::Empty } else { Outbound::Bytes(body) };
         // The control plane knows neither credit nor what is installed here: both are filled in, and the header sealed
         // again.
         let mut header = AnswerHeader::read(&header);
-        header.generation = header.generation.max(self.generation);
-        header.credit_bytes = self.credit_bytes;
+        header.generation = header.generation.max(self.store.generation);
+        header.credit_bytes = self.store.credit_bytes;
         turn.effects.answers.push(Answer { connection: to, header: header.seal(), body });
     }
 
@@ -74,15 +68,15 @@ impl Parts {
             self.present(from, credential.map(str::as_bytes), turn)
         });
         if let Err(refusal) = presented {
-            return self.refuse(from, header, &refusal, turn);
+            return self.store.refuse(from, header, &refusal, turn);
         }
         self.heard(from);
-        let mut answer = self.echo(header);
+        let mut answer = self.store.echo(header);
         answer.status = Status::Ready as u8;
         answer.flags = ANSWER_FLAG_CONTROL;
-        answer.body_bytes = length(self.ready.len());
-        answer.body_crc = crc_of(&self.ready);
-        send(from, answer, Outbound::Shared(self.ready.clone()), turn.effects);
+        answer.body_bytes = length(self.clients.ready.len());
+        answer.body_crc = crc_of(&self.clients.ready);
+        send(from, answer, Outbound::Shared(self.clients.ready.clone()), turn.effects);
     }
 
     fn check_hello(&self, header: &RequestHeader, body: &[u8]) -> Result<Hello, Refusal> {
@@ -96,7 +90,7 @@ impl Parts {
             return Err(Refusal::new(Code::UnsupportedVersion, what));
         }
         // Another history is no stranger: the client learns it from READY and drops what it held.
-        if hello.cluster.as_ref().is_some_and(|cluster| *cluster != self.settings.cluster) {
+        if hello.cluster.as_ref().is_some_and(|cluster| *cluster != self.store.settings.cluster) {
             return Err(Refusal::new(Code::InvalidArgument, "this node belongs to another cluster; check the address"));
         }
         Ok(hello)
@@ -104,89 +98,66 @@ impl Parts {
 
     /// The installed table, byte for byte; the connection is told of changes from now on.
     pub(crate) fn table(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
-        let Some(routing) = self.topics.get(&header.topic).and_then(|topic| topic.routing.as_ref()) else {
+        let Some(routing) = self.store.topics.get(&header.topic).and_then(|topic| topic.routing.as_ref()) else {
             let refusal = Refusal::new(Code::UnknownTopic, format!("topic {} is not known here", header.topic));
-            return self.refuse(from, header, &refusal, turn);
+            return self.store.refuse(from, header, &refusal, turn);
         };
-        let mut answer = self.echo(header);
+        let mut answer = self.store.echo(header);
         answer.status = Status::Ok as u8;
         answer.flags = ANSWER_FLAG_CONTROL;
         answer.layout_version = routing.version;
         answer.body_bytes = length(routing.table.len());
         answer.body_crc = routing.table_crc;
         send(from, answer, Outbound::Shared(routing.table.clone()), turn.effects);
-        self.connections.follow(from, header.topic);
-        self.connections.given(from, header.topic, self.generation);
+        self.clients.connections.follow(from, header.topic);
+        self.clients.connections.given(from, header.topic, self.store.generation);
     }
 
     /// `TABLE_ACK`. Answered only if it cannot be: no table of that generation exists here.
     pub(crate) fn table_ack(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
-        let (given, newest) = (header.sequence, self.generation);
+        let (given, newest) = (header.sequence, self.store.generation);
         if given <= newest {
-            return self.connections.acknowledge(from, header.topic, given);
+            return self.clients.connections.acknowledge(from, header.topic, given);
         }
         let what = format!("generation {given} is above {newest}, the newest of this node; acknowledge what it sent");
-        self.refuse(from, header, &Refusal::new(Code::InvalidArgument, what), turn);
+        self.store.refuse(from, header, &Refusal::new(Code::InvalidArgument, what), turn);
     }
 
     /// Tell every follower of the topic that its table changed.
     pub(crate) fn push_table(&mut self, topic: u64, turn: &mut Turn<'_>) {
-        let Some(routing) = self.topics.get(&topic).and_then(|topic| topic.routing.as_ref()) else { return };
+        let Some(routing) = self.store.topics.get(&topic).and_then(|topic| topic.routing.as_ref()) else { return };
         let header = AnswerHeader {
             opcode: Opcode::TablePush as u8,
             status: Status::Push as u8,
             topic,
             layout_version: routing.version,
-            generation: self.generation,
-            credit_bytes: self.credit_bytes,
+            generation: self.store.generation,
+            credit_bytes: self.store.credit_bytes,
             flags: ANSWER_FLAG_CONTROL,
             body_bytes: length(routing.table.len()),
             body_crc: routing.table_crc,
             ..AnswerHeader::default()
         };
-        let followers: Vec<Connection> = self.connections.followers(topic).collect();
+        let followers: Vec<Connection> = self.clients.connections.followers(topic).collect();
         for connection in followers {
             turn.counters.pushes += 1;
             send(connection, header, Outbound::Shared(routing.table.clone()), turn.effects);
-            self.connections.given(connection, topic, self.generation);
+            self.clients.connections.given(connection, topic, self.store.generation);
         }
     }
 
-    /// RESOLVE: what became of a producer's batches; only what is durable counts. A newer owner may have more, so that a
-    /// quorum confirms that there is none.
-    pub(crate) fn resolve(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
-        match self.readable(header) {
-            Ok(index) => self.confirm(index, EndQuestion::Resolve { from, header: Box::new(*header) }, turn),
-            Err(rejection) => self.answer_rejection(from, header, rejection, turn),
+    /// A connection asks for what it may ask for. From its first such request on it counts for the credit.
+    pub(crate) fn heard(&mut self, from: Connection) {
+        if self.clients.connections.hear(from) {
+            self.grant();
         }
     }
 
-    pub(crate) fn answer_resolved(
-        &mut self,
-        index: PartitionIndex,
-        from: Connection,
-        header: &RequestHeader,
-        turn: &mut Turn<'_>,
-    ) {
-        if let Some(reason) = self.end_is_unknown(index) {
-            return self.redirect(from, header, reason, turn);
-        }
-        let partition = &self.partitions[index];
-        let mark = partition.mark;
-        let entry = partition.producers.get(header.producer_id);
-        let answers: Vec<(u64, u64, u32)> = entry.map_or_else(Vec::new, |entry| {
-            let first = entry.next_sequence - entry.answers.len() as u64;
-            let all = (first..).zip(&entry.answers);
-            let durable = all.filter(|(_, answer)| answer.first_offset + u64::from(answer.rows) <= mark);
-            durable.map(|(sequence, answer)| (sequence, answer.first_offset, answer.rows)).collect()
-        });
-        let send = partition.producers.send_max_below(header.producer_id, mark);
-        let last = answers.last().map(|last| (last.0, send));
-        let body = pack::resolved(entry.map(|entry| entry.epoch), last, &answers);
-        let mut answer = self.echo_at(index, header);
-        answer.status = Status::Ok as u8;
-        answer.send = last.map_or(0, |last| last.1);
-        send_packed(from, answer, body, turn.effects);
+    /// Every connection that asks may have an equal share of half the pool unanswered, and always one message. Silent
+    /// and refused ones take nothing of it.
+    pub(crate) fn grant(&mut self) {
+        let share = self.store.settings.pool_bytes / 2 / self.clients.connections.heard().max(1);
+        self.store.credit_bytes = share.max(CREDIT_MIN) as u64;
     }
 }
 

@@ -3,4 +3,5 @@
 pub(crate) mod access;
 pub(crate) mod connections;
 pub(crate) mod handshake;
+pub(crate) mod machine;
 pub(crate) mod token_table;

@@ -12,22 +12,22 @@ impl Engine {
     pub fn check_invariants(&self) -> Result<(), String> {
         let mut producers_bytes = 0;
         let mut waiting = 0;
-        for partition in self.parts.partitions.iter() {
+        for partition in self.parts.store.partitions.iter() {
             let named = |why: String| format!("partition {}: {why}", partition.log.partition);
             check_partition(partition).map_err(named)?;
             producers_bytes += partition.producers.bytes();
             waiting += partition.waiting.len();
         }
-        if producers_bytes != self.parts.producers_bytes {
+        if producers_bytes != self.parts.store.producers_bytes {
             return Err(format!(
                 "producer tables have {producers_bytes} bytes, {} are counted",
-                self.parts.producers_bytes
+                self.parts.store.producers_bytes
             ));
         }
         if waiting != self.parts.reads.waiting() {
             return Err(format!("{waiting} fetches in partitions' lists, {} polls", self.parts.reads.waiting()));
         }
-        for acks in &self.parts.acks {
+        for acks in &self.parts.store.acks {
             acks.check()?;
         }
         self.check_tails()
@@ -38,7 +38,7 @@ impl Engine {
         self.parts.replication.tails.check()?;
         self.parts.replication.peers.check()?;
         for (index, first, next) in self.parts.replication.tails.kept() {
-            let partition = self.parts.partitions.get(index).ok_or("a tail of no partition")?;
+            let partition = self.parts.store.partitions.get(index).ok_or("a tail of no partition")?;
             let Role::Owner(owner) = &partition.role else {
                 return Err(format!("partition {}: a tail of what is no owner", partition.log.partition));
             };
@@ -53,7 +53,7 @@ impl Engine {
     /// Everything that an append or an order may change of the partitions, as bytes: equal before and after a refusal
     /// (I15).
     pub fn state_bytes(&self) -> Vec<u8> {
-        let mut partitions: Vec<&Partition> = self.parts.partitions.iter().collect();
+        let mut partitions: Vec<&Partition> = self.parts.store.partitions.iter().collect();
         partitions.sort_unstable_by_key(|partition| partition.key());
         let mut out = Vec::new();
         for partition in partitions {
@@ -69,7 +69,12 @@ impl Engine {
                 partition.last_group
             );
             out.extend_from_slice(plain.as_bytes());
-            state_blob::write(partition, self.parts.settings.level, self.parts.settings.producers.bytes, &mut out);
+            state_blob::write(
+                partition,
+                self.parts.store.settings.level,
+                self.parts.store.settings.producers.bytes,
+                &mut out,
+            );
         }
         out
     }

@@ -6,40 +6,39 @@
 //! ```
 //! One thread owns it, so fence, dedupe and append of a partition are one step without a lock (B1).
 //!
-//! Where things are: `requests.rs` sorts requests, `ingest.rs` is the way of a batch, `durable.rs` what follows when a
-//! group is on disk, `fetch.rs` reads, `orders*.rs` the control plane's orders, `waiting.rs` what is parked,
-//! `upkeep.rs` time, `sync/` replicas.
+//! `requests` sorts requests, `orders` the control plane's orders, `completion` what follows when a job is done, `retry`
+//! requests that waited, `tick` time, `status` and `invariants` what is asked of the engine from outside.
 
 mod completion;
 mod invariants;
 mod orders;
 mod requests;
+mod retry;
 mod status;
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+mod tick;
 
 use ringfence_buffer::Pool;
 use ringfence_log::{Shard, ShardStatus};
-use ringfence_routing::{IdMap, Tables};
-use ringfence_transport::Connection;
 
 use crate::api::effects::Effects;
 use crate::api::event::{Event, Now};
+use crate::api::order_step::WaitingOrders;
 use crate::api::outcome::Outcome;
-use crate::clients::connections::Connections;
-use crate::clients::handshake::ControlLoad;
-use crate::clients::token_table::Access;
+use crate::clients::machine::{ClientMachine, Clients};
 use crate::counters::Counters;
-use crate::ids::Reach;
-use crate::ingest::parked::ParkedQueue;
-use crate::partition::pending::Acks;
+use crate::ingest::machine::IngestMachine;
+use crate::ingest::parked::ParkedRequests;
+use crate::maintenance::machine::MaintenanceMachine;
+use crate::maintenance::state::Maintenance;
+use crate::orders::machine::OrderMachine;
 use crate::partition::state::Partition;
-use crate::partition::store::Partitions;
-use crate::partition::topic::Topic;
+use crate::partition::store::Store;
+use crate::reads::machine::ReadMachine;
 use crate::reads::state::Reads;
+use crate::replication::machine::ReplicationMachine;
 use crate::replication::state::node_wide::Replication;
-use crate::settings::{Bounds, Settings};
+use crate::settings::Settings;
+use crate::transactions::scopes::Scopes;
 use crate::turn::{FollowUps, Tickets, Turn};
 
 pub struct Engine {
@@ -51,101 +50,34 @@ pub struct Engine {
 
 /// All machines: only the engine knows all of them.
 pub(crate) struct Parts {
-    pub(crate) settings: Settings,
-    pub(crate) shards: Vec<Shard>,
-    /// What waits for durable groups, one queue a shard.
-    pub(crate) acks: Vec<Acks>,
-    /// Requests that wait for room in a shard.
-    pub(crate) stalled: Vec<ParkedQueue>,
-    /// True while stalled requests are served again: they do not queue behind themselves.
-    pub(crate) replaying: bool,
-    /// Requests routed under a newer table or epoch.
-    pub(crate) ahead: ParkedQueue,
-    pub(crate) partitions: Partitions,
-    /// (topic, partition) of replicas that may lack what they acknowledged: the log is older than the metadata says.
-    /// Also of those that are not here: a FENCE makes them, empty.
-    pub(crate) doubted: BTreeSet<(u64, u64)>,
-    /// How far logs reached that are not here.
-    pub(crate) absent: BTreeMap<(u64, u64), Reach>,
-    pub(crate) topics: IdMap<Topic>,
-    pub(crate) tables: Tables,
-    /// Newest generation of any installed table.
-    pub(crate) generation: u64,
-    pub(crate) connections: Connections,
-    /// Which tokens there are.
-    pub(crate) access: Access,
-    pub(crate) reads: Reads,
-    pub(crate) control: ControlLoad,
-    /// Index up to which the metadata is applied here; `None` until the control plane has told it.
-    pub(crate) applied: Option<u64>,
-    pub(crate) ready: Arc<[u8]>,
-    pub(crate) credit_bytes: u64,
-    /// Sum of all producer tables.
-    pub(crate) producers_bytes: usize,
+    pub(crate) store: Store,
+    parked: ParkedRequests,
+    scopes: Scopes,
+    clients: Clients,
+    replication: Replication,
+    reads: Reads,
+    maintenance: Maintenance,
+    /// Orders that wait for room.
+    waiting_orders: WaitingOrders,
     /// Last status told to the control plane, by shard.
-    pub(crate) last_status: Vec<ShardStatus>,
-    pub(crate) upkeep: crate::maintenance::state::Upkeep,
-    /// Who may stage.
-    pub(crate) scopes: crate::transactions::scopes::Scopes,
-    pub(crate) stopping: bool,
-    pub(crate) replication: Replication,
-    pub(crate) scrub: crate::maintenance::state::Scrubs,
+    last_status: Vec<ShardStatus>,
 }
 
 impl Engine {
     /// `partitions`: what recovery found. Nothing is open; every record is durable.
     pub fn new(settings: Settings, shards: Vec<Shard>, partitions: Vec<Partition>) -> Self {
-        let mut held = Partitions::default();
-        let mut producers_bytes = 0;
-        let mut upkeep = crate::maintenance::state::Upkeep::default();
-        for partition in partitions {
-            producers_bytes += partition.producers.bytes();
-            let dropped = partition.dropped;
-            let index = held.insert(partition);
-            if dropped {
-                upkeep.dropped.push(index);
-            }
-        }
-        let bounds = settings.parked;
-        let of_shard = Bounds {
-            copied_bytes: bounds.copied_bytes / shards.len(),
-            // They wait for the disk, which frees the pool as it goes on; when it is empty the sockets are not read.
-            block_bytes: usize::MAX,
-            ..bounds
-        };
-        let last_status = shards.iter().map(Shard::status).collect();
         let mut parts = Parts {
-            acks: shards.iter().map(|_| Acks::default()).collect(),
-            stalled: shards.iter().map(|_| ParkedQueue::new(of_shard)).collect(),
-            ahead: ParkedQueue::new(bounds),
-            last_status,
-            shards,
-            settings,
-            replaying: false,
-            partitions: held,
-            doubted: BTreeSet::new(),
-            absent: BTreeMap::new(),
-            topics: IdMap::default(),
-            tables: Tables::default(),
-            generation: 0,
-            connections: Connections::default(),
-            access: Access::default(),
+            parked: ParkedRequests::new(settings.parked, shards.len()),
+            last_status: shards.iter().map(Shard::status).collect(),
+            store: Store::new(settings, shards, partitions),
+            scopes: Scopes::default(),
+            clients: Clients::default(),
+            replication: Replication::new(settings.pool_bytes),
             reads: Reads::default(),
-            control: ControlLoad::default(),
-            applied: None,
-            ready: Arc::from([]),
-            credit_bytes: 0,
-            producers_bytes,
-            upkeep,
-            scopes: crate::transactions::scopes::Scopes::default(),
-            stopping: false,
-            replication: Replication::default(),
-            scrub: crate::maintenance::state::Scrubs::default(),
+            maintenance: Maintenance::default(),
+            waiting_orders: WaitingOrders::default(),
         };
-        let window = &mut parts.replication.peers.window_bytes;
-        *window = (*window).min(settings.pool_bytes / 8);
-        parts.replication.tails = crate::replication::state::tail::Tails::of(settings.pool_bytes);
-        parts.grant();
+        parts.clients().grant();
         Self { parts, counters: Counters::default(), follow_ups: FollowUps::default(), tickets: Tickets::default() }
     }
 
@@ -165,8 +97,36 @@ impl Engine {
     /// When `settle` must be called although nothing happened (monotonic ms: a full disk is asked again after a second
     /// whatever becomes of the wall clock).
     pub fn wants_settle_at(&self) -> Option<u64> {
-        let shards = self.parts.shards.iter().filter(|shard| !shard.is_writing());
+        let shards = self.parts.store.shards.iter().filter(|shard| !shard.is_writing());
         shards.filter_map(Shard::next_tick_ms).chain(self.parts.replication.repeats.next_ms()).min()
+    }
+}
+
+/// The machines, lent what they work on.
+impl Parts {
+    fn ingest(&mut self) -> IngestMachine<'_> {
+        IngestMachine { store: &mut self.store, parked: &mut self.parked, scopes: &self.scopes }
+    }
+
+    fn clients(&mut self) -> ClientMachine<'_> {
+        ClientMachine { store: &mut self.store, clients: &mut self.clients }
+    }
+
+    fn replication(&mut self) -> ReplicationMachine<'_> {
+        ReplicationMachine { store: &mut self.store, replication: &mut self.replication }
+    }
+
+    fn reads(&mut self) -> ReadMachine<'_> {
+        ReadMachine { store: &mut self.store, replication: &mut self.replication, reads: &mut self.reads }
+    }
+
+    fn orders(&mut self) -> OrderMachine<'_> {
+        OrderMachine { store: &mut self.store, replication: &mut self.replication, scopes: &mut self.scopes }
+    }
+
+    fn maintenance(&mut self) -> MaintenanceMachine<'_> {
+        let Self { store, replication, reads, maintenance, .. } = self;
+        MaintenanceMachine { store, replication, reads, maintenance }
     }
 }
 
@@ -176,23 +136,23 @@ impl Parts {
             Event::Request { connection, header, body } => self.request(connection, header, body, turn),
             Event::JobDone(done) => self.job_done(done, turn),
             Event::ReadEnded(end) => self.read_ended(end, turn),
-            Event::Punched(result) => self.punched(&result, turn),
-            Event::Scrubbed(end) => self.scrubbed(end, turn),
+            Event::Punched(result) => self.maintenance().punched(&result, turn),
+            Event::Scrubbed(end) => self.maintenance().scrubbed(end, turn),
             Event::Opened(connection) => {
                 turn.counters.connections_opened += 1;
-                self.connections.opened(connection);
+                self.clients.connections.opened(connection);
             }
             Event::Closed(connection) => {
                 turn.counters.connections_closed += 1;
-                self.connections.closed(connection);
-                self.forget_polls_of(connection);
-                self.grant();
+                self.clients.connections.closed(connection);
+                self.forget_fetches(|from, _| from == connection);
+                self.clients().grant();
             }
             Event::Order { number, order } => self.order(number, order, turn),
             Event::ControlAnswer { connection, header, body } => {
-                self.control_answer(connection, *header, body, turn);
+                self.clients().control_answer(connection, *header, body, turn);
             }
-            Event::SetReady(body) => self.ready = body.into(),
+            Event::SetReady(body) => self.clients.ready = body.into(),
             Event::Applied(index) => self.applied(index, turn),
             Event::SetAccess(table) => self.set_access(*table, turn),
             Event::PeerOpened(node) => self.peer_opened(node, turn),
@@ -201,11 +161,12 @@ impl Parts {
             Event::Tick => self.tick(turn),
             Event::Stop => self.stop(turn),
         }
+        self.follow_up(turn);
     }
 
     fn settle(&mut self, turn: &mut Turn<'_>) {
-        self.repeat_questions(turn);
-        for shard in &mut self.shards {
+        self.replication().repeat_questions(turn);
+        for shard in &mut self.store.shards {
             if !shard.is_writing()
                 && let Some(job) = shard.take_job(turn.now.mono_ms)
             {
@@ -217,22 +178,8 @@ impl Parts {
 
     /// No new requests; who waits for something that will not come is told.
     fn stop(&mut self, turn: &mut Turn<'_>) {
-        self.stopping = true;
+        self.store.stopping = true;
         self.refuse_all_waiting(turn);
-    }
-
-    /// A connection asks for what it may ask for. From its first such request on it counts for the credit.
-    pub(crate) fn heard(&mut self, from: Connection) {
-        if self.connections.hear(from) {
-            self.grant();
-        }
-    }
-
-    /// Every connection that asks may have an equal share of half the pool unanswered, and always one message. Silent
-    /// and refused ones take nothing of it.
-    fn grant(&mut self) {
-        let share = self.settings.pool_bytes / 2 / self.connections.heard().max(1);
-        self.credit_bytes = share.max(CREDIT_MIN) as u64;
     }
 
     /// Tell the control plane when a shard's status differs from what it was told.
@@ -254,6 +201,3 @@ impl Parts {
         *last_status = status;
     }
 }
-
-/// 64 KiB: many connections share a small pool, and a small batch must always fit.
-const CREDIT_MIN: usize = 64 << 10;

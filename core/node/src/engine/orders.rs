@@ -21,20 +21,20 @@ use crate::turn::Turn;
 
 impl Parts {
     pub(crate) fn order(&mut self, number: u64, order: Order, turn: &mut Turn<'_>) {
-        if !self.upkeep.orders.is_empty() {
-            return self.upkeep.orders.push_back((number, order));
+        if !self.waiting_orders.is_empty() {
+            return self.waiting_orders.push_back((number, order));
         }
         self.run_order(number, order, turn);
     }
 
     /// Orders that waited for room.
     pub(crate) fn serve_orders(&mut self, turn: &mut Turn<'_>) {
-        for _ in 0..self.upkeep.orders.len() {
-            let Some((number, order)) = self.upkeep.orders.pop_front() else { return };
+        for _ in 0..self.waiting_orders.len() {
+            let Some((number, order)) = self.waiting_orders.pop_front() else { return };
             if !self.run_order(number, order, turn) {
                 // It went to the back; its place is the front.
-                if let Some(waiting) = self.upkeep.orders.pop_back() {
-                    self.upkeep.orders.push_front(waiting);
+                if let Some(waiting) = self.waiting_orders.pop_back() {
+                    self.waiting_orders.push_front(waiting);
                 }
                 return;
             }
@@ -49,7 +49,7 @@ impl Parts {
             Ok(OrderProgress::Done(finished)) => Ok(finished),
             Err(OrderError::Busy) => {
                 if let Some(order) = kept {
-                    self.upkeep.orders.push_back((number, order));
+                    self.waiting_orders.push_back((number, order));
                     return false;
                 }
                 Err("no room in the shard".to_owned())
@@ -71,9 +71,9 @@ impl Parts {
                 let bodies = (&redirect[..], &redirects[..]);
                 let changed = self.install_table(topic, generation, version, &table, &partitions, bodies)?;
                 if changed {
-                    self.push_table(topic, turn);
+                    self.clients().push_table(topic, turn);
                 }
-                self.redirect_polls(topic, turn);
+                self.reads().redirect_polls(topic, turn);
                 self.serve_ahead(topic, turn);
                 Ok(OrderProgress::Done(Finished::Done))
             }
@@ -82,24 +82,26 @@ impl Parts {
                 Ok(OrderProgress::Done(Finished::Done))
             }
             Order::Open { topic, partition, lo, hi, epoch, replicas, quorum } => {
-                self.open(number, (topic, partition), (lo, hi), epoch, (&replicas, quorum), turn)
+                self.orders().open(number, (topic, partition), (lo, hi), epoch, (&replicas, quorum), turn)
             }
-            Order::Fence { topic, partition, epoch } => self.fence(number, (topic, partition), epoch, turn),
-            Order::Hold { topic, partition, epoch } => self.hold(number, (topic, partition), epoch, turn),
-            Order::Close { topic, partition } => self.close((topic, partition)),
-            Order::Drop { topic, partition } => self.drop_partition(number, (topic, partition), turn),
+            Order::Fence { topic, partition, epoch } => self.orders().fence(number, (topic, partition), epoch, turn),
+            Order::Hold { topic, partition, epoch } => self.orders().hold(number, (topic, partition), epoch, turn),
+            Order::Close { topic, partition } => self.orders().close((topic, partition)),
+            Order::Drop { topic, partition } => self.orders().drop_partition(number, (topic, partition), turn),
             Order::Truncate { topic, partition, before_offset, epoch } => {
-                self.truncate(number, (topic, partition), WantedStart { offset: before_offset, epoch }, turn)
+                self.orders().truncate(number, (topic, partition), WantedStart { offset: before_offset, epoch }, turn)
             }
             Order::OpenProducer { topic, partition, producer_id, producer_epoch, previous_epoch, name } => {
                 let ids = (producer_id, producer_epoch, previous_epoch);
-                self.open_producer(number, (topic, partition), ids, &name, turn)
+                self.orders().open_producer(number, (topic, partition), ids, &name, turn)
             }
-            Order::Doubt { partitions } => Ok(self.doubt(partitions)),
-            Order::ReleaseQuarantine { topic, partition } => self.release_quarantine(number, (topic, partition), turn),
-            Order::InstallScopes { rules, gone } => Ok(self.install_scopes(rules, gone)),
-            Order::CountStaged(count) => self.count_staged(number, &count, turn.now),
-            Order::Publish(publish) => self.publish_stages(number, &publish, turn),
+            Order::Doubt { partitions } => Ok(self.store.doubt(partitions)),
+            Order::ReleaseQuarantine { topic, partition } => {
+                self.orders().release_quarantine(number, (topic, partition), turn)
+            }
+            Order::InstallScopes { rules, gone } => Ok(self.orders().install_scopes(rules, gone)),
+            Order::CountStaged(count) => self.orders().count_staged(number, &count, turn.now),
+            Order::Publish(publish) => self.orders().publish_stages(number, &publish, turn),
             order => self.begin_sync_order(number, order, turn),
         }
     }
@@ -118,19 +120,19 @@ impl Parts {
             }
             Order::Follow { topic, partition, lo, hi, epoch, owner, forced } => {
                 let follower = Follower::new(epoch, owner, None, forced);
-                self.follow((topic, partition), (lo, hi), follower, turn)
+                self.replication().follow((topic, partition), (lo, hi), follower, turn)
             }
             Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner, forced } => {
                 let follower = Follower::new(epoch, owner, Some((change, attempt)), forced);
-                self.follow((topic, partition), (lo, hi), follower, turn)
+                self.replication().follow((topic, partition), (lo, hi), follower, turn)
             }
             Order::SyncStart { topic, partition, change, attempt, target, bytes_per_s } => {
-                self.sync_start((topic, partition), (change, attempt), target, bytes_per_s, turn)
+                self.replication().sync_start((topic, partition), (change, attempt), target, bytes_per_s, turn)
             }
-            Order::SyncRate { change, bytes_per_s } => Ok(self.sync_rate(change, bytes_per_s)),
-            Order::SyncStop { change } => Ok(self.sync_stop(change, turn)),
-            Order::Adopt { change, attempt } => self.adopt(change, attempt),
-            Order::Discard { change, attempt } => self.discard(number, (change, attempt), turn),
+            Order::SyncRate { change, bytes_per_s } => Ok(self.replication().sync_rate(change, bytes_per_s)),
+            Order::SyncStop { change } => Ok(self.replication().sync_stop(change, turn)),
+            Order::Adopt { change, attempt } => self.replication().adopt(change, attempt),
+            Order::Discard { change, attempt } => self.orders().discard(number, (change, attempt), turn),
             other => Err(format!("{other:?} is no order about replicas").into()),
         }
     }
@@ -139,9 +141,9 @@ impl Parts {
         if level > LEVEL_NEWEST {
             return Err(format!("level {level}: this program knows up to {LEVEL_NEWEST}; use a newer one").into());
         }
-        if level > self.settings.level {
-            self.settings.level = level;
-            for shard in &mut self.shards {
+        if level > self.store.settings.level {
+            self.store.settings.level = level;
+            for shard in &mut self.store.shards {
                 shard.set_format(log_format_of(level));
             }
         }
@@ -156,13 +158,13 @@ impl Parts {
         retention: Retention,
     ) -> Result<OrderProgress, OrderError> {
         let named = |why| format!("topic {topic}: {why}");
-        if let Some(known) = self.topics.get_mut(&topic) {
+        if let Some(known) = self.store.topics.get_mut(&topic) {
             known.update(schemas, key_columns, retention).map_err(named)?;
         } else {
-            self.topics.insert(topic, Topic::new(schemas, key_columns, retention).map_err(named)?);
+            self.store.topics.insert(topic, Topic::new(schemas, key_columns, retention).map_err(named)?);
         }
-        let plans = &self.topics[&topic].plans;
-        for partition in self.partitions.of_topic(topic) {
+        let plans = &self.store.topics[&topic].plans;
+        for partition in self.store.partitions.of_topic(topic) {
             partition.plans = Some(plans.clone());
         }
         Ok(OrderProgress::Done(Finished::Done))
@@ -178,11 +180,11 @@ impl Parts {
         partitions: &[TablePartition],
         (redirect, redirects): (&[u8], &[(u64, Vec<u8>)]),
     ) -> Result<bool, OrderError> {
-        let node = self.settings.node;
-        let Some(known) = self.topics.get_mut(&topic) else {
+        let node = self.store.settings.node;
+        let Some(known) = self.store.topics.get_mut(&topic) else {
             return Err(format!("topic {topic} is not installed; install it before its table").into());
         };
-        if let Some(held) = self.tables.get(topic)
+        if let Some(held) = self.store.tables.get(topic)
             && (held.generation >= generation || held.version > version)
         {
             // Older generations are ignored; a version never goes back.
@@ -213,29 +215,29 @@ impl Parts {
             redirect: RedirectBody::new(redirect),
             redirects: redirects.iter().map(|(node, body)| (*node, RedirectBody::new(body))).collect(),
         });
-        for partition in self.partitions.of_topic(topic) {
+        for partition in self.store.partitions.of_topic(topic) {
             match table.of_partition(partition.log.partition) {
                 Some(entry) => partition.gate.see_table(version, entry.epoch, entry.owner == node),
                 None => partition.gate.leave_table(version),
             }
         }
-        let installed = self.tables.install(topic, table);
+        let installed = self.store.tables.install(topic, table);
         debug_assert_eq!(installed, Install::Swapped);
-        self.generation = self.generation.max(generation);
+        self.store.generation = self.store.generation.max(generation);
         Ok(changed)
     }
 
     fn remove_topic(&mut self, topic: u64, turn: &mut Turn<'_>) {
-        let version = self.tables.remove(topic).map_or(0, |table| table.version);
-        self.topics.remove(&topic);
-        self.partitions.forget_starts_of(topic);
+        let version = self.store.tables.remove(topic).map_or(0, |table| table.version);
+        self.store.topics.remove(&topic);
+        self.store.partitions.forget_starts_of(topic);
         let mut tickets = Vec::new();
-        for index in 0..self.partitions.places() {
-            if self.partitions.get(index).is_some_and(|partition| partition.log.topic == topic) {
-                self.take_role(index, Role::None, turn);
+        for index in 0..self.store.partitions.places() {
+            if self.store.partitions.get(index).is_some_and(|partition| partition.log.topic == topic) {
+                self.replication().take_role(index, Role::None, turn);
             }
         }
-        for partition in self.partitions.of_topic(topic) {
+        for partition in self.store.partitions.of_topic(topic) {
             partition.plans = None;
             partition.gate.close();
             partition.gate.leave_table(version);
@@ -244,11 +246,11 @@ impl Parts {
         let refusal = Refusal::new(Code::UnknownTopic, format!("topic {topic} was removed"));
         for ticket in tickets {
             if let Some(fetch) = self.reads.end_poll(ticket) {
-                self.refuse(fetch.connection, &fetch.header, &refusal, turn);
+                self.store.refuse(fetch.connection, &fetch.header, &refusal, turn);
             }
         }
-        for parked in self.ahead.take_where(|parked| parked.header.topic == topic) {
-            self.refuse(parked.connection, &parked.header, &refusal, turn);
+        for parked in self.parked.ahead.take_where(|parked| parked.header.topic == topic) {
+            self.store.refuse(parked.connection, &parked.header, &refusal, turn);
         }
     }
 }

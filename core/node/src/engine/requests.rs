@@ -1,12 +1,17 @@
 //! Which request goes where. Everything that a stranger can send is sorted here.
 
+use std::collections::HashSet;
+
 use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::{Code, Opcode, RequestHeader};
 
-use crate::api::deadline::patience_ms;
 use crate::api::refusal::Refusal;
+use crate::api::tokens::AccessTable;
+use crate::clients::access::Authorizer;
+use crate::clients::machine::Clients;
 use crate::engine::Parts;
 use crate::ingest::parked::bytes_of;
+use crate::replication::machine::ReplicationMachine;
 use crate::turn::Turn;
 
 impl Parts {
@@ -17,38 +22,46 @@ impl Parts {
             Err(error) => {
                 // Its request id may be garbage too; echoed, it helps the sender who only got one field wrong.
                 let header = RequestHeader::read(bytes);
-                return self.refuse(from, &header, &Refusal::new(error.code(), error.to_string()), turn);
+                return self.store.refuse(from, &header, &Refusal::new(error.code(), error.to_string()), turn);
             }
         };
-        if self.stopping {
+        if self.store.stopping {
             let refusal = Refusal::new(Code::Stopping, "the node is going down; send to another or wait");
-            return self.refuse(from, &header, &refusal, turn);
+            return self.store.refuse(from, &header, &refusal, turn);
         }
         let Some(opcode) = Opcode::from_number(header.opcode) else {
             let refusal = Refusal::new(Code::UnknownOpcode, format!("no opcode {}", header.opcode));
-            return self.refuse(from, &header, &refusal, turn);
+            return self.store.refuse(from, &header, &refusal, turn);
         };
-        if let Err(refusal) = self.check_right(from, opcode, &header) {
-            return self.refuse(from, &header, &refusal, turn);
+        if let Err(refusal) = self.clients().check_right(from, opcode, &header) {
+            return self.store.refuse(from, &header, &refusal, turn);
         }
         if opcode.right().is_some() {
-            self.heard(from);
+            self.clients().heard(from);
         }
         match opcode {
             Opcode::Publish | Opcode::Stage => {
                 turn.counters.publishes += 1;
-                self.publish(from, &header, body, turn);
+                self.ingest().publish(from, &header, body, turn);
             }
-            Opcode::Fetch => self.fetch(from, &header, turn),
-            Opcode::EndOffsets => self.end_offsets(from, &header, turn),
-            Opcode::OffsetForTime => self.offset_for_time(from, &header, turn),
-            Opcode::Resolve => self.resolve(from, &header, turn),
-            Opcode::Replicate => self.replicate(from, &header, body, turn),
-            Opcode::Copy => self.copy_request(from, &header, turn),
-            Opcode::Fence => self.fence_request(from, &header, turn),
-            Opcode::Hello => self.hello(from, &header, bytes_of(&body), turn),
-            Opcode::Table => self.table(from, &header, turn),
-            Opcode::TableAck => self.table_ack(from, &header, turn),
+            Opcode::Fetch => self.reads().fetch(from, &header, turn),
+            Opcode::EndOffsets => self.reads().end_offsets(from, &header, turn),
+            Opcode::OffsetForTime => self.reads().offset_for_time(from, &header, turn),
+            Opcode::Resolve => self.reads().resolve(from, &header, turn),
+            Opcode::Replicate => {
+                ReplicationMachine { store: &mut self.store, replication: &mut self.replication }.replicate(
+                    from,
+                    &header,
+                    body,
+                    &mut self.parked,
+                    turn,
+                );
+            }
+            Opcode::Copy => self.maintenance().copy_request(from, &header, turn),
+            Opcode::Fence => self.replication().fence_request(from, &header, turn),
+            Opcode::Hello => self.clients().hello(from, &header, bytes_of(&body), turn),
+            Opcode::Table => self.clients().table(from, &header, turn),
+            Opcode::TableAck => self.clients().table_ack(from, &header, turn),
             _ => self.other(from, opcode, &header, bytes_of(&body), turn),
         }
     }
@@ -66,18 +79,79 @@ impl Parts {
             | Opcode::Begin
             | Opcode::Commit
             | Opcode::Expire
-            | Opcode::Status => return self.control_request(from, header, body, turn),
+            | Opcode::Status => return self.clients().control_request(from, header, body, turn),
             Opcode::TablePush | Opcode::WatchUpdate | Opcode::Assign => {
                 Refusal::new(Code::UnknownOpcode, format!("{} is sent by nodes only", opcode.name()))
             }
             _ => Refusal::new(Code::NotSupported, format!("this version does not serve {}", opcode.name())),
         };
-        self.refuse(from, header, &refusal, turn);
+        self.store.refuse(from, header, &refusal, turn);
     }
 
-    /// [`patience_ms`].
-    #[allow(clippy::unused_self)] // the default will be a setting
-    pub(crate) fn patience_ms(&self, header: &RequestHeader) -> u64 {
-        patience_ms(header)
+    pub(crate) fn set_access(&mut self, table: AccessTable, turn: &mut Turn<'_>) {
+        let is_new = table.credential != self.clients.access.table.credential;
+        self.clients.access.table = table;
+        self.evaluate_all(turn);
+        if is_new {
+            for node in self.replication.peers.nodes_up() {
+                self.introduce(node, turn);
+            }
+        }
+    }
+
+    /// A token that has expired ends on open connections, too.
+    pub(crate) fn expire_tokens(&mut self, turn: &mut Turn<'_>) {
+        if turn.now.unix_ms >= self.clients.access.expires_ms {
+            self.evaluate_all(turn);
+        }
+    }
+
+    /// Rights of all connections anew; what waits here under a right that is gone is refused.
+    fn evaluate_all(&mut self, turn: &mut Turn<'_>) {
+        self.clients.access.set_next_expiry(turn.now.unix_ms);
+        let (access, unix_ms) = (&self.clients.access, turn.now.unix_ms);
+        self.clients.connections.evaluate(|rights| access.evaluate(rights.hash, unix_ms));
+        for connection in self.clients.connections.all() {
+            let standing = self.clients.standing(connection);
+            turn.effects.standings.push((connection, standing));
+        }
+        if !self.clients.access.table.is_asked {
+            return;
+        }
+        let Clients { access, connections, .. } = &self.clients;
+        let authorizer = Authorizer { access, connections, topics: &self.store.topics };
+        let refusal = |from, header: &RequestHeader| authorizer.check_header(from, header).err();
+        let mut over = self.reads.headers_where(|from, header| refusal(from, header).is_some());
+        for queue in self.parked.stalled.iter_mut().chain([&mut self.parked.ahead]) {
+            let taken = queue.take_where(|parked| refusal(parked.connection, &parked.header).is_some());
+            over.extend(taken.into_iter().map(|parked| (parked.connection, parked.header)));
+        }
+        let followed = self.clients.connections.followed();
+        let unseen =
+            followed.into_iter().filter(|(from, topic)| authorizer.check(*from, Opcode::Table, *topic).is_err());
+        for (connection, topic) in unseen.collect::<Vec<_>>() {
+            self.clients.connections.forget(connection, topic);
+        }
+        let named: HashSet<(u64, u64)> = over.iter().map(|(from, header)| (from.0, header.request_id)).collect();
+        self.forget_fetches(|from, header| named.contains(&(from.0, header.request_id)));
+        for (connection, header) in over {
+            if let Err(refusal) = self.clients().authorizer().check_header(connection, &header) {
+                self.store.refuse(connection, &header, &refusal, turn);
+            }
+        }
+    }
+
+    /// Of those that wait for rows, for blocks or for repairs.
+    pub(crate) fn forget_fetches(&mut self, which: impl Fn(Connection, &RequestHeader) -> bool) {
+        self.reads().forget_fetches(&which);
+        self.maintenance().forget_held(|fetch| which(fetch.connection, &fetch.header));
+    }
+
+    /// Tell another node who this one is; what is sent to it next stands behind that.
+    pub(crate) fn introduce(&mut self, node: u64, turn: &mut Turn<'_>) {
+        let credential = &self.clients.access.table.credential.0;
+        if !credential.is_empty() {
+            self.replication.peers.hello(node, credential, turn);
+        }
     }
 }

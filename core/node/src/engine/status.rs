@@ -7,13 +7,15 @@ use ringfence_transport::{Connection, PeerRole};
 use crate::api::outcome::{PartitionStatus, SyncStatus};
 use crate::engine::Engine;
 use crate::partition::state::Partition;
+use crate::replication::lead::sync_list;
 
 impl Engine {
     /// Every partition whose drop is not on disk, by (topic, partition).
     pub fn partition_list(&self) -> Vec<PartitionStatus> {
-        let durable_group = |partition: &Partition| self.parts.shards[usize::from(partition.shard)].durable_group();
+        let durable_group =
+            |partition: &Partition| self.parts.store.shards[usize::from(partition.shard)].durable_group();
         let is_here = |one: &&Partition| !one.dropped || one.last_group > durable_group(one);
-        let present = self.parts.partitions.iter().filter(is_here);
+        let present = self.parts.store.partitions.iter().filter(is_here);
         let mut list: Vec<PartitionStatus> =
             present.map(|partition| partition.status(durable_group(partition))).collect();
         list.sort_unstable_by_key(|partition| (partition.topic, partition.partition));
@@ -26,7 +28,7 @@ impl Engine {
             let (topic, id) = partition.key();
             Some((topic, id, partition.log.end().next_record, partition.producers_hash()?))
         };
-        let mut list: Vec<_> = self.parts.partitions.iter().filter_map(of).collect();
+        let mut list: Vec<_> = self.parts.store.partitions.iter().filter_map(of).collect();
         list.sort_unstable();
         list
     }
@@ -43,7 +45,7 @@ impl Engine {
 
     /// Memory of the largest partition, for tests of what an idle one takes.
     pub fn partition_bytes_max(&self) -> usize {
-        self.parts.partitions.iter().map(Partition::memory_bytes).max().unwrap_or(0)
+        self.parts.store.partitions.iter().map(Partition::memory_bytes).max().unwrap_or(0)
     }
 
     /// Totals and present values by name. A level's comment is its line in docs/operations.md.
@@ -52,34 +54,34 @@ impl Engine {
         self.counters.list(&mut list);
         list.extend([
             // connections that are open now
-            ("connections", self.parts.connections.len() as u64),
+            ("connections", self.parts.clients.connections.len() as u64),
             // body bytes that a connection may have under way: its credit
-            ("credit_bytes", self.parts.credit_bytes),
+            ("credit_bytes", self.parts.store.credit_bytes),
             // metadata index that the routing tables are current for
-            ("generation", self.parts.generation),
+            ("generation", self.parts.store.generation),
             // lowest generation that an open connection acknowledged; without one, the present one
             (
                 "generation_acknowledged_min",
-                self.parts.connections.lowest_acknowledged().unwrap_or(self.parts.generation),
+                self.parts.clients.connections.lowest_acknowledged().unwrap_or(self.parts.store.generation),
             ),
             // partitions of this store, dropped ones until their slot is used again
-            ("partitions", self.parts.partitions.len() as u64),
+            ("partitions", self.parts.store.partitions.len() as u64),
             // topics known to the engine
-            ("topics", self.parts.topics.len() as u64),
+            ("topics", self.parts.store.topics.len() as u64),
             // bytes of the tables that tell repeated batches
-            ("producers_bytes", self.parts.producers_bytes as u64),
+            ("producers_bytes", self.parts.store.producers_bytes as u64),
             // bytes of the partitions' indexes in memory
-            ("logs_bytes", self.parts.upkeep.logs_bytes as u64),
+            ("logs_bytes", self.parts.maintenance.upkeep.logs_bytes as u64),
             // batches appended whose group is not durable yet
-            ("unacknowledged", self.parts.acks.iter().map(|acks| acks.len() as u64).sum()),
+            ("unacknowledged", self.parts.store.acks.iter().map(|acks| acks.len() as u64).sum()),
             // requests parked for a newer table now
-            ("waiting_ahead", self.parts.ahead.len() as u64),
+            ("waiting_ahead", self.parts.parked.ahead.len() as u64),
             // bytes that these hold
-            ("waiting_ahead_bytes", self.parts.ahead.bytes() as u64),
+            ("waiting_ahead_bytes", self.parts.parked.ahead.bytes() as u64),
             // requests that wait for a free group or block now
-            ("waiting_stalled", self.parts.stalled.iter().map(|queue| queue.len() as u64).sum()),
+            ("waiting_stalled", self.parts.parked.stalled.iter().map(|queue| queue.len() as u64).sum()),
             // bytes that these hold
-            ("waiting_stalled_bytes", self.parts.stalled.iter().map(|queue| queue.bytes() as u64).sum()),
+            ("waiting_stalled_bytes", self.parts.parked.stalled.iter().map(|queue| queue.bytes() as u64).sum()),
             // fetches that wait for rows now
             ("waiting_polls", self.parts.reads.waiting() as u64),
             // reads under way now
@@ -93,60 +95,63 @@ impl Engine {
             // bytes of memory kept for replicas that have no room for more under way now
             ("replicas_tail_bytes", self.parts.replication.tails.held_bytes() as u64),
             // records that are known to be damaged on disk now
-            ("damaged_records", self.parts.scrub.known() as u64),
+            ("damaged_records", self.parts.maintenance.scrub.known() as u64),
             // when the last round over all sealed files ended, Unix ms; 0 = none did since the start
-            ("scrub_round_ended_ms", self.parts.scrub.round_ended_ms),
+            ("scrub_round_ended_ms", self.parts.maintenance.scrub.round_ended_ms),
             // requests that the control plane has not answered yet
-            ("control_unanswered", self.parts.control.unanswered as u64),
+            ("control_unanswered", self.parts.clients.control.unanswered as u64),
         ]);
         list
     }
 
     /// Take what each shard needs to go on when requests hold all of the pool. Call at start.
     pub fn warm(&mut self, pool: &mut Pool) {
-        for shard in &mut self.parts.shards {
+        for shard in &mut self.parts.store.shards {
             shard.warm(pool);
         }
     }
 
     /// True while something is with writers or reader, or waits for them.
     pub fn is_busy(&self) -> bool {
-        let orders = !self.parts.upkeep.orders.is_empty()
-            && self.parts.shards.iter().all(|shard| shard.status() == ringfence_log::ShardStatus::Serving);
+        let orders = !self.parts.waiting_orders.is_empty()
+            && self.parts.store.shards.iter().all(|shard| shard.status() == ringfence_log::ShardStatus::Serving);
         // A full disk may stay full and a failed one does not come back: nobody waits for either.
         let serves = |shard: &ringfence_log::Shard| shard.status() == ringfence_log::ShardStatus::Serving;
-        let groups = self.parts.shards.iter().any(|shard| shard.is_writing() || (shard.has_work() && serves(shard)));
+        let groups =
+            self.parts.store.shards.iter().any(|shard| shard.is_writing() || (shard.has_work() && serves(shard)));
         let replicas = self.parts.replication.peers.unanswered_bytes() > 0;
         orders || groups || replicas || self.parts.reads.under_way() > 0
     }
 
     /// What the transport may give to the connection.
     pub fn standing(&self, of: Connection) -> PeerRole {
-        self.parts.standing(of)
+        self.parts.clients.standing(of)
     }
 
     /// Every copy that this store's owners make.
     pub fn sync_list(&self) -> Vec<SyncStatus> {
-        self.parts.sync_list()
+        let mut list: Vec<SyncStatus> = self.parts.store.partitions.iter().flat_map(sync_list).collect();
+        list.sort_by_key(|copy| (copy.topic, copy.partition, copy.change, copy.node));
+        list
     }
 
     /// Bounds of this store's logs, as entries (`replication/reach.rs`).
     pub fn log_ends(&mut self) -> Vec<u8> {
-        self.parts.log_ends()
+        self.parts.store.log_ends()
     }
 
     /// These bounds were known before the start. Returns the partitions whose log is short of theirs.
     pub fn lacking(&mut self, entries: &[u8]) -> Vec<(u64, u64)> {
-        self.parts.lacking(entries)
+        self.parts.store.lacking(entries)
     }
 
     /// What a start found beside the log.
     pub fn doubt_known(&mut self, partitions: Vec<(u64, u64)>) {
-        self.parts.doubt(partitions);
+        self.parts.store.doubt(partitions);
     }
 
     /// (topic, partition) of all that are doubted.
     pub fn doubted_list(&self) -> Vec<(u64, u64)> {
-        self.parts.doubted_list()
+        self.parts.store.doubted_list()
     }
 }

@@ -3,9 +3,14 @@
 use std::collections::VecDeque;
 
 use ringfence_transport::{Connection, Inbound, Payload};
-use ringfence_wire::RequestHeader;
+use ringfence_wire::{Code, RequestHeader};
 
+use crate::api::refusal::Refusal;
+use crate::partition::admission::Rejection;
+use crate::partition::state::Partition;
+use crate::partition::store::Store;
 use crate::settings::Bounds;
+use crate::turn::Turn;
 
 /// A body that outlives its event.
 pub enum OwnedBody {
@@ -119,6 +124,60 @@ impl ParkedQueue {
 
     pub fn bytes(&self) -> usize {
         self.copied_bytes + self.block_bytes
+    }
+}
+
+/// Requests that wait, of all shards.
+pub struct ParkedRequests {
+    /// For room, one queue a shard.
+    pub stalled: Vec<ParkedQueue>,
+    /// True while stalled requests are served again: they do not queue after themselves.
+    pub replaying: bool,
+    /// Routed under a newer table or epoch.
+    pub ahead: ParkedQueue,
+    /// Index up to which the metadata is applied here; `None` until the control plane has told it.
+    pub applied: Option<u64>,
+}
+
+impl ParkedRequests {
+    pub fn new(bounds: Bounds, shards: usize) -> Self {
+        let of_shard = Bounds {
+            copied_bytes: bounds.copied_bytes / shards,
+            // They wait for the disk, which frees the pool as it goes on; when it is empty the sockets are not read.
+            block_bytes: usize::MAX,
+            ..bounds
+        };
+        Self {
+            stalled: (0..shards).map(|_| ParkedQueue::new(of_shard)).collect(),
+            replaying: false,
+            ahead: ParkedQueue::new(bounds),
+            applied: None,
+        }
+    }
+
+    /// While older requests of the shard wait for room, newer ones queue behind them: order within a partition stays.
+    pub(crate) fn check_queue(&self, shard: u16) -> Result<(), Rejection> {
+        if self.stalled[usize::from(shard)].is_empty() || self.replaying {
+            Ok(())
+        } else {
+            Err(Rejection::Stalled(shard))
+        }
+    }
+
+    /// An epoch that is new to the partition was drawn by the metadata, unless this node lags behind it.
+    pub(crate) fn check_drawn(&self, partition: &Partition, header: &RequestHeader) -> Result<(), Rejection> {
+        let is_newer = self.applied.is_some_and(|applied| header.producer_epoch > applied);
+        let known = || partition.producers.get(header.producer_id).map_or(0, |entry| entry.epoch);
+        if is_newer && header.producer_epoch > known() { Err(Rejection::Ahead) } else { Ok(()) }
+    }
+
+    /// Groups or pool are full: wait for the shard's next durable group.
+    pub(crate) fn park_stalled(&mut self, shard: u16, parked: Parked, store: &mut Store, turn: &mut Turn<'_>) {
+        turn.counters.stalled += 1;
+        if let Err(parked) = self.stalled[usize::from(shard)].push(parked) {
+            let refusal = Refusal::new(Code::Overloaded, "the memory budget is spent; wait for answers");
+            store.refuse(parked.connection, &parked.header, &refusal, turn);
+        }
     }
 }
 

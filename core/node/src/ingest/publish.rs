@@ -2,19 +2,17 @@
 //! interleave: fence, dedupe and append of a partition happen in one call on one thread (B1). A batch that is stopped
 //! has changed nothing (I15).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::extension::BadExtension;
-use ringfence_wire::{Code, ExtensionKind, NOTE_BYTES_MAX, Opcode, RedirectReason, RequestHeader, extension};
+use ringfence_wire::{Code, ExtensionKind, NOTE_BYTES_MAX, Opcode, RequestHeader, extension};
 
-use crate::api::completion::{BatchAck, Completion, PendingCompletion};
+use crate::api::completion::{BatchAck, Completion};
 use crate::api::deadline::patience_ms;
 use crate::api::refusal::Refusal;
-use crate::engine::Parts;
 use crate::ids::{End, PartitionIndex};
+use crate::ingest::machine::IngestMachine;
 use crate::ingest::parked::{OwnedBody, Parked, bytes_of};
-use crate::partition::admission::{Rejection, check_crc, check_gate, check_limits, record_of};
+use crate::partition::admission::{Rejection, check_crc, check_gate, check_limits, check_replicas, record_of};
 use crate::partition::dedupe::{Decision, Reject, Source};
 use crate::partition::producer::{Identity, StoredAnswer};
 use crate::partition::state::{Idleness, Partition};
@@ -22,7 +20,7 @@ use crate::replication::state::owner::AwaitingMark;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
-impl Parts {
+impl IngestMachine<'_> {
     /// The steps of one PUBLISH. `body` is taken only by the append.
     fn ingest(
         &mut self,
@@ -36,23 +34,23 @@ impl Parts {
         }
         let bytes = body.as_ref().map_or(&[][..], bytes_of);
         check_limits(header, bytes)?;
-        let index = self.locate(header)?;
-        let partition = &self.partitions[index];
+        let index = self.store.locate(header)?;
+        let partition = &self.store.partitions[index];
         check_gate(partition, header)?;
-        self.check_queue(partition.shard)?;
+        self.parked.check_queue(partition.shard)?;
         check_dedupe(index, partition, header)?;
-        self.check_drawn(partition, header)?;
-        Self::check_replicas(partition)?;
+        self.parked.check_drawn(partition, header)?;
+        check_replicas(partition)?;
         check_crc(header, bytes)?;
         let note = check_extension(header, bytes)?;
-        self.check_producer_room(&self.partitions[index], header)?;
-        self.check_body(index, header, bytes, turn)?;
+        self.store.check_producer_room(&self.store.partitions[index], header)?;
+        self.store.check_body(index, header, bytes, turn)?;
         self.append_rows(index, from, header, body, note, turn)
     }
 
     /// Take a PUBLISH: append it, park it, or answer why not.
     pub(crate) fn publish(&mut self, from: Connection, header: &RequestHeader, body: Inbound<'_>, turn: &mut Turn<'_>) {
-        let deadline_ms = turn.now.mono_ms + self.patience_ms(header);
+        let deadline_ms = turn.now.mono_ms + patience_ms(header);
         let mut body = Some(body);
         if let Err(rejection) = self.ingest(from, header, &mut body, turn) {
             let park = || Parked {
@@ -62,16 +60,13 @@ impl Parts {
                 deadline_ms,
             };
             if let Some((shard, parked)) = self.answer_or_park(rejection, from, header, park, turn) {
-                self.park_stalled(shard, parked, turn);
+                self.parked.park_stalled(shard, parked, self.store, turn);
             }
         }
     }
 
-    /// A parked PUBLISH again; back comes what still cannot be served for want of room.
+    /// A parked PUBLISH or STAGE again; back comes what still cannot be served for want of room.
     pub(crate) fn publish_again(&mut self, parked: Parked, turn: &mut Turn<'_>) -> Option<Parked> {
-        if parked.header.opcode == Opcode::Replicate as u8 {
-            return self.replicate_again(parked, turn);
-        }
         let Parked { connection, header, body, deadline_ms } = parked;
         let mut kept = Box::default();
         let mut inbound = Some(match body {
@@ -98,8 +93,8 @@ impl Parts {
         turn: &mut Turn<'_>,
     ) -> Option<(u16, Parked)> {
         match rejection {
-            Rejection::Refuse(refusal) => self.refuse(from, header, &refusal, turn),
-            Rejection::Redirect(reason) => self.redirect(from, header, reason, turn),
+            Rejection::Refuse(refusal) => self.store.refuse(from, header, &refusal, turn),
+            Rejection::Redirect(reason) => self.store.redirect(from, header, reason, turn),
             Rejection::Repeat(index, answer) => self.repeat(index, from, header, answer, turn),
             Rejection::Restage(index, record) => self.restage(index, from, header, record, turn),
             Rejection::Committed => self.answer_committed(from, header, turn),
@@ -107,60 +102,6 @@ impl Parts {
             Rejection::Stalled(shard) => return Some((shard, park())),
         }
         None
-    }
-
-    /// The partition that the header names, or why it is not to be found here.
-    pub(crate) fn locate(&self, header: &RequestHeader) -> Result<PartitionIndex, Rejection> {
-        if let Some(index) = self.partitions.find(header.topic, header.partition)
-            && !self.partitions[index].dropped
-        {
-            return Ok(index);
-        }
-        let unknown = |code, what| Refusal::new(code, what).with("topic", header.topic);
-        let Some(table) = self.tables.get(header.topic) else {
-            return Err(if self.topics.contains_key(&header.topic) && header.layout_version > 0 {
-                Rejection::Ahead
-            } else {
-                unknown(Code::UnknownTopic, format!("topic {} is not known here", header.topic)).into()
-            });
-        };
-        if header.layout_version > table.version {
-            return Err(Rejection::Ahead);
-        }
-        match table.of_partition(header.partition) {
-            Some(entry) if entry.owner != self.settings.node => Err(Rejection::Redirect(RedirectReason::NotOwner)),
-            Some(_) => Err(Rejection::Redirect(RedirectReason::Closed)),
-            None if header.layout_version < table.version => Err(Rejection::Redirect(RedirectReason::StaleVersion)),
-            None => {
-                let what = format!("partition {} is not one of topic {}", header.partition, header.topic);
-                Err(unknown(Code::UnknownPartition, what).with("partition", header.partition).into())
-            }
-        }
-    }
-
-    /// While older requests of the shard wait for room, newer ones queue behind them: order within a partition stays.
-    pub(crate) fn check_queue(&self, shard: u16) -> Result<(), Rejection> {
-        if self.stalled[usize::from(shard)].is_empty() || self.replaying {
-            Ok(())
-        } else {
-            Err(Rejection::Stalled(shard))
-        }
-    }
-
-    /// Full validation, with its panics counted.
-    pub(crate) fn check_body(
-        &mut self,
-        index: PartitionIndex,
-        header: &RequestHeader,
-        bytes: &[u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<(), Refusal> {
-        let checked = check_body(&self.partitions[index], header, bytes);
-        turn.counters.inflated_bytes += ringfence_batch::take_decompressed_bytes() as u64;
-        if matches!(&checked, Err(refusal) if refusal.code == Code::Internal) {
-            turn.counters.body_panics += 1;
-        }
-        checked
     }
 
     fn append_rows(
@@ -172,41 +113,31 @@ impl Parts {
         note: Option<Box<[u8]>>,
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
-        let placed = self.put_body(index, record_of(header, turn.now), body, turn)?;
-        let partition = &mut self.partitions[index];
-        let shard = usize::from(partition.shard);
-        let deadline_ms = turn.now.mono_ms + patience_ms(header);
-        let identity = identity_of(header);
-        let before = partition.producers.bytes();
-        let source = Source {
-            record: placed.record_number,
-            first_offset: placed.first_offset,
-            time_ms: placed.time_ms,
-            mark: partition.mark,
-        };
-        let send = partition.producers.stored(&identity, source, note);
-        let grown = partition.producers.bytes().wrapping_sub(before);
-        self.producers_bytes = self.producers_bytes.wrapping_add(grown);
-        let end = End { record: placed.record_number + 1, offset: placed.first_offset + u64::from(header.rows) };
-        let upto = partition.shared(end);
-        partition.last_group = placed.group;
-        partition.idleness = Idleness::Active;
-        self.acks[shard].push(PendingCompletion {
-            group: placed.group,
-            partition: index,
-            shared: upto,
-            completion: Completion::Batch(BatchAck {
-                connection: from,
-                request_id: header.request_id,
-                sequence: header.sequence,
-                send,
+        let placed = self.store.put_body(index, record_of(header, turn.now), body, turn)?;
+        let (send, replicated) = self.store.change_tables(index, |partition| {
+            let source = Source {
+                record: placed.record_number,
                 first_offset: placed.first_offset,
-                rows: header.rows,
-                repeated: false,
-                staged: false,
-                deadline_ms,
-            }),
+                time_ms: placed.time_ms,
+                mark: partition.mark,
+            };
+            let send = partition.producers.stored(&identity_of(header), source, note);
+            let end = End { record: placed.record_number + 1, offset: placed.first_offset + u64::from(header.rows) };
+            partition.idleness = Idleness::Active;
+            (send, partition.shared(end))
         });
+        let ack = BatchAck {
+            connection: from,
+            request_id: header.request_id,
+            sequence: header.sequence,
+            send,
+            first_offset: placed.first_offset,
+            rows: header.rows,
+            repeated: false,
+            staged: false,
+            deadline_ms: turn.now.mono_ms + patience_ms(header),
+        };
+        self.store.when_group_durable(index, placed.group, replicated, Completion::Batch(ack));
         turn.counters.appended += 1;
         turn.counters.rows += u64::from(header.rows);
         turn.counters.bytes += u64::from(header.body_bytes);
@@ -223,7 +154,7 @@ impl Parts {
         turn: &mut Turn<'_>,
     ) {
         turn.counters.repeated += 1;
-        let partition = &self.partitions[index];
+        let partition = &self.store.partitions[index];
         // What waits for a quorum is answered with it, or not told of.
         let is_sure = answer.first_offset + u64::from(answer.rows) <= partition.mark;
         let upto = if is_sure { partition.mark } else { u64::MAX };
@@ -243,26 +174,21 @@ impl Parts {
         let end = End { record: head.next_record, offset: head.next_offset };
         let shard = usize::from(partition.shard);
         if due.end_offset() <= partition.mark {
-            self.answer_batch(index, &due, turn);
-        } else if let Role::Owner(owner) = &mut self.partitions[index].role
+            self.store.answer_batch(index, &due, turn);
+        } else if let Role::Owner(owner) = &mut self.store.partitions[index].role
             && owner.durable >= end
         {
             // On this disk, and not on enough others yet.
             owner.waiting.push_back(AwaitingMark { end, completion: Completion::Batch(due) });
-            self.needs_tick(index);
-        } else if let ringfence_log::ShardStatus::Failed(why) = self.shards[shard].status() {
+            self.store.needs_tick(index);
+        } else if let ringfence_log::ShardStatus::Failed(why) = self.store.shards[shard].status() {
             let refusal = Refusal::new(Code::UnknownOutcome, format!("appended, not known durable: {why}"));
-            self.refuse(from, header, &refusal, turn);
+            self.store.refuse(from, header, &refusal, turn);
         } else {
-            let group = self.partitions[index].last_group;
-            let upto = self.partitions[index].shared(end);
+            let group = self.store.partitions[index].last_group;
+            let upto = self.store.partitions[index].shared(end);
             let what = Completion::Batch(due);
-            self.acks[usize::from(self.partitions[index].shard)].push(PendingCompletion {
-                group,
-                partition: index,
-                shared: upto,
-                completion: what,
-            });
+            self.store.when_group_durable(index, group, upto, what);
         }
     }
 }
@@ -272,15 +198,6 @@ fn check_dedupe(index: PartitionIndex, partition: &Partition, header: &RequestHe
         Decision::New => Ok(()),
         Decision::Repeated(answer) => Err(Rejection::Repeat(index, answer)),
         Decision::Refused(reject) => Err(rejected(reject, header).into()),
-    }
-}
-
-impl Parts {
-    /// An epoch that is new to the partition was drawn by the metadata, unless this node lags behind it.
-    fn check_drawn(&self, partition: &Partition, header: &RequestHeader) -> Result<(), Rejection> {
-        let is_newer = self.applied.is_some_and(|applied| header.producer_epoch > applied);
-        let known = || partition.producers.get(header.producer_id).map_or(0, |entry| entry.epoch);
-        if is_newer && header.producer_epoch > known() { Err(Rejection::Ahead) } else { Ok(()) }
     }
 }
 
@@ -335,23 +252,6 @@ fn check_extension(header: &RequestHeader, bytes: &[u8]) -> Result<Option<Box<[u
             Err(Refusal::new(Code::TooLarge, what))
         }
         note => Ok(note.map(Box::from)),
-    }
-}
-
-/// Full validation, once, at the first owner. A panic in there is a defect of ours, and costs one batch, not the node.
-fn check_body(partition: &Partition, header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
-    let plan = partition.plans.as_ref().and_then(|plans| plans.schemas.get(header.schema_id as usize));
-    let Some(plan) = plan else {
-        let what = format!("topic {} has no schema {} here", header.topic, header.schema_id);
-        return Err(Refusal::new(Code::WrongSchema, what).with("schema_id", u64::from(header.schema_id)));
-    };
-    let has_key = partition.plans.as_ref().is_some_and(|plans| plans.has_key());
-    let slots = has_key.then_some(partition.slots.0..=partition.slots.1);
-    let message = &bytes[header.extension_bytes as usize..];
-    match catch_unwind(AssertUnwindSafe(|| plan.check(message, header.rows, slots))) {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(Refusal::new(error.code(), error.to_string())),
-        Err(_) => Err(Refusal::new(Code::Internal, "the check of this body panicked; nothing was stored")),
     }
 }
 

@@ -2,21 +2,20 @@
 
 #[cfg(feature = "planted")]
 use ringfence_log::planted::{Bug, is_on};
-use ringfence_log::{Body, Placement};
-use ringfence_transport::{Connection, Inbound, Payload};
+use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::{
     Code, ExtensionKind, RecordHeader, RecordKind, RequestHeader, SCOPE_EPOCH_MAX, Status, extension,
 };
 
 use crate::api::answer::send;
-use crate::api::completion::{BatchAck, Completion, PendingCompletion, ReplicatedEnd};
+use crate::api::completion::{BatchAck, Completion, ReplicatedEnd};
 use crate::api::deadline::patience_ms;
 use crate::api::event::Now;
 use crate::api::refusal::Refusal;
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
+use crate::ingest::machine::IngestMachine;
 use crate::ingest::parked::bytes_of;
-use crate::partition::admission::{Rejection, check_crc, check_gate, check_limits, record_of, rejection_of};
+use crate::partition::admission::{Rejection, check_crc, check_gate, check_limits, check_replicas, record_of};
 use crate::partition::state::Idleness;
 use crate::replication::state::owner::AwaitingMark;
 use crate::replication::state::role::Role;
@@ -24,7 +23,7 @@ use crate::transactions::scopes::StagingRight;
 use crate::transactions::staging::{StageDecision, StageId, Staged};
 use crate::turn::Turn;
 
-impl Parts {
+impl IngestMachine<'_> {
     /// The steps of one STAGE.
     pub(crate) fn ingest_stage(
         &mut self,
@@ -35,10 +34,10 @@ impl Parts {
     ) -> Result<(), Rejection> {
         let bytes = body.as_ref().map_or(&[][..], bytes_of);
         check_limits(header, bytes)?;
-        let index = self.locate(header)?;
-        let partition = &self.partitions[index];
+        let index = self.store.locate(header)?;
+        let partition = &self.store.partitions[index];
         check_gate(partition, header)?;
-        self.check_queue(partition.shard)?;
+        self.parked.check_queue(partition.shard)?;
         check_crc(header, bytes)?;
         let id = identity(header, bytes)?;
         match self.scopes.standing(&id) {
@@ -52,8 +51,8 @@ impl Parts {
             StageDecision::Published => return Err(Rejection::Committed),
             other => return Err(refused(&id, header, other).into()),
         }
-        Self::check_replicas(partition)?;
-        self.check_body(index, header, bytes, turn)?;
+        check_replicas(partition)?;
+        self.store.check_body(index, header, bytes, turn)?;
         self.append_staged(index, from, header, body, &id, turn)?;
         #[cfg(feature = "planted")]
         if is_on(Bug::StagedBeforeSync) {
@@ -72,53 +71,17 @@ impl Parts {
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let record = RecordHeader { kind: RecordKind::Staged as u8, ..record_of(header, turn.now) };
-        let placed = self.put_body(index, record, body, turn)?;
-        let partition = &mut self.partitions[index];
+        let placed = self.store.put_body(index, record, body, turn)?;
+        let partition = &mut self.store.partitions[index];
         let staged = Staged { record: placed.record_number, rows: header.rows, crc: header.body_crc };
         partition.stages.staged(id, staged, header.body_bytes);
-        partition.last_group = placed.group;
         partition.idleness = Idleness::Active;
         let what = Completion::Batch(due(from, header, placed.first_offset, false, turn.now));
-        let shared = self.shared_end(index);
-        self.acks[usize::from(placed.shard)].push(PendingCompletion {
-            group: placed.group,
-            partition: index,
-            shared,
-            completion: what,
-        });
+        let shared = self.store.shared_end(index);
+        self.store.when_group_durable(index, placed.group, shared, what);
         turn.counters.staged += 1;
         turn.counters.bytes += u64::from(header.body_bytes);
         Ok(())
-    }
-
-    /// Append a body as it came; it stays the caller's when there is no room.
-    pub(crate) fn put_body(
-        &mut self,
-        index: PartitionIndex,
-        record: RecordHeader,
-        body: &mut Option<Inbound<'_>>,
-        turn: &mut Turn<'_>,
-    ) -> Result<Placement, Rejection> {
-        let partition = &mut self.partitions[index];
-        let shard = &mut self.shards[usize::from(partition.shard)];
-        let placed = match body.take() {
-            Some(Inbound::Large(Payload { block, at: place, bytes })) => {
-                shard.append(turn.pool, &mut partition.log, record, Body::Block { block, bytes }).map_err(|refused| {
-                    if let Body::Block { block, bytes } = refused.body {
-                        *body = Some(Inbound::Large(Payload { block, at: place, bytes }));
-                    }
-                    refused.refusal
-                })
-            }
-            small => {
-                let bytes = if let Some(Inbound::Small(bytes)) = small { bytes } else { &[][..] };
-                *body = Some(Inbound::Small(bytes));
-                let parts = [bytes];
-                let append = shard.append(turn.pool, &mut partition.log, record, Body::Copy(&parts));
-                append.map_err(|refused| refused.refusal)
-            }
-        };
-        placed.map_err(|refusal| rejection_of(refusal, partition.shard))
     }
 
     /// Staged by an earlier send as this record: STAGED again, at once if it is durable (on a quorum, where replicas
@@ -132,37 +95,37 @@ impl Parts {
         turn: &mut Turn<'_>,
     ) {
         turn.counters.repeated += 1;
-        let upto = self.shared_end(index);
-        let partition = &mut self.partitions[index];
+        let upto = self.store.shared_end(index);
+        let partition = &mut self.store.partitions[index];
         let due = due(from, header, partition.log.end_offset(), true, turn.now);
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
         let is_there = match &partition.role {
             Role::Owner(owner) => owner.mark_record > record,
-            _ => group <= self.shards[shard].durable_group(),
+            _ => group <= self.store.shards[shard].durable_group(),
         };
         #[cfg(feature = "planted")]
         let is_there = is_there || is_on(Bug::StagedBeforeSync);
         let what = Completion::Batch(due);
         if is_there {
-            self.answer_batch(index, &due, turn);
+            self.store.answer_batch(index, &due, turn);
         } else if let (Role::Owner(owner), Some(ReplicatedEnd { end, .. })) = (&mut partition.role, upto)
             && owner.durable >= end
         {
             owner.waiting.push_back(AwaitingMark { end, completion: what });
-            self.needs_tick(index);
-        } else if let ringfence_log::ShardStatus::Failed(why) = self.shards[shard].status() {
+            self.store.needs_tick(index);
+        } else if let ringfence_log::ShardStatus::Failed(why) = self.store.shards[shard].status() {
             let refusal = Refusal::new(Code::UnknownOutcome, format!("staged, not known durable: {why}"));
-            self.refuse(from, header, &refusal, turn);
+            self.store.refuse(from, header, &refusal, turn);
         } else {
-            self.acks[shard].push(PendingCompletion { group, partition: index, shared: upto, completion: what });
+            self.store.when_group_durable(index, group, upto, what);
         }
     }
 
     /// The epoch was committed before: nothing is stored, and nothing is missing.
     pub(crate) fn answer_committed(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
-        let mut answer = match self.partitions.find(header.topic, header.partition) {
-            Some(index) => self.echo_at(index, header),
-            None => self.echo(header),
+        let mut answer = match self.store.partitions.find(header.topic, header.partition) {
+            Some(index) => self.store.echo_at(index, header),
+            None => self.store.echo(header),
         };
         answer.status = Status::AlreadyCommitted as u8;
         send(from, answer, ringfence_transport::Outbound::Empty, turn.effects);

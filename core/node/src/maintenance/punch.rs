@@ -5,19 +5,19 @@
 
 use ringfence_log::StorageError;
 
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
+use crate::maintenance::machine::MaintenanceMachine;
 use crate::turn::Turn;
 
-impl Parts {
+impl MaintenanceMachine<'_> {
     /// The next file, if none is under way. Before files are given back: a plan holds its own.
     pub(crate) fn punch_dropped(&mut self, turn: &mut Turn<'_>) {
-        let holes = &mut self.upkeep.holes;
-        if self.stopping || holes.is_under_way {
+        let holes = &mut self.maintenance.upkeep.holes;
+        if self.store.stopping || holes.is_under_way {
             return;
         }
         if holes.files.is_empty() {
-            let (partitions, shards) = (&self.partitions, &self.shards);
+            let (partitions, shards) = (&self.store.partitions, &self.store.shards);
             holes.waiting.retain(|index| partitions.get(*index).is_some_and(|partition| partition.dropped));
             let plan = |index: &PartitionIndex| {
                 let partition = partitions.get(*index)?;
@@ -36,7 +36,7 @@ impl Parts {
     }
 
     pub(crate) fn punched(&mut self, result: &Result<u64, StorageError>, turn: &mut Turn<'_>) {
-        self.upkeep.holes.is_under_way = false;
+        self.maintenance.upkeep.holes.is_under_way = false;
         match result {
             Ok(bytes) => turn.counters.punched_bytes += bytes,
             Err(_) => turn.counters.punch_failures += 1,

@@ -16,8 +16,8 @@ use crate::api::answer::{length, send};
 use crate::api::event::Now;
 use crate::api::jobs::{ReadEnd, ReadJob, ScrubJob};
 use crate::api::refusal::Refusal;
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
+use crate::maintenance::machine::MaintenanceMachine;
 use crate::maintenance::state::{ReadyRepair, RecordPlace, RepairQuestion};
 use crate::partition::admission::quarantined;
 use crate::partition::state::Partition;
@@ -81,13 +81,13 @@ impl Partition {
     }
 }
 
-impl Parts {
+impl MaintenanceMachine<'_> {
     pub(crate) fn tick_repairs(&mut self, turn: &mut Turn<'_>) {
-        if let Some(asked) = &self.scrub.repairs.asked
+        if let Some(asked) = &self.maintenance.scrub.repairs.asked
             && asked.until_ms <= turn.now.mono_ms
         {
             let place = asked.place;
-            self.scrub.repairs.asked = None;
+            self.maintenance.scrub.repairs.asked = None;
             self.try_later(place, turn.now);
         }
         self.ask_for_next(turn);
@@ -95,7 +95,7 @@ impl Parts {
     }
 
     fn try_later(&mut self, place: RecordPlace, now: Now) {
-        if let Some(known) = self.scrub.corruptions.get_mut(&place) {
+        if let Some(known) = self.maintenance.scrub.corruptions.get_mut(&place) {
             let wait_ms = (RETRY_MS_MIN << known.tries.min(16)).min(RETRY_MS_MAX);
             known.tries += 1;
             known.retry_at_ms = now.mono_ms + wait_ms;
@@ -104,14 +104,14 @@ impl Parts {
 
     /// Somebody is there who was not: everybody is asked again.
     pub(crate) fn retry_repairs(&mut self) {
-        for known in self.scrub.corruptions.values_mut() {
+        for known in self.maintenance.scrub.corruptions.values_mut() {
             (known.retry_at_ms, known.tries) = (0, 0);
         }
     }
 
     /// Ask for the next damaged record that somebody may have.
     fn ask_for_next(&mut self, turn: &mut Turn<'_>) {
-        let repairs = &self.scrub.repairs;
+        let repairs = &self.maintenance.scrub.repairs;
         if repairs.asked.is_some() || repairs.ready.is_some() || repairs.mending.is_some() {
             return;
         }
@@ -119,7 +119,7 @@ impl Parts {
             known.retry_at_ms <= turn.now.mono_ms && !matches!(known.corruption.proof, Proof::None)
         };
         let due: Vec<RecordPlace> =
-            self.scrub.corruptions.iter().filter(|(_, known)| is_due(known)).map(|(at, _)| *at).collect();
+            self.maintenance.scrub.corruptions.iter().filter(|(_, known)| is_due(known)).map(|(at, _)| *at).collect();
         for place in due {
             if self.ask_for(place, turn) {
                 return;
@@ -129,17 +129,19 @@ impl Parts {
 
     /// True if a question is under way.
     fn ask_for(&mut self, place: RecordPlace, turn: &mut Turn<'_>) -> bool {
-        let known = &self.scrub.corruptions[&place];
+        let known = &self.maintenance.scrub.corruptions[&place];
         let (key, number, tries) = (
             (known.corruption.topic, known.corruption.partition),
             known.corruption.record_number.unwrap_or(0),
             known.tries,
         );
-        let Some(index) = self.partitions.find(key.0, key.1).filter(|index| !self.partitions[*index].dropped) else {
+        let Some(index) =
+            self.store.partitions.find(key.0, key.1).filter(|index| !self.store.partitions[*index].dropped)
+        else {
             self.forget_corruption(place, "the partition was dropped", turn);
             return false;
         };
-        let sources = self.partitions[index].sources();
+        let sources = self.store.partitions[index].sources();
         if sources.is_empty() {
             return false;
         }
@@ -152,20 +154,21 @@ impl Parts {
             self.try_later(place, turn.now);
             return false;
         }
-        self.scrub.repairs.next_session += 1;
-        let session = self.scrub.repairs.next_session;
-        let header = self.partitions[index].request(0, number);
+        self.maintenance.scrub.repairs.next_session += 1;
+        let session = self.maintenance.scrub.repairs.next_session;
+        let header = self.store.partitions[index].request(0, number);
         let sent = SentRequest { index, session, opcode: Opcode::Copy, bytes: 0 };
         self.replication.peers.send(node, header, Outbound::Empty, sent, turn);
-        self.scrub.repairs.asked = Some(RepairQuestion { place, session, until_ms: turn.now.mono_ms + ANSWER_MS });
+        self.maintenance.scrub.repairs.asked =
+            Some(RepairQuestion { place, session, until_ms: turn.now.mono_ms + ANSWER_MS });
         true
     }
 
     /// True if something will prove that what comes is the record that stood there. The log may end with it: then its
     /// head does. Else the record behind it is in a file that is not sealed yet.
     fn is_provable(&mut self, place: RecordPlace, index: PartitionIndex) -> bool {
-        let head = *self.partitions[index].log.end();
-        let Some(known) = self.scrub.corruptions.get_mut(&place) else { return false };
+        let head = *self.store.partitions[index].log.end();
+        let Some(known) = self.maintenance.scrub.corruptions.get_mut(&place) else { return false };
         let Proof::Neighbours { before, after: after @ Successor::Unknown, .. } = &mut known.corruption.proof else {
             return true;
         };
@@ -184,7 +187,9 @@ impl Parts {
         body: Inbound<'_>,
         turn: &mut Turn<'_>,
     ) {
-        let Some(asked) = self.scrub.repairs.asked.take_if(|asked| asked.session == sent.session) else { return };
+        let Some(asked) = self.maintenance.scrub.repairs.asked.take_if(|asked| asked.session == sent.session) else {
+            return;
+        };
         if header.status != Status::Ok as u8 {
             return self.try_later(asked.place, turn.now);
         }
@@ -195,21 +200,21 @@ impl Parts {
                 ReplicaRecord::Large { block: payload.block, at, bytes }
             }
         };
-        self.scrub.repairs.ready = Some(Box::new(ReadyRepair { place: asked.place, record }));
+        self.maintenance.scrub.repairs.ready = Some(Box::new(ReadyRepair { place: asked.place, record }));
         self.next_scrub(turn);
     }
 
     /// The job that puts right what has come.
     pub(crate) fn next_repair(&mut self) -> Option<ScrubJob> {
-        let ReadyRepair { place, record } = *self.scrub.repairs.ready.take()?;
-        let corruption = self.scrub.corruptions.get(&place)?.corruption.clone();
+        let ReadyRepair { place, record } = *self.maintenance.scrub.repairs.ready.take()?;
+        let corruption = self.maintenance.scrub.corruptions.get(&place)?.corruption.clone();
         let (pin, _) = self.sealed(corruption.file).filter(|(pin, _)| pin.number == corruption.file)?;
-        self.scrub.repairs.mending = Some(place);
+        self.maintenance.scrub.repairs.mending = Some(place);
         Some(ScrubJob::Repair(RepairPlan { corruption, pin, record }))
     }
 
     pub(crate) fn repair_ended(&mut self, place: RecordPlace, result: &Result<(), RepairError>, turn: &mut Turn<'_>) {
-        self.scrub.repairs.mending = None;
+        self.maintenance.scrub.repairs.mending = None;
         match result {
             Ok(()) => {
                 turn.counters.scrub_repaired += 1;
@@ -219,7 +224,7 @@ impl Parts {
             Err(RepairError::Changed) => {
                 // Looked at anew, it is found as it is now, or not at all.
                 self.try_later(place, turn.now);
-                self.scrub.hurry(place.0);
+                self.maintenance.scrub.hurry(place.0);
             }
             Err(RepairError::Storage(_)) => {
                 turn.counters.scrub_failures += 1;
@@ -233,36 +238,36 @@ impl Parts {
         if fetch.held_until_ms == 0 {
             fetch.held_until_ms = now.mono_ms + HELD_MS;
         }
-        let has_others = !self.partitions[fetch.index].sources().is_empty();
-        if !has_others || self.scrub.repairs.held.len() >= HELD_MAX || fetch.held_until_ms <= now.mono_ms {
+        let has_others = !self.store.partitions[fetch.index].sources().is_empty();
+        if !has_others || self.maintenance.scrub.repairs.held.len() >= HELD_MAX || fetch.held_until_ms <= now.mono_ms {
             return Some(fetch);
         }
-        self.scrub.repairs.held.push((fetch, file));
+        self.maintenance.scrub.repairs.held.push((fetch, file));
         None
     }
 
     /// Fetches whose damage was put right, or for which nobody puts it right in time, are read again.
     pub(crate) fn serve_held(&mut self, turn: &mut Turn<'_>) {
-        let held = std::mem::take(&mut self.scrub.repairs.held);
+        let held = std::mem::take(&mut self.maintenance.scrub.repairs.held);
         for (fetch, file) in held {
             let key = (fetch.header.topic, fetch.header.partition);
-            if fetch.held_until_ms > turn.now.mono_ms && self.scrub.is_concerned(file, key) {
-                self.scrub.repairs.held.push((fetch, file));
+            if fetch.held_until_ms > turn.now.mono_ms && self.maintenance.scrub.is_concerned(file, key) {
+                self.maintenance.scrub.repairs.held.push((fetch, file));
             } else {
-                self.begin_read(fetch, turn);
+                self.reads().begin_read(fetch, turn);
             }
         }
     }
 
     pub(crate) fn forget_held(&mut self, of_it: impl Fn(&Fetch) -> bool) {
-        self.scrub.repairs.held.retain(|(fetch, _)| !of_it(fetch));
+        self.maintenance.scrub.repairs.held.retain(|(fetch, _)| !of_it(fetch));
     }
 
     /// COPY of another replica.
     pub(crate) fn copy_request(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         match self.begin_copy(from, header, COPY_BYTES, turn) {
             Ok(job) => turn.effects.reads.push(job),
-            Err(refusal) => self.refuse(from, header, &refusal, turn),
+            Err(refusal) => self.store.refuse(from, header, &refusal, turn),
         }
     }
 
@@ -276,15 +281,15 @@ impl Parts {
         let refusal = |code, why: &str| {
             Refusal::new(code, format!("partition {} of topic {}: {why}", header.partition, header.topic))
         };
-        let found = self.partitions.find(header.topic, header.partition);
-        let Some(index) = found.filter(|index| !self.partitions[*index].dropped) else {
+        let found = self.store.partitions.find(header.topic, header.partition);
+        let Some(index) = found.filter(|index| !self.store.partitions[*index].dropped) else {
             return Err(refusal(Code::UnknownPartition, "it is not on this store"));
         };
-        let partition = &self.partitions[index];
+        let partition = &self.store.partitions[index];
         if partition.is_quarantined() {
             return Err(quarantined(partition));
         }
-        if partition.last_group > self.shards[usize::from(partition.shard)].durable_group() {
+        if partition.last_group > self.store.shards[usize::from(partition.shard)].durable_group() {
             return Err(refusal(Code::Overloaded, "its newest records are not durable yet; ask again"));
         }
         let (number, until) = (header.sequence, partition.log.end().next_record);
@@ -304,14 +309,15 @@ impl Parts {
     pub(crate) fn copy_served(&mut self, serve: &CopyRequest, end: ReadEnd, turn: &mut Turn<'_>) {
         let CopyRequest { from, header, index } = serve;
         // Its place may be empty by now, or another's.
-        if self.partitions.get(*index).is_none_or(|partition| partition.key() != (header.topic, header.partition)) {
+        if self.store.partitions.get(*index).is_none_or(|partition| partition.key() != (header.topic, header.partition))
+        {
             let refusal = Refusal::new(Code::UnknownPartition, "dropped while it was read");
-            return self.refuse(*from, header, &refusal, turn);
+            return self.store.refuse(*from, header, &refusal, turn);
         }
         let refusal = match end.result {
             Ok(done) if done.records == 1 && done.next_record == header.sequence + 1 => {
                 turn.counters.copies_served += 1;
-                let mut answer = self.echo_at(*index, header);
+                let mut answer = self.store.echo_at(*index, header);
                 (answer.status, answer.rows) = (Status::Ok as u8, u32::try_from(done.rows).unwrap_or(0));
                 (answer.body_bytes, answer.body_crc) = (length(done.bytes), end.sums.whole());
                 debug_assert!(done.bytes >= RECORD_HEADER_BYTES);
@@ -331,13 +337,13 @@ impl Parts {
             }
             Err(ReadError::Storage(error)) => Refusal::new(Code::StorageFailed, format!("reading failed: {error}")),
         };
-        self.refuse(*from, header, &refusal, turn);
+        self.store.refuse(*from, header, &refusal, turn);
     }
 
     /// The connection to this node is gone, and with it what was asked.
     pub(crate) fn copy_lost(&mut self, now: Now) {
         // Another node may have been asked: then its answer is stale, and the question comes again.
-        if let Some(asked) = self.scrub.repairs.asked.take() {
+        if let Some(asked) = self.maintenance.scrub.repairs.asked.take() {
             self.try_later(asked.place, now);
         }
     }

@@ -2,10 +2,10 @@
 
 use ringfence_log::{Shard, retain};
 
-use crate::api::completion::{Completion, PendingCompletion};
+use crate::api::completion::Completion;
 use crate::api::event::Now;
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
+use crate::maintenance::machine::MaintenanceMachine;
 use crate::partition::state::Idleness;
 use crate::partition::state_blob;
 use crate::replication::state::role::Role;
@@ -28,25 +28,17 @@ const RETAIN_MS: u64 = 1000;
 /// 2.5 GB/s a second's worth of them would be ten, most of them removed and allocated anew.
 const RETAIN_SOON_MS: u64 = 40;
 
-impl Parts {
-    pub(crate) fn tick(&mut self, turn: &mut Turn<'_>) {
-        self.expire_tokens(turn);
-        self.end_waiting(turn);
-        self.end_polls(turn);
-        self.tick_replication(turn);
-        self.serve_orders(turn);
-        for shard in 0..self.shards.len() {
-            self.serve_stalled(u16::try_from(shard).expect("at most 64 shards"), turn);
-        }
-        self.serve_queued_reads(turn);
+impl MaintenanceMachine<'_> {
+    pub(crate) fn tick_retention(&mut self, turn: &mut Turn<'_>) {
         self.walk(turn);
         self.punch_dropped(turn);
         self.tick_scrub(turn);
-        let files = self.shards.iter().map(Shard::newest_file).sum();
-        let news = self.upkeep.wrote_states || files != self.upkeep.retained_at_files;
-        if turn.now.mono_ms >= self.upkeep.retained_ms + if news { RETAIN_SOON_MS } else { RETAIN_MS } {
-            (self.upkeep.retained_ms, self.upkeep.retained_at_files) = (turn.now.mono_ms, files);
-            self.upkeep.wrote_states = false;
+        let files = self.store.shards.iter().map(Shard::newest_file).sum();
+        let upkeep = &mut self.maintenance.upkeep;
+        let news = upkeep.wrote_states || files != upkeep.retained_at_files;
+        if turn.now.mono_ms >= upkeep.retained_ms + if news { RETAIN_SOON_MS } else { RETAIN_MS } {
+            (upkeep.retained_ms, upkeep.retained_at_files) = (turn.now.mono_ms, files);
+            upkeep.wrote_states = false;
             self.retain_files();
         }
         self.write_states(turn);
@@ -54,23 +46,25 @@ impl Parts {
 
     /// Look at some partitions: rows that retention gives up, producers that expired.
     fn walk(&mut self, turn: &mut Turn<'_>) {
-        let places = self.partitions.places();
+        let places = self.store.partitions.places();
         for _ in 0..WALK.min(places) {
-            self.upkeep.cursor += 1;
-            if self.upkeep.cursor >= places {
-                self.upkeep.cursor = 0;
-                self.upkeep.logs_bytes = std::mem::take(&mut self.upkeep.round_bytes);
+            self.maintenance.upkeep.cursor += 1;
+            if self.maintenance.upkeep.cursor >= places {
+                self.maintenance.upkeep.cursor = 0;
+                self.maintenance.upkeep.logs_bytes = std::mem::take(&mut self.maintenance.upkeep.round_bytes);
             }
-            let index = self.upkeep.cursor;
-            let Some(partition) = self.partitions.get(index).filter(|partition| !partition.dropped) else { continue };
-            self.upkeep.round_bytes += partition.log.memory_bytes();
+            let index = self.maintenance.upkeep.cursor;
+            let Some(partition) = self.store.partitions.get(index).filter(|partition| !partition.dropped) else {
+                continue;
+            };
+            self.maintenance.upkeep.round_bytes += partition.log.memory_bytes();
             let is_fresh = partition.idleness == Idleness::Active;
-            self.partitions[index].settle_producers();
-            if is_fresh || self.producers_bytes > self.settings.producers_bytes {
+            self.store.partitions[index].settle_producers();
+            if is_fresh || self.store.producers_bytes > self.store.settings.producers_bytes {
                 self.make_room_for_producers(index, turn);
             }
             if is_fresh {
-                self.partitions[index].idleness = Idleness::Idle;
+                self.store.partitions[index].idleness = Idleness::Idle;
             } else {
                 self.trim_idle(index, turn.now);
             }
@@ -80,8 +74,8 @@ impl Parts {
 
     /// An idle partition gives back what it does not need, and nearly all of its index when all of them take too much.
     fn trim_idle(&mut self, index: PartitionIndex, now: Now) {
-        let is_short = self.upkeep.logs_bytes > self.settings.pool_bytes / 16;
-        let partition = &mut self.partitions[index];
+        let is_short = self.maintenance.upkeep.logs_bytes > self.store.settings.pool_bytes / 16;
+        let partition = &mut self.store.partitions[index];
         if now.unix_ms < partition.log.end().last_time_ms + IDLE_MS {
             return;
         }
@@ -101,13 +95,13 @@ impl Parts {
     /// Move the log start up as the topic's retention asks; a copy that goes on is waited for, until twice as much is
     /// kept. A partition without a known topic keeps everything (I16).
     fn retain_rows(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let partition = &self.partitions[index];
+        let partition = &self.store.partitions[index];
         if partition.is_quarantined() {
             return;
         }
-        self.reach_wanted_start(index, turn);
-        let partition = &self.partitions[index];
-        let Some(topic) = self.topics.get(&partition.log.topic) else { return };
+        self.store.reach_wanted_start(index, turn);
+        let partition = &self.store.partitions[index];
+        let Some(topic) = self.store.topics.get(&partition.log.topic) else { return };
         let retention = topic.retention;
         if retention.bytes_max == 0 && retention.age_ms_max == 0 {
             return;
@@ -118,32 +112,26 @@ impl Parts {
         };
         let to = partition.log.retention_start_beside(retention, copied_from, turn.now.unix_ms, partition.mark);
         if let Some(to) = to
-            && let Ok(placed) = self.move_start(index, to, turn)
+            && let Ok(placed) = self.store.move_start(index, to, turn)
         {
-            let due = PendingCompletion {
-                group: placed.group,
-                partition: index,
-                shared: None,
-                completion: Completion::Nothing,
-            };
-            self.acks[usize::from(placed.shard)].push(due);
+            self.store.when_group_durable(index, placed.group, None, Completion::Nothing);
         }
     }
 
     /// Forget producers without a name that expired, and idle ones above the limits.
     pub(crate) fn forget_producers(&mut self, index: PartitionIndex, limits: TableLimits, turn: &mut Turn<'_>) {
-        let partition = &mut self.partitions[index];
-        let before = partition.producers.bytes();
-        let newest_ms = partition.log.end().last_time_ms;
-        turn.counters.producers_forgotten += partition.producers.forget(limits, newest_ms) as u64;
-        self.producers_bytes -= before - partition.producers.bytes();
+        let forgotten = self.store.change_tables(index, |partition| {
+            let newest_ms = partition.log.end().last_time_ms;
+            partition.producers.forget(limits, newest_ms)
+        });
+        turn.counters.producers_forgotten += forgotten as u64;
     }
 
     /// When all tables together are above their limit, this one gives half back, as far as its producers are idle.
     pub(crate) fn make_room_for_producers(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let mut limits = self.settings.producers;
-        if self.producers_bytes > self.settings.producers_bytes {
-            let half = self.partitions[index].producers.bytes() / 2;
+        let mut limits = self.store.settings.producers;
+        if self.store.producers_bytes > self.store.settings.producers_bytes {
+            let half = self.store.partitions[index].producers.bytes() / 2;
             limits.bytes = limits.bytes.min(half.max(TABLE_BYTES_LEAST));
         }
         self.forget_producers(index, limits, turn);
@@ -151,11 +139,11 @@ impl Parts {
 
     /// Give free files back, and learn whose state must be carried forward first.
     fn retain_files(&mut self) {
-        let logs = self.partitions.iter_mut().map(|partition| &mut partition.log);
-        let mut state_records_due = retain(&mut self.shards, logs);
-        self.upkeep.state_records_due.append(&mut state_records_due);
-        let partitions = &mut self.partitions;
-        self.upkeep.dropped.retain(|index| {
+        let logs = self.store.partitions.iter_mut().map(|partition| &mut partition.log);
+        let mut state_records_due = retain(&mut self.store.shards, logs);
+        self.maintenance.upkeep.state_records_due.append(&mut state_records_due);
+        let partitions = &mut self.store.partitions;
+        self.store.dropped.retain(|index| {
             let gone = partitions[*index].log.is_gone();
             if gone {
                 partitions.remove(*index);
@@ -165,36 +153,31 @@ impl Parts {
     }
 
     fn write_states(&mut self, turn: &mut Turn<'_>) {
-        let mut scratch = std::mem::take(&mut self.upkeep.scratch);
-        for _ in 0..STATES.min(self.upkeep.state_records_due.len()) {
-            let Some(key) = self.upkeep.state_records_due.pop() else { break };
-            let Some(index) = self.partitions.find(key.0, key.1) else { continue };
-            let partition = &mut self.partitions[index];
+        let mut scratch = std::mem::take(&mut self.maintenance.upkeep.scratch);
+        for _ in 0..STATES.min(self.maintenance.upkeep.state_records_due.len()) {
+            let Some(key) = self.maintenance.upkeep.state_records_due.pop() else { break };
+            let Some(index) = self.store.partitions.find(key.0, key.1) else { continue };
+            let partition = &mut self.store.partitions[index];
             if partition.dropped || partition.is_quarantined() {
                 continue;
             }
             scratch.clear();
             partition.settle_producers();
-            state_blob::write(partition, self.settings.level, self.settings.producers.bytes, &mut scratch);
-            let shard = usize::from(partition.shard);
-            let Ok(placed) = self.shards[shard].append_state(turn.pool, &mut partition.log, &scratch) else {
+            state_blob::write(partition, self.store.settings.level, self.store.settings.producers.bytes, &mut scratch);
+            let append = self.store.append_then(index, Completion::Nothing, turn, |shard, pool, log| {
+                shard.append_state(pool, log, &scratch)
+            });
+            if append.is_err() {
                 // No room: `retain` will name it again.
                 break;
-            };
-            partition.last_group = placed.group;
+            }
             turn.counters.states_written += 1;
-            self.upkeep.wrote_states = true;
-            self.acks[shard].push(PendingCompletion {
-                group: placed.group,
-                partition: index,
-                shared: None,
-                completion: Completion::Nothing,
-            });
+            self.maintenance.upkeep.wrote_states = true;
         }
-        self.upkeep.scratch = scratch;
+        self.maintenance.upkeep.scratch = scratch;
         // What is left is named again by the next `retain`.
-        if self.upkeep.state_records_due.len() > OWED_MAX {
-            self.upkeep.state_records_due.truncate(OWED_MAX);
+        if self.maintenance.upkeep.state_records_due.len() > OWED_MAX {
+            self.maintenance.upkeep.state_records_due.truncate(OWED_MAX);
         }
     }
 }

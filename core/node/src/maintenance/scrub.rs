@@ -11,8 +11,8 @@ use ringfence_log::{Corruption, Damage, Position, Proof, ScrubDone, ScrubPlan, S
 use crate::api::event::Now;
 use crate::api::jobs::{ScrubEnd, ScrubJob};
 use crate::api::outcome::Outcome;
-use crate::engine::Parts;
 use crate::ids::{PartitionIndex, PartitionKey};
+use crate::maintenance::machine::MaintenanceMachine;
 use crate::maintenance::state::{KnownCorruption, RecordPlace};
 use crate::turn::Turn;
 
@@ -36,15 +36,15 @@ const PROVING_MAX: usize = 64;
 
 const PROVE_MS: u64 = 500;
 
-impl Parts {
+impl MaintenanceMachine<'_> {
     /// Time passed: the next piece, if it is due.
     pub(crate) fn tick_scrub(&mut self, turn: &mut Turn<'_>) {
-        if self.stopping {
+        if self.store.stopping {
             return;
         }
         self.tick_repairs(turn);
-        if turn.now.mono_ms >= self.scrub.proved_ms + PROVE_MS {
-            self.scrub.proved_ms = turn.now.mono_ms;
+        if turn.now.mono_ms >= self.maintenance.scrub.proved_ms + PROVE_MS {
+            self.maintenance.scrub.proved_ms = turn.now.mono_ms;
             self.forget_gone(turn);
             self.prove_quarantined();
         }
@@ -53,24 +53,26 @@ impl Parts {
 
     pub(crate) fn next_scrub(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
-        if self.scrub.is_under_way || self.stopping {
+        if self.maintenance.scrub.is_under_way || self.store.stopping {
             return;
         }
         let job = self.next_repair().or_else(|| self.next_urgent(turn)).or_else(|| self.next_of_round(now));
         if let Some(job) = job {
-            self.scrub.is_under_way = true;
+            self.maintenance.scrub.is_under_way = true;
             turn.effects.scrubs.push(job);
         }
     }
 
     fn next_urgent(&mut self, turn: &mut Turn<'_>) -> Option<ScrubJob> {
-        while let Some((file, from)) = self.scrub.urgent_at.or(self.scrub.urgent.first().map(|file| (*file, 0))) {
+        while let Some((file, from)) =
+            self.maintenance.scrub.urgent_at.or(self.maintenance.scrub.urgent.first().map(|file| (*file, 0)))
+        {
             match self.sealed(file) {
                 Some((pin, end)) if pin.number == file => {
                     if from == 0 {
-                        self.scrub.found[1].clear();
+                        self.maintenance.scrub.found[1].clear();
                     }
-                    self.scrub.urgent_at = Some((file, from));
+                    self.maintenance.scrub.urgent_at = Some((file, from));
                     let plan = ScrubPlan { pin, end, from, bytes_max: URGENT_BYTES, is_urgent: true };
                     return Some(ScrubJob::Look(plan));
                 }
@@ -83,61 +85,66 @@ impl Parts {
 
     /// Nothing more of this file is wanted in a hurry: partitions that waited for it alone are proved.
     fn end_urgent(&mut self, file: u64, turn: &mut Turn<'_>) {
-        self.scrub.urgent.remove(&file);
-        self.scrub.urgent_at = None;
+        self.maintenance.scrub.urgent.remove(&file);
+        self.maintenance.scrub.urgent_at = None;
         let mut done = Vec::new();
-        for (key, files) in &mut self.scrub.proving {
+        for (key, files) in &mut self.maintenance.scrub.proving {
             if files.remove(&file) && files.is_empty() {
                 done.push(*key);
             }
         }
         for key in done {
-            self.scrub.proving.remove(&key);
-            if let Some(index) = self.partitions.find(key.0, key.1) {
+            self.maintenance.scrub.proving.remove(&key);
+            if let Some(index) = self.store.partitions.find(key.0, key.1) {
                 self.lift(index, turn);
             }
         }
     }
 
     fn next_of_round(&mut self, now: Now) -> Option<ScrubJob> {
-        let rate = self.settings.scrub_bytes_per_s;
-        let is_busy = self.shards.iter().any(|shard| shard.has_work() || shard.is_writing());
-        let least_ms = if is_busy { self.scrub.asked_ms + BUSY_MS } else { 0 };
-        if rate == 0 || now.mono_ms < self.scrub.next_ms.max(least_ms) {
+        let rate = self.store.settings.scrub_bytes_per_s;
+        let is_busy = self.store.shards.iter().any(|shard| shard.has_work() || shard.is_writing());
+        let least_ms = if is_busy { self.maintenance.scrub.asked_ms + BUSY_MS } else { 0 };
+        if rate == 0 || now.mono_ms < self.maintenance.scrub.next_ms.max(least_ms) {
             return None;
         }
-        let Some((pin, end)) = self.sealed(self.scrub.file) else {
-            (self.scrub.file, self.scrub.from) = (0, 0);
-            (self.scrub.round_ended_ms, self.scrub.next_ms) = (now.unix_ms, now.mono_ms + PAUSE_MS);
+        let Some((pin, end)) = self.sealed(self.maintenance.scrub.file) else {
+            (self.maintenance.scrub.file, self.maintenance.scrub.from) = (0, 0);
+            (self.maintenance.scrub.round_ended_ms, self.maintenance.scrub.next_ms) =
+                (now.unix_ms, now.mono_ms + PAUSE_MS);
             return None;
         };
-        if pin.number != self.scrub.file || self.scrub.from == 0 {
-            (self.scrub.file, self.scrub.from) = (pin.number, 0);
-            self.scrub.found[0].clear();
+        if pin.number != self.maintenance.scrub.file || self.maintenance.scrub.from == 0 {
+            (self.maintenance.scrub.file, self.maintenance.scrub.from) = (pin.number, 0);
+            self.maintenance.scrub.found[0].clear();
         }
-        self.scrub.asked_ms = now.mono_ms;
+        self.maintenance.scrub.asked_ms = now.mono_ms;
         let bytes_max = PIECE_BYTES.min(rate);
-        Some(ScrubJob::Look(ScrubPlan { pin, end, from: self.scrub.from, bytes_max, is_urgent: false }))
+        Some(ScrubJob::Look(ScrubPlan { pin, end, from: self.maintenance.scrub.from, bytes_max, is_urgent: false }))
     }
 
     /// The first file with this number or a later one that takes no group any more.
     pub(crate) fn sealed(&self, number: u64) -> Option<(ringfence_log::FilePin, u64)> {
-        self.shards.iter().filter_map(|shard: &Shard| shard.next_sealed_file(number)).min_by_key(|(pin, _)| pin.number)
+        self.store
+            .shards
+            .iter()
+            .filter_map(|shard: &Shard| shard.next_sealed_file(number))
+            .min_by_key(|(pin, _)| pin.number)
     }
 
     pub(crate) fn scrubbed(&mut self, end: ScrubEnd, turn: &mut Turn<'_>) {
-        self.scrub.is_under_way = false;
+        self.maintenance.scrub.is_under_way = false;
         match end {
             ScrubEnd::Looked { result: Ok(done), .. } => self.looked(done, turn),
             ScrubEnd::Looked { file, is_urgent: true, .. } => {
                 turn.counters.scrub_failures += 1;
-                self.scrub.proving.retain(|_, files| !files.contains(&file));
+                self.maintenance.scrub.proving.retain(|_, files| !files.contains(&file));
                 self.end_urgent(file, turn);
             }
             ScrubEnd::Looked { file, .. } => {
                 // The next file; this one has its turn again in the next round.
                 turn.counters.scrub_failures += 1;
-                (self.scrub.file, self.scrub.from) = (file + 1, 0);
+                (self.maintenance.scrub.file, self.maintenance.scrub.from) = (file + 1, 0);
             }
             ScrubEnd::Repaired { place, result } => self.repair_ended(place, &result, turn),
         }
@@ -151,11 +158,12 @@ impl Parts {
             self.found_corruption(corruption, done.is_urgent, turn);
         }
         if !done.is_urgent {
-            let rate = self.settings.scrub_bytes_per_s.max(1);
-            self.scrub.next_ms = turn.now.mono_ms + done.bytes.saturating_mul(1_000) / rate;
-            (self.scrub.file, self.scrub.from) = done.next.map_or((done.file + 1, 0), |next| (done.file, next));
+            let rate = self.store.settings.scrub_bytes_per_s.max(1);
+            self.maintenance.scrub.next_ms = turn.now.mono_ms + done.bytes.saturating_mul(1_000) / rate;
+            (self.maintenance.scrub.file, self.maintenance.scrub.from) =
+                done.next.map_or((done.file + 1, 0), |next| (done.file, next));
         } else if let Some(next) = done.next {
-            self.scrub.urgent_at = Some((done.file, next));
+            self.maintenance.scrub.urgent_at = Some((done.file, next));
         } else {
             self.disprove();
             self.end_urgent(done.file, turn);
@@ -167,8 +175,8 @@ impl Parts {
 
     /// What was known of this file and is not found any more.
     fn forget_repaired(&mut self, file: u64, is_urgent: bool, turn: &mut Turn<'_>) {
-        let found = &self.scrub.found[usize::from(is_urgent)];
-        let of_file = self.scrub.corruptions.range((file, 0)..(file + 1, 0)).map(|(place, _)| *place);
+        let found = &self.maintenance.scrub.found[usize::from(is_urgent)];
+        let of_file = self.maintenance.scrub.corruptions.range((file, 0)..(file + 1, 0)).map(|(place, _)| *place);
         let repaired: Vec<RecordPlace> = of_file.filter(|place| !found.contains(place)).collect();
         for place in repaired {
             self.forget_corruption(place, "it is not found any more", turn);
@@ -180,14 +188,14 @@ impl Parts {
     fn forget_gone(&mut self, turn: &mut Turn<'_>) {
         let is_gone = |file: u64| self.sealed(file).is_none_or(|(pin, _)| pin.number != file);
         let gone: Vec<RecordPlace> =
-            self.scrub.corruptions.keys().copied().filter(|(file, _)| is_gone(*file)).collect();
+            self.maintenance.scrub.corruptions.keys().copied().filter(|(file, _)| is_gone(*file)).collect();
         for place in gone {
             self.forget_corruption(place, "its file is gone", turn);
         }
     }
 
     pub(crate) fn forget_corruption(&mut self, place: RecordPlace, why: &str, turn: &mut Turn<'_>) {
-        if let Some(KnownCorruption { corruption, .. }) = self.scrub.corruptions.remove(&place) {
+        if let Some(KnownCorruption { corruption, .. }) = self.maintenance.scrub.corruptions.remove(&place) {
             self.tell_damaged((corruption.topic, corruption.partition), why.to_owned(), turn);
         }
     }
@@ -197,8 +205,8 @@ impl Parts {
         if !self.counts(&corruption) {
             return;
         }
-        self.scrub.found[usize::from(is_urgent)].insert(place);
-        if let Some(known) = self.scrub.corruptions.get_mut(&place) {
+        self.maintenance.scrub.found[usize::from(is_urgent)].insert(place);
+        if let Some(known) = self.maintenance.scrub.corruptions.get_mut(&place) {
             // Further on more may be known of it.
             let is_more =
                 |proof: &Proof| !matches!(proof, Proof::None | Proof::Neighbours { after: Successor::Unknown, .. });
@@ -209,8 +217,8 @@ impl Parts {
         }
         turn.counters.scrub_damaged += 1;
         let why = corruption.damage().to_string();
-        if self.scrub.corruptions.len() < KNOWN_MAX {
-            self.scrub.corruptions.insert(place, KnownCorruption { corruption, retry_at_ms: 0, tries: 0 });
+        if self.maintenance.scrub.corruptions.len() < KNOWN_MAX {
+            self.maintenance.scrub.corruptions.insert(place, KnownCorruption { corruption, retry_at_ms: 0, tries: 0 });
         }
         self.tell_damaged(key, why, turn);
     }
@@ -220,8 +228,8 @@ impl Parts {
         if corruption.topic == 0 {
             return true;
         }
-        let Some(index) = self.partitions.find(corruption.topic, corruption.partition) else { return false };
-        let partition = &self.partitions[index];
+        let Some(index) = self.store.partitions.find(corruption.topic, corruption.partition) else { return false };
+        let partition = &self.store.partitions[index];
         match (&corruption.proof, corruption.record_number) {
             _ if partition.dropped => false,
             (Proof::Header(_) | Proof::Neighbours { .. }, Some(number)) if !partition.log.has_recovery_gap() => {
@@ -232,25 +240,25 @@ impl Parts {
     }
 
     fn tell_damaged(&self, (topic, partition): PartitionKey, why: String, turn: &mut Turn<'_>) {
-        let records = self.scrub.damaged((topic, partition)) as u64;
+        let records = self.maintenance.scrub.damaged((topic, partition)) as u64;
         turn.effects.outcomes.push(Outcome::Damaged { topic, partition, records, why });
     }
 
     /// A read met damage: its file is looked at at once.
     pub(crate) fn met_damage(&mut self, index: PartitionIndex, damage: &Damage) -> u64 {
         let file = parse_segment_name(&damage.file).map_or(0, |(file, _)| file);
-        let has_others = self.partitions.get(index).is_some_and(|partition| !partition.sources().is_empty());
+        let has_others = self.store.partitions.get(index).is_some_and(|partition| !partition.sources().is_empty());
         // Alone, and with the background off, nobody wants to know more.
-        if has_others || self.settings.scrub_bytes_per_s > 0 {
-            self.scrub.urgent.insert(file);
+        if has_others || self.store.settings.scrub_bytes_per_s > 0 {
+            self.maintenance.scrub.urgent.insert(file);
         }
         file
     }
 
     /// Quarantined partitions of which nothing is known to be damaged: are all their files sound?
     fn prove_quarantined(&mut self) {
-        let scrub = &mut self.scrub;
-        for partition in self.partitions.iter() {
+        let scrub = &mut self.maintenance.scrub;
+        for partition in self.store.partitions.iter() {
             let key = partition.key();
             let may =
                 partition.is_quarantined() && !partition.dropped && !scrub.hopeless.contains(&partition.incarnation);
@@ -268,21 +276,21 @@ impl Parts {
 
     /// This file was looked at from end to end: what is damaged in it proves nothing sound.
     fn disprove(&mut self) {
-        let found = &self.scrub.found[1];
-        let corruptions = &self.scrub.corruptions;
+        let found = &self.maintenance.scrub.found[1];
+        let corruptions = &self.maintenance.scrub.corruptions;
         let of = |place: &RecordPlace| {
             corruptions.get(place).map(|known| (known.corruption.topic, known.corruption.partition))
         };
         let hit: Vec<PartitionKey> = found.iter().filter_map(of).collect();
-        self.scrub.proving.retain(|key, _| !hit.iter().any(|one| one == key || one.0 == 0));
+        self.maintenance.scrub.proving.retain(|key, _| !hit.iter().any(|one| one == key || one.0 == 0));
     }
 
     /// Everything of the partition is sound on disk.
     fn lift(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         let (topic, id) = partition.key();
         if !partition.lift() {
-            self.scrub.hopeless.insert(partition.incarnation);
+            self.maintenance.scrub.hopeless.insert(partition.incarnation);
             let why = "all of it is sound on disk again; start this node anew to serve it".to_owned();
             turn.effects.outcomes.push(Outcome::Quarantined { topic, partition: id, why });
             return;

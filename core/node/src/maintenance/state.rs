@@ -4,16 +4,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ringfence_log::{Corruption, PunchPlan, ReplicaRecord};
 
-use crate::api::order_step::WaitingOrders;
 use crate::ids::{PartitionIndex, PartitionKey};
 use crate::reads::state::Fetch;
 
+/// All state of maintenance.
+#[derive(Debug, Default)]
+pub struct Maintenance {
+    pub upkeep: Upkeep,
+    pub scrub: Scrubs,
+}
+
+/// Where the walk over partitions and files stands.
 #[derive(Debug, Default)]
 pub struct Upkeep {
-    /// Orders that wait for room.
-    pub(crate) orders: WaitingOrders,
-    /// Partitions whose drop is durable; they go when the log lets go of them.
-    pub(crate) dropped: Vec<PartitionIndex>,
     pub(crate) holes: Holes,
     /// Partitions that owe a state record.
     pub(crate) state_records_due: Vec<(u64, u64)>,

@@ -1,15 +1,15 @@
 //! The order TRUNCATE, and carrying out log starts that were ordered before.
 
-use crate::api::completion::{Completion, OnDurable, PendingCompletion};
+use crate::api::completion::OnDurable;
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
-use crate::engine::Parts;
-use crate::ids::{PartitionIndex, PartitionKey};
+use crate::ids::PartitionKey;
+use crate::orders::machine::OrderMachine;
 use crate::partition::log_start::WantedStart;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
-impl Parts {
+impl OrderMachine<'_> {
     /// TRUNCATE. The start that is named takes the place of the one that was wanted before; of a partition that is not
     /// here it is kept for when it is. The outcome says how far the log start is now.
     pub(crate) fn truncate(
@@ -23,14 +23,14 @@ impl Parts {
         #[cfg(feature = "planted")]
         let is_once = is_once || ringfence_log::planted::is_on(ringfence_log::planted::Bug::StartForgotten);
         if !is_once {
-            self.partitions.want_start(key, wanted);
+            self.store.partitions.want_start(key, wanted);
         }
-        let index = match self.hosted(key) {
+        let index = match self.store.hosted(key) {
             Ok(index) => index,
             Err(_) if !is_once => return Ok(OrderProgress::Done(Finished::Truncated { start_offset: 0 })),
             Err(error) => return Err(error),
         };
-        let partition = &self.partitions[index];
+        let partition = &self.store.partitions[index];
         let start = partition.log.start_offset();
         let to = match &partition.role {
             Role::None => 0,
@@ -39,26 +39,15 @@ impl Parts {
         };
         if to <= start {
             // What moved it may be on its way to the disk still: a crash would show the rows again.
-            return self.when_here_durable(number, index, Finished::Truncated { start_offset: start });
+            return self.store.when_here_durable(number, index, Finished::Truncated { start_offset: start });
         }
-        let placed = self.move_start(index, to, turn)?;
-        Ok(self.when_durable(number, index, &placed, Finished::Truncated { start_offset: to }, OnDurable::Nothing))
-    }
-
-    /// The mark may have moved since the log start was ordered.
-    pub(crate) fn reach_wanted_start(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let partition = &self.partitions[index];
-        let to = partition.wanted_now();
-        if to > partition.log.start_offset()
-            && let Ok(placed) = self.move_start(index, to, turn)
-        {
-            let due = PendingCompletion {
-                group: placed.group,
-                partition: index,
-                shared: None,
-                completion: Completion::Nothing,
-            };
-            self.acks[usize::from(placed.shard)].push(due);
-        }
+        let placed = self.store.move_start(index, to, turn)?;
+        Ok(self.store.when_durable(
+            number,
+            index,
+            &placed,
+            Finished::Truncated { start_offset: to },
+            OnDurable::Nothing,
+        ))
     }
 }

@@ -1,6 +1,5 @@
 //! Orders about staged rows: what the metadata log decided of scopes, and the publish record of one commit.
 
-use ringfence_log::Body;
 #[cfg(feature = "planted")]
 use ringfence_log::planted::{Bug, is_on};
 use ringfence_wire::{RecordHeader, RecordKind, crc_of};
@@ -11,18 +10,19 @@ use crate::api::event::Now;
 use crate::api::order::{CountStaged, Publish, ScopeRule};
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
+use crate::orders::machine::OrderMachine;
+use crate::partition::admission::check_replicas;
 use crate::partition::state::Idleness;
 use crate::replication::state::role::Role;
 use crate::transactions::publish_record;
 use crate::turn::Turn;
 
-impl Parts {
+impl OrderMachine<'_> {
     /// Rules that changed; with `gone` all of them, and scopes up to that id without a rule are forgotten.
     pub(crate) fn install_scopes(&mut self, rules: Vec<ScopeRule>, gone: Option<u64>) -> OrderProgress {
         self.scopes.set(rules, gone);
-        for partition in self.partitions.iter_mut().filter(|partition| !partition.stages.is_empty()) {
+        for partition in self.store.partitions.iter_mut().filter(|partition| !partition.stages.is_empty()) {
             let is_owner = matches!(partition.role, Role::Alone | Role::Owner(_));
             self.scopes.settle(&mut partition.stages, is_owner);
             partition.settle_stages();
@@ -37,8 +37,8 @@ impl Parts {
         order: &Publish,
         turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
-        let index = self.hosted((order.topic, order.partition))?;
-        let partition = &mut self.partitions[index];
+        let index = self.store.hosted((order.topic, order.partition))?;
+        let partition = &mut self.store.partitions[index];
         if !partition.gate.admits() {
             return Err(format!("partition {}: it is not open here", order.partition).into());
         }
@@ -57,7 +57,7 @@ impl Parts {
         };
         #[cfg(feature = "planted")]
         let order = &Publish { rows: list.iter().map(|batch| u64::from(batch.rows)).sum(), ..order.clone() };
-        Self::check_replicas(partition).map_err(|refusal| refusal.message)?;
+        check_replicas(partition).map_err(|refusal| refusal.message)?;
         let Ok(rows) = u32::try_from(order.rows) else {
             return Err(format!("{} rows in one epoch of one partition, the limit is {}", order.rows, u32::MAX).into());
         };
@@ -74,18 +74,16 @@ impl Parts {
             body_crc: crc_of(&body),
             ..RecordHeader::default()
         };
-        let shard = &mut self.shards[usize::from(partition.shard)];
-        let parts = [&body[..]];
-        let append = shard.append(turn.pool, &mut partition.log, record, Body::Copy(&parts));
-        let placed = append.map_err(|refused| refused.refusal)?;
+        let placed = self.store.append_record(index, record, &[&body[..]], turn)?;
+        let partition = &mut self.store.partitions[index];
         let end_offset = placed.first_offset + u64::from(rows);
         partition.stages.published(order.scope, order.epoch, placed.record_number, end_offset, &list);
         partition.settle_stages();
         partition.idleness = Idleness::Active;
         turn.counters.published += 1;
         turn.counters.rows += u64::from(rows);
-        let upto = self.shared_end(index);
-        Ok(self.when_durable_upto(upto, number, index, &placed, Finished::Done, until(end_offset, turn.now)))
+        let upto = self.store.shared_end(index);
+        Ok(self.store.when_durable_upto(upto, number, index, &placed, Finished::Done, until(end_offset, turn.now)))
     }
 
     /// Tell what a commit of these tokens would publish here; ends when all of it is on as many disks as STAGED asks for.
@@ -95,8 +93,8 @@ impl Parts {
         order: &CountStaged,
         now: Now,
     ) -> Result<OrderProgress, OrderError> {
-        let index = self.hosted((order.topic, order.partition))?;
-        let partition = &self.partitions[index];
+        let index = self.store.hosted((order.topic, order.partition))?;
+        let partition = &self.store.partitions[index];
         if !partition.gate.admits() || partition.is_quarantined() {
             return Err(format!("partition {}: it is not open here", order.partition).into());
         }
@@ -114,9 +112,9 @@ impl Parts {
             if owner.mark_record >= upto {
                 return Ok(OrderProgress::Done(finished));
             }
-            Self::check_replicas(partition).map_err(|refusal| refusal.message)?;
+            check_replicas(partition).map_err(|refusal| refusal.message)?;
         }
-        self.when_last_durable(number, index, finished, until(0, now))
+        self.store.when_last_durable(number, index, finished, until(0, now))
     }
 
     /// A repeat: it ends when what it asks for is on enough disks, at once if it is, and fails if that cannot be now.
@@ -127,7 +125,7 @@ impl Parts {
         order: &Publish,
         now: Now,
     ) -> Result<OrderProgress, OrderError> {
-        let partition = &self.partitions[index];
+        let partition = &self.store.partitions[index];
         if let Role::Owner(owner) = &partition.role {
             let known = partition.stages.published_at(order.scope, order.epoch);
             if known.is_some_and(|record| record < owner.mark_record) {
@@ -140,7 +138,7 @@ impl Parts {
                 return Err(format!("partition {}, {what}, {quorum} must have it; ask again", order.partition).into());
             }
         }
-        self.when_last_durable(number, index, Finished::Done, until(0, now))
+        self.store.when_last_durable(number, index, Finished::Done, until(0, now))
     }
 }
 

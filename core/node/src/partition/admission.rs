@@ -9,6 +9,10 @@ use crate::api::refusal::Refusal;
 use crate::ids::PartitionIndex;
 use crate::partition::producer::StoredAnswer;
 use crate::partition::state::Partition;
+use crate::partition::store::Store;
+use crate::replication::state::role::Role;
+use crate::turn::Turn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Why a batch was not appended.
 pub(crate) enum Rejection {
@@ -112,4 +116,92 @@ pub(crate) fn rejection_of(refusal: LogRefusal, shard: u16) -> Rejection {
         LogRefusal::Dropped => Refusal::new(Code::UnknownPartition, "the partition was dropped"),
         LogRefusal::Mismatch(mismatch) => Refusal::new(Code::Internal, mismatch.to_string()),
     })
+}
+
+impl Store {
+    /// The partition that the header names, or why it is not to be found here.
+    pub(crate) fn locate(&self, header: &RequestHeader) -> Result<PartitionIndex, Rejection> {
+        if let Some(index) = self.partitions.find(header.topic, header.partition)
+            && !self.partitions[index].dropped
+        {
+            return Ok(index);
+        }
+        let unknown = |code, what| Refusal::new(code, what).with("topic", header.topic);
+        let Some(table) = self.tables.get(header.topic) else {
+            return Err(if self.topics.contains_key(&header.topic) && header.layout_version > 0 {
+                Rejection::Ahead
+            } else {
+                unknown(Code::UnknownTopic, format!("topic {} is not known here", header.topic)).into()
+            });
+        };
+        if header.layout_version > table.version {
+            return Err(Rejection::Ahead);
+        }
+        match table.of_partition(header.partition) {
+            Some(entry) if entry.owner != self.settings.node => Err(Rejection::Redirect(RedirectReason::NotOwner)),
+            Some(_) => Err(Rejection::Redirect(RedirectReason::Closed)),
+            None if header.layout_version < table.version => Err(Rejection::Redirect(RedirectReason::StaleVersion)),
+            None => {
+                let what = format!("partition {} is not one of topic {}", header.partition, header.topic);
+                Err(unknown(Code::UnknownPartition, what).with("partition", header.partition).into())
+            }
+        }
+    }
+
+    /// Full validation, with its panics counted.
+    pub(crate) fn check_body(
+        &mut self,
+        index: PartitionIndex,
+        header: &RequestHeader,
+        bytes: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Refusal> {
+        let checked = check_body(&self.partitions[index], header, bytes);
+        turn.counters.inflated_bytes += ringfence_batch::take_decompressed_bytes() as u64;
+        if matches!(&checked, Err(refusal) if refusal.code == Code::Internal) {
+            turn.counters.body_panics += 1;
+        }
+        checked
+    }
+}
+
+/// Refused before the append when too few replicas are there.
+pub fn check_replicas(partition: &Partition) -> Result<(), Refusal> {
+    let Role::Owner(owner) = &partition.role else { return Ok(()) };
+    let (there, quorum) = (owner.there(), owner.quorum);
+    if owner.waiting.len() >= WAITING_MAX {
+        return Err(Refusal::new(Code::Overloaded, format!("{WAITING_MAX} batches wait for replicas")));
+    }
+    if there >= quorum {
+        return Ok(());
+    }
+    let what = format!(
+        "partition {}: {there} of its replicas are there, an ack needs {quorum}; nothing was stored",
+        partition.log.partition
+    );
+    let mut refusal = Refusal::new(Code::TooFewReplicas, what);
+    refusal.retry_after_ms = TOO_FEW_RETRY_MS;
+    Err(refusal.with("there", there as u64).with("quorum", quorum as u64))
+}
+
+/// Batches of one partition between append and mark; 100 bytes each. Producers have 64 under way each.
+const WAITING_MAX: usize = 65_536;
+/// A replica that was killed is back after seconds; one that lost its connection after 50 ms.
+const TOO_FEW_RETRY_MS: u32 = 100;
+
+/// Full validation, once, at the first owner. A panic in there is a defect of ours, and costs one batch, not the node.
+fn check_body(partition: &Partition, header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+    let plan = partition.plans.as_ref().and_then(|plans| plans.schemas.get(header.schema_id as usize));
+    let Some(plan) = plan else {
+        let what = format!("topic {} has no schema {} here", header.topic, header.schema_id);
+        return Err(Refusal::new(Code::WrongSchema, what).with("schema_id", u64::from(header.schema_id)));
+    };
+    let has_key = partition.plans.as_ref().is_some_and(|plans| plans.has_key());
+    let slots = has_key.then_some(partition.slots.0..=partition.slots.1);
+    let message = &bytes[header.extension_bytes as usize..];
+    match catch_unwind(AssertUnwindSafe(|| plan.check(message, header.rows, slots))) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Refusal::new(error.code(), error.to_string())),
+        Err(_) => Err(Refusal::new(Code::Internal, "the check of this body panicked; nothing was stored")),
+    }
 }

@@ -3,18 +3,20 @@
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
     ANSWER_FLAG_CONTROL, ANSWER_FLAG_REPEATED, AnswerHeader, Code, Opcode, RedirectReason, RequestHeader, Status,
+    Status as AnswerStatus,
 };
 
 use crate::api::answer::{length, send, send_packed};
 use crate::api::completion::BatchAck;
 use crate::api::refusal::Refusal;
 use crate::codec::pack;
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
+use crate::partition::admission::Rejection;
+use crate::partition::store::Store;
 use crate::partition::topic::RedirectBody;
 use crate::turn::Turn;
 
-impl Parts {
+impl Store {
     /// An answer header that echoes the request; the caller sets status and what is known.
     pub(crate) fn echo(&self, header: &RequestHeader) -> AnswerHeader {
         AnswerHeader {
@@ -118,6 +120,56 @@ impl Parts {
         header.body_bytes = length(body.len());
         header.body_crc = crc;
         send(to, header, Outbound::Shared(body), turn.effects);
+    }
+
+    /// `why`: what happened between the append and the answer.
+    pub(crate) fn answer_unknown(&mut self, index: PartitionIndex, batch: &BatchAck, why: &str, turn: &mut Turn<'_>) {
+        turn.counters.refused += 1;
+        turn.counters.refused_by_code[Code::UnknownOutcome as usize] += 1;
+        let message = format!("appended, but {why}; send the same sequence again");
+        let body = pack::refused(&Refusal::new(Code::UnknownOutcome, message));
+        let partition = &self.partitions[index];
+        let header = AnswerHeader {
+            opcode: (if batch.staged { Opcode::Stage } else { Opcode::Publish }) as u8,
+            status: AnswerStatus::Refused as u8,
+            code: Code::UnknownOutcome as u16,
+            request_id: batch.request_id,
+            topic: partition.log.topic,
+            partition: partition.log.partition,
+            layout_version: partition.gate.version(),
+            owner_epoch: partition.gate.epoch(),
+            end_offset: partition.mark,
+            sequence: batch.sequence,
+            generation: self.generation,
+            credit_bytes: self.credit_bytes,
+            flags: ringfence_wire::ANSWER_FLAG_CONTROL,
+            body_bytes: crate::api::answer::length(body.len()),
+            body_crc: ringfence_wire::crc_of(&body),
+            ..AnswerHeader::default()
+        };
+        send(batch.connection, header, Outbound::Bytes(body), turn.effects);
+    }
+
+    /// What stops a request that is no PUBLISH: it is answered at once.
+    pub(crate) fn answer_rejection(
+        &mut self,
+        to: Connection,
+        header: &RequestHeader,
+        rejection: Rejection,
+        turn: &mut Turn<'_>,
+    ) {
+        match rejection {
+            Rejection::Refuse(refusal) => self.refuse(to, header, &refusal, turn),
+            Rejection::Redirect(reason) => self.redirect(to, header, reason, turn),
+            Rejection::Ahead
+            | Rejection::Repeat(..)
+            | Rejection::Restage(..)
+            | Rejection::Committed
+            | Rejection::Stalled(_) => {
+                let refusal = Refusal::new(Code::Ahead, "routed under a newer table than this node has");
+                self.refuse(to, header, &refusal, turn);
+            }
+        }
     }
 }
 

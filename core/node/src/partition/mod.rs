@@ -8,9 +8,11 @@
 
 pub(crate) mod admission;
 pub(crate) mod answers;
+pub(crate) mod append;
 pub(crate) mod dedupe;
 pub(crate) mod dedupe_blob;
 pub(crate) mod epochs;
+pub(crate) mod hosting;
 pub(crate) mod log_start;
 pub(crate) mod pending;
 pub(crate) mod producer;

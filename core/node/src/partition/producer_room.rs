@@ -3,8 +3,8 @@
 use ringfence_wire::{Code, RequestHeader};
 
 use crate::api::refusal::Refusal;
-use crate::engine::Parts;
 use crate::partition::state::Partition;
+use crate::partition::store::Store;
 
 /// Producers that are known may grow to this many times the limits: their windows fill, and their notes change.
 const GROWTH: usize = 2;
@@ -12,7 +12,7 @@ const GROWTH: usize = 2;
 /// Producers become idle, or an operator makes room: neither happens within milliseconds.
 const RETRY_MS: u32 = 1_000;
 
-impl Parts {
+impl Store {
     /// A batch of a new producer is refused while the tables are full, one that makes them larger still above twice that.
     ///
     /// # Errors

@@ -1,10 +1,15 @@
-//! All partitions of this store, by index and by (topic, partition).
+//! The store: all partitions with their shards, what waits for durable groups, topics and routing tables.
 
-use ringfence_routing::PairMap;
+use ringfence_routing::{IdMap, PairMap, Tables};
 
-use crate::ids::PartitionIndex;
+use crate::ids::{PartitionIndex, PartitionKey, Reach};
 use crate::partition::log_start::WantedStart;
+use crate::partition::pending::Acks;
 use crate::partition::state::Partition;
+use crate::partition::topic::Topic;
+use crate::settings::Settings;
+use ringfence_log::Shard;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// All partitions of the store, hosted or not. Dense, so that 10,000 active ones cost a batch no more than one.
 #[derive(Default)]
@@ -120,5 +125,65 @@ impl std::ops::Index<PartitionIndex> for Partitions {
 impl std::ops::IndexMut<PartitionIndex> for Partitions {
     fn index_mut(&mut self, index: PartitionIndex) -> &mut Partition {
         self.get_mut(index).expect("places are given out for present partitions only")
+    }
+}
+
+/// Everything that partitions share on this node.
+pub struct Store {
+    pub settings: Settings,
+    pub shards: Vec<Shard>,
+    /// What waits for durable groups, one queue a shard.
+    pub acks: Vec<Acks>,
+    pub partitions: Partitions,
+    /// Partitions whose drop is durable; they go when the log has freed their records.
+    pub dropped: Vec<PartitionIndex>,
+    /// Owned partitions with something to do when time passes.
+    pub ticking: Vec<PartitionIndex>,
+    /// (topic, partition) of replicas that may lack what they acknowledged: the log is older than the metadata says.
+    /// Also of those that are not here: a FENCE makes them, empty.
+    pub doubted: BTreeSet<PartitionKey>,
+    /// How far logs reached that are not here.
+    pub absent: BTreeMap<PartitionKey, Reach>,
+    pub topics: IdMap<Topic>,
+    pub tables: Tables,
+    /// Newest generation of any installed table.
+    pub generation: u64,
+    /// Body bytes that one connection may have unanswered.
+    pub credit_bytes: u64,
+    /// Sum of all producer tables.
+    pub producers_bytes: usize,
+    /// No new requests: the node is going down.
+    pub stopping: bool,
+}
+
+impl Store {
+    /// `partitions`: what recovery found. Nothing is open; every record is durable.
+    pub fn new(settings: Settings, shards: Vec<Shard>, found: Vec<Partition>) -> Self {
+        let mut partitions = Partitions::default();
+        let (mut producers_bytes, mut dropped) = (0, Vec::new());
+        for partition in found {
+            producers_bytes += partition.producers.bytes();
+            let is_dropped = partition.dropped;
+            let index = partitions.insert(partition);
+            if is_dropped {
+                dropped.push(index);
+            }
+        }
+        Self {
+            settings,
+            acks: shards.iter().map(|_| Acks::default()).collect(),
+            shards,
+            partitions,
+            dropped,
+            ticking: Vec::new(),
+            doubted: BTreeSet::new(),
+            absent: BTreeMap::new(),
+            topics: IdMap::default(),
+            tables: Tables::default(),
+            generation: 0,
+            credit_bytes: 0,
+            producers_bytes,
+            stopping: false,
+        }
     }
 }

@@ -18,13 +18,12 @@ use crate::api::answer::{length, send};
 use crate::api::jobs::{ReadEnd, ReadJob};
 use crate::api::outcome::Outcome;
 use crate::api::refusal::Refusal;
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::partition::admission::{Rejection, quarantined};
 use crate::partition::state::Partition;
+use crate::reads::machine::ReadMachine;
 use crate::reads::position::Misfit;
-use crate::reads::state::{Fetch, UNDER_WAY_MAX, WAITING_MAX, wants_staged};
-use crate::replication::state::confirms::EndQuestion;
+use crate::reads::state::{EndQuestion, Fetch, UNDER_WAY_MAX, WAITING_MAX, wants_staged};
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
@@ -34,18 +33,18 @@ const BYTES_DEFAULT: u64 = 1 << 20;
 /// Enough for a header and a small body; a larger first record says how much it needs.
 const TIME_READ_BYTES: usize = 64 << 10;
 
-impl Parts {
+impl ReadMachine<'_> {
     pub(crate) fn fetch(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         turn.counters.fetches += 1;
         let index = match self.readable(header) {
             Ok(index) => index,
-            Err(rejection) => return self.answer_rejection(from, header, rejection, turn),
+            Err(rejection) => return self.store.answer_rejection(from, header, rejection, turn),
         };
         match self.check_position(index, header) {
             Ok(()) => {}
-            Err(Misfit::Truncated(refusal)) => return self.refuse(from, header, &refusal, turn),
-            Err(Misfit::Ahead(_)) if !self.partitions[index].gate.admits() => {
-                return self.redirect(from, header, RedirectReason::Closed, turn);
+            Err(Misfit::Truncated(refusal)) => return self.store.refuse(from, header, &refusal, turn),
+            Err(Misfit::Ahead(_)) if !self.store.partitions[index].gate.admits() => {
+                return self.store.redirect(from, header, RedirectReason::Closed, turn);
             }
             Err(Misfit::Ahead(refusal)) => {
                 let asked = EndQuestion::Position { from, header: Box::new(*header), refusal: Box::new(refusal) };
@@ -57,7 +56,7 @@ impl Parts {
             connection: from,
             header: *header,
             index,
-            incarnation: self.partitions[index].incarnation,
+            incarnation: self.store.partitions[index].incarnation,
             from: if wants_staged(header) {
                 ReadFrom::Staged(header.sequence)
             } else {
@@ -78,7 +77,7 @@ impl Parts {
                     connection: from,
                     header: *header,
                     index,
-                    incarnation: self.partitions[index].incarnation,
+                    incarnation: self.store.partitions[index].incarnation,
                     from: from_time,
                     bytes: TIME_READ_BYTES,
                     deadline_ms,
@@ -86,14 +85,14 @@ impl Parts {
                 };
                 self.begin_read(fetch, turn);
             }
-            Err(rejection) => self.answer_rejection(from, header, rejection, turn),
+            Err(rejection) => self.store.answer_rejection(from, header, rejection, turn),
         }
     }
 
     pub(crate) fn end_offsets(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         match self.readable(header) {
             Ok(index) => self.confirm(index, EndQuestion::Ends { from, header: Box::new(*header) }, turn),
-            Err(rejection) => self.answer_rejection(from, header, rejection, turn),
+            Err(rejection) => self.store.answer_rejection(from, header, rejection, turn),
         }
     }
 
@@ -105,11 +104,11 @@ impl Parts {
         turn: &mut Turn<'_>,
     ) {
         if let Some(reason) = self.end_is_unknown(index) {
-            return self.redirect(from, header, reason, turn);
+            return self.store.redirect(from, header, reason, turn);
         }
-        let mut answer = self.echo_at(index, header);
+        let mut answer = self.store.echo_at(index, header);
         answer.status = Status::Ok as u8;
-        let partition = &self.partitions[index];
+        let partition = &self.store.partitions[index];
         answer.first_offset = partition.start_offset();
         answer.send = partition.epoch_before(answer.end_offset);
         send(from, answer, Outbound::Empty, turn.effects);
@@ -117,8 +116,8 @@ impl Parts {
 
     /// A partition that may be read here. Reading needs no open gate: a closed partition keeps its rows.
     pub(crate) fn readable(&self, header: &RequestHeader) -> Result<PartitionIndex, Rejection> {
-        let index = self.locate(header)?;
-        let partition = &self.partitions[index];
+        let index = self.store.locate(header)?;
+        let partition = &self.store.partitions[index];
         if partition.plans.is_none() {
             let what = format!("topic {} is not known here", header.topic);
             return Err(Refusal::new(Code::UnknownTopic, what).with("topic", header.topic).into());
@@ -141,31 +140,10 @@ impl Parts {
         }
     }
 
-    /// What stops a request that is no PUBLISH: it is answered at once.
-    pub(crate) fn answer_rejection(
-        &mut self,
-        to: Connection,
-        header: &RequestHeader,
-        rejection: Rejection,
-        turn: &mut Turn<'_>,
-    ) {
-        match rejection {
-            Rejection::Refuse(refusal) => self.refuse(to, header, &refusal, turn),
-            Rejection::Redirect(reason) => self.redirect(to, header, reason, turn),
-            Rejection::Ahead
-            | Rejection::Repeat(..)
-            | Rejection::Restage(..)
-            | Rejection::Committed
-            | Rejection::Stalled(_) => {
-                let refusal = Refusal::new(Code::Ahead, "routed under a newer table than this node has");
-                self.refuse(to, header, &refusal, turn);
-            }
-        }
-    }
-
     /// The partition that is read; `None` when it was dropped, also if it is here again or another one has its place.
     pub(crate) fn read_partition(&self, fetch: &Fetch) -> Option<&Partition> {
-        self.partitions
+        self.store
+            .partitions
             .get(fetch.index)
             .filter(|partition| !partition.dropped && partition.incarnation == fetch.incarnation)
     }
@@ -173,17 +151,17 @@ impl Parts {
     /// As a request that comes now: a partition that has moved is read on elsewhere, one of a topic that is deleted is
     /// no more.
     pub(crate) fn answer_dropped(&mut self, fetch: &Fetch, turn: &mut Turn<'_>) {
-        let rejection = match self.locate(&fetch.header) {
+        let rejection = match self.store.locate(&fetch.header) {
             Err(rejection) => rejection,
             // It is here again, or another one with its number: asked again, that one answers.
             Ok(_) => Rejection::Redirect(RedirectReason::Closed),
         };
-        self.answer_rejection(fetch.connection, &fetch.header, rejection, turn);
+        self.store.answer_rejection(fetch.connection, &fetch.header, rejection, turn);
     }
 
     /// Half the pool at most: more would wait for room for ever, and with it all that queue behind it.
     fn read_bytes_max(&self) -> usize {
-        FETCH_BYTES_MAX.min(self.settings.pool_bytes / 2)
+        FETCH_BYTES_MAX.min(self.store.settings.pool_bytes / 2)
     }
 
     /// Read, wait for rows, or wait for a block.
@@ -196,16 +174,16 @@ impl Parts {
             Err(PlanError::Retained { start_offset }) => {
                 let what = format!("partition {}: the log begins at {start_offset}", fetch.header.partition);
                 let refusal = Refusal::new(Code::Truncated, what).log_start(start_offset);
-                return self.refuse(fetch.connection, &fetch.header, &refusal, turn);
+                return self.store.refuse(fetch.connection, &fetch.header, &refusal, turn);
             }
             Err(PlanError::Closed) => {
                 let refusal = quarantined(partition);
-                return self.refuse(fetch.connection, &fetch.header, &refusal, turn);
+                return self.store.refuse(fetch.connection, &fetch.header, &refusal, turn);
             }
             Err(PlanError::Empty | PlanError::Beyond { .. }) => return self.wait_for_rows(fetch, turn),
         };
         // A quarter of the pool is never read into: slow readers must not stop appends.
-        let room = turn.pool.free_bytes() >= fetch.bytes + self.settings.pool_bytes / 4;
+        let room = turn.pool.free_bytes() >= fetch.bytes + self.store.settings.pool_bytes / 4;
         let may = room && self.reads.under_way.len() < UNDER_WAY_MAX;
         if let Some(block) = may.then(|| turn.pool.take(fetch.bytes)).flatten() {
             let ticket = turn.ticket();
@@ -215,7 +193,7 @@ impl Parts {
             self.reads.queued.push_back(fetch);
         } else {
             let refusal = Refusal::new(Code::Overloaded, "too many fetches wait for memory");
-            self.refuse(fetch.connection, &fetch.header, &refusal, turn);
+            self.store.refuse(fetch.connection, &fetch.header, &refusal, turn);
         }
     }
 
@@ -224,32 +202,30 @@ impl Parts {
         if self.read_partition(fetch).is_some()
             && let Some(reason) = self.end_is_unknown(fetch.index)
         {
-            return self.redirect(fetch.connection, &fetch.header, reason, turn);
+            return self.store.redirect(fetch.connection, &fetch.header, reason, turn);
         }
-        let mut answer = match self.partitions.get(fetch.index) {
-            Some(_) => self.echo_at(fetch.index, &fetch.header),
-            None => self.echo(&fetch.header),
+        let mut answer = match self.store.partitions.get(fetch.index) {
+            Some(_) => self.store.echo_at(fetch.index, &fetch.header),
+            None => self.store.echo(&fetch.header),
         };
         answer.status = Status::Ok as u8;
         answer.first_offset = match fetch.from {
             ReadFrom::Offset(offset) => offset,
             _ => answer.end_offset,
         };
-        if let (ReadFrom::Time(_), Some(partition)) = (fetch.from, self.partitions.get(fetch.index)) {
+        if let (ReadFrom::Time(_), Some(partition)) = (fetch.from, self.store.partitions.get(fetch.index)) {
             answer.send = partition.epoch_before(answer.first_offset);
         }
         answer.owner_epoch = fetch.header.owner_epoch;
         send(fetch.connection, answer, Outbound::Empty, turn.effects);
     }
 
-    pub(crate) fn read_ended(&mut self, end: ReadEnd, turn: &mut Turn<'_>) {
-        let Some(end) = self.replica_read_ended(end, turn) else {
-            return self.serve_queued_reads(turn);
-        };
-        let Some(mut fetch) = self.reads.under_way.remove(&end.ticket) else { return };
+    /// Back comes a fetch that met damage: whether it may wait for a repair is not decided here.
+    pub(crate) fn read_ended(&mut self, end: ReadEnd, turn: &mut Turn<'_>) -> Option<(Fetch, Box<Damage>)> {
+        let mut fetch = self.reads.under_way.remove(&end.ticket)?;
         if self.read_partition(&fetch).is_none() {
             self.answer_dropped(&fetch, turn);
-            return self.serve_queued_reads(turn);
+            return None;
         }
         match &end.result {
             Ok(done) if done.records == 0 && self.goes_on(&fetch, done) => {
@@ -275,26 +251,21 @@ impl Parts {
                 fetch.from = ReadFrom::Offset(*resume_offset);
                 self.begin_read(fetch, turn);
             }
-            Err(ReadError::Damaged { damage, .. }) => {
-                let file = self.met_damage(fetch.index, damage);
-                if let Some(fetch) = self.hold_fetch(fetch, file, turn.now) {
-                    self.read_damaged(&fetch, damage, turn);
-                }
-            }
+            Err(ReadError::Damaged { damage, .. }) => return Some((fetch, damage.clone())),
             Err(error) => self.read_failed(&fetch, error, turn),
         }
-        self.serve_queued_reads(turn);
+        None
     }
 
     fn answer_read(&mut self, fetch: &Fetch, done: ReadDone, end: ReadEnd, turn: &mut Turn<'_>) {
         if done.records == 0 {
             return self.answer_empty(fetch, turn);
         }
-        let mut answer = self.echo_at(fetch.index, &fetch.header);
+        let mut answer = self.store.echo_at(fetch.index, &fetch.header);
         answer.status = Status::Ok as u8;
         answer.first_offset = done.first_offset;
         if matches!(fetch.from, ReadFrom::Time(_)) {
-            let partition = &self.partitions[fetch.index];
+            let partition = &self.store.partitions[fetch.index];
             answer.first_offset = answer.first_offset.max(partition.start_offset());
             answer.send = partition.epoch_before(answer.first_offset);
             return send(fetch.connection, answer, Outbound::Empty, turn.effects);
@@ -311,16 +282,16 @@ impl Parts {
     }
 
     fn goes_on(&self, fetch: &Fetch, done: &ReadDone) -> bool {
-        if let (ReadFrom::Staged(record), Some(partition)) = (fetch.from, self.partitions.get(fetch.index)) {
+        if let (ReadFrom::Staged(record), Some(partition)) = (fetch.from, self.store.partitions.get(fetch.index)) {
             return done.next_record > record && done.next_record < partition.log.end().next_record;
         }
         let from = if let ReadFrom::Offset(offset) = fetch.from { offset } else { 0 };
-        let mark = self.partitions.get(fetch.index).map_or(0, |partition| partition.mark);
+        let mark = self.store.partitions.get(fetch.index).map_or(0, |partition| partition.mark);
         matches!(fetch.from, ReadFrom::Offset(_)) && done.next_offset > from && done.next_offset < mark
     }
 
     fn is_released(&self, index: PartitionIndex) -> bool {
-        self.partitions.get(index).is_some_and(|partition| partition.released)
+        self.store.partitions.get(index).is_some_and(|partition| partition.released)
     }
 
     fn read_failed(&mut self, fetch: &Fetch, error: &ReadError, turn: &mut Turn<'_>) {
@@ -331,13 +302,13 @@ impl Parts {
                 Refusal::new(Code::Internal, format!("a record of {bytes} bytes does not fit the block made for it"))
             }
         };
-        self.refuse(fetch.connection, &fetch.header, &refusal, turn);
+        self.store.refuse(fetch.connection, &fetch.header, &refusal, turn);
     }
 
     /// Nobody puts it right in time: the partition is quarantined until it is.
-    fn read_damaged(&mut self, fetch: &Fetch, damage: &Damage, turn: &mut Turn<'_>) {
+    pub(crate) fn read_damaged(&mut self, fetch: &Fetch, damage: &Damage, turn: &mut Turn<'_>) {
         let why = damage.to_string();
-        if let Some(partition) = self.partitions.get_mut(fetch.index)
+        if let Some(partition) = self.store.partitions.get_mut(fetch.index)
             && !partition.is_quarantined()
         {
             let (topic, partition_id) = partition.key();
@@ -347,7 +318,7 @@ impl Parts {
             turn.effects.outcomes.push(Outcome::Quarantined { topic, partition: partition_id, why: why.clone() });
         }
         let refusal = Refusal::new(Code::Quarantined, format!("the partition's log is damaged: {why}"));
-        self.refuse(fetch.connection, &fetch.header, &refusal, turn);
+        self.store.refuse(fetch.connection, &fetch.header, &refusal, turn);
     }
 
     /// Blocks may be free again.

@@ -5,23 +5,22 @@ use ringfence_log::ReadFrom;
 use ringfence_transport::Connection;
 use ringfence_wire::{RedirectReason, RequestHeader};
 
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::partition::admission::Rejection;
-use crate::reads::state::{Fetch, WAITING_MAX};
-use crate::replication::state::confirms::EndQuestion;
+use crate::reads::machine::ReadMachine;
+use crate::reads::state::{EndQuestion, Fetch, WAITING_MAX};
 use crate::turn::Turn;
 
 /// A poll that has waited so long says what an owner knew before: with replicas, a quorum confirms that nothing came. For
 /// a shorter one it is enough that a quorum has confirmed the owner lately.
 const POLL_OLD_MS: u64 = 2_000;
 
-impl Parts {
+impl ReadMachine<'_> {
     /// Wait here, where rows may come.
     pub(crate) fn wait_for_rows(&mut self, fetch: Fetch, turn: &mut Turn<'_>) {
         if self.is_elsewhere(fetch.index) {
             let rejection = Rejection::Redirect(RedirectReason::NotOwner);
-            return self.answer_rejection(fetch.connection, &fetch.header, rejection, turn);
+            return self.store.answer_rejection(fetch.connection, &fetch.header, rejection, turn);
         }
         if matches!(fetch.from, ReadFrom::Time(_)) {
             // The answer is where the log ends.
@@ -32,25 +31,25 @@ impl Parts {
         }
         turn.counters.polls += 1;
         let ticket = turn.ticket();
-        self.partitions[fetch.index].waiting.push(ticket);
+        self.store.partitions[fetch.index].waiting.push(ticket);
         self.reads.deadlines.insert((fetch.deadline_ms, ticket));
         self.reads.polls.insert(ticket, fetch);
     }
 
     /// By the newest table, another node owns the partition under a newer epoch than this one: rows come there now.
     pub(crate) fn is_elsewhere(&self, index: PartitionIndex) -> bool {
-        let partition = &self.partitions[index];
+        let partition = &self.store.partitions[index];
         let log = &partition.log;
-        let entry = self.tables.get(log.topic).and_then(|table| table.of_partition(log.partition));
-        entry.is_some_and(|entry| entry.owner != self.settings.node && entry.epoch > log.end().owner_epoch)
+        let entry = self.store.tables.get(log.topic).and_then(|table| table.of_partition(log.partition));
+        entry.is_some_and(|entry| entry.owner != self.store.settings.node && entry.epoch > log.end().owner_epoch)
     }
 
     /// A new table names owners: who waits here for rows that come to another node is told so at once.
     pub(crate) fn redirect_polls(&mut self, topic: u64, turn: &mut Turn<'_>) {
-        let Some(table) = self.tables.get(topic) else { return };
-        let node = self.settings.node;
+        let Some(table) = self.store.tables.get(topic) else { return };
+        let node = self.store.settings.node;
         let mut tickets = Vec::new();
-        for partition in self.partitions.of_topic(topic) {
+        for partition in self.store.partitions.of_topic(topic) {
             let entry = table.of_partition(partition.log.partition);
             if entry.is_some_and(|entry| entry.owner != node && entry.epoch > partition.log.end().owner_epoch) {
                 tickets.append(&mut partition.waiting);
@@ -59,7 +58,7 @@ impl Parts {
         for ticket in tickets {
             if let Some(fetch) = self.reads.end_poll(ticket) {
                 let rejection = Rejection::Redirect(RedirectReason::NotOwner);
-                self.answer_rejection(fetch.connection, &fetch.header, rejection, turn);
+                self.store.answer_rejection(fetch.connection, &fetch.header, rejection, turn);
             }
         }
     }
@@ -88,14 +87,17 @@ impl Parts {
         of.dedup();
         let polls = &self.reads.polls;
         for index in of {
-            if let Some(partition) = self.partitions.get_mut(index) {
+            if let Some(partition) = self.store.partitions.get_mut(index) {
                 partition.waiting.retain(|ticket| polls.contains_key(ticket));
             }
         }
     }
 
-    pub(crate) fn forget_polls_of(&mut self, connection: Connection) {
-        self.forget_fetches(|from, _| from == connection);
+    /// A poll of a partition that was dropped.
+    pub(crate) fn end_dropped(&mut self, ticket: u64, turn: &mut Turn<'_>) {
+        if let Some(fetch) = self.reads.end_poll(ticket) {
+            self.answer_dropped(&fetch, turn);
+        }
     }
 
     /// Of those that wait for rows or blocks.
@@ -107,6 +109,19 @@ impl Parts {
         let ended = ended.collect();
         self.forget_tickets(ended);
         self.reads.queued.retain(|fetch| !of_it(fetch));
-        self.forget_held(of_it);
+    }
+
+    /// Start the reads of fetches whose partition has new rows: once per partition and group, whatever else waits.
+    pub(crate) fn wake(&mut self, turn: &mut Turn<'_>) {
+        let mut partitions_with_new_rows = std::mem::take(&mut turn.follow_ups.new_rows);
+        for index in partitions_with_new_rows.drain(..) {
+            let tickets = std::mem::take(&mut self.store.partitions[index].waiting);
+            for ticket in tickets {
+                if let Some(fetch) = self.reads.end_poll(ticket) {
+                    self.begin_read(fetch, turn);
+                }
+            }
+        }
+        turn.follow_ups.new_rows = partitions_with_new_rows;
     }
 }

@@ -3,8 +3,8 @@
 use ringfence_wire::{Code, RedirectReason, RequestHeader};
 
 use crate::api::refusal::Refusal;
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
+use crate::reads::machine::ReadMachine;
 use crate::reads::state::wants_staged;
 use crate::replication::state::role::Role;
 
@@ -16,7 +16,7 @@ pub enum Misfit {
     Ahead(Refusal),
 }
 
-impl Parts {
+impl ReadMachine<'_> {
     /// Why this store cannot say where the partition ends, or that nothing came; `None` if it can.
     ///
     /// With replicas a quorum confirms that no newer owner exists (`confirm.rs`). An owner that is its own quorum has
@@ -26,7 +26,7 @@ impl Parts {
         if self.is_elsewhere(index) {
             return Some(RedirectReason::NotOwner);
         }
-        let partition = &self.partitions[index];
+        let partition = &self.store.partitions[index];
         let is_own_quorum = match &partition.role {
             Role::Alone => true,
             Role::Owner(owner) => owner.quorum == 1,
@@ -38,7 +38,7 @@ impl Parts {
 
     /// Is the position (offset, epoch of the row before it) one of this log?
     pub(crate) fn check_position(&self, index: PartitionIndex, header: &RequestHeader) -> Result<(), Misfit> {
-        let partition = &self.partitions[index];
+        let partition = &self.store.partitions[index];
         if wants_staged(header) {
             return Ok(());
         }

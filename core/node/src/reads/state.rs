@@ -7,6 +7,7 @@ use ringfence_routing::IdMap;
 use ringfence_transport::Connection;
 use ringfence_wire::{Opcode, REQUEST_FLAG_STAGED, RequestHeader};
 
+use crate::api::refusal::Refusal;
 use crate::ids::PartitionIndex;
 
 /// One FETCH or `OFFSET_FOR_TIME` under way.
@@ -25,6 +26,28 @@ pub struct Fetch {
     pub held_until_ms: u64,
 }
 
+/// A question whose answer says where the log ends; it waits until a quorum has confirmed this owner.
+#[derive(Debug)]
+pub enum EndQuestion {
+    Ends {
+        from: Connection,
+        header: Box<RequestHeader>,
+    },
+    /// A FETCH at a position that this log does not have.
+    Position {
+        from: Connection,
+        header: Box<RequestHeader>,
+        refusal: Box<Refusal>,
+    },
+    /// A poll that found nothing.
+    Empty(Box<Fetch>),
+    /// What is stored of a producer.
+    Resolve {
+        from: Connection,
+        header: Box<RequestHeader>,
+    },
+}
+
 /// Fetches by where they are.
 #[derive(Debug, Default)]
 pub struct Reads {
@@ -34,6 +57,8 @@ pub struct Reads {
     pub(crate) polls: IdMap<Fetch>,
     /// (deadline, ticket) of `polls`.
     pub(crate) deadlines: BTreeSet<(u64, u64)>,
+    /// Questions that wait for a quorum, by ticket.
+    pub(crate) questions: IdMap<(PartitionIndex, EndQuestion)>,
     /// Waiting for a block.
     pub(crate) queued: VecDeque<Fetch>,
 }

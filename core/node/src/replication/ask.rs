@@ -8,8 +8,8 @@ use ringfence_transport::Outbound;
 use ringfence_wire::Opcode;
 
 use crate::api::event::{Now, TICK_MS};
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
+use crate::replication::machine::ReplicationMachine;
 use crate::replication::state::peers::SentRequest;
 use crate::replication::state::progress::{ReplicaProgress, SessionState};
 use crate::replication::state::role::Role;
@@ -25,7 +25,7 @@ const AGAIN_MAX: u32 = 4;
 
 const _: () = assert!(AGAIN_MS << (AGAIN_MAX - 1) < TICK_MS);
 
-impl Parts {
+impl ReplicationMachine<'_> {
     /// Ask the replicas that are due (of one node, or of all) where their logs end.
     pub(crate) fn call(&mut self, index: PartitionIndex, node: Option<u64>, turn: &mut Turn<'_>) {
         let now = turn.now;
@@ -36,7 +36,7 @@ impl Parts {
         let is_due =
             |replica: &ReplicaProgress| node.is_none_or(|node| replica.place.node == node) && due(&replica.stage);
         for replica_index in 0..owner.replicas.len() {
-            let Role::Owner(owner) = &self.partitions[index].role else { return };
+            let Role::Owner(owner) = &self.store.partitions[index].role else { return };
             if is_due(&owner.replicas[replica_index])
                 && self.replication.peers.is_up(owner.replicas[replica_index].place.node)
             {
@@ -49,7 +49,7 @@ impl Parts {
     pub(crate) fn ask(&mut self, index: PartitionIndex, replica_index: usize, bound: u64, turn: &mut Turn<'_>) {
         self.replication.next_session += 1;
         let session = self.replication.next_session;
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         let Role::Owner(owner) = &mut partition.role else { return };
         let epoch = owner.epoch;
         let replica = &mut owner.replicas[replica_index];
@@ -61,7 +61,7 @@ impl Parts {
 
     /// The replica was not told of this epoch, or of this owner, yet.
     pub(crate) fn ask_again(&mut self, index: PartitionIndex, replica_index: usize, why: &str, now: Now) {
-        let Role::Owner(owner) = &mut self.partitions[index].role else { return };
+        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return };
         let replica = &mut owner.replicas[replica_index];
         let is_soon = replica.lagged < AGAIN_MAX;
         let due_ms = now.mono_ms + if is_soon { AGAIN_MS << replica.lagged } else { TICK_MS };

@@ -16,12 +16,12 @@ use ringfence_wire::{Code, Opcode, RECORD_HEADER_BYTES, RecordHeader, RecordKind
 use crate::api::answer::length;
 use crate::api::outcome::Outcome;
 use crate::api::refusal::Refusal;
-use crate::engine::Parts;
 use crate::ids::{PartitionIndex, Reach};
 use crate::partition::admission::{Rejection, rejection_of};
 use crate::partition::state::{Idleness, Partition};
 use crate::partition::state_blob;
 use crate::partition::state_blob::Tables;
+use crate::replication::machine::ReplicationMachine;
 use crate::replication::state::peers::SentRequest;
 use crate::replication::state::progress::SessionState;
 use crate::replication::state::records::record_at;
@@ -65,12 +65,12 @@ pub fn beginning<'a>(header: &RequestHeader, bytes: &'a [u8]) -> Result<Option<&
     Ok(Some(content))
 }
 
-impl Parts {
+impl ReplicationMachine<'_> {
     /// At the owner: this replica begins anew.
     pub(crate) fn send_anchor(&mut self, index: PartitionIndex, replica_index: usize, turn: &mut Turn<'_>) {
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         partition.settle_producers();
-        let frame = frame(partition, self.settings.level, self.settings.producers.bytes);
+        let frame = frame(partition, self.store.settings.level, self.store.settings.producers.bytes);
         let (number, _) = partition.log.first();
         let mut header = partition.request(0, number);
         (header.body_bytes, header.body_crc) = (length(frame.len()), crc_of(&frame));
@@ -97,8 +97,9 @@ impl Parts {
         content: &[u8],
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
-        let next = self.partitions[index].log.end().next_record;
-        let may = matches!(&self.partitions[index].role, Role::Follower(follower) if follower.may_begin_anew(from));
+        let next = self.store.partitions[index].log.end().next_record;
+        let may =
+            matches!(&self.store.partitions[index].role, Role::Follower(follower) if follower.may_bootstrap(from));
         if !may {
             let what = format!("partition {}: no session that may begin anew", header.partition);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
@@ -109,11 +110,12 @@ impl Parts {
             return Err(bad("its number is not that of the request").into());
         }
         let tables = state_blob::read(blob).map_err(|short| bad(short.0))?;
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         let given_up = partition.given_up_by(&tables.epochs);
-        let shard = &mut self.shards[usize::from(partition.shard)];
-        let appended = shard.append_anchor(turn.pool, &mut partition.log, head, blob);
-        partition.last_group = appended.map_err(|refusal| rejection_of(refusal, partition.shard))?.group;
+        let shard = partition.shard;
+        let appended = self.store.append(index, turn, |shard, pool, log| shard.append_anchor(pool, log, head, blob));
+        appended.map_err(|refusal| rejection_of(refusal, shard))?;
+        let partition = &mut self.store.partitions[index];
         partition.mark = head.next_offset;
         if given_up.is_some() {
             partition.reach = Reach::default();
@@ -134,11 +136,10 @@ impl Parts {
         turn: &mut Turn<'_>,
     ) -> Result<(), ringfence_log::Refusal> {
         let mut nothing = Vec::new();
-        state_blob::write_empty(self.settings.level, &mut nothing);
-        let partition = &mut self.partitions[index];
+        state_blob::write_empty(self.store.settings.level, &mut nothing);
         let empty = *PartitionLog::new(0, 0).end();
-        let shard = &mut self.shards[usize::from(partition.shard)];
-        partition.last_group = shard.append_anchor(turn.pool, &mut partition.log, empty, &nothing)?.group;
+        self.store.append(index, turn, |shard, pool, log| shard.append_anchor(pool, log, empty, &nothing))?;
+        let partition = &mut self.store.partitions[index];
         // What it acknowledged is gone until it is copied again.
         (partition.mark, partition.cut) = (0, true);
         self.take_tables(index, Tables::default());
@@ -146,14 +147,13 @@ impl Parts {
     }
 
     fn take_tables(&mut self, index: PartitionIndex, tables: Tables) {
-        let partition = &mut self.partitions[index];
-        let before = partition.producers.bytes();
-        let Tables { epochs, producers, stages, known_upto } = tables;
-        (partition.epochs, partition.producers, partition.stages) = (epochs, producers, stages);
-        partition.known_upto = known_upto;
-        partition.settle_stages();
-        partition.idleness = Idleness::Active;
-        self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
+        self.store.change_tables(index, |partition| {
+            let Tables { epochs, producers, stages, known_upto } = tables;
+            (partition.epochs, partition.producers, partition.stages) = (epochs, producers, stages);
+            partition.known_upto = known_upto;
+            partition.settle_stages();
+            partition.idleness = Idleness::Active;
+        });
     }
 
     /// An owner to be, whose table is ahead of its log: what the log has not was never acknowledged. Cut out, durably.
@@ -162,16 +162,13 @@ impl Parts {
         index: PartitionIndex,
         turn: &mut Turn<'_>,
     ) -> Result<(), ringfence_log::Refusal> {
-        let partition = &mut self.partitions[index];
+        let partition = &self.store.partitions[index];
         if !partition.is_incomplete() {
             return Ok(());
         }
         let head = *partition.log.end();
-        let shard = &mut self.shards[usize::from(partition.shard)];
-        partition.last_group = shard.append_truncate(turn.pool, &mut partition.log, head)?.group;
-        let before = partition.producers.bytes();
-        partition.cut_tables(head.next_record, head.next_offset);
-        self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
+        self.store.append(index, turn, |shard, pool, log| shard.append_truncate(pool, log, head))?;
+        self.store.change_tables(index, |partition| partition.cut_tables(head.next_record, head.next_offset));
         Ok(())
     }
 }

@@ -7,8 +7,8 @@ use ringfence_transport::Outbound;
 
 use crate::api::event::Now;
 use crate::api::jobs::{Piece, ReadEnd, ReadJob};
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
+use crate::replication::machine::ReplicationMachine;
 use crate::replication::state::node_wide::ReplicaRead;
 use crate::replication::state::progress::{COPY_AHEAD_BYTES, SessionState, read_bytes_max};
 use crate::replication::state::role::Role;
@@ -20,14 +20,14 @@ pub const READS_MAX: usize = 32;
 /// A copy that met damage asks again: a repair takes milliseconds, unless nobody has the record.
 const MEND_MS: u64 = 500;
 
-impl Parts {
+impl ReplicationMachine<'_> {
     /// Give each replica what is next for it, from memory or from disk, or find that it has everything.
     pub(crate) fn pump(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let Some((partition, _)) = self.owner(index) else { return };
         let Role::Owner(owner) = &partition.role else { return };
         for replica_index in 0..owner.replicas.len() {
             self.feed(index, replica_index, turn);
-            let Role::Owner(owner) = &self.partitions[index].role else { return };
+            let Role::Owner(owner) = &self.store.partitions[index].role else { return };
             if owner.replicas[replica_index].stage == SessionState::Copying && !owner.replicas[replica_index].reading {
                 self.pump_one(index, replica_index, turn);
             }
@@ -36,7 +36,7 @@ impl Parts {
     }
 
     fn pump_one(&mut self, index: PartitionIndex, replica_index: usize, turn: &mut Turn<'_>) {
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         let Role::Owner(owner) = &mut partition.role else { return };
         let until = owner.until(replica_index);
         let replica = &mut owner.replicas[replica_index];
@@ -68,7 +68,7 @@ impl Parts {
         if !self.may_read(index, replica_index, turn.now) {
             return;
         }
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         let Role::Owner(owner) = &mut partition.role else { return };
         let replica = &mut owner.replicas[replica_index];
         let (session, (bytes, block_bytes)) = (replica.session, replica.next_read());
@@ -83,7 +83,7 @@ impl Parts {
             Err(PlanError::Empty | PlanError::Beyond { .. }) => return,
             Err(PlanError::Retained { .. }) => {
                 replica.was_overtaken(turn.now.mono_ms);
-                self.needs_tick(index);
+                self.store.needs_tick(index);
                 return self.report_progress(index, turn);
             }
             Err(PlanError::Closed) => {
@@ -94,9 +94,11 @@ impl Parts {
         };
         // As for fetches: a quarter of the pool is never read into.
         let room = self.replication.reads.len() < READS_MAX
-            && turn.pool.free_bytes() >= block_bytes + self.settings.pool_bytes / 4;
-        let Some(block) = room.then(|| turn.pool.take(block_bytes)).flatten() else { return self.needs_tick(index) };
-        let Role::Owner(owner) = &mut self.partitions[index].role else { return };
+            && turn.pool.free_bytes() >= block_bytes + self.store.settings.pool_bytes / 4;
+        let Some(block) = room.then(|| turn.pool.take(block_bytes)).flatten() else {
+            return self.store.needs_tick(index);
+        };
+        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return };
         owner.replicas[replica_index].reading = true;
         let ticket = turn.ticket();
         self.replication.reads.insert(ticket, ReplicaRead::Copy { index, session });
@@ -105,7 +107,7 @@ impl Parts {
 
     /// Whether the next piece may be read now; else an answer or time goes on with it.
     fn may_read(&mut self, index: PartitionIndex, replica_index: usize, now: Now) -> bool {
-        let Role::Owner(owner) = &mut self.partitions[index].role else { return false };
+        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return false };
         let replica = &mut owner.replicas[replica_index];
         if replica.unanswered_bytes >= COPY_AHEAD_BYTES.min(self.replication.peers.window_bytes / 2) {
             // One of its own answers goes on with it. It lacks no room at the node: who waits for that is looked at as
@@ -120,24 +122,16 @@ impl Parts {
         replica.throttle.allows(replica.next, bytes as u64, now.mono_ms)
     }
 
-    /// True if the read was for a replica.
-    pub(crate) fn replica_read_ended(&mut self, end: ReadEnd, turn: &mut Turn<'_>) -> Option<ReadEnd> {
-        match self.replication.reads.remove(&end.ticket) {
-            None => return Some(end),
-            Some(ReplicaRead::Copy { index, session }) => {
-                if self.copy_read(index, session, end, turn) {
-                    self.pump(index, turn);
-                }
-            }
-            Some(ReplicaRead::Truncate { index, begin }) => self.cut_read(index, &begin, &end, turn),
-            Some(ReplicaRead::Serve(serve)) => self.copy_served(&serve, end, turn),
+    /// A read for a copy ended.
+    pub(crate) fn copied(&mut self, index: PartitionIndex, session: u64, end: ReadEnd, turn: &mut Turn<'_>) {
+        if self.copy_read(index, session, end, turn) {
+            self.pump(index, turn);
         }
-        None
     }
 
     /// True if the next read may begin at once; else time or an answer begins it.
     fn copy_read(&mut self, index: PartitionIndex, session: u64, end: ReadEnd, turn: &mut Turn<'_>) -> bool {
-        let Some(partition) = self.partitions.get_mut(index) else { return false };
+        let Some(partition) = self.store.partitions.get_mut(index) else { return false };
         let Role::Owner(owner) = &mut partition.role else { return false };
         // Of a session that is over: nobody waits for it.
         let Some(replica_index) = owner.by_session(session) else { return false };
@@ -169,7 +163,7 @@ impl Parts {
             Err(ReadError::Damaged { damage, .. }) if others > 1 => {
                 // Another replica may have it: the copy goes on when it is put right.
                 replica.end_session(turn.now.mono_ms + MEND_MS, &format!("the owner's log is damaged: {damage}"));
-                self.met_damage(index, &damage);
+                turn.follow_ups.damage.push((index, damage));
                 self.report_progress(index, turn);
             }
             Err(error) if replica.counts() => {
@@ -183,7 +177,7 @@ impl Parts {
                 self.report_progress(index, turn);
             }
         }
-        self.needs_tick(index);
+        self.store.needs_tick(index);
         goes_on
     }
 }

@@ -6,10 +6,10 @@
 
 use crate::api::order_step::OrderProgress;
 use crate::api::outcome::Finished;
-use crate::engine::Parts;
 use crate::ids::{PartitionIndex, Reach};
+use crate::partition::store::Store;
 
-impl Parts {
+impl Store {
     /// These replicas, (topic, partition), are doubted, whether they are here or not.
     pub(crate) fn doubt(&mut self, partitions: Vec<(u64, u64)>) -> OrderProgress {
         for key in partitions {

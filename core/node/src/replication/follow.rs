@@ -7,21 +7,22 @@ use ringfence_wire::{
 };
 
 use crate::api::answer::{length, send};
-use crate::api::completion::{Completion, PendingCompletion, ReplicaAck};
+use crate::api::completion::{Completion, ReplicaAck};
+use crate::api::deadline::patience_ms;
 use crate::api::refusal::Refusal;
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
-use crate::ingest::parked::{OwnedBody, Parked, bytes_of};
+use crate::ingest::parked::{OwnedBody, Parked, ParkedRequests, bytes_of};
 use crate::partition::admission::{Rejection, quarantined, rejection_of};
 use crate::partition::recovery::learn;
 use crate::partition::state::Idleness;
 use crate::replication::bootstrap::beginning;
+use crate::replication::machine::ReplicationMachine;
 use crate::replication::state::node_wide::TruncateRequest;
 use crate::replication::state::records::record_at;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
-impl Parts {
+impl ReplicationMachine<'_> {
     /// The partition, if it follows the owner of this epoch.
     fn followed(&self, header: &RequestHeader) -> Result<PartitionIndex, Refusal> {
         let refusal = |code, why: String| {
@@ -30,8 +31,8 @@ impl Parts {
         };
         let epoch = header.owner_epoch;
         let ahead = || refusal(Code::Ahead, format!("this node was not told to follow epoch {epoch} yet"));
-        let Some(index) = self.partitions.find(header.topic, header.partition) else { return Err(ahead()) };
-        let partition = &self.partitions[index];
+        let Some(index) = self.store.partitions.find(header.topic, header.partition) else { return Err(ahead()) };
+        let partition = &self.store.partitions[index];
         if partition.dropped {
             return Err(ahead());
         }
@@ -52,27 +53,28 @@ impl Parts {
     pub(crate) fn fence_request(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         let index = match self.followed(header) {
             Ok(index) => index,
-            Err(refusal) => return self.refuse(from, header, &refusal, turn),
+            Err(refusal) => return self.store.refuse(from, header, &refusal, turn),
         };
-        let mut answer = self.echo(header);
-        let store = self.settings.store;
-        let partition = &mut self.partitions[index];
+        let mut answer = self.store.echo(header);
+        let store = self.store.settings.store;
+        let partition = &mut self.store.partitions[index];
         let mut fence = partition.gate.fence();
         if fence.raise(header.owner_epoch).is_err() {
             let refusal = Refusal::new(Code::Held, format!("fenced at {}", fence.epoch()));
-            return self.refuse(from, header, &refusal, turn);
+            return self.store.refuse(from, header, &refusal, turn);
         }
         if partition.log.fence() < header.owner_epoch {
-            let shard = &mut self.shards[usize::from(partition.shard)];
-            match shard.append_fence(turn.pool, &mut partition.log, header.owner_epoch) {
-                Ok(placed) => partition.last_group = placed.group,
-                Err(refusal) => return self.refuse_log(from, header, refusal, turn),
+            let epoch = header.owner_epoch;
+            let append = self.store.append(index, turn, |shard, pool, log| shard.append_fence(pool, log, epoch));
+            if let Err(refusal) = append {
+                return self.refuse_log(from, header, refusal, turn);
             }
         }
+        let partition = &mut self.store.partitions[index];
         partition.gate.set_fence(fence);
         if let Role::Follower(follower) = &mut partition.role {
             // What an older connection still holds is void from here on.
-            (follower.source, follower.fenced, follower.cutting) = (None, Some(from), None);
+            follower.fenced(from);
         }
         let head = partition.log.end();
         let found = partition.epochs.last_upto(header.sequence, head.next_record);
@@ -92,29 +94,29 @@ impl Parts {
             Rejection::Refuse(refusal) => refusal,
             _ => Refusal::new(Code::Overloaded, "no room in the shard"),
         };
-        self.refuse(from, header, &refusal, turn);
+        self.store.refuse(from, header, &refusal, turn);
     }
 
     /// Answer once everything that this log has now is on disk.
     fn when_replica_durable(&mut self, index: PartitionIndex, due: ReplicaAck, turn: &mut Turn<'_>) {
-        let partition = &self.partitions[index];
+        let partition = &self.store.partitions[index];
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
         #[cfg(feature = "planted")]
         let group =
             if ringfence_log::planted::is_on(ringfence_log::planted::Bug::FollowerAckEarly) { 0 } else { group };
-        if group <= self.shards[shard].durable_group() {
+        if group <= self.store.shards[shard].durable_group() {
             return self.replica_durable(index, &due, turn);
         }
         let what = Completion::Replica(Box::new(due));
-        self.acks[shard].push(PendingCompletion { group, partition: index, shared: None, completion: what });
+        self.store.when_group_durable(index, group, None, what);
     }
 
     pub(crate) fn replica_durable(&mut self, index: PartitionIndex, due: &ReplicaAck, turn: &mut Turn<'_>) {
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         if matches!(partition.role, Role::Follower(_)) {
             partition.mark = partition.mark.max(due.mark.min(due.end));
             if due.is_level {
-                self.trust(index);
+                self.store.trust(index);
             }
         }
         let body = if due.body.is_empty() { Outbound::Empty } else { Outbound::Bytes(due.body.clone()) };
@@ -127,22 +129,33 @@ impl Parts {
         from: Connection,
         header: &RequestHeader,
         body: Inbound<'_>,
+        waiting: &mut ParkedRequests,
         turn: &mut Turn<'_>,
     ) {
-        let deadline_ms = turn.now.mono_ms + self.patience_ms(header);
+        let deadline_ms = turn.now.mono_ms + patience_ms(header);
         let mut body = Some(body);
-        match self.take_records(from, header, &mut body, turn) {
+        match self.take_records(from, header, &mut body, waiting, turn) {
             Ok(()) => {}
             Err(Rejection::Stalled(shard)) => {
                 let body = body.map_or(OwnedBody::Small(Box::default()), OwnedBody::of);
-                self.park_stalled(shard, Parked { connection: from, header: *header, body, deadline_ms }, turn);
+                waiting.park_stalled(
+                    shard,
+                    Parked { connection: from, header: *header, body, deadline_ms },
+                    self.store,
+                    turn,
+                );
             }
-            Err(rejection) => self.answer_rejection(from, header, rejection, turn),
+            Err(rejection) => self.store.answer_rejection(from, header, rejection, turn),
         }
     }
 
     /// A parked REPLICATE again; back comes what still finds no room.
-    pub(crate) fn replicate_again(&mut self, parked: Parked, turn: &mut Turn<'_>) -> Option<Parked> {
+    pub(crate) fn replicate_again(
+        &mut self,
+        parked: Parked,
+        waiting: &ParkedRequests,
+        turn: &mut Turn<'_>,
+    ) -> Option<Parked> {
         let Parked { connection, header, body, deadline_ms } = parked;
         let mut kept = Box::default();
         let mut inbound = Some(match body {
@@ -152,13 +165,13 @@ impl Parts {
             }
             OwnedBody::Large(payload) => Inbound::Large(payload),
         });
-        let rejection = self.take_records(connection, &header, &mut inbound, turn).err()?;
+        let rejection = self.take_records(connection, &header, &mut inbound, waiting, turn).err()?;
         let large = if let Some(Inbound::Large(payload)) = inbound { Some(payload) } else { None };
         let body = large.map_or_else(|| OwnedBody::Small(kept), OwnedBody::Large);
         if let Rejection::Stalled(_) = rejection {
             return Some(Parked { connection, header, body, deadline_ms });
         }
-        self.answer_rejection(connection, &header, rejection, turn);
+        self.store.answer_rejection(connection, &header, rejection, turn);
         None
     }
 
@@ -167,20 +180,21 @@ impl Parts {
         from: Connection,
         header: &RequestHeader,
         body: &mut Option<Inbound<'_>>,
+        waiting: &ParkedRequests,
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let index = self.followed(header)?;
-        self.check_queue(self.partitions[index].shard)?;
+        waiting.check_queue(self.store.partitions[index].shard)?;
         if header.body_bytes == 0 {
             return self.begin_or_beat(index, from, header, turn);
         }
         if let Some(content) = beginning(header, body.as_ref().map_or(&[][..], bytes_of))? {
             return self.take_anchor(index, from, header, content, turn);
         }
-        let partition = &self.partitions[index];
+        let partition = &self.store.partitions[index];
         let Role::Follower(follower) = &partition.role else { return Ok(()) };
         let next = partition.log.end().next_record;
-        if follower.source != Some(from) || follower.cutting.is_some() || header.sequence > next {
+        if !follower.is_from(from) || follower.is_cutting() || header.sequence > next {
             let what = format!("partition {}: no session goes on at record {}", header.partition, header.sequence);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
         }
@@ -207,7 +221,7 @@ impl Parts {
         while place < bytes.len() {
             let record = record_at(bytes, place)?;
             let end = place + RECORD_HEADER_BYTES + record.body_bytes as usize;
-            if self.partitions[index].log.end().next_record <= record.record_number {
+            if self.store.partitions[index].log.end().next_record <= record.record_number {
                 check_record(&record, &bytes[place..])?;
                 let content = &bytes[place + RECORD_HEADER_BYTES..end];
                 self.append_one(index, &record, Body::Copy(&[content]), content, turn)
@@ -226,7 +240,7 @@ impl Parts {
         body: &mut Option<Inbound<'_>>,
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
-        if self.partitions[index].log.end().next_record > record.record_number {
+        if self.store.partitions[index].log.end().next_record > record.record_number {
             return Ok(());
         }
         let length = record.body_bytes as usize;
@@ -262,33 +276,30 @@ impl Parts {
         front: &[u8],
         turn: &mut Turn<'_>,
     ) -> Result<(), (Rejection, Option<ringfence_buffer::Block>)> {
-        let partition = &mut self.partitions[index];
+        let partition = &self.store.partitions[index];
         if (record.topic, record.partition) != partition.key() {
             let what = format!("a record of partition {} in {}", record.partition, partition.log.partition);
             return Err((Refusal::new(Code::BadBody, what).into(), None));
         }
-        let shard = &mut self.shards[usize::from(partition.shard)];
-        let placed = match shard.append_numbered(turn.pool, &mut partition.log, *record, body) {
-            Ok(placed) => placed,
-            Err(refused) => {
-                let block = if let Body::Block { block, .. } = refused.body { Some(block) } else { None };
-                return Err((rejection_of(refused.refusal, partition.shard), block));
-            }
-        };
-        let before = partition.producers.bytes();
+        let shard = partition.shard;
+        let append = self.store.append(index, turn, |shard, pool, log| shard.append_numbered(pool, log, *record, body));
+        if let Err(refused) = append {
+            let block = if let Body::Block { block, .. } = refused.body { Some(block) } else { None };
+            return Err((rejection_of(refused.refusal, shard), block));
+        }
         let told = if is_rows(record) { &front[..record.extension_bytes as usize] } else { front };
-        let (producers, epochs, stages) = (&mut partition.producers, &mut partition.epochs, &mut partition.stages);
-        if record.record_number >= partition.known_upto
-            && let Err(why) = learn(producers, epochs, stages, record, told, partition.mark)
-        {
-            partition.damage.get_or_insert(why);
-        }
-        if record.kind == RecordKind::Publish as u8 {
-            partition.settle_stages();
-        }
-        let grown = partition.producers.bytes().wrapping_sub(before);
-        self.producers_bytes = self.producers_bytes.wrapping_add(grown);
-        (partition.last_group, partition.idleness) = (placed.group, Idleness::Active);
+        self.store.change_tables(index, |partition| {
+            let (producers, epochs, stages) = (&mut partition.producers, &mut partition.epochs, &mut partition.stages);
+            if record.record_number >= partition.known_upto
+                && let Err(why) = learn(producers, epochs, stages, record, told, partition.mark)
+            {
+                partition.damage.get_or_insert(why);
+            }
+            if record.kind == RecordKind::Publish as u8 {
+                partition.settle_stages();
+            }
+            partition.idleness = Idleness::Active;
+        });
         turn.counters.received_records += 1;
         turn.counters.received_bytes += u64::from(record.body_bytes);
         Ok(())
@@ -302,8 +313,8 @@ impl Parts {
         header: &RequestHeader,
         turn: &mut Turn<'_>,
     ) {
-        let mut answer = self.echo(header);
-        let partition = &self.partitions[index];
+        let mut answer = self.store.echo(header);
+        let partition = &self.store.partitions[index];
         let head = partition.log.end();
         (answer.opcode, answer.status) = (Opcode::ReplicaAck as u8, Status::Ok as u8);
         (answer.sequence, answer.owner_epoch) = (head.next_record, head.owner_epoch);
@@ -323,18 +334,18 @@ impl Parts {
         header: &RequestHeader,
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         let (head, incomplete) = (*partition.log.end(), partition.is_incomplete());
         let Role::Follower(follower) = &mut partition.role else { return Ok(()) };
         let (number, next) = (header.sequence, head.next_record);
-        if follower.source != Some(from) && (number < next || incomplete) && follower.cutting.is_none() {
+        if !follower.is_from(from) && (number < next || incomplete) && !follower.is_cutting() {
             return self.begin_cut(index, TruncateRequest { connection: from, header: *header }, turn);
         }
-        if follower.cutting.is_some() || number != next {
+        if follower.is_cutting() || number != next {
             let what = format!("partition {}: the log ends at {next}, not at {number}", header.partition);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
         }
-        follower.source = Some(from);
+        follower.begun(from);
         self.acknowledge(index, from, header, turn);
         Ok(())
     }

@@ -10,10 +10,10 @@
 use ringfence_log::LogEnd;
 
 use crate::api::outcome::{GaveUp, Outcome};
-use crate::engine::Parts;
 use crate::ids::{PartitionIndex, Reach};
 use crate::partition::epochs::Epochs;
 use crate::partition::state::Partition;
+use crate::replication::machine::ReplicationMachine;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
@@ -23,7 +23,7 @@ impl Partition {
     pub(crate) fn forced_above_mark(&self) -> Option<u64> {
         let Role::Follower(follower) = &self.role else { return None };
         let marked = self.epochs.not_before(self.mark.saturating_sub(1))?;
-        (marked < follower.forced).then_some(follower.forced)
+        (marked < follower.forced()).then_some(follower.forced())
     }
 
     /// What goes with a log that ends at `to` from here on; `None`: all of it.
@@ -46,7 +46,7 @@ impl Partition {
     }
 }
 
-impl Parts {
+impl ReplicationMachine<'_> {
     /// The log of this replica is to end at `to`, below its mark; `None`: nothing of it stays.
     pub(crate) fn give_up_marked(
         &mut self,
@@ -55,7 +55,7 @@ impl Parts {
         forced: u64,
         turn: &mut Turn<'_>,
     ) {
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         turn.effects.outcomes.push(Outcome::GaveUp(partition.given_up(to, forced)));
         let offset = to.map_or(0, |to| to.next_offset);
         partition.mark = partition.mark.min(offset.max(partition.log.start_offset()));

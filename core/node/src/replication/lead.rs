@@ -1,15 +1,13 @@
 //! The owner's side: sessions with replicas, what they answer, and what follows from the mark.
 
-use ringfence_transport::{Inbound, Outbound};
+use ringfence_transport::Outbound;
 use ringfence_wire::{AnswerHeader, Code, Opcode, RequestHeader, Status};
 
 use crate::api::completion::{Completion, OnDurable};
 use crate::api::outcome::{Outcome, SyncStatus};
-use crate::api::refusal::Refusal;
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
-use crate::ingest::parked::bytes_of;
 use crate::partition::state::Partition;
+use crate::replication::machine::ReplicationMachine;
 use crate::replication::state::node_wide::Replication;
 use crate::replication::state::peers::SentRequest;
 use crate::replication::state::progress::SessionState;
@@ -26,26 +24,22 @@ impl Partition {
     }
 }
 
-impl Parts {
+impl ReplicationMachine<'_> {
     /// The partition's owner, if it has replicas.
     pub(crate) fn owner(&mut self, index: PartitionIndex) -> Option<(&mut Partition, &mut Replication)> {
-        let partition = self.partitions.get_mut(index)?;
-        if matches!(partition.role, Role::Owner(_)) { Some((partition, &mut self.replication)) } else { None }
+        let partition = self.store.partitions.get_mut(index)?;
+        if matches!(partition.role, Role::Owner(_)) { Some((partition, self.replication)) } else { None }
     }
 
     pub(crate) fn peer_opened(&mut self, node: u64, turn: &mut Turn<'_>) {
-        self.replication.peers.opened(node, turn.now);
-        self.introduce(node, turn);
-        self.retry_repairs();
-        for index in 0..self.partitions.places() {
+        for index in 0..self.store.partitions.places() {
             self.call(index, Some(node), turn);
         }
     }
 
     pub(crate) fn peer_closed(&mut self, node: u64, turn: &mut Turn<'_>) {
         let lost = self.replication.peers.closed(node, turn.now);
-        self.copy_lost(turn.now);
-        for index in 0..self.partitions.places() {
+        for index in 0..self.store.partitions.places() {
             let Some((partition, _)) = self.owner(index) else { continue };
             let Role::Owner(owner) = &mut partition.role else { continue };
             let mut any = false;
@@ -55,45 +49,33 @@ impl Parts {
             }
             if any {
                 self.trim(index);
-                self.needs_tick(index);
+                self.store.needs_tick(index);
                 self.report_progress(index, turn);
             }
         }
     }
 
-    /// Time concerns this partition until everything about it is calm.
-    pub(crate) fn needs_tick(&mut self, index: PartitionIndex) {
-        if let Role::Owner(owner) = &mut self.partitions[index].role
-            && !owner.is_ticking
-        {
-            owner.is_ticking = true;
-            self.replication.ticking.push(index);
-        }
-    }
-
     /// An answer of another node.
-    pub(crate) fn peer_answer(&mut self, node: u64, bytes: &[u8; 128], body: Inbound<'_>, turn: &mut Turn<'_>) {
-        let Ok(header) = AnswerHeader::open(bytes) else {
-            turn.effects.peers.push(crate::api::effects::ToPeer::Close { node });
-            return;
-        };
-        let Some(sent) = self.replication.peers.answered(node, header.request_id, turn.now) else { return };
-        if sent.opcode == Opcode::Copy {
-            return self.copy_answered(sent, &header, body, turn);
-        }
-        self.take_answer(sent, &header, bytes_of(&body), turn);
+    pub(crate) fn peer_answered(
+        &mut self,
+        node: u64,
+        sent: SentRequest,
+        header: &AnswerHeader,
+        body: &[u8],
+        turn: &mut Turn<'_>,
+    ) {
+        self.take_answer(sent, header, body, turn);
         self.after_answer(sent.index, turn);
         self.pump(sent.index, turn);
-        // Each once: who finds no room now either waits behind them for the next answer.
+        // Each once: a partition that finds no room now either waits for the next answer.
         for _ in 0..self.replication.peers.starved(node) {
             let Some(index) = self.replication.peers.next_starved(node) else { break };
             self.pump(index, turn);
         }
-        self.after_marks(turn);
     }
 
     fn take_answer(&mut self, sent: SentRequest, header: &AnswerHeader, body: &[u8], turn: &mut Turn<'_>) {
-        let Some(partition) = self.partitions.get_mut(sent.index) else { return };
+        let Some(partition) = self.store.partitions.get_mut(sent.index) else { return };
         let Role::Owner(owner) = &mut partition.role else { return };
         let Some(replica_index) = owner.by_session(sent.session) else { return };
         if header.status != Status::Ok as u8 {
@@ -106,7 +88,7 @@ impl Parts {
                 Some(Code::TooLarge) => owner.replicas[replica_index].was_too_large(turn.now.mono_ms, sent.bytes),
                 _ => owner.replicas[replica_index].was_refused(turn.now.mono_ms, &why),
             }
-            self.needs_tick(sent.index);
+            self.store.needs_tick(sent.index);
             self.report_progress(sent.index, turn);
             return;
         }
@@ -137,7 +119,7 @@ impl Parts {
         body: &[u8],
         turn: &mut Turn<'_>,
     ) {
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         let own_end = partition.log.end().next_record;
         let Role::Owner(owner) = &mut partition.role else { return };
         let replica = &mut owner.replicas[replica_index];
@@ -146,7 +128,7 @@ impl Parts {
             replica.durable = 0;
             replica
                 .end_session(turn.now.mono_ms + RETRY_LATE_MS, "the node has another store: it was wiped or replaced");
-            self.needs_tick(index);
+            self.store.needs_tick(index);
             return self.report_progress(index, turn);
         }
         let (epoch, end) = (answer.owner_epoch, answer.sequence);
@@ -164,7 +146,7 @@ impl Parts {
             let Role::Owner(owner) = &mut partition.role else { return };
             (owner.replicas[replica_index].stage, owner.replicas[replica_index].needs_bootstrap) =
                 (SessionState::Copying, true);
-            self.needs_tick(index);
+            self.store.needs_tick(index);
             return self.report_progress(index, turn);
         }
         self.begin(index, replica_index, common, turn);
@@ -172,7 +154,7 @@ impl Parts {
 
     /// Equal up to `common`: the replica's log goes on there.
     fn begin(&mut self, index: PartitionIndex, replica_index: usize, common: u64, turn: &mut Turn<'_>) {
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         let mut header = partition.request(0, common);
         let Role::Owner(owner) = &mut partition.role else { return };
         header.owner_epoch = owner.epoch;
@@ -184,12 +166,12 @@ impl Parts {
 
     /// What the mark has reached ends now.
     pub(crate) fn advance(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let Role::Owner(owner) = &mut self.partitions[index].role else { return };
+        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return };
         if owner.raise_mark() {
-            self.needs_tick(index);
+            self.store.needs_tick(index);
         }
         loop {
-            let partition = &mut self.partitions[index];
+            let partition = &mut self.store.partitions[index];
             let Role::Owner(owner) = &mut partition.role else { return };
             let Some(waiting) = owner.pop_reached() else { return };
             if waiting.end.offset > partition.mark {
@@ -199,9 +181,9 @@ impl Parts {
                 }
             }
             match waiting.completion {
-                Completion::Batch(batch) => self.answer_batch(index, &batch, turn),
+                Completion::Batch(batch) => self.store.answer_batch(index, &batch, turn),
                 Completion::Order { number, finished, on_durable } => {
-                    let result = self.order_durable(index, on_durable, turn).map(|()| finished);
+                    let result = self.store.order_durable(index, on_durable, turn).map(|()| finished);
                     turn.effects.outcomes.push(Outcome::Order { number, result });
                 }
                 Completion::Nothing | Completion::Replica(_) => {}
@@ -209,21 +191,12 @@ impl Parts {
         }
     }
 
-    /// Marks moved: fetches and requests that waited for that go on.
-    pub(crate) fn after_marks(&mut self, turn: &mut Turn<'_>) {
-        self.wake(turn);
-        while let Some(topic) = turn.follow_ups.opened_topics.pop() {
-            self.serve_ahead(topic, turn);
-        }
-    }
-
     /// Time passed.
     pub(crate) fn tick_replication(&mut self, turn: &mut Turn<'_>) {
         self.replication.peers.tick(turn);
-        let mut ticking = std::mem::take(&mut self.replication.ticking);
+        let mut ticking = std::mem::take(&mut self.store.ticking);
         ticking.retain(|index| self.keeps_ticking(*index, turn));
-        self.replication.ticking.append(&mut ticking);
-        self.after_marks(turn);
+        self.store.ticking.append(&mut ticking);
     }
 
     fn keeps_ticking(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) -> bool {
@@ -235,7 +208,7 @@ impl Parts {
         self.tell_marks(index, turn);
         self.end_unknown(index, turn);
         self.end_unconfirmed(index, turn);
-        let Some(partition) = self.partitions.get_mut(index) else { return false };
+        let Some(partition) = self.store.partitions.get_mut(index) else { return false };
         let Role::Owner(owner) = &mut partition.role else { return false };
         owner.is_ticking = owner.needs_tick();
         owner.is_ticking
@@ -243,7 +216,7 @@ impl Parts {
 
     /// Batches and publishes that wait no longer: appended, and nobody knows whether a quorum will have them.
     fn end_unknown(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let Role::Owner(owner) = &mut self.partitions[index].role else { return };
+        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return };
         let mut late = Vec::new();
         for waiting in &mut owner.waiting {
             match waiting.completion {
@@ -260,14 +233,14 @@ impl Parts {
             waiting.completion = Completion::Nothing;
         }
         for batch in late {
-            self.answer_unknown(index, &batch, "too few replicas had it on disk in time", turn);
+            self.store.answer_unknown(index, &batch, "too few replicas had it on disk in time", turn);
         }
     }
 
     /// Nobody will know any more from this owner what becomes of what waits: it is one no longer.
     pub(crate) fn give_up_waiting(&mut self, index: PartitionIndex, why: &str, turn: &mut Turn<'_>) {
         self.give_up_confirms(index, turn);
-        let Role::Owner(owner) = &mut self.partitions[index].role else { return };
+        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return };
         let waiting = std::mem::take(&mut owner.waiting);
         for waiting in waiting {
             self.give_up(index, &waiting.completion, why, turn);
@@ -277,7 +250,7 @@ impl Parts {
     /// What waited for the mark of an owner that is none any more.
     pub(crate) fn give_up(&mut self, index: PartitionIndex, completion: &Completion, why: &str, turn: &mut Turn<'_>) {
         match completion {
-            Completion::Batch(batch) => self.answer_unknown(index, batch, why, turn),
+            Completion::Batch(batch) => self.store.answer_unknown(index, batch, why, turn),
             &Completion::Order { number, .. } => {
                 turn.effects.outcomes.push(Outcome::Order { number, result: Err(why.to_owned()) });
             }
@@ -285,28 +258,9 @@ impl Parts {
         }
     }
 
-    /// Refused before the append when too few replicas are there.
-    pub(crate) fn check_replicas(partition: &Partition) -> Result<(), Refusal> {
-        let Role::Owner(owner) = &partition.role else { return Ok(()) };
-        let (there, quorum) = (owner.there(), owner.quorum);
-        if owner.waiting.len() >= WAITING_MAX {
-            return Err(Refusal::new(Code::Overloaded, format!("{WAITING_MAX} batches wait for replicas")));
-        }
-        if there >= quorum {
-            return Ok(());
-        }
-        let what = format!(
-            "partition {}: {there} of its replicas are there, an ack needs {quorum}; nothing was stored",
-            partition.log.partition
-        );
-        let mut refusal = Refusal::new(Code::TooFewReplicas, what);
-        refusal.retry_after_ms = TOO_FEW_RETRY_MS;
-        Err(refusal.with("there", there as u64).with("quorum", quorum as u64))
-    }
-
     /// An idle replica hears of the mark by an empty REPLICATE.
     fn tell_marks(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         let (mark, mut header) = (partition.mark, partition.request(0, 0));
         let Role::Owner(owner) = &mut partition.role else { return };
         (header.owner_epoch, header.send, header.producer_epoch) = (owner.epoch, owner.mark_record, mark);
@@ -323,19 +277,12 @@ impl Parts {
 
     /// Tell the control plane where the copies to learners stand.
     pub(crate) fn report_progress(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let list = sync_list(&self.partitions[index]);
+        let list = sync_list(&self.store.partitions[index]);
         turn.effects.outcomes.extend(list.filter(|status| status.change > 0).map(Outcome::Sync));
-    }
-
-    /// Every copy that this store's owners make.
-    pub fn sync_list(&self) -> Vec<SyncStatus> {
-        let mut list: Vec<SyncStatus> = self.partitions.iter().flat_map(sync_list).collect();
-        list.sort_by_key(|replica| (replica.topic, replica.partition, replica.change, replica.node));
-        list
     }
 }
 
-fn sync_list(partition: &Partition) -> impl Iterator<Item = SyncStatus> + '_ {
+pub fn sync_list(partition: &Partition) -> impl Iterator<Item = SyncStatus> + '_ {
     let replicas = if let Role::Owner(owner) = &partition.role { owner.replicas.as_slice() } else { &[] };
     let (topic, id) = partition.key();
     let head = partition.log.end();
@@ -354,9 +301,3 @@ fn sync_list(partition: &Partition) -> impl Iterator<Item = SyncStatus> + '_ {
         chain: if replica.durable == head.next_record { head.chain } else { 0 },
     })
 }
-
-/// Batches of one partition between append and mark; 100 bytes each. Producers have 64 under way each.
-const WAITING_MAX: usize = 65_536;
-
-/// A replica that was killed is back after seconds; one that lost its connection after 50 ms.
-const TOO_FEW_RETRY_MS: u32 = 100;

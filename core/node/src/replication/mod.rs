@@ -48,6 +48,7 @@ pub(crate) mod doubt;
 pub(crate) mod follow;
 pub(crate) mod forced;
 pub(crate) mod lead;
+pub(crate) mod machine;
 pub(crate) mod reach;
 pub(crate) mod read_barrier;
 pub(crate) mod roles;

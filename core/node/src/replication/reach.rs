@@ -7,9 +7,9 @@
 //!
 //! Entries: topic, partition, epoch, offset, each a u64, for one partition after the other.
 
-use crate::engine::Parts;
 use crate::ids::Reach;
 use crate::partition::state::Partition;
+use crate::partition::store::Store;
 use crate::replication::state::role::Role;
 
 const ENTRY_BYTES: usize = 32;
@@ -34,7 +34,7 @@ impl Partition {
     }
 }
 
-impl Parts {
+impl Store {
     /// The bounds of now, as entries.
     pub fn log_ends(&mut self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.partitions.len() * ENTRY_BYTES);

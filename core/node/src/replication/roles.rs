@@ -1,11 +1,11 @@
 //! Orders that say what this store is to a partition, and to whom it is copied.
 
-use crate::api::completion::{Completion, OnDurable, PendingCompletion, ReplicatedEnd};
+use crate::api::completion::{Completion, ReplicatedEnd};
 use crate::api::order::Place;
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
-use crate::engine::Parts;
 use crate::ids::{End, PartitionIndex, PartitionKey};
+use crate::replication::machine::ReplicationMachine;
 use crate::replication::state::follower::Follower;
 use crate::replication::state::owner::Owner;
 use crate::replication::state::progress::ReplicaProgress;
@@ -13,15 +13,15 @@ use crate::replication::state::role::Role;
 use crate::replication::state::throttle::Throttle;
 use crate::turn::Turn;
 
-impl Parts {
+impl ReplicationMachine<'_> {
     /// The partition has another role from here on. Who waited for a mark of the old one hears that nobody knows.
     pub(crate) fn take_role(&mut self, index: PartitionIndex, role: Role, turn: &mut Turn<'_>) {
         self.give_up_waiting(index, "the owner changed before enough replicas had it on disk", turn);
         self.replication.tails.forget(index);
-        let was = matches!(&self.partitions[index].role, Role::Owner(_));
+        let was = matches!(&self.store.partitions[index].role, Role::Owner(_));
         let is = matches!(&role, Role::Owner(_));
         self.replication.streaming = self.replication.streaming + usize::from(is) - usize::from(was);
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         if matches!(partition.role, Role::None) && !matches!(role, Role::Alone | Role::None) {
             // What this store found on its disk may be on no other one: nothing is shown before a quorum is heard.
             partition.mark = partition.log.start_offset();
@@ -39,10 +39,7 @@ impl Parts {
         quorum: u16,
         turn: &mut Turn<'_>,
     ) {
-        // From here on this log is the one: what no commit names any more goes.
-        self.scopes.settle(&mut self.partitions[index].stages, true);
-        self.partitions[index].settle_stages();
-        self.trust(index);
+        self.store.trust(index);
         if replicas.is_empty() {
             return self.take_role(index, Role::Alone, turn);
         }
@@ -52,7 +49,7 @@ impl Parts {
             owner.replicas.push(ReplicaProgress::new(*place, (0, 0), Throttle::default()));
         }
         self.take_role(index, Role::Owner(Box::new(owner)), turn);
-        self.needs_tick(index);
+        self.store.needs_tick(index);
     }
 
     /// # Errors
@@ -62,7 +59,7 @@ impl Parts {
         if usize::from(quorum) != stores / 2 + 1 {
             return Err(format!("a quorum of {quorum} is no majority of {stores} stores"));
         }
-        let own = replicas.iter().find(|place| place.node == self.settings.node);
+        let own = replicas.iter().find(|place| place.node == self.store.settings.node);
         let twice = (1..replicas.len()).find(|at| replicas[..*at].iter().any(|one| one.node == replicas[*at].node));
         match (own, twice) {
             (Some(_), _) => Err("this node is the owner: it is not among the other replicas".to_owned()),
@@ -80,14 +77,14 @@ impl Parts {
         turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
         let epoch = follower.epoch;
-        let Some(plans) = self.topics.get(&key.0).map(|topic| topic.plans.clone()) else {
+        let Some(plans) = self.store.topics.get(&key.0).map(|topic| topic.plans.clone()) else {
             return Err(format!("topic {} is not installed; install it before its partitions", key.0).into());
         };
-        let index = self.partitions.find(key.0, key.1).unwrap_or_else(|| self.host(key));
-        if self.partitions[index].dropped {
-            self.revive(index, turn)?;
+        let index = self.store.partitions.find(key.0, key.1).unwrap_or_else(|| self.store.host(key));
+        if self.store.partitions[index].dropped {
+            self.store.revive(index, turn)?;
         }
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         let newest = match &partition.role {
             Role::Follower(follower) => follower.epoch,
             Role::Owner(held) => held.epoch,
@@ -110,17 +107,6 @@ impl Parts {
         Ok(OrderProgress::Done(Finished::Done))
     }
 
-    /// A fence that ends when the mark has reached all that was appended before it.
-    pub(crate) fn hold(
-        &mut self,
-        number: u64,
-        key: PartitionKey,
-        epoch: u64,
-        turn: &mut Turn<'_>,
-    ) -> Result<OrderProgress, OrderError> {
-        self.fence_at(number, key, epoch, true, turn)
-    }
-
     pub(crate) fn sync_start(
         &mut self,
         key: PartitionKey,
@@ -129,14 +115,14 @@ impl Parts {
         bytes_per_s: u64,
         turn: &mut Turn<'_>,
     ) -> Result<OrderProgress, OrderError> {
-        let index = self.hosted(key)?;
-        if change == 0 || target.node == self.settings.node {
+        let index = self.store.hosted(key)?;
+        if change == 0 || target.node == self.store.settings.node {
             return Err(format!("partition {}: change {change} to node {} cannot be", key.1, target.node).into());
         }
-        if matches!(self.partitions[index].role, Role::Alone) {
+        if matches!(self.store.partitions[index].role, Role::Alone) {
             self.lead_alone(index, turn);
         }
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         let until = partition.log.end().next_record;
         let Role::Owner(owner) = &mut partition.role else {
             return Err(format!("partition {} is not owned here; ask its owner", key.1).into());
@@ -154,34 +140,29 @@ impl Parts {
             Throttle::new(bytes_per_s, until, turn.now.mono_ms),
         ));
         self.replication.peers.want(target.node);
-        self.needs_tick(index);
+        self.store.needs_tick(index);
         self.report_progress(index, turn);
         Ok(OrderProgress::Done(Finished::Done))
     }
 
     /// An owner without replicas gets a first learner: it stays its own quorum.
     fn lead_alone(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let partition = &self.partitions[index];
+        let partition = &self.store.partitions[index];
         let head = partition.log.end();
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
         let end = End { record: head.next_record, offset: head.next_offset };
         let mut owner = Owner::new(head.owner_epoch, 1, 0);
-        if group <= self.shards[shard].durable_group() {
+        if group <= self.store.shards[shard].durable_group() {
             (owner.durable, owner.mark_record) = (end, end.record);
         } else {
             let upto = Some(ReplicatedEnd { end, epoch: owner.epoch });
-            self.acks[shard].push(PendingCompletion {
-                group,
-                partition: index,
-                shared: upto,
-                completion: Completion::Nothing,
-            });
+            self.store.when_group_durable(index, group, upto, Completion::Nothing);
         }
         self.take_role(index, Role::Owner(Box::new(owner)), turn);
     }
 
     pub(crate) fn sync_rate(&mut self, change: u64, bytes_per_s: u64) -> OrderProgress {
-        for partition in self.partitions.iter_mut() {
+        for partition in self.store.partitions.iter_mut() {
             let Role::Owner(owner) = &mut partition.role else { continue };
             for replica in owner.replicas.iter_mut().filter(|replica| replica.change == change) {
                 replica.throttle.bytes_per_s = bytes_per_s;
@@ -191,8 +172,8 @@ impl Parts {
     }
 
     pub(crate) fn sync_stop(&mut self, change: u64, turn: &mut Turn<'_>) -> OrderProgress {
-        for index in 0..self.partitions.places() {
-            let Some(partition) = self.partitions.get_mut(index) else { continue };
+        for index in 0..self.store.partitions.places() {
+            let Some(partition) = self.store.partitions.get_mut(index) else { continue };
             let Role::Owner(owner) = &mut partition.role else { continue };
             owner.replicas.retain(|replica| replica.change != change);
             if owner.replicas.is_empty() && owner.quorum == 1 && owner.waiting.is_empty() {
@@ -206,7 +187,7 @@ impl Parts {
     /// What was received under this change counts from here on.
     pub(crate) fn adopt(&mut self, change: u64, attempt: u32) -> Result<OrderProgress, OrderError> {
         let mut any = false;
-        for partition in self.partitions.iter_mut() {
+        for partition in self.store.partitions.iter_mut() {
             if let Role::Follower(follower) = &mut partition.role
                 && follower.learner == Some((change, attempt))
             {
@@ -226,50 +207,5 @@ impl Parts {
         } else {
             Err(format!("nothing was received under change {change}, attempt {attempt}, in this run").into())
         }
-    }
-
-    /// What was received under this change is given up, and its space with it.
-    pub(crate) fn discard(
-        &mut self,
-        number: u64,
-        (change, attempt): (u64, u32),
-        turn: &mut Turn<'_>,
-    ) -> Result<OrderProgress, OrderError> {
-        let mut ended = None;
-        for index in 0..self.partitions.places() {
-            let Some(partition) = self.partitions.get(index).filter(|partition| !partition.dropped) else { continue };
-            let Role::Follower(follower) = &partition.role else { continue };
-            if follower.learner != Some((change, attempt)) {
-                continue;
-            }
-            let key = partition.key();
-            self.partitions[index].discarded = Some((change, attempt));
-            if let Some((index, placed)) = ended.replace((index, self.bury(key, turn)?)) {
-                // One outcome an order: the last of them tells, and records of one shard are durable in order.
-                let shard = usize::from(placed.shard);
-                let what = Completion::Order { number: 0, finished: Finished::Done, on_durable: OnDurable::Dropped };
-                self.acks[shard].push(PendingCompletion {
-                    group: placed.group,
-                    partition: index,
-                    shared: None,
-                    completion: what,
-                });
-            }
-        }
-        let Some((index, placed)) = ended else { return self.when_given_up(number, (change, attempt)) };
-        Ok(self.when_durable(number, index, &placed, Finished::Done, OnDurable::Dropped))
-    }
-
-    /// Nothing is left to give up; what was may be on its way to the disk yet.
-    fn when_given_up(&mut self, number: u64, under: (u64, u32)) -> Result<OrderProgress, OrderError> {
-        let places = 0..self.partitions.places();
-        let is_it =
-            |index: &PartitionIndex| self.partitions.get(*index).is_some_and(|one| one.discarded == Some(under));
-        let going: Vec<PartitionIndex> = places.filter(|index| is_it(index) && self.is_going(*index)).collect();
-        let Some((last, others)) = going.split_last() else { return Ok(OrderProgress::Done(Finished::Done)) };
-        for index in others {
-            self.when_last_durable(0, *index, Finished::Done, OnDurable::Nothing)?;
-        }
-        self.when_last_durable(number, *last, Finished::Done, OnDurable::Nothing)
     }
 }

@@ -10,8 +10,8 @@ use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RecordHeader, crc_of};
 
 use crate::api::answer::length;
 use crate::api::jobs::Piece;
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
+use crate::replication::machine::ReplicationMachine;
 use crate::replication::state::peers::SentRequest;
 use crate::replication::state::progress::SessionState;
 use crate::replication::state::records::{RUN_BYTES_MAX, header_at, placed_rows};
@@ -29,7 +29,7 @@ struct Run {
     bytes: Vec<u8>,
 }
 
-impl Parts {
+impl ReplicationMachine<'_> {
     /// A group of the shard is durable: its records go to the replicas that are live, or into the tail for them.
     pub(crate) fn stream(&mut self, shard: usize, written: DurableGroup, turn: &mut Turn<'_>) {
         let DurableGroup { blocks, slices } = written;
@@ -52,7 +52,7 @@ impl Parts {
         }
         self.flush(&mut runs, None, turn);
         for block in blocks.into_iter().flatten() {
-            self.shards[shard].return_staging(block);
+            self.store.shards[shard].return_staging(block);
         }
     }
 
@@ -61,8 +61,8 @@ impl Parts {
         if !is_log(header.kind) {
             return None;
         }
-        let index = self.partitions.find(header.topic, header.partition)?;
-        let Role::Owner(owner) = &mut self.partitions[index].role else { return None };
+        let index = self.store.partitions.find(header.topic, header.partition)?;
+        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return None };
         let number = header.record_number;
         // Appended before this role: what it has on disk is told with the last group of that time, and this is an
         // earlier one. Who lacks it copies it.
@@ -148,10 +148,10 @@ impl Parts {
 
     /// Send it to whom it is the next one for; who takes it later finds it in the tail.
     fn offer(&mut self, index: PartitionIndex, piece: Piece, body: TailBody, turn: &mut Turn<'_>) {
-        let Role::Owner(owner) = &self.partitions[index].role else { return };
+        let Role::Owner(owner) = &self.store.partitions[index].role else { return };
         let mut lacks = false;
         for replica_index in 0..owner.replicas.len() {
-            let Role::Owner(owner) = &self.partitions[index].role else { return };
+            let Role::Owner(owner) = &self.store.partitions[index].role else { return };
             let replica = &owner.replicas[replica_index];
             if !replica.takes_from_memory() || replica.next >= piece.next {
                 continue;
@@ -168,16 +168,16 @@ impl Parts {
             }
         }
         if lacks {
-            let Role::Owner(owner) = &self.partitions[index].role else { return };
+            let Role::Owner(owner) = &self.store.partitions[index].role else { return };
             self.replication.tails.keep(index, piece, body, owner.mark_record);
-            self.needs_tick(index);
+            self.store.needs_tick(index);
         }
     }
 
     /// Send a live replica what the tail has for it, as far as its window goes. What the tail has no more is copied.
     pub(crate) fn feed(&mut self, index: PartitionIndex, replica_index: usize, turn: &mut Turn<'_>) {
         loop {
-            let Role::Owner(owner) = &mut self.partitions[index].role else { return };
+            let Role::Owner(owner) = &mut self.store.partitions[index].role else { return };
             let until = owner.until(replica_index);
             let replica = &mut owner.replicas[replica_index];
             if replica.stage != SessionState::Live {
@@ -193,7 +193,7 @@ impl Parts {
             let Some((piece, body)) = self.replication.tails.find(index, replica.next) else {
                 // What is left of the tail may still serve it.
                 (replica.stage, replica.near) = (SessionState::Copying, true);
-                return self.needs_tick(index);
+                return self.store.needs_tick(index);
             };
             if !self.replication.peers.has_room(replica.place.node) {
                 return self.replication.peers.starve(replica.place.node, index);
@@ -206,7 +206,7 @@ impl Parts {
 
     /// Nobody lacks what goes here.
     pub(crate) fn trim(&mut self, index: PartitionIndex) {
-        if let Role::Owner(owner) = &self.partitions[index].role {
+        if let Role::Owner(owner) = &self.store.partitions[index].role {
             self.replication.tails.release(index, owner.lowest_from_memory(), owner.mark_record);
         }
     }
@@ -219,7 +219,7 @@ impl Parts {
         body: Outbound,
         turn: &mut Turn<'_>,
     ) {
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         let (mark, mut header) = (partition.mark, partition.request(0, piece.first));
         let Role::Owner(owner) = &mut partition.role else { return };
         (header.owner_epoch, header.send, header.producer_epoch) = (owner.epoch, owner.mark_record, mark);

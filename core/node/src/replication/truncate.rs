@@ -5,10 +5,10 @@ use ringfence_wire::Code;
 
 use crate::api::jobs::{ReadEnd, ReadJob};
 use crate::api::refusal::Refusal;
-use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::partition::admission::Rejection;
 use crate::partition::state::{Idleness, UNKNOWN};
+use crate::replication::machine::ReplicationMachine;
 use crate::replication::state::node_wide::{ReplicaRead, TruncateRequest};
 use crate::replication::state::records::record_at;
 use crate::replication::state::role::Role;
@@ -17,7 +17,7 @@ use crate::turn::Turn;
 /// A head's worth of bytes.
 const HEAD_BYTES: usize = 4096;
 
-impl Parts {
+impl ReplicationMachine<'_> {
     /// Find the record before the cut; the rest follows when it is read.
     pub(crate) fn begin_cut(
         &mut self,
@@ -30,7 +30,7 @@ impl Parts {
             self.cut(index, &begin, Some(LogEnd::default()), turn);
             return Ok(());
         }
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         let end = partition.log.end().next_record;
         let plan = match partition.log.plan_records(number - 1, end, HEAD_BYTES) {
             Ok(mut plan) => {
@@ -49,7 +49,7 @@ impl Parts {
         };
         let ticket = turn.ticket();
         if let Role::Follower(follower) = &mut partition.role {
-            follower.cutting = Some(ticket);
+            follower.begin_cut(ticket);
         }
         self.replication.reads.insert(ticket, ReplicaRead::Truncate { index, begin: Box::new(begin) });
         turn.effects.reads.push(ReadJob { ticket, plan, block, in_pieces: false });
@@ -63,9 +63,9 @@ impl Parts {
         end: &ReadEnd,
         turn: &mut Turn<'_>,
     ) {
-        let Some(partition) = self.partitions.get(index) else { return };
+        let Some(partition) = self.store.partitions.get(index) else { return };
         // Another session has begun meanwhile, or another role: the owner asks again.
-        if !matches!(&partition.role, Role::Follower(follower) if follower.cutting == Some(end.ticket)) {
+        if !matches!(&partition.role, Role::Follower(follower) if follower.is_cutting_by(end.ticket)) {
             return;
         }
         let read = end.result.as_ref().ok().filter(|done| done.records == 1);
@@ -89,14 +89,14 @@ impl Parts {
         refusal: Option<&Refusal>,
         turn: &mut Turn<'_>,
     ) {
-        if let Role::Follower(follower) = &mut self.partitions[index].role {
-            follower.cutting = None;
+        if let Role::Follower(follower) = &mut self.store.partitions[index].role {
+            follower.end_cut();
             if refusal.is_none() {
-                follower.source = Some(begin.connection);
+                follower.begun(begin.connection);
             }
         }
         if let Some(refusal) = refusal {
-            return self.refuse(begin.connection, &begin.header, refusal, turn);
+            return self.store.refuse(begin.connection, &begin.header, refusal, turn);
         }
         turn.counters.cuts += 1;
         self.acknowledge(index, begin.connection, &begin.header, turn);
@@ -104,13 +104,13 @@ impl Parts {
 
     /// The log ends at `to` from here on, durably; then the session has begun. `None`: it begins above that point.
     fn cut(&mut self, index: PartitionIndex, begin: &TruncateRequest, to: Option<LogEnd>, turn: &mut Turn<'_>) {
-        if to.is_some_and(|to| to.next_record == 0) && self.partitions[index].is_incomplete() {
+        if to.is_some_and(|to| to.next_record == 0) && self.store.partitions[index].is_incomplete() {
             return match self.begin_from_nothing(index, turn) {
                 Ok(()) => self.end_cut(index, begin, None, turn),
                 Err(refusal) => self.end_cut(index, begin, Some(&cannot_end(&refusal)), turn),
             };
         }
-        let partition = &self.partitions[index];
+        let partition = &self.store.partitions[index];
         let (start, mark) = (partition.log.start_offset(), partition.mark);
         // Without its first records the log cannot be cut below them.
         let to = to.filter(|to| to.next_offset >= start);
@@ -125,7 +125,7 @@ impl Parts {
             };
             self.give_up_marked(index, to.as_ref(), forced, turn);
         }
-        let partition = &mut self.partitions[index];
+        let partition = &mut self.store.partitions[index];
         let can_cut =
             |to: &LogEnd| partition.producers.can_cut(to.next_record) && partition.stages.can_cut(to.next_record);
         let Some(to) = to.filter(can_cut) else {
@@ -137,15 +137,14 @@ impl Parts {
             );
             return self.end_cut(index, begin, Some(&Refusal::new(Code::SequenceGap, what).expecting(0)), turn);
         };
-        let before = partition.producers.bytes();
-        let shard = &mut self.shards[usize::from(partition.shard)];
-        match shard.append_truncate(turn.pool, &mut partition.log, to) {
-            Ok(placed) => partition.last_group = placed.group,
-            Err(refusal) => return self.end_cut(index, begin, Some(&cannot_end(&refusal)), turn),
+        let append = self.store.append(index, turn, |shard, pool, log| shard.append_truncate(pool, log, to));
+        if let Err(refusal) = append {
+            return self.end_cut(index, begin, Some(&cannot_end(&refusal)), turn);
         }
-        partition.cut_tables(to.next_record, to.next_offset);
-        partition.idleness = Idleness::Active;
-        self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
+        self.store.change_tables(index, |partition| {
+            partition.cut_tables(to.next_record, to.next_offset);
+            partition.idleness = Idleness::Active;
+        });
         self.end_cut(index, begin, None, turn);
     }
 }

@@ -20,10 +20,17 @@ pub struct Replication {
     pub(crate) reads: IdMap<ReplicaRead>,
     pub(crate) next_session: u64,
     pub(crate) repeats: Repeats,
-    /// Owned partitions with something to do when time passes.
-    pub(crate) ticking: Vec<PartitionIndex>,
     /// Partitions with replicas or learners to send to: while it is 0, nobody looks at what was written.
     pub(crate) streaming: usize,
+}
+
+impl Replication {
+    pub fn new(pool_bytes: usize) -> Self {
+        let mut replication = Self { tails: Tails::of(pool_bytes), ..Self::default() };
+        let window = &mut replication.peers.window_bytes;
+        *window = (*window).min(pool_bytes / 8);
+        replication
+    }
 }
 
 /// Why the log is read.

@@ -125,10 +125,6 @@ impl Owner {
     }
 }
 
-/// So late an empty FETCH may be. An owner of an idle partition asks its replicas once in this time, however often it is
-/// polled. Less than a failover takes: a node fails after it was silent for 3 s.
-const FRESH_MS: u64 = 1_000;
-
 impl Owner {
     /// True if a quorum, this store included, has answered what was sent from request `since` on.
     pub(crate) fn is_heard(&self, since: u64) -> bool {
@@ -136,18 +132,15 @@ impl Owner {
     }
 
     /// A replica has answered; the next request will have this number.
-    pub(crate) fn watch(&mut self, next_request: u64, now_ms: u64) {
-        match self.confirms.watched {
-            Some((since, _)) if !self.is_heard(since) => return,
-            Some((_, at_ms)) => self.confirms.confirmed_ms = self.confirms.confirmed_ms.max(Some(at_ms)),
-            None => {}
+    pub fn watch(&mut self, next_request: u64, now_ms: u64) {
+        if self.confirms.watched_since().is_none_or(|since| self.is_heard(since)) {
+            self.confirms.watch(next_request, now_ms);
         }
-        self.confirms.watched = Some((next_request, now_ms));
     }
 
     /// A quorum has followed this owner's epoch until lately.
     pub(crate) fn is_fresh(&self, now_ms: u64) -> bool {
-        self.quorum == 1 || self.confirms.confirmed_ms.is_some_and(|at_ms| now_ms < at_ms + FRESH_MS)
+        self.quorum == 1 || self.confirms.is_fresh(now_ms)
     }
 }
 
