@@ -7,7 +7,8 @@ use ringfence_transport::{Connection, PeerRole};
 use crate::api::outcome::{PartitionStatus, SyncStatus};
 use crate::engine::Engine;
 use crate::partition::state::Partition;
-use crate::replication::lead::sync_list;
+use crate::replication::owner_mut::progress_of;
+use crate::replication::state::role::Role;
 
 impl Engine {
     /// Every partition whose drop is not on disk, by (topic, partition).
@@ -130,7 +131,11 @@ impl Engine {
 
     /// Every copy that this store's owners make.
     pub fn sync_list(&self) -> Vec<SyncStatus> {
-        let mut list: Vec<SyncStatus> = self.parts.store.partitions.iter().flat_map(sync_list).collect();
+        let owned = self.parts.store.partitions.iter().filter_map(|partition| match &partition.role {
+            Role::Owner(owner) => Some(progress_of(&partition.log, owner)),
+            _ => None,
+        });
+        let mut list: Vec<SyncStatus> = owned.flatten().collect();
         list.sort_by_key(|copy| (copy.topic, copy.partition, copy.change, copy.node));
         list
     }

@@ -156,7 +156,7 @@ impl MaintenanceMachine<'_> {
         }
         self.maintenance.scrub.repairs.next_session += 1;
         let session = self.maintenance.scrub.repairs.next_session;
-        let header = self.store.partitions[index].request(0, number);
+        let header = RequestHeader { topic: key.0, partition: key.1, sequence: number, ..RequestHeader::default() };
         let sent = SentRequest { index, session, opcode: Opcode::Copy, bytes: 0 };
         self.replication.peers.send(node, header, Outbound::Empty, sent, turn);
         self.maintenance.scrub.repairs.asked =

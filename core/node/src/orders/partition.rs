@@ -49,7 +49,9 @@ impl OrderMachine<'_> {
                 self.replication().open_as(index, epoch, placed.record_number, replicas, quorum, turn);
                 // At once: a producer that waits for its new owner also waits for this owner's followers.
                 self.replication.peers.tick(turn);
-                self.replication().call(index, None, turn);
+                if let Some(mut owner) = self.replication().owner_mut(index) {
+                    owner.call(None, turn);
+                }
                 let on_durable = OnDurable::Open { epoch, end_offset: placed.first_offset };
                 Ok(self.store.when_durable_upto(
                     self.store.shared_end(index),

@@ -15,7 +15,8 @@ const RETRY_MS: u32 = 100;
 impl ReadMachine<'_> {
     /// Answer now, or when a quorum was heard.
     pub(crate) fn confirm(&mut self, index: PartitionIndex, question: EndQuestion, turn: &mut Turn<'_>) {
-        match self.replication().confirm(index, turn) {
+        let barrier = self.replication().owner_mut(index).map_or(Barrier::None, |mut owner| owner.confirm(turn));
+        match barrier {
             Barrier::None => self.answer_question(index, &question, turn),
             Barrier::Ticket(ticket) => {
                 self.reads.questions.insert(ticket, (index, question));

@@ -8,11 +8,10 @@ use ringfence_transport::Outbound;
 use ringfence_wire::Opcode;
 
 use crate::api::event::{Now, TICK_MS};
-use crate::ids::PartitionIndex;
 use crate::replication::machine::ReplicationMachine;
+use crate::replication::owner_mut::OwnerMut;
 use crate::replication::state::peers::SentRequest;
 use crate::replication::state::progress::{ReplicaProgress, SessionState};
-use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
 /// Before the second question. Twice the least that a control plane is behind: an entry is applied one sync of its
@@ -26,56 +25,54 @@ const AGAIN_MAX: u32 = 4;
 const _: () = assert!(AGAIN_MS << (AGAIN_MAX - 1) < TICK_MS);
 
 impl ReplicationMachine<'_> {
+    /// Repeat the questions that are due.
+    pub(crate) fn repeat_questions(&mut self, turn: &mut Turn<'_>) {
+        while let Some(index) = self.replication.repeats.pop_due(turn.now.mono_ms) {
+            if let Some(mut owner) = self.owner_mut(index) {
+                owner.call(None, turn);
+            }
+        }
+    }
+}
+
+impl OwnerMut<'_> {
     /// Ask the replicas that are due (of one node, or of all) where their logs end.
-    pub(crate) fn call(&mut self, index: PartitionIndex, node: Option<u64>, turn: &mut Turn<'_>) {
+    pub(crate) fn call(&mut self, node: Option<u64>, turn: &mut Turn<'_>) {
         let now = turn.now;
-        let Some((partition, _)) = self.owner(index) else { return };
-        let Role::Owner(owner) = &partition.role else { return };
         let due =
             |stage: &SessionState| matches!(stage, SessionState::Down { retry_at_ms } if *retry_at_ms <= now.mono_ms);
         let is_due =
             |replica: &ReplicaProgress| node.is_none_or(|node| replica.place.node == node) && due(&replica.stage);
-        for replica_index in 0..owner.replicas.len() {
-            let Role::Owner(owner) = &self.store.partitions[index].role else { return };
-            if is_due(&owner.replicas[replica_index])
-                && self.replication.peers.is_up(owner.replicas[replica_index].place.node)
+        for replica_index in 0..self.owner.replicas.len() {
+            if is_due(&self.owner.replicas[replica_index])
+                && self.replication.peers.is_up(self.owner.replicas[replica_index].place.node)
             {
-                self.ask(index, replica_index, u64::MAX, turn);
+                self.ask(replica_index, u64::MAX, turn);
             }
         }
     }
 
     /// FENCE: where does the log end, as far as epochs up to `bound` are concerned?
-    pub(crate) fn ask(&mut self, index: PartitionIndex, replica_index: usize, bound: u64, turn: &mut Turn<'_>) {
+    pub(crate) fn ask(&mut self, replica_index: usize, bound: u64, turn: &mut Turn<'_>) {
         self.replication.next_session += 1;
         let session = self.replication.next_session;
-        let partition = &mut self.store.partitions[index];
-        let Role::Owner(owner) = &mut partition.role else { return };
-        let epoch = owner.epoch;
-        let replica = &mut owner.replicas[replica_index];
+        let epoch = self.owner.epoch;
+        let replica = &mut self.owner.replicas[replica_index];
         replica.begin_session(session);
-        let (node, header) = (replica.place.node, partition.request(epoch, bound));
-        let sent = SentRequest { index, session, opcode: Opcode::Fence, bytes: 0 };
+        let (node, header) = (replica.place.node, self.request(epoch, bound));
+        let sent = SentRequest { index: self.index, session, opcode: Opcode::Fence, bytes: 0 };
         self.replication.peers.send(node, header, Outbound::Empty, sent, turn);
     }
 
     /// The replica was not told of this epoch, or of this owner, yet.
-    pub(crate) fn ask_again(&mut self, index: PartitionIndex, replica_index: usize, why: &str, now: Now) {
-        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return };
-        let replica = &mut owner.replicas[replica_index];
+    pub(crate) fn ask_again(&mut self, replica_index: usize, why: &str, now: Now) {
+        let replica = &mut self.owner.replicas[replica_index];
         let is_soon = replica.lagged < AGAIN_MAX;
         let due_ms = now.mono_ms + if is_soon { AGAIN_MS << replica.lagged } else { TICK_MS };
         replica.lagged = replica.lagged.saturating_add(1);
         replica.end_session(due_ms, why);
         if is_soon {
-            self.replication.repeats.add(due_ms, index);
-        }
-    }
-
-    /// Repeat the questions that are due.
-    pub(crate) fn repeat_questions(&mut self, turn: &mut Turn<'_>) {
-        while let Some(index) = self.replication.repeats.pop_due(turn.now.mono_ms) {
-            self.call(index, None, turn);
+            self.replication.repeats.add(due_ms, self.index);
         }
     }
 }

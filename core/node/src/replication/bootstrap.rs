@@ -72,7 +72,8 @@ impl ReplicationMachine<'_> {
         partition.settle_producers();
         let frame = frame(partition, self.store.settings.level, self.store.settings.producers.bytes);
         let (number, _) = partition.log.first();
-        let mut header = partition.request(0, number);
+        let (topic, id) = partition.key();
+        let mut header = RequestHeader { topic, partition: id, sequence: number, ..RequestHeader::default() };
         (header.body_bytes, header.body_crc) = (length(frame.len()), crc_of(&frame));
         let Role::Owner(owner) = &mut partition.role else { return };
         header.owner_epoch = owner.epoch;

@@ -9,9 +9,9 @@ use crate::api::event::Now;
 use crate::api::jobs::{Piece, ReadEnd, ReadJob};
 use crate::ids::PartitionIndex;
 use crate::replication::machine::ReplicationMachine;
+use crate::replication::owner_mut::OwnerMut;
 use crate::replication::state::node_wide::ReplicaRead;
 use crate::replication::state::progress::{COPY_AHEAD_BYTES, SessionState, read_bytes_max};
-use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
 /// Reads for replicas at a time: with those of fetches below what the reader's queue holds.
@@ -23,32 +23,52 @@ const MEND_MS: u64 = 500;
 impl ReplicationMachine<'_> {
     /// Give each replica what is next for it, from memory or from disk, or find that it has everything.
     pub(crate) fn pump(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let Some((partition, _)) = self.owner(index) else { return };
-        let Role::Owner(owner) = &partition.role else { return };
-        for replica_index in 0..owner.replicas.len() {
-            self.feed(index, replica_index, turn);
-            let Role::Owner(owner) = &self.store.partitions[index].role else { return };
-            if owner.replicas[replica_index].stage == SessionState::Copying && !owner.replicas[replica_index].reading {
-                self.pump_one(index, replica_index, turn);
+        let replicas = self.owner_mut(index).map_or(0, |lent| lent.owner.replicas.len());
+        for replica_index in 0..replicas {
+            let Some(mut owner) = self.owner_mut(index) else { return };
+            if owner.pump(replica_index, turn) {
+                self.send_anchor(index, replica_index, turn);
             }
         }
-        self.trim(index);
+        if let Some(mut owner) = self.owner_mut(index) {
+            owner.trim();
+        }
     }
 
-    fn pump_one(&mut self, index: PartitionIndex, replica_index: usize, turn: &mut Turn<'_>) {
-        let partition = &mut self.store.partitions[index];
-        let Role::Owner(owner) = &mut partition.role else { return };
-        let until = owner.until(replica_index);
-        let replica = &mut owner.replicas[replica_index];
+    /// A read for a copy ended.
+    pub(crate) fn copied(&mut self, index: PartitionIndex, session: u64, end: ReadEnd, turn: &mut Turn<'_>) {
+        if self.owner_mut(index).is_some_and(|mut owner| owner.copy_read(session, end, turn)) {
+            self.pump(index, turn);
+        }
+    }
+}
+
+impl OwnerMut<'_> {
+    /// True if the replica is to be sent the beginning of the log now.
+    fn pump(&mut self, replica_index: usize, turn: &mut Turn<'_>) -> bool {
+        self.feed(replica_index, turn);
+        let replica = &self.owner.replicas[replica_index];
+        if replica.stage != SessionState::Copying || replica.reading {
+            return false;
+        }
+        // What this store itself has is not known before its first sync: nothing is sent before that.
+        let is_known = self.owner.until(replica_index) > 0;
+        if is_known && replica.needs_bootstrap && self.replication.peers.has_room(replica.place.node) {
+            return true;
+        }
+        self.pump_one(replica_index, turn);
+        false
+    }
+
+    fn pump_one(&mut self, replica_index: usize, turn: &mut Turn<'_>) {
+        let until = self.owner.until(replica_index);
+        let replica = &mut self.owner.replicas[replica_index];
         if until == 0 {
             // What this store itself has is not known before its first sync: nobody is level with that.
             return;
         }
-        if replica.needs_bootstrap && self.replication.peers.has_room(replica.place.node) {
-            return self.send_anchor(index, replica_index, turn);
-        }
         if replica.needs_bootstrap {
-            return self.replication.peers.starve(replica.place.node, index);
+            return self.replication.peers.starve(replica.place.node, self.index);
         }
         if replica.next >= until {
             // Above: this store has not synced its own yet.
@@ -56,90 +76,77 @@ impl ReplicationMachine<'_> {
                 replica.stage = SessionState::Live;
                 if !replica.level {
                     (replica.level, replica.overtaken) = (true, 0);
-                    self.report_progress(index, turn);
+                    self.report_progress(turn);
                 }
             }
             return;
         }
-        if !replica.throttle.holds(replica.next) && self.replication.tails.find(index, replica.next).is_some() {
+        if !replica.throttle.holds(replica.next) && self.replication.tails.find(self.index, replica.next).is_some() {
             replica.stage = SessionState::Live;
-            return self.feed(index, replica_index, turn);
+            return self.feed(replica_index, turn);
         }
-        if !self.may_read(index, replica_index, turn.now) {
+        if !self.may_read(replica_index, turn.now) {
             return;
         }
-        let partition = &mut self.store.partitions[index];
-        let Role::Owner(owner) = &mut partition.role else { return };
-        let replica = &mut owner.replicas[replica_index];
+        let replica = &mut self.owner.replicas[replica_index];
         let (session, (bytes, block_bytes)) = (replica.session, replica.next_read());
-        let tail = self.replication.tails.first(index);
+        let tail = self.replication.tails.first(self.index);
         let begins = tail.filter(|first| *first > replica.next).map_or(until, |first| first.min(until));
         // The index may have no record between the two: then the piece goes on into the tail.
-        let plan = partition.log.plan_records(replica.next, begins, bytes);
+        let plan = self.log.plan_records(replica.next, begins, bytes);
         let empty = matches!(plan, Err(PlanError::Empty)) && begins < until;
-        let plan = if empty { partition.log.plan_records(replica.next, until, bytes) } else { plan };
+        let plan = if empty { self.log.plan_records(replica.next, until, bytes) } else { plan };
         let plan = match plan {
             Ok(plan) => plan,
             Err(PlanError::Empty | PlanError::Beyond { .. }) => return,
             Err(PlanError::Retained { .. }) => {
                 replica.was_overtaken(turn.now.mono_ms);
-                self.store.needs_tick(index);
-                return self.report_progress(index, turn);
+                self.needs_tick();
+                return self.report_progress(turn);
             }
             Err(PlanError::Closed) => {
                 (replica.stage, replica.level) = (SessionState::Failed, false);
                 "the owner's log is damaged".clone_into(&mut replica.why);
-                return self.report_progress(index, turn);
+                return self.report_progress(turn);
             }
         };
         // As for fetches: a quarter of the pool is never read into.
-        let room = self.replication.reads.len() < READS_MAX
-            && turn.pool.free_bytes() >= block_bytes + self.store.settings.pool_bytes / 4;
+        let room =
+            self.replication.reads.len() < READS_MAX && turn.pool.free_bytes() >= block_bytes + self.pool_bytes / 4;
         let Some(block) = room.then(|| turn.pool.take(block_bytes)).flatten() else {
-            return self.store.needs_tick(index);
+            return self.needs_tick();
         };
-        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return };
-        owner.replicas[replica_index].reading = true;
+        self.owner.replicas[replica_index].reading = true;
         let ticket = turn.ticket();
-        self.replication.reads.insert(ticket, ReplicaRead::Copy { index, session });
+        self.replication.reads.insert(ticket, ReplicaRead::Copy { index: self.index, session });
         turn.effects.reads.push(ReadJob { ticket, plan, block, in_pieces: true });
     }
 
     /// Whether the next piece may be read now; else an answer or time goes on with it.
-    fn may_read(&mut self, index: PartitionIndex, replica_index: usize, now: Now) -> bool {
-        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return false };
-        let replica = &mut owner.replicas[replica_index];
+    fn may_read(&mut self, replica_index: usize, now: Now) -> bool {
+        let replica = &mut self.owner.replicas[replica_index];
         if replica.unanswered_bytes >= COPY_AHEAD_BYTES.min(self.replication.peers.window_bytes / 2) {
             // One of its own answers goes on with it. It lacks no room at the node: who waits for that is looked at as
             // long as there is some.
             return false;
         }
         if !self.replication.peers.has_room(replica.place.node) {
-            self.replication.peers.starve(replica.place.node, index);
+            self.replication.peers.starve(replica.place.node, self.index);
             return false;
         }
         let (bytes, _) = replica.next_read();
         replica.throttle.allows(replica.next, bytes as u64, now.mono_ms)
     }
 
-    /// A read for a copy ended.
-    pub(crate) fn copied(&mut self, index: PartitionIndex, session: u64, end: ReadEnd, turn: &mut Turn<'_>) {
-        if self.copy_read(index, session, end, turn) {
-            self.pump(index, turn);
-        }
-    }
-
     /// True if the next read may begin at once; else time or an answer begins it.
-    fn copy_read(&mut self, index: PartitionIndex, session: u64, end: ReadEnd, turn: &mut Turn<'_>) -> bool {
-        let Some(partition) = self.store.partitions.get_mut(index) else { return false };
-        let Role::Owner(owner) = &mut partition.role else { return false };
+    fn copy_read(&mut self, session: u64, end: ReadEnd, turn: &mut Turn<'_>) -> bool {
         // Of a session that is over: nobody waits for it.
-        let Some(replica_index) = owner.by_session(session) else { return false };
-        let others = owner.replicas.iter().filter(|replica| replica.counts()).count();
-        let until = self.replication.tails.first(index).unwrap_or(owner.durable.record);
+        let Some(replica_index) = self.owner.by_session(session) else { return false };
+        let others = self.owner.replicas.iter().filter(|replica| replica.counts()).count();
+        let until = self.replication.tails.first(self.index).unwrap_or(self.owner.durable.record);
         let budget = self.replication.tails.budget_bytes as u64;
         let most_bytes = read_bytes_max(self.replication.peers.window_bytes);
-        let replica = &mut owner.replicas[replica_index];
+        let replica = &mut self.owner.replicas[replica_index];
         replica.reading = false;
         let mut goes_on = false;
         match end.result {
@@ -150,7 +157,7 @@ impl ReplicationMachine<'_> {
                 let block = Arc::new(end.block);
                 for (from, piece) in end.sums.into_pieces() {
                     let body = Outbound::SharedBlock { block: block.clone(), at: from, bytes: piece.bytes };
-                    self.replicate_to(index, replica_index, Piece { first, ..piece }, body, turn);
+                    self.replicate_to(replica_index, Piece { first, ..piece }, body, turn);
                     first = piece.next;
                 }
                 goes_on = true;
@@ -163,21 +170,21 @@ impl ReplicationMachine<'_> {
             Err(ReadError::Damaged { damage, .. }) if others > 1 => {
                 // Another replica may have it: the copy goes on when it is put right.
                 replica.end_session(turn.now.mono_ms + MEND_MS, &format!("the owner's log is damaged: {damage}"));
-                turn.follow_ups.damage.push((index, damage));
-                self.report_progress(index, turn);
+                turn.follow_ups.damage.push((self.index, damage));
+                self.report_progress(turn);
             }
             Err(error) if replica.counts() => {
                 // A read that fails once may succeed later, and nobody else brings a replica of the set up to here.
                 replica.end_session(turn.now.mono_ms + MEND_MS, &format!("the owner's log cannot be read: {error:?}"));
-                self.report_progress(index, turn);
+                self.report_progress(turn);
             }
             Err(error) => {
                 (replica.stage, replica.level) = (SessionState::Failed, false);
                 replica.why = format!("the owner's log cannot be read: {error:?}");
-                self.report_progress(index, turn);
+                self.report_progress(turn);
             }
         }
-        self.store.needs_tick(index);
+        self.needs_tick();
         goes_on
     }
 }

@@ -4,11 +4,10 @@ use ringfence_transport::Outbound;
 use ringfence_wire::{AnswerHeader, Code, Opcode, RequestHeader, Status};
 
 use crate::api::completion::{Completion, OnDurable};
-use crate::api::outcome::{Outcome, SyncStatus};
+use crate::api::outcome::Outcome;
 use crate::ids::PartitionIndex;
-use crate::partition::state::Partition;
 use crate::replication::machine::ReplicationMachine;
-use crate::replication::state::node_wide::Replication;
+use crate::replication::owner_mut::OwnerMut;
 use crate::replication::state::peers::SentRequest;
 use crate::replication::state::progress::SessionState;
 use crate::replication::state::role::Role;
@@ -17,40 +16,28 @@ use crate::turn::Turn;
 /// Another store is there: the control plane hears of it by the node's heartbeats.
 const RETRY_LATE_MS: u64 = 500;
 
-impl Partition {
-    pub(crate) fn request(&self, epoch: u64, sequence: u64) -> RequestHeader {
-        let (topic, partition) = self.key();
-        RequestHeader { topic, partition, owner_epoch: epoch, sequence, ..RequestHeader::default() }
-    }
-}
-
 impl ReplicationMachine<'_> {
-    /// The partition's owner, if it has replicas.
-    pub(crate) fn owner(&mut self, index: PartitionIndex) -> Option<(&mut Partition, &mut Replication)> {
-        let partition = self.store.partitions.get_mut(index)?;
-        if matches!(partition.role, Role::Owner(_)) { Some((partition, self.replication)) } else { None }
-    }
-
     pub(crate) fn peer_opened(&mut self, node: u64, turn: &mut Turn<'_>) {
         for index in 0..self.store.partitions.places() {
-            self.call(index, Some(node), turn);
+            if let Some(mut owner) = self.owner_mut(index) {
+                owner.call(Some(node), turn);
+            }
         }
     }
 
     pub(crate) fn peer_closed(&mut self, node: u64, turn: &mut Turn<'_>) {
         let lost = self.replication.peers.closed(node, turn.now);
         for index in 0..self.store.partitions.places() {
-            let Some((partition, _)) = self.owner(index) else { continue };
-            let Role::Owner(owner) = &mut partition.role else { continue };
+            let Some(mut lent) = self.owner_mut(index) else { continue };
             let mut any = false;
-            for replica in owner.replicas.iter_mut().filter(|replica| replica.place.node == node) {
+            for replica in lent.owner.replicas.iter_mut().filter(|replica| replica.place.node == node) {
                 any = true;
                 replica.lost_link(lost.as_ref(), turn.now.mono_ms);
             }
             if any {
-                self.trim(index);
-                self.store.needs_tick(index);
-                self.report_progress(index, turn);
+                lent.trim();
+                lent.needs_tick();
+                lent.report_progress(turn);
             }
         }
     }
@@ -65,7 +52,9 @@ impl ReplicationMachine<'_> {
         turn: &mut Turn<'_>,
     ) {
         self.take_answer(sent, header, body, turn);
-        self.after_answer(sent.index, turn);
+        if let Some(mut owner) = self.owner_mut(sent.index) {
+            owner.after_answer(turn);
+        }
         self.pump(sent.index, turn);
         // Each once: a partition that finds no room now either waits for the next answer.
         for _ in 0..self.replication.peers.starved(node) {
@@ -75,29 +64,17 @@ impl ReplicationMachine<'_> {
     }
 
     fn take_answer(&mut self, sent: SentRequest, header: &AnswerHeader, body: &[u8], turn: &mut Turn<'_>) {
-        let Some(partition) = self.store.partitions.get_mut(sent.index) else { return };
-        let Role::Owner(owner) = &mut partition.role else { return };
-        let Some(replica_index) = owner.by_session(sent.session) else { return };
+        let Some(mut lent) = self.owner_mut(sent.index) else { return };
+        let Some(replica_index) = lent.owner.by_session(sent.session) else { return };
         if header.status != Status::Ok as u8 {
-            let code = Code::from_number(header.code);
-            let why =
-                format!("node {} says {}", owner.replicas[replica_index].place.node, code.map_or("no", Code::name));
-            match code {
-                Some(Code::Ahead | Code::Unauthorized) => self.ask_again(sent.index, replica_index, &why, turn.now),
-                Some(Code::Overloaded) => owner.replicas[replica_index].was_full(turn.now.mono_ms, &why),
-                Some(Code::TooLarge) => owner.replicas[replica_index].was_too_large(turn.now.mono_ms, sent.bytes),
-                _ => owner.replicas[replica_index].was_refused(turn.now.mono_ms, &why),
-            }
-            self.store.needs_tick(sent.index);
-            self.report_progress(sent.index, turn);
-            return;
+            return lent.refused(replica_index, sent, header, turn);
         }
         if sent.opcode == Opcode::Fence {
-            return self.met(sent.index, replica_index, header, body, turn);
+            return lent.met(replica_index, header, body, turn);
         }
-        let replica = &mut owner.replicas[replica_index];
-        let was = replica.stage.clone();
-        if replica.stage == SessionState::Begun {
+        let replica = &mut lent.owner.replicas[replica_index];
+        let was_begun = replica.stage == SessionState::Begun;
+        if was_begun {
             replica.stage = SessionState::Copying;
         }
         replica.unanswered_bytes = replica.unanswered_bytes.saturating_sub(sent.bytes);
@@ -105,63 +82,9 @@ impl ReplicationMachine<'_> {
         replica.heard = replica.heard.max(header.request_id);
         replica.lagged = 0;
         self.advance(sent.index, turn);
-        if was == SessionState::Begun {
-            self.report_progress(sent.index, turn);
+        if was_begun && let Some(owner) = self.owner_mut(sent.index) {
+            owner.report_progress(turn);
         }
-    }
-
-    /// The replica said where its log ends: where do the two part?
-    fn met(
-        &mut self,
-        index: PartitionIndex,
-        replica_index: usize,
-        answer: &AnswerHeader,
-        body: &[u8],
-        turn: &mut Turn<'_>,
-    ) {
-        let partition = &mut self.store.partitions[index];
-        let own_end = partition.log.end().next_record;
-        let Role::Owner(owner) = &mut partition.role else { return };
-        let replica = &mut owner.replicas[replica_index];
-        if body != replica.place.store {
-            // What the lost store had is nowhere.
-            replica.durable = 0;
-            replica
-                .end_session(turn.now.mono_ms + RETRY_LATE_MS, "the node has another store: it was wiped or replaced");
-            self.store.needs_tick(index);
-            return self.report_progress(index, turn);
-        }
-        let (epoch, end) = (answer.owner_epoch, answer.sequence);
-        let (known, known_end) = partition.epochs.last_upto(epoch, own_end);
-        #[cfg(feature = "planted")]
-        if ringfence_log::planted::is_on(ringfence_log::planted::Bug::GapCounts) {
-            replica.durable = end;
-        }
-        let common = if end == 0 || known == 0 { 0 } else { end.min(known_end) };
-        if common > 0 && known != epoch {
-            // It has an epoch that this log has not: nothing of that one counts, and of older ones only what both have.
-            return self.ask(index, replica_index, known, turn);
-        }
-        if common < partition.log.first().0 {
-            let Role::Owner(owner) = &mut partition.role else { return };
-            (owner.replicas[replica_index].stage, owner.replicas[replica_index].needs_bootstrap) =
-                (SessionState::Copying, true);
-            self.store.needs_tick(index);
-            return self.report_progress(index, turn);
-        }
-        self.begin(index, replica_index, common, turn);
-    }
-
-    /// Equal up to `common`: the replica's log goes on there.
-    fn begin(&mut self, index: PartitionIndex, replica_index: usize, common: u64, turn: &mut Turn<'_>) {
-        let partition = &mut self.store.partitions[index];
-        let mut header = partition.request(0, common);
-        let Role::Owner(owner) = &mut partition.role else { return };
-        header.owner_epoch = owner.epoch;
-        let replica = &mut owner.replicas[replica_index];
-        (replica.stage, replica.next, replica.mark_sent) = (SessionState::Begun, common, 0);
-        let sent = SentRequest { index, session: replica.session, opcode: Opcode::Replicate, bytes: 0 };
-        self.replication.peers.send(replica.place.node, header, Outbound::Empty, sent, turn);
     }
 
     /// What the mark has reached ends now.
@@ -200,18 +123,17 @@ impl ReplicationMachine<'_> {
     }
 
     fn keeps_ticking(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) -> bool {
-        if self.owner(index).is_none() {
-            return false;
-        }
-        self.call(index, None, turn);
+        let Some(mut owner) = self.owner_mut(index) else { return false };
+        owner.call(None, turn);
         self.pump(index, turn);
-        self.tell_marks(index, turn);
+        if let Some(mut owner) = self.owner_mut(index) {
+            owner.tell_marks(turn);
+        }
         self.end_unknown(index, turn);
-        self.end_unconfirmed(index, turn);
-        let Some(partition) = self.store.partitions.get_mut(index) else { return false };
-        let Role::Owner(owner) = &mut partition.role else { return false };
-        owner.is_ticking = owner.needs_tick();
-        owner.is_ticking
+        let Some(mut lent) = self.owner_mut(index) else { return false };
+        lent.end_unconfirmed(turn);
+        lent.owner.is_ticking = lent.owner.needs_tick();
+        lent.owner.is_ticking
     }
 
     /// Batches and publishes that wait no longer: appended, and nobody knows whether a quorum will have them.
@@ -239,9 +161,9 @@ impl ReplicationMachine<'_> {
 
     /// Nobody will know any more from this owner what becomes of what waits: it is one no longer.
     pub(crate) fn give_up_waiting(&mut self, index: PartitionIndex, why: &str, turn: &mut Turn<'_>) {
-        self.give_up_confirms(index, turn);
-        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return };
-        let waiting = std::mem::take(&mut owner.waiting);
+        let Some(mut lent) = self.owner_mut(index) else { return };
+        lent.give_up_confirms(turn);
+        let waiting = std::mem::take(&mut lent.owner.waiting);
         for waiting in waiting {
             self.give_up(index, &waiting.completion, why, turn);
         }
@@ -257,47 +179,80 @@ impl ReplicationMachine<'_> {
             Completion::Nothing | Completion::Replica(_) => {}
         }
     }
+}
+
+impl OwnerMut<'_> {
+    /// A replica has refused a request.
+    fn refused(&mut self, replica_index: usize, sent: SentRequest, header: &AnswerHeader, turn: &mut Turn<'_>) {
+        let code = Code::from_number(header.code);
+        let now_ms = turn.now.mono_ms;
+        let replica = &mut self.owner.replicas[replica_index];
+        let why = format!("node {} says {}", replica.place.node, code.map_or("no", Code::name));
+        match code {
+            Some(Code::Ahead | Code::Unauthorized) => self.ask_again(replica_index, &why, turn.now),
+            Some(Code::Overloaded) => replica.was_full(now_ms, &why),
+            Some(Code::TooLarge) => replica.was_too_large(now_ms, sent.bytes),
+            _ => replica.was_refused(now_ms, &why),
+        }
+        self.needs_tick();
+        self.report_progress(turn);
+    }
+
+    /// The replica said where its log ends: where do the two part?
+    fn met(&mut self, replica_index: usize, answer: &AnswerHeader, body: &[u8], turn: &mut Turn<'_>) {
+        let own_end = self.log.end().next_record;
+        let replica = &mut self.owner.replicas[replica_index];
+        if body != replica.place.store {
+            // What the lost store had is nowhere.
+            replica.durable = 0;
+            replica
+                .end_session(turn.now.mono_ms + RETRY_LATE_MS, "the node has another store: it was wiped or replaced");
+            self.needs_tick();
+            return self.report_progress(turn);
+        }
+        let (epoch, end) = (answer.owner_epoch, answer.sequence);
+        let (known, known_end) = self.epochs.last_upto(epoch, own_end);
+        #[cfg(feature = "planted")]
+        if ringfence_log::planted::is_on(ringfence_log::planted::Bug::GapCounts) {
+            replica.durable = end;
+        }
+        let common = if end == 0 || known == 0 { 0 } else { end.min(known_end) };
+        if common > 0 && known != epoch {
+            // It has an epoch that this log has not: nothing of that one counts, and of older ones only what both have.
+            return self.ask(replica_index, known, turn);
+        }
+        if common < self.log.first().0 {
+            (self.owner.replicas[replica_index].stage, self.owner.replicas[replica_index].needs_bootstrap) =
+                (SessionState::Copying, true);
+            self.needs_tick();
+            return self.report_progress(turn);
+        }
+        self.begin(replica_index, common, turn);
+    }
+
+    /// Equal up to `common`: the replica's log goes on there.
+    fn begin(&mut self, replica_index: usize, common: u64, turn: &mut Turn<'_>) {
+        let mut header = self.request(0, common);
+        header.owner_epoch = self.owner.epoch;
+        let replica = &mut self.owner.replicas[replica_index];
+        (replica.stage, replica.next, replica.mark_sent) = (SessionState::Begun, common, 0);
+        let sent = SentRequest { index: self.index, session: replica.session, opcode: Opcode::Replicate, bytes: 0 };
+        self.replication.peers.send(replica.place.node, header, Outbound::Empty, sent, turn);
+    }
 
     /// An idle replica hears of the mark by an empty REPLICATE.
-    fn tell_marks(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let partition = &mut self.store.partitions[index];
-        let (mark, mut header) = (partition.mark, partition.request(0, 0));
-        let Role::Owner(owner) = &mut partition.role else { return };
-        (header.owner_epoch, header.send, header.producer_epoch) = (owner.epoch, owner.mark_record, mark);
-        for replica in &mut owner.replicas {
-            let is_news = replica.mark_sent < owner.mark_record;
+    fn tell_marks(&mut self, turn: &mut Turn<'_>) {
+        let (mark, mut header) = (self.mark, self.request(0, 0));
+        (header.owner_epoch, header.send, header.producer_epoch) = (self.owner.epoch, self.owner.mark_record, mark);
+        for replica in &mut self.owner.replicas {
+            let is_news = replica.mark_sent < self.owner.mark_record;
             if replica.stage == SessionState::Live && is_news && self.replication.peers.has_room(replica.place.node) {
-                replica.mark_sent = owner.mark_record;
+                replica.mark_sent = self.owner.mark_record;
                 let header = RequestHeader { sequence: replica.next, ..header };
-                let sent = SentRequest { index, session: replica.session, opcode: Opcode::Replicate, bytes: 0 };
+                let sent =
+                    SentRequest { index: self.index, session: replica.session, opcode: Opcode::Replicate, bytes: 0 };
                 self.replication.peers.send(replica.place.node, header, Outbound::Empty, sent, turn);
             }
         }
     }
-
-    /// Tell the control plane where the copies to learners stand.
-    pub(crate) fn report_progress(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let list = sync_list(&self.store.partitions[index]);
-        turn.effects.outcomes.extend(list.filter(|status| status.change > 0).map(Outcome::Sync));
-    }
-}
-
-pub fn sync_list(partition: &Partition) -> impl Iterator<Item = SyncStatus> + '_ {
-    let replicas = if let Role::Owner(owner) = &partition.role { owner.replicas.as_slice() } else { &[] };
-    let (topic, id) = partition.key();
-    let head = partition.log.end();
-    replicas.iter().map(move |replica| SyncStatus {
-        topic,
-        partition: id,
-        change: replica.change,
-        attempt: replica.attempt,
-        node: replica.place.node,
-        state: replica.state(),
-        why: if replica.level { String::new() } else { replica.why.clone() },
-        records: replica.durable,
-        gap: head.next_record.saturating_sub(replica.durable),
-        bytes: replica.bytes,
-        rows: replica.rows,
-        chain: if replica.durable == head.next_record { head.chain } else { 0 },
-    })
 }

@@ -49,6 +49,7 @@ pub(crate) mod follow;
 pub(crate) mod forced;
 pub(crate) mod lead;
 pub(crate) mod machine;
+pub(crate) mod owner_mut;
 pub(crate) mod reach;
 pub(crate) mod read_barrier;
 pub(crate) mod roles;

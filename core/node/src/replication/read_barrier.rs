@@ -12,6 +12,7 @@ use ringfence_wire::{Opcode, RequestHeader};
 
 use crate::ids::PartitionIndex;
 use crate::replication::machine::ReplicationMachine;
+use crate::replication::owner_mut::OwnerMut;
 use crate::replication::state::peers::SentRequest;
 use crate::replication::state::progress::SessionState;
 use crate::replication::state::role::Role;
@@ -34,22 +35,6 @@ pub enum Barrier {
 }
 
 impl ReplicationMachine<'_> {
-    /// Ask a quorum to confirm this owner, if it has replicas that count.
-    pub(crate) fn confirm(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) -> Barrier {
-        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return Barrier::None };
-        if owner.quorum == 1 {
-            return Barrier::None;
-        }
-        if owner.confirms.len() >= CONFIRMS_MAX {
-            return Barrier::Full;
-        }
-        let ticket = turn.ticket();
-        owner.confirms.add(ticket, turn.now.mono_ms + CONFIRM_MS);
-        self.store.needs_tick(index);
-        self.begin_round(index, turn);
-        Barrier::Ticket(ticket)
-    }
-
     /// True if a quorum has followed this owner's epoch until lately, or is not needed.
     pub(crate) fn is_fresh(&self, index: PartitionIndex, turn: &Turn<'_>) -> bool {
         match &self.store.partitions[index].role {
@@ -57,51 +42,63 @@ impl ReplicationMachine<'_> {
             _ => true,
         }
     }
+}
+
+impl OwnerMut<'_> {
+    /// Ask a quorum to confirm this owner, if it has replicas that count.
+    pub(crate) fn confirm(&mut self, turn: &mut Turn<'_>) -> Barrier {
+        if self.owner.quorum == 1 {
+            return Barrier::None;
+        }
+        if self.owner.confirms.len() >= CONFIRMS_MAX {
+            return Barrier::Full;
+        }
+        let ticket = turn.ticket();
+        self.owner.confirms.add(ticket, turn.now.mono_ms + CONFIRM_MS);
+        self.needs_tick();
+        self.begin_round(turn);
+        Barrier::Ticket(ticket)
+    }
 
     /// Ask the replicas, unless a round is under way.
-    fn begin_round(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let partition = &mut self.store.partitions[index];
-        let (mark, mut header) = (partition.mark, partition.request(0, 0));
-        let Role::Owner(owner) = &mut partition.role else { return };
-        if !owner.confirms.begin_round(self.replication.peers.next_request(), turn.now.mono_ms) {
+    fn begin_round(&mut self, turn: &mut Turn<'_>) {
+        let (mark, mut header) = (self.mark, self.request(0, 0));
+        if !self.owner.confirms.begin_round(self.replication.peers.next_request(), turn.now.mono_ms) {
             return;
         }
-        (header.owner_epoch, header.send, header.producer_epoch) = (owner.epoch, owner.mark_record, mark);
-        for replica in &mut owner.replicas {
+        (header.owner_epoch, header.send, header.producer_epoch) = (self.owner.epoch, self.owner.mark_record, mark);
+        for replica in &mut self.owner.replicas {
             // One that is copying answers its next piece.
             if replica.counts() && replica.stage == SessionState::Live {
-                replica.mark_sent = owner.mark_record;
+                replica.mark_sent = self.owner.mark_record;
                 let header = RequestHeader { sequence: replica.next, ..header };
-                let sent = SentRequest { index, session: replica.session, opcode: Opcode::Replicate, bytes: 0 };
+                let sent =
+                    SentRequest { index: self.index, session: replica.session, opcode: Opcode::Replicate, bytes: 0 };
                 self.replication.peers.send(replica.place.node, header, Outbound::Empty, sent, turn);
             }
         }
     }
 
     /// A replica has answered. Meanwhile the partition may be dropped, and its place empty.
-    pub(crate) fn after_answer(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let Some((partition, replication)) = self.owner(index) else { return };
-        let Role::Owner(owner) = &mut partition.role else { return };
-        owner.watch(replication.peers.next_request(), turn.now.mono_ms);
-        if !owner.confirms.round_since().is_some_and(|since| owner.is_heard(since)) {
+    pub(crate) fn after_answer(&mut self, turn: &mut Turn<'_>) {
+        self.owner.watch(self.replication.peers.next_request(), turn.now.mono_ms);
+        if !self.owner.confirms.round_since().is_some_and(|since| self.owner.is_heard(since)) {
             return;
         }
-        let round = owner.confirms.end_round().map(|ticket| (ticket, Confirmation::Confirmed));
+        let round = self.owner.confirms.end_round().map(|ticket| (ticket, Confirmation::Confirmed));
         turn.follow_ups.confirmations.extend(round);
-        self.begin_round(index, turn);
+        self.begin_round(turn);
     }
 
-    pub(crate) fn end_unconfirmed(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return };
-        let late = owner.confirms.take_late(turn.now.mono_ms).into_iter();
+    pub(crate) fn end_unconfirmed(&mut self, turn: &mut Turn<'_>) {
+        let late = self.owner.confirms.take_late(turn.now.mono_ms).into_iter();
         turn.follow_ups.confirmations.extend(late.map(|ticket| (ticket, Confirmation::TooLate)));
-        self.begin_round(index, turn);
+        self.begin_round(turn);
     }
 
     /// The owner is one no longer: others know.
-    pub(crate) fn give_up_confirms(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return };
-        let all = owner.confirms.take_all();
+    pub(crate) fn give_up_confirms(&mut self, turn: &mut Turn<'_>) {
+        let all = self.owner.confirms.take_all();
         turn.follow_ups.confirmations.extend(all.map(|ticket| (ticket, Confirmation::OwnerChanged)));
     }
 }

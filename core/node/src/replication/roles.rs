@@ -140,8 +140,10 @@ impl ReplicationMachine<'_> {
             Throttle::new(bytes_per_s, until, turn.now.mono_ms),
         ));
         self.replication.peers.want(target.node);
-        self.store.needs_tick(index);
-        self.report_progress(index, turn);
+        if let Some(mut owner) = self.owner_mut(index) {
+            owner.needs_tick();
+            owner.report_progress(turn);
+        }
         Ok(OrderProgress::Done(Finished::Done))
     }
 
@@ -179,7 +181,9 @@ impl ReplicationMachine<'_> {
             if owner.replicas.is_empty() && owner.quorum == 1 && owner.waiting.is_empty() {
                 self.take_role(index, Role::Alone, turn);
             }
-            self.trim(index);
+            if let Some(mut owner) = self.owner_mut(index) {
+                owner.trim();
+            }
         }
         OrderProgress::Done(Finished::Done)
     }

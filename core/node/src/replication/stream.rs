@@ -12,10 +12,10 @@ use crate::api::answer::length;
 use crate::api::jobs::Piece;
 use crate::ids::PartitionIndex;
 use crate::replication::machine::ReplicationMachine;
+use crate::replication::owner_mut::OwnerMut;
 use crate::replication::state::peers::SentRequest;
 use crate::replication::state::progress::SessionState;
 use crate::replication::state::records::{RUN_BYTES_MAX, header_at, placed_rows};
-use crate::replication::state::role::Role;
 use crate::replication::state::tail::TailBody;
 use crate::turn::Turn;
 
@@ -62,7 +62,8 @@ impl ReplicationMachine<'_> {
             return None;
         }
         let index = self.store.partitions.find(header.topic, header.partition)?;
-        let Role::Owner(owner) = &mut self.store.partitions[index].role else { return None };
+        let lent = self.owner_mut(index)?;
+        let owner = &mut *lent.owner;
         let number = header.record_number;
         // Appended before this role: what it has on disk is told with the last group of that time, and this is an
         // earlier one. Who lacks it copies it.
@@ -83,7 +84,7 @@ impl ReplicationMachine<'_> {
         }
         let any = owner.replicas.iter().any(|replica| replica.next <= number && replica.takes_from_memory());
         if news {
-            self.report_progress(index, turn);
+            lent.report_progress(turn);
         }
         any.then_some(index)
     }
@@ -131,7 +132,9 @@ impl ReplicationMachine<'_> {
             }
             let crc = crc_of(&run.bytes);
             let piece = Piece { first: run.first, next: run.next, rows: run.rows, bytes: run.bytes.len(), crc };
-            self.offer(run.index, piece, TailBody::Heap(run.bytes.into()), turn);
+            if let Some(mut owner) = self.owner_mut(run.index) {
+                owner.offer(piece, TailBody::Heap(run.bytes.into()), turn);
+            }
         }
         *runs = left;
     }
@@ -143,93 +146,83 @@ impl ReplicationMachine<'_> {
         let crc = ringfence_wire::crc_combine(front, header.body_crc, header.body_bytes as usize);
         let number = header.record_number;
         let piece = Piece { first: number, next: number + 1, rows: placed_rows(header), bytes, crc };
-        self.offer(index, piece, TailBody::Pool(Arc::new(block)), turn);
+        if let Some(mut owner) = self.owner_mut(index) {
+            owner.offer(piece, TailBody::Pool(Arc::new(block)), turn);
+        }
     }
+}
 
+impl OwnerMut<'_> {
     /// Send it to whom it is the next one for; who takes it later finds it in the tail.
-    fn offer(&mut self, index: PartitionIndex, piece: Piece, body: TailBody, turn: &mut Turn<'_>) {
-        let Role::Owner(owner) = &self.store.partitions[index].role else { return };
+    fn offer(&mut self, piece: Piece, body: TailBody, turn: &mut Turn<'_>) {
         let mut lacks = false;
-        for replica_index in 0..owner.replicas.len() {
-            let Role::Owner(owner) = &self.store.partitions[index].role else { return };
-            let replica = &owner.replicas[replica_index];
+        for replica_index in 0..self.owner.replicas.len() {
+            let replica = &self.owner.replicas[replica_index];
             if !replica.takes_from_memory() || replica.next >= piece.next {
                 continue;
             }
             let (node, is_next) =
                 (replica.place.node, replica.stage == SessionState::Live && replica.next >= piece.first);
             if is_next && self.replication.peers.has_room(node) {
-                self.replicate_to(index, replica_index, piece, body.outbound(piece.bytes), turn);
+                self.replicate_to(replica_index, piece, body.outbound(piece.bytes), turn);
                 continue;
             }
             lacks = true;
             if is_next {
-                self.replication.peers.starve(node, index);
+                self.replication.peers.starve(node, self.index);
             }
         }
         if lacks {
-            let Role::Owner(owner) = &self.store.partitions[index].role else { return };
-            self.replication.tails.keep(index, piece, body, owner.mark_record);
-            self.store.needs_tick(index);
+            self.replication.tails.keep(self.index, piece, body, self.owner.mark_record);
+            self.needs_tick();
         }
     }
 
     /// Send a live replica what the tail has for it, as far as its window goes. What the tail has no more is copied.
-    pub(crate) fn feed(&mut self, index: PartitionIndex, replica_index: usize, turn: &mut Turn<'_>) {
+    pub(crate) fn feed(&mut self, replica_index: usize, turn: &mut Turn<'_>) {
         loop {
-            let Role::Owner(owner) = &mut self.store.partitions[index].role else { return };
-            let until = owner.until(replica_index);
-            let replica = &mut owner.replicas[replica_index];
+            let until = self.owner.until(replica_index);
+            let replica = &mut self.owner.replicas[replica_index];
             if replica.stage != SessionState::Live {
                 return;
             }
             if replica.next >= until {
                 if !replica.level && until > 0 {
                     replica.level = true;
-                    self.report_progress(index, turn);
+                    self.report_progress(turn);
                 }
                 return;
             }
-            let Some((piece, body)) = self.replication.tails.find(index, replica.next) else {
+            let Some((piece, body)) = self.replication.tails.find(self.index, replica.next) else {
                 // What is left of the tail may still serve it.
                 (replica.stage, replica.near) = (SessionState::Copying, true);
-                return self.store.needs_tick(index);
+                return self.needs_tick();
             };
             if !self.replication.peers.has_room(replica.place.node) {
-                return self.replication.peers.starve(replica.place.node, index);
+                return self.replication.peers.starve(replica.place.node, self.index);
             }
             let body = body.outbound(piece.bytes);
             turn.counters.tail_bytes += piece.bytes as u64;
-            self.replicate_to(index, replica_index, piece, body, turn);
+            self.replicate_to(replica_index, piece, body, turn);
         }
     }
 
     /// Nobody lacks what goes here.
-    pub(crate) fn trim(&mut self, index: PartitionIndex) {
-        if let Role::Owner(owner) = &self.store.partitions[index].role {
-            self.replication.tails.release(index, owner.lowest_from_memory(), owner.mark_record);
-        }
+    pub(crate) fn trim(&mut self) {
+        self.replication.tails.release(self.index, self.owner.lowest_from_memory(), self.owner.mark_record);
     }
 
-    pub(crate) fn replicate_to(
-        &mut self,
-        index: PartitionIndex,
-        replica_index: usize,
-        piece: Piece,
-        body: Outbound,
-        turn: &mut Turn<'_>,
-    ) {
-        let partition = &mut self.store.partitions[index];
-        let (mark, mut header) = (partition.mark, partition.request(0, piece.first));
-        let Role::Owner(owner) = &mut partition.role else { return };
-        (header.owner_epoch, header.send, header.producer_epoch) = (owner.epoch, owner.mark_record, mark);
+    pub(crate) fn replicate_to(&mut self, replica_index: usize, piece: Piece, body: Outbound, turn: &mut Turn<'_>) {
+        let (mark, mut header) = (self.mark, self.request(0, piece.first));
+        (header.owner_epoch, header.send, header.producer_epoch) = (self.owner.epoch, self.owner.mark_record, mark);
         (header.body_bytes, header.body_crc) = (length(piece.bytes), piece.crc);
-        let replica = &mut owner.replicas[replica_index];
+        let replica = &mut self.owner.replicas[replica_index];
         replica.count(piece, body.bytes());
-        (replica.next, replica.mark_sent) = (piece.next, owner.mark_record);
+        (replica.next, replica.mark_sent) = (piece.next, self.owner.mark_record);
         replica.unanswered_bytes += piece.bytes;
         turn.counters.replicated_bytes += piece.bytes as u64;
-        let sent = SentRequest { index, session: replica.session, opcode: Opcode::Replicate, bytes: piece.bytes };
+        let sent =
+            SentRequest { index: self.index, session: replica.session, opcode: Opcode::Replicate, bytes: piece.bytes };
         self.replication.peers.send(replica.place.node, header, body, sent, turn);
     }
 }
