@@ -1,4 +1,4 @@
-//! Names and places that every room uses.
+//! Indexes, keys and log positions that all rooms use.
 
 /// Index in [`Partitions`]; stays with the partition until it was dropped.
 pub type PartitionIndex = u32;
@@ -6,7 +6,7 @@ pub type PartitionIndex = u32;
 /// (topic, partition).
 pub(crate) type PartitionKey = (u64, u64);
 
-/// An end of the log: behind the last record, and behind its last row.
+/// An end of the log: after the last record, and behind its last row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct End {
     pub record: u64,

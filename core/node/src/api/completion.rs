@@ -11,8 +11,8 @@ use crate::ids::{End, PartitionIndex};
 pub struct PendingCompletion {
     pub group: u64,
     pub partition: PartitionIndex,
-    /// Where replicas share the partition: what is due waits for the mark to reach this end of the log, under this owner
-    /// epoch. `None`: only this store's own record matters.
+    /// Where replicas share the partition: what is due waits for the mark to reach this end of the log, under this
+    /// owner epoch. `None`: only this store's own record matters.
     pub shared: Option<ReplicatedEnd>,
     pub completion: Completion,
 }

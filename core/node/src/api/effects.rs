@@ -12,8 +12,12 @@ pub struct Answer {
     pub body: Outbound,
 }
 
-/// What must happen outside. One buffer is used again and again: nothing is allocated in the steady state. Answers of
-/// one connection go out in order.
+/// Work for the engine's caller. One buffer is used again and again: nothing is allocated in the steady state.
+///
+/// Order: `jobs`, `reads`, `punches` and `scrubs` start in any order; each ends with an event. `answers` of one
+/// connection go out in their order. A `standings` entry takes effect after the answers before it. `peers` go out in
+/// their order. `outcomes` go to the control plane in their order, after the answers of the same turn. The engine never
+/// waits for an effect: what must be durable before an answer was durable before the answer was made.
 #[derive(Default)]
 pub struct Effects {
     pub answers: Vec<Answer>,

@@ -24,7 +24,7 @@ pub struct ReadEnd {
 pub enum Sums {
     /// Their CRC.
     Whole(u32),
-    /// The pieces that they go out in, one behind another, with where each begins.
+    /// The pieces that they go out in, one after another, with where each begins.
     Pieces(Vec<(usize, Piece)>),
 }
 
@@ -70,7 +70,7 @@ pub enum ScrubEnd {
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
     pub first: u64,
-    /// Behind the last one.
+    /// After the last one.
     pub next: u64,
     pub rows: u64,
     pub bytes: usize,

@@ -1,8 +1,9 @@
 //! Values that cross the engine's border: orders, outcomes, events, effects. No decisions are made here.
 //!
-//! `order`, `outcome`, `tokens`: what the control plane gives and gets. `event`, `effects`, `jobs`: what the runtime (or a
-//! simulator) gives and carries out. `refusal`, `answer`, `deadline`, `completion`, `order_step`: values about answers and
-//! orders that all rooms share.
+//! - `order`, `outcome`, `tokens`: from and to the control plane.
+//! - `event`, `effects`, `jobs`: from and to the runtime or a simulator. Effects are carried out in the order that
+//!   `effects` states.
+//! - `refusal`, `answer`, `deadline`, `completion`, `order_step`: values about answers and orders that all rooms share.
 
 pub(crate) mod answer;
 pub(crate) mod completion;

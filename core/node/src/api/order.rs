@@ -1,4 +1,4 @@
-//! What the control plane may tell the engine. Each order ends with one outcome.
+//! Orders of the control plane to the engine. Each order ends with one outcome.
 
 use std::collections::BTreeSet;
 
@@ -61,9 +61,9 @@ pub enum Order {
         replicas: Vec<Place>,
         quorum: u16,
     },
-    /// Take the records of the owner of this epoch. Ends immediately; the owner calls. `forced`: the newest epoch of the
-    /// partition whose owner an operator chose without a majority, 0 = none is known. Records of older epochs that this
-    /// owner does not have were given up by that choice.
+    /// Take the records of the owner of this epoch. Ends immediately; the owner calls. `forced`: the newest epoch of
+    /// the partition whose owner an operator chose without a majority, 0 = none is known. Records of older epochs that
+    /// this owner does not have were given up by that choice.
     Follow {
         topic: u64,
         partition: u64,

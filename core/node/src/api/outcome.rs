@@ -1,4 +1,4 @@
-//! What the engine tells the control plane.
+//! Outcomes: reports of the engine to the control plane.
 
 /// What an order changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub enum Outcome {
         partition: u64,
         why: String,
     },
-    /// Stored records of the partition are damaged, so many that are known; 0: all of them were put right. Partition 0:
+    /// Stored records of the partition are damaged, so many that are known; 0: all of them were repaired. Partition 0:
     /// nobody can tell whose.
     Damaged {
         topic: u64,
@@ -133,7 +133,7 @@ pub struct SyncStatus {
     /// Sent to it since the sync began.
     pub bytes: u64,
     pub rows: u64,
-    /// Chain behind the last of `records`, 0 while it is not level.
+    /// Chain after the last of `records`, 0 while it is not level.
     pub chain: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Why a request is not done: code, sentence, values. Made only on the way out, so it may allocate.
+//! The reason why a request is refused: code, sentence, values. It is made only for an answer, so it may allocate.
 
 use ringfence_wire::Code;
 

@@ -1,4 +1,4 @@
-//! Who may ask for what. A credential is hashed once a connection, at HELLO; requests check bits.
+//! Authorization: the check of each request. A credential is hashed once a connection, at HELLO; requests check bits.
 //!
 //! The control plane installs the table of tokens ([`AccessTable`]): the SHA-256 of each, its rights, until when it
 //! holds, for which topics. Without tokens nothing is asked for, and a request costs one look at a flag.
@@ -65,7 +65,7 @@ impl ClientMachine<'_> {
         Authorizer { access: &self.clients.access, connections: &self.clients.connections, topics: &self.store.topics }
     }
 
-    /// May this connection ask for it? Called for every request.
+    /// Check the right of a connection for one request. Called for every request.
     pub(crate) fn check_right(&self, from: Connection, opcode: Opcode, header: &RequestHeader) -> Result<(), Refusal> {
         if self.clients.access.table.is_asked { self.authorizer().check(from, opcode, header.topic) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! Who is connected, what each connection may do, and which tables it asked for.
+//! Open connections: their rights, and the routing tables that each asked for.
 
 use ringfence_routing::IdMap;
 use ringfence_transport::Connection;
@@ -68,7 +68,7 @@ impl Connections {
         }
     }
 
-    /// Every connection's rights anew.
+    /// Evaluate the rights of every connection again.
     pub fn evaluate(&mut self, evaluate: impl Fn(ConnectionRights) -> ConnectionRights) {
         for peer in self.peers.values_mut() {
             peer.rights = evaluate(peer.rights);

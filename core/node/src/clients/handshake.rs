@@ -1,4 +1,4 @@
-//! Requests that the control plane answers, and the few that concern the connection itself.
+//! HELLO, routing tables, and requests that the control plane answers.
 
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
@@ -146,7 +146,7 @@ impl ClientMachine<'_> {
         }
     }
 
-    /// A connection asks for what it may ask for. From its first such request on it counts for the credit.
+    /// A connection sent a request that it has the right for. From its first such request on it counts for the credit.
     pub(crate) fn heard(&mut self, from: Connection) {
         if self.clients.connections.hear(from) {
             self.grant();

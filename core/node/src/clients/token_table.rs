@@ -21,7 +21,7 @@ pub fn hash_of(credential: &[u8]) -> Hash {
     Sha256::digest(credential).into()
 }
 
-/// As long for equal hashes as for others.
+/// Constant-time comparison.
 fn is_equal(one: &Hash, other: &Hash) -> bool {
     std::hint::black_box(one.iter().zip(other).fold(0, |differing, (a, b)| differing | (a ^ b))) == 0
 }

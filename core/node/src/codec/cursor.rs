@@ -1,4 +1,4 @@
-//! Reading little-endian values from bytes that may be short.
+//! Read little-endian values from bytes that may be short.
 
 /// The bytes end before a value does, or a count is above its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

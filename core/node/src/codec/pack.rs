@@ -1,4 +1,4 @@
-//! The few `MessagePack` bodies that the node reads and writes itself; `native/messages.py` has their definition.
+//! Read and write the `MessagePack` bodies that the node handles itself; `native/messages.py` has their definition.
 
 use ringfence_wire::{CREDENTIAL_BYTES_MAX, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN};
 use rmp::{decode, encode};

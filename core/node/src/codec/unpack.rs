@@ -1,4 +1,4 @@
-//! Where one `MessagePack` value ends, without trust in it: any bytes give an answer, in bounded space.
+//! Find the end of one untrusted `MessagePack` value: any bytes give an answer, in bounded space.
 //!
 //! rmp's own walk (`decode::MessageLen`, 0.8) panics at extension types and takes the reserved marker for a value.
 //! Formats: <https://github.com/msgpack/msgpack/blob/master/spec.md>.

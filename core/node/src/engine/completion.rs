@@ -1,4 +1,5 @@
-//! What follows when a writer's job is done: answers, marks, waiting fetches, requests that waited for room.
+//! Complete jobs: after a group is durable, answers are sent, marks move and waiting requests are served; ended reads
+//! and answers of other nodes go to the machine that asked.
 
 use ringfence_log::{Damage, JobDone, ShardStatus};
 
@@ -89,7 +90,7 @@ impl Parts {
         self.replication().peer_closed(node, turn);
     }
 
-    /// Everything up to `group` is on disk.
+    /// Complete everything that waited for groups up to this one.
     fn groups_durable(&mut self, shard: u16, group: u64, turn: &mut Turn<'_>) {
         while let Some(due) = self.store.acks[usize::from(shard)].pop(group) {
             match due.shared {
@@ -99,7 +100,7 @@ impl Parts {
         }
     }
 
-    /// What is durable here ends now: nobody else needs to have it.
+    /// Complete what needs to be durable on this store only.
     fn durable_enough(&mut self, index: PartitionIndex, completion: Completion, turn: &mut Turn<'_>) {
         match completion {
             Completion::Batch(batch) => self.batch_durable(index, &batch, turn),
@@ -115,7 +116,7 @@ impl Parts {
         }
     }
 
-    /// Durable on this store; what is due waits for enough of the others.
+    /// Durable on this store; the completion now waits for a quorum.
     fn durable_here(
         &mut self,
         due: PendingCompletion,
@@ -148,7 +149,8 @@ impl Parts {
         self.store.answer_batch(index, batch, turn);
     }
 
-    /// The shard's storage failed. What is not durable may be on disk or not: nobody knows, and everybody is told so.
+    /// The shard's storage failed. Records that are not durable may be on disk or not: their senders get
+    /// `unknown_outcome`.
     fn shard_failed(&mut self, shard: u16, durable_group: u64, why: &str, turn: &mut Turn<'_>) {
         self.groups_durable(shard, durable_group, turn);
         // First of all, so that who hears of an order's end knows why: what the order did is not known.

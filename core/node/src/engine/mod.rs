@@ -6,8 +6,8 @@
 //! ```
 //! One thread owns it, so fence, dedupe and append of a partition are one step without a lock (B1).
 //!
-//! `requests` sorts requests, `orders` the control plane's orders, `completion` what follows when a job is done, `retry`
-//! requests that waited, `tick` time, `status` and `invariants` what is asked of the engine from outside.
+//! `requests` sorts requests, `orders` the control plane's orders, `completion` what follows when a job is done,
+//! `retry` requests that waited, `tick` time, `status` and `invariants` what is asked of the engine from outside.
 
 mod completion;
 mod invariants;
@@ -176,13 +176,13 @@ impl Parts {
         }
     }
 
-    /// No new requests; who waits for something that will not come is told.
+    /// Take no new requests, and refuse those that wait for something that will not come.
     fn stop(&mut self, turn: &mut Turn<'_>) {
         self.store.stopping = true;
         self.refuse_all_waiting(turn);
     }
 
-    /// Tell the control plane when a shard's status differs from what it was told.
+    /// Report a shard's status to the control plane if it has changed since the last report.
     pub(crate) fn tell_status(&mut self, shard: u16, status: ShardStatus, turn: &mut Turn<'_>) {
         let last_status = &mut self.last_status[usize::from(shard)];
         if *last_status == status {

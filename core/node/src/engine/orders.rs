@@ -1,5 +1,5 @@
-//! Orders of the control plane: what they need, what they change, how each ends. Orders run one after another; one
-//! that finds no room in its shard waits, and those behind it wait too.
+//! Dispatch orders of the control plane. Orders run one after another; one that finds no room in its shard waits, and
+//! later ones wait, too.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which request goes where. Everything that a stranger can send is sorted here.
+//! Dispatch of client requests: check the header, authorize, route by opcode. And the rights of all connections.
 
 use std::collections::HashSet;
 
@@ -106,7 +106,7 @@ impl Parts {
         }
     }
 
-    /// Rights of all connections anew; what waits here under a right that is gone is refused.
+    /// Evaluate the rights of all connections again, and refuse waiting requests whose right is gone.
     fn evaluate_all(&mut self, turn: &mut Turn<'_>) {
         self.clients.access.set_next_expiry(turn.now.unix_ms);
         let (access, unix_ms) = (&self.clients.access, turn.now.unix_ms);
@@ -147,7 +147,7 @@ impl Parts {
         self.maintenance().forget_held(|fetch| which(fetch.connection, &fetch.header));
     }
 
-    /// Tell another node who this one is; what is sent to it next stands behind that.
+    /// Tell another node who this one is; what is sent to it next comes after that.
     pub(crate) fn introduce(&mut self, node: u64, turn: &mut Turn<'_>) {
         let credential = &self.clients.access.table.credential.0;
         if !credential.is_empty() {

@@ -43,7 +43,7 @@ impl Parts {
         self.ingest().publish_again(parked, turn)
     }
 
-    /// There may be room again.
+    /// Serve requests that waited for room in this shard.
     pub(crate) fn serve_stalled(&mut self, shard: u16, turn: &mut Turn<'_>) {
         let queue = usize::from(shard);
         self.parked.replaying = true;
@@ -58,7 +58,7 @@ impl Parts {
         self.parked.replaying = false;
     }
 
-    /// The node is going down.
+    /// Refuse all waiting requests: the node is going down.
     pub(crate) fn refuse_all_waiting(&mut self, turn: &mut Turn<'_>) {
         let mut all = self.parked.ahead.take_where(|_| true);
         for queue in &mut self.parked.stalled {

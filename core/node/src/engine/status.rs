@@ -1,4 +1,4 @@
-//! The engine as numbers: counters and partitions, for whoever asks.
+//! Status of the engine: counters, partitions, copies, and what the runtime asks between events.
 
 use ringfence_buffer::Pool;
 

@@ -1,4 +1,4 @@
-//! What the engine does because time passed, and after marks moved.
+//! Work that becomes due with time or after an event: deadlines, ticks of each machine, follow-ups.
 
 use crate::engine::Parts;
 use crate::turn::Turn;
@@ -18,7 +18,7 @@ impl Parts {
         self.maintenance().tick_retention(turn);
     }
 
-    /// Marks moved: fetches and requests that waited for that go on.
+    /// After marks moved: start waiting fetches, and serve requests that waited for an opened partition.
     pub(crate) fn after_marks(&mut self, turn: &mut Turn<'_>) {
         self.reads().wake(turn);
         while let Some(topic) = turn.follow_ups.opened_topics.pop() {

@@ -1,7 +1,7 @@
 //! The way of a batch from request to log. START HERE: `publish`.
 //!
-//! `publish`: the steps of PUBLISH, one call a line. `stage`: those of STAGE. `parked`: requests that wait. `retry`: when
-//! waiting requests are served again.
+//! `machine`: what an event lends. `publish`: the steps of PUBLISH, one call a line. `stage`: those of STAGE. `parked`:
+//! queues of waiting requests. `retry`: a place in them, and the end of a wait.
 
 pub(crate) mod machine;
 pub(crate) mod parked;

@@ -1,4 +1,4 @@
-//! Requests that wait: routed under a newer table than ours, or for a free group or block. Bounded in number and bytes.
+//! Queues of waiting requests: for a newer table, or for a free group or block. Bounded in number and bytes.
 
 use std::collections::VecDeque;
 
@@ -155,7 +155,7 @@ impl ParkedRequests {
         }
     }
 
-    /// While older requests of the shard wait for room, newer ones queue behind them: order within a partition stays.
+    /// While older requests of the shard wait for room, newer ones queue after them: order within a partition stays.
     pub(crate) fn check_queue(&self, shard: u16) -> Result<(), Rejection> {
         if self.stalled[usize::from(shard)].is_empty() || self.replaying {
             Ok(())

@@ -1,5 +1,5 @@
-//! START HERE: the way of one batch, one call a line. What can refuse stands before what writes, and nothing can
-//! interleave: fence, dedupe and append of a partition happen in one call on one thread (B1). A batch that is stopped
+//! Take a PUBLISH. START HERE: `ingest` has one call a line. Every check stands before the append, and nothing can
+//! interleave: fence, dedupe and append of a partition happen in one call on one thread (B1). A batch that is refused
 //! has changed nothing (I15).
 
 use ringfence_transport::{Connection, Inbound};
@@ -144,7 +144,7 @@ impl IngestMachine<'_> {
         Ok(())
     }
 
-    /// The first answer again, at once if its record is durable, else together with it.
+    /// Resend the original answer: now if the record is durable, otherwise once it is.
     fn repeat(
         &mut self,
         index: PartitionIndex,

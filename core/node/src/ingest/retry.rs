@@ -1,4 +1,4 @@
-//! Parked requests: who waits, when they are served again, when they give up.
+//! Park requests, and refuse those whose deadline has passed. `engine/retry.rs` serves them again.
 
 use ringfence_wire::Code;
 
@@ -41,7 +41,7 @@ impl IngestMachine<'_> {
         self.store.refuse(parked.connection, &parked.header, &refusal, turn);
     }
 
-    /// Refuse who waited too long.
+    /// Refuse requests whose deadline has passed.
     pub(crate) fn end_waiting(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
         for parked in self.parked.ahead.take_where(|parked| parked.deadline_ms <= now.mono_ms) {

@@ -1,4 +1,4 @@
-//! The way of a staged batch: as `ingest.rs`, with the stage's identity in the place of the producer's.
+//! Take a STAGE: as `publish.rs`, with the stage's identity in the place of the producer's.
 
 #[cfg(feature = "planted")]
 use ringfence_log::planted::{Bug, is_on};
@@ -84,8 +84,8 @@ impl IngestMachine<'_> {
         Ok(())
     }
 
-    /// Staged by an earlier send as this record: STAGED again, at once if it is durable (on a quorum, where replicas
-    /// share the partition), else with all that the log has now.
+    /// Staged by an earlier send as this record: STAGED again, immediately if it is durable (on a quorum, where
+    /// replicas share the partition), else with all that the log has now.
     pub(crate) fn restage(
         &mut self,
         index: PartitionIndex,

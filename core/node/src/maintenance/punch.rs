@@ -1,4 +1,4 @@
-//! Space of dropped partitions, given back as holes while their files still hold what is others'.
+//! Punch holes in segment files to free the space of dropped partitions while others still use the files.
 //!
 //! One file at a time: the reader's thread carries a plan out between its reads. A start does not go on with what a
 //! stop or a crash left: that space comes back with its files.

@@ -1,11 +1,11 @@
-//! A damaged record is asked for from another replica; what was asked of this one is given.
+//! Repair damaged records with copies from other replicas, and serve such copies.
 //!
 //! ```text
 //! COPY n   ---------------------------->  any replica of the partition that has record n durably, and is not quarantined
 //!          <----------------------------  that record, verbatim but for the physical part
 //! ```
-//! An owner asks its replicas, a follower its owner, one at a time and one record at a time: damage is rare, and what is
-//! in a hurry here is nobody's but ours. Whether what came is the record that stood there is `log::mend`'s to say. A
+//! An owner asks its replicas, a follower its owner, one at a time and one record at a time: damage is rare, and what
+//! is in a hurry here is nobody's but ours. Whether what came is the record that stood there is `log::mend`'s to say. A
 //! store that is alone with its partition asks nobody: it counts and tells.
 
 use ringfence_log::{Proof, ReadError, RepairError, RepairPlan, ReplicaRecord, Successor};
@@ -102,14 +102,14 @@ impl MaintenanceMachine<'_> {
         }
     }
 
-    /// Somebody is there who was not: everybody is asked again.
+    /// Another node can be reached again: retry all repairs.
     pub(crate) fn retry_repairs(&mut self) {
         for known in self.maintenance.scrub.corruptions.values_mut() {
             (known.retry_at_ms, known.tries) = (0, 0);
         }
     }
 
-    /// Ask for the next damaged record that somebody may have.
+    /// Ask another replica for the next damaged record.
     fn ask_for_next(&mut self, turn: &mut Turn<'_>) {
         let repairs = &self.maintenance.scrub.repairs;
         if repairs.asked.is_some() || repairs.ready.is_some() || repairs.mending.is_some() {
@@ -165,7 +165,7 @@ impl MaintenanceMachine<'_> {
     }
 
     /// True if something will prove that what comes is the record that stood there. The log may end with it: then its
-    /// head does. Else the record behind it is in a file that is not sealed yet.
+    /// head does. Else the record after it is in a file that is not sealed yet.
     fn is_provable(&mut self, place: RecordPlace, index: PartitionIndex) -> bool {
         let head = *self.store.partitions[index].log.end();
         let Some(known) = self.maintenance.scrub.corruptions.get_mut(&place) else { return false };
@@ -204,7 +204,7 @@ impl MaintenanceMachine<'_> {
         self.next_scrub(turn);
     }
 
-    /// The job that puts right what has come.
+    /// The job that repairs a record with the copy that has come.
     pub(crate) fn next_repair(&mut self) -> Option<ScrubJob> {
         let ReadyRepair { place, record } = *self.maintenance.scrub.repairs.ready.take()?;
         let corruption = self.maintenance.scrub.corruptions.get(&place)?.corruption.clone();
@@ -222,7 +222,7 @@ impl MaintenanceMachine<'_> {
             }
             Err(RepairError::WrongRecord(_)) => self.try_later(place, turn.now),
             Err(RepairError::Changed) => {
-                // Looked at anew, it is found as it is now, or not at all.
+                // Looked at again, it is found as it is now, or not at all.
                 self.try_later(place, turn.now);
                 self.maintenance.scrub.hurry(place.0);
             }
@@ -246,7 +246,7 @@ impl MaintenanceMachine<'_> {
         None
     }
 
-    /// Fetches whose damage was put right, or for which nobody puts it right in time, are read again.
+    /// Read fetches again whose damage was repaired, or whose time for that is over.
     pub(crate) fn serve_held(&mut self, turn: &mut Turn<'_>) {
         let held = std::mem::take(&mut self.maintenance.scrub.repairs.held);
         for (fetch, file) in held {

@@ -1,4 +1,4 @@
-//! What happens because time passed: deadlines, retention, state records, producers that expire.
+//! Apply retention, write state records, expire producers, free memory of idle partitions.
 
 use ringfence_log::{Shard, retain};
 
@@ -15,7 +15,7 @@ use crate::turn::Turn;
 /// Partitions looked at in one tick: 10,000 of them once in 0.8 s.
 const WALK: PartitionIndex = 256;
 
-/// Without records for this long a partition is idle: what it gives back, it does not take again at once.
+/// Without records for this long a partition is idle: what it gives back, it does not take again immediately.
 const IDLE_MS: u64 = 10_000;
 
 /// State records written in one tick: beside a full load they take a few percent of the disk.
@@ -25,7 +25,7 @@ const STATES: usize = 32;
 const RETAIN_MS: u64 = 1000;
 
 /// After a rotation or a state record a file may be free. Files that come back one at a time become the next ones; at
-/// 2.5 GB/s a second's worth of them would be ten, most of them removed and allocated anew.
+/// 2.5 GB/s a second's worth of them would be ten, most of them removed and allocated again.
 const RETAIN_SOON_MS: u64 = 40;
 
 impl MaintenanceMachine<'_> {

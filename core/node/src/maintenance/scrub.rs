@@ -1,4 +1,4 @@
-//! Reading back what was written long ago: which file is looked at next, how fast, and what is known to be damaged.
+//! Scrub: read stored records back, choose the file that is read next and the rate, record known damage.
 //!
 //! One job at a time is with the thread that looks; it has the lowest priority there is, and while appends wait for the
 //! disk it gets a piece a second. What a read meets is looked at in a hurry, and every file of a quarantined partition:
@@ -31,7 +31,7 @@ const PAUSE_MS: u64 = 60_000;
 /// Damaged places that are remembered, 400 bytes each; more are counted and told.
 const KNOWN_MAX: usize = 4_096;
 
-/// Quarantined partitions whose files are looked at at once.
+/// Quarantined partitions whose files are looked at immediately.
 const PROVING_MAX: usize = 64;
 
 const PROVE_MS: u64 = 500;
@@ -244,7 +244,7 @@ impl MaintenanceMachine<'_> {
         turn.effects.outcomes.push(Outcome::Damaged { topic, partition, records, why });
     }
 
-    /// A read met damage: its file is looked at at once.
+    /// A read met damage: its file is looked at immediately.
     pub(crate) fn met_damage(&mut self, index: PartitionIndex, damage: &Damage) -> u64 {
         let file = parse_segment_name(&damage.file).map_or(0, |(file, _)| file);
         let has_others = self.store.partitions.get(index).is_some_and(|partition| !partition.sources().is_empty());

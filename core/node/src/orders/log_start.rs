@@ -1,4 +1,4 @@
-//! The order TRUNCATE, and carrying out log starts that were ordered before.
+//! The order TRUNCATE: set the wanted log start.
 
 use crate::api::completion::OnDurable;
 use crate::api::order_step::{OrderError, OrderProgress};

@@ -47,7 +47,7 @@ impl OrderMachine<'_> {
                 self.scopes.settle(&mut partition.stages, true);
                 partition.settle_stages();
                 self.replication().open_as(index, epoch, placed.record_number, replicas, quorum, turn);
-                // At once: a producer that waits for its new owner also waits for this owner's followers.
+                // Immediately: a producer that waits for its new owner also waits for this owner's followers.
                 self.replication.peers.tick(turn);
                 if let Some(mut owner) = self.replication().owner_mut(index) {
                     owner.call(None, turn);

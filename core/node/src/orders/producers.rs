@@ -15,8 +15,8 @@ use crate::partition::state_blob;
 use crate::turn::Turn;
 
 impl OrderMachine<'_> {
-    /// Raise a named producer's epoch: its predecessor is fenced from here on. Every open writes an entry, so without one
-    /// the state of an opened predecessor was evicted: an empty resume point would let its rows be stored again.
+    /// Raise a named producer's epoch: its predecessor is fenced from here on. Every open writes an entry, so without
+    /// one the state of an opened predecessor was evicted: an empty resume point would let its rows be stored again.
     pub(crate) fn open_producer(
         &mut self,
         number: u64,

@@ -47,7 +47,7 @@ impl OrderMachine<'_> {
         Ok(placed)
     }
 
-    /// What was received under this change is given up, and its space with it.
+    /// Drop what was received under this change, and free its space.
     pub(crate) fn discard(
         &mut self,
         number: u64,

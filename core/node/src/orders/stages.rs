@@ -1,4 +1,4 @@
-//! Orders about staged rows: what the metadata log decided of scopes, and the publish record of one commit.
+//! Orders about staged rows: install scope rules, count the rows of a commit, append its publish record.
 
 #[cfg(feature = "planted")]
 use ringfence_log::planted::{Bug, is_on};
@@ -86,7 +86,8 @@ impl OrderMachine<'_> {
         Ok(self.store.when_durable_upto(upto, number, index, &placed, Finished::Done, until(end_offset, turn.now)))
     }
 
-    /// Tell what a commit of these tokens would publish here; ends when all of it is on as many disks as STAGED asks for.
+    /// Tell what a commit of these tokens would publish here; ends when all of it is on as many disks as STAGED asks
+    /// for.
     pub(crate) fn count_staged(
         &mut self,
         number: u64,
@@ -117,7 +118,8 @@ impl OrderMachine<'_> {
         self.store.when_last_durable(number, index, finished, until(0, now))
     }
 
-    /// A repeat: it ends when what it asks for is on enough disks, at once if it is, and fails if that cannot be now.
+    /// A repeat: it ends when what it asks for is on enough disks, immediately if it is, and fails if that cannot be
+    /// now.
     fn published_before(
         &mut self,
         number: u64,

@@ -1,4 +1,4 @@
-//! Answers: headers filled from what the engine knows, bodies where there are some.
+//! Make answers: headers from the state of partition and routing, bodies where there are some.
 
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
@@ -42,7 +42,7 @@ impl Store {
         }
     }
 
-    /// The OK of a stored batch.
+    /// Acknowledge a stored batch.
     pub(crate) fn answer_batch(&mut self, index: PartitionIndex, due: &BatchAck, turn: &mut Turn<'_>) {
         turn.counters.acknowledged += 1;
         let partition = &mut self.partitions[index];
@@ -150,7 +150,7 @@ impl Store {
         send(batch.connection, header, Outbound::Bytes(body), turn.effects);
     }
 
-    /// What stops a request that is no PUBLISH: it is answered at once.
+    /// What stops a request that is no PUBLISH: it is answered immediately.
     pub(crate) fn answer_rejection(
         &mut self,
         to: Connection,

@@ -286,7 +286,7 @@ impl Store {
         placed.map_err(|refusal| rejection_of(refusal, self.partitions[index].shard))
     }
 
-    /// Time concerns this partition until everything about it is calm.
+    /// Tick this partition until none of its replicas has anything to do.
     pub(crate) fn needs_tick(&mut self, index: PartitionIndex) {
         if let Role::Owner(owner) = &mut self.partitions[index].role
             && !owner.is_ticking

@@ -1,4 +1,4 @@
-//! Exactly once: what one partition remembers of each producer, and what it decides about a batch. Pure.
+//! Deduplicate batches: decide by the producer table of a partition whether a batch is new, repeated or refused. Pure.
 //!
 //! ```text
 //! no entry      epoch <= forgotten -> Forgotten      sequence 0 -> New     else Gap(0)
@@ -9,8 +9,8 @@
 //!
 //! Invariants: a decision changes nothing, only [`Producers::stored`], [`Producers::opened`], [`Producers::cut`] and
 //! [`Producers::forget`] do (I15); an epoch at or below `forgotten_epoch` without an entry is never taken for new (I6).
-//! Everything here is rebuilt from record headers and the state blob (`dedupe_blob.rs`), so a recovered table decides as
-//! the lost one did. After a truncation the table is the one that the remaining log gives (`producer_undo.rs`).
+//! Everything here is rebuilt from record headers and the state blob (`dedupe_blob.rs`), so a recovered table decides
+//! as the lost one did. After a truncation the table is the one that the remaining log gives (`producer_undo.rs`).
 
 use ringfence_routing::IdMap;
 use ringfence_wire::{Code, DEDUPE_WINDOW};
@@ -174,8 +174,8 @@ impl Producers {
         }
     }
 
-    /// A producer record was appended (or found): older epochs are fenced from here on. Returns what they left. A record
-    /// without a name takes the producer's name away: it is forgotten like one that never had one.
+    /// A producer record was appended (or found): older epochs are fenced from here on. Returns what they left. A
+    /// record without a name takes the producer's name away: it is forgotten like one that never had one.
     pub fn opened(&mut self, producer_id: u64, epoch: u64, named: bool, source: Source) -> Option<&Resume> {
         let entry = self.entries.entry(producer_id).or_default();
         let bytes = if entry.is_blank() { 0 } else { entry.bytes() };

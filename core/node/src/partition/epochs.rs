@@ -1,6 +1,6 @@
-//! Which owner epoch each record and each offset was appended under: what a FETCH position is checked against, and
-//! where two logs part. Within one epoch one owner appends, so two logs whose records of one number have one epoch are
-//! equal up to it (as in Raft, with epochs for terms).
+//! Owner epochs of records and offsets: FETCH positions are checked against them, and they tell where two logs differ.
+//! Within one epoch one owner appends, so two logs whose records of one number have one epoch are equal up to it (as in
+//! Raft, with epochs for terms).
 
 use crate::codec::cursor::{Cursor, Short};
 
@@ -53,7 +53,7 @@ impl Epochs {
         self.at(offset).or_else(|| self.starts.first().map(|first| first.epoch))
     }
 
-    /// Behind the last row of epochs up to `bound`: `u64::MAX` if no later one begins here, 0 if it is not remembered.
+    /// After the last row of epochs up to `bound`: `u64::MAX` if no later one begins here, 0 if it is not remembered.
     pub fn rows_upto(&self, bound: u64) -> u64 {
         let after = self.starts.partition_point(|start| start.epoch <= bound);
         match self.starts.get(after) {

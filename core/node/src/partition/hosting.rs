@@ -37,7 +37,7 @@ impl Store {
         new
     }
 
-    /// A partition that was dropped here is to be here again: its log begins anew in the same place.
+    /// Create a dropped partition again, with an empty log in the same slot.
     ///
     /// # Errors
     /// [`OrderError::Busy`] until the drop is durable and nobody reads what was dropped.
@@ -59,7 +59,7 @@ impl Store {
         Ok(())
     }
 
-    /// It is dropped, and its record not on disk yet: the next start may find it again, so nobody may hear that it is
+    /// True while a drop is not durable yet: the next start may find the partition again, so it must not be reported as
     /// gone.
     pub(crate) fn is_going(&self, index: PartitionIndex) -> bool {
         let partition = &self.partitions[index];

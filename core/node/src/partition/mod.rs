@@ -1,10 +1,11 @@
-//! One partition and all of them: log, gate, producers, epochs, mark; the checks before an append; what waits for durable
-//! groups.
+//! One partition and all of them: state, checks before an append, the append, completions that wait for groups.
 //!
-//! `state`: one partition and its own rules. `store`: all partitions. `admission`: checks that PUBLISH, STAGE and reads
-//! share. `pending`: what waits for groups. `answers`: answer headers. `epochs`, `producer`, `producer_room`,
-//! `producer_undo`, `dedupe`, `dedupe_blob`: tables that a log gives. `topic`: schemas and routing bodies. `log_start`: log
-//! starts that were ordered. `state_blob`, `recovery`: from records back to tables.
+//! - `state`: one partition and its own rules. `store`: all partitions with shards, topics and routing tables.
+//! - `admission`: checks that PUBLISH, STAGE and reads share. `producer_room`: limits of producer tables.
+//! - `append`: the only way to a shard and to `pending`, the queue of completions. `hosting`: partitions that appear here.
+//! - `answers`: answer headers. `topic`: schemas and routing bodies. `log_start`: log starts that were ordered.
+//! - `epochs`, `producer`, `producer_undo`, `dedupe`, `dedupe_blob`: tables that a log gives.
+//! - `state_blob`, `recovery`: from tables to state records, and from records back to tables.
 
 pub(crate) mod admission;
 pub(crate) mod answers;

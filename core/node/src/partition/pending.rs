@@ -1,8 +1,8 @@
-//! Which answers are due when a group is durable. Pure.
+//! Queue of completions that wait for durable groups. Pure.
 //!
 //! A shard's records are appended in the order of its groups, so one queue per shard, popped from its front, answers
 //! each batch in O(1) however many partitions there are. What waits for a record that is already in the queue (a
-//! repeat, an order) stands behind it: a little late, never early (L1 of the log: nothing is acknowledged before its
+//! repeat, an order) comes after it: a little late, never early (L1 of the log: nothing is acknowledged before its
 //! group is durable).
 
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! What a partition remembers of one producer.
+//! State of one producer in a partition: epoch, window of answers, resume point.
 
 use std::collections::VecDeque;
 

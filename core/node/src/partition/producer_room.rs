@@ -13,7 +13,8 @@ const GROWTH: usize = 2;
 const RETRY_MS: u32 = 1_000;
 
 impl Store {
-    /// A batch of a new producer is refused while the tables are full, one that makes them larger still above twice that.
+    /// A batch of a new producer is refused while the tables are full, one that makes them larger still above twice
+    /// that.
     ///
     /// # Errors
     /// `overloaded`, with the figures and the ways out; nothing has changed.

@@ -1,9 +1,9 @@
 //! Take records back out of a producer table. Pure.
 //!
-//! Each record that changes the table leaves a [`UndoStep`]: what the record changed, as it was before. A truncation undoes
-//! the steps of the records that it removes, newest first, so the table is again the one that the remaining log gives.
-//! Steps are dropped once the partition's mark has passed their record: a truncation never goes below the mark. See
-//! `docs/design/producer_tables.md`.
+//! Each record that changes the table leaves a [`UndoStep`]: what the record changed, as it was before. A truncation
+//! undoes the steps of the records that it removes, newest first, so the table is again the one that the remaining log
+//! gives. Steps are dropped once the partition's mark has passed their record: a truncation never goes below the mark.
+//! See `docs/design/producer_tables.md`.
 
 use std::collections::{HashSet, VecDeque};
 

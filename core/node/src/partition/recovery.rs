@@ -1,5 +1,4 @@
-//! From the log's records back to producer tables and epochs: what [`ringfence_log::recover`] tells, kept per
-//! partition.
+//! Rebuild producer tables, epochs and stages from the records that [`ringfence_log::recover`] reads.
 
 use ringfence_log::{PartitionLog, RecoverError, Report, Storage, Visitor};
 use ringfence_routing::PairMap;

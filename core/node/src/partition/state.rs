@@ -1,4 +1,4 @@
-//! One partition of this store: log, gate, producers, epochs, mark, and who waits for it.
+//! State of one partition: log, gate, producers, epochs, stages, mark, role, waiting fetches; and its own rules.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::partition::topic::Plans;
 use crate::replication::state::role::Role;
 use crate::transactions::staging::Stages;
 
-/// As [`Partition::known_upto`]: a truncation went deeper than the producer table remembers, and the owner must send log
-/// and tables from scratch.
+/// As [`Partition::known_upto`]: a truncation went deeper than the producer table remembers, and the owner must send
+/// log and tables from scratch.
 pub const UNKNOWN: u64 = u64::MAX;
 
 pub struct Partition {
@@ -52,7 +52,7 @@ pub struct Partition {
     pub idleness: Idleness,
     /// When a batch was acknowledged under this epoch, first and last, Unix ms; 0 = never.
     pub acknowledged_ms: (u64, u64),
-    /// What this store is to it in this run.
+    /// Role of this store for the partition in this run.
     pub role: Role,
     /// Records below this number have taught the tables already: they came from an owner, ahead of the log.
     /// [`UNKNOWN`] = the tables are not those of any log.
@@ -64,7 +64,7 @@ pub struct Partition {
     pub reach: Reach,
     /// The log start that was ordered last; it may lie beyond the mark still.
     pub wanted: WantedStart,
-    /// Which one it is of all that were put into [`Partitions`]: one that was dropped and came back is another.
+    /// Incarnation number: a partition that is dropped and created again gets a new one.
     pub incarnation: u64,
 }
 
@@ -147,7 +147,7 @@ impl Partition {
         self.epochs.cut(next_record);
         self.known_upto = self.known_upto.min(next_record);
         if let Err(why) = self.stages.cut(next_record, next_offset) {
-            // Not served: what it would say of scopes is not known. It must be filled anew.
+            // Not served: what it would say of scopes is not known. It must be filled again.
             self.damage.get_or_insert(why);
         }
         self.settle_stages();
@@ -190,8 +190,8 @@ impl Partition {
 }
 
 impl Partition {
-    /// A hash of the producer table that the log gives, see [`crate::partition::dedupe::Producers::hash`]; `None` while the table is
-    /// ahead of the log, or the partition is damaged.
+    /// A hash of the producer table that the log gives, see [`crate::partition::dedupe::Producers::hash`]; `None` while
+    /// the table is ahead of the log, or the partition is damaged.
     pub fn producers_hash(&self) -> Option<u64> {
         let is_given = !self.is_incomplete() && !self.is_quarantined() && !self.dropped;
         is_given.then(|| self.producers.hash(self.log.end().last_time_ms))

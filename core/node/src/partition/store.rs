@@ -63,7 +63,7 @@ impl Partitions {
         self.starts.retain(|key, _| key.0 != topic);
     }
 
-    /// A dropped partition is here again, without anything of what it was.
+    /// Put a new partition in the slot of a dropped one.
     pub fn revive(&mut self, index: PartitionIndex, mut fresh: Partition) {
         self.incarnations += 1;
         fresh.incarnation = self.incarnations;

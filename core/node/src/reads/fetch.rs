@@ -1,4 +1,4 @@
-//! Reads below the mark; those that wait for rows are in `polls`.
+//! Serve FETCH, `OFFSET_FOR_TIME` and `END_OFFSETS`: reads below the mark. Fetches that wait for rows are in `polls`.
 //!
 //! ```text
 //! fetch -> position in this log? -> rows below the mark? -> plan + block -> reader thread -> answer: the log's bytes
@@ -159,7 +159,7 @@ impl ReadMachine<'_> {
         self.store.answer_rejection(fetch.connection, &fetch.header, rejection, turn);
     }
 
-    /// Half the pool at most: more would wait for room for ever, and with it all that queue behind it.
+    /// Half the pool at most: a larger read would wait for room forever, and all that queue after it.
     fn read_bytes_max(&self) -> usize {
         FETCH_BYTES_MAX.min(self.store.settings.pool_bytes / 2)
     }
@@ -197,7 +197,7 @@ impl ReadMachine<'_> {
         }
     }
 
-    /// Nothing came: OK without a body. `OFFSET_FOR_TIME`: the mark.
+    /// Answer OK without a body: no rows came. `OFFSET_FOR_TIME`: the mark.
     pub(crate) fn answer_empty(&mut self, fetch: &Fetch, turn: &mut Turn<'_>) {
         if self.read_partition(fetch).is_some()
             && let Some(reason) = self.end_is_unknown(fetch.index)
@@ -247,7 +247,7 @@ impl ReadMachine<'_> {
                 self.begin_read(fetch, turn);
             }
             Err(ReadError::Damaged { resume_offset, .. }) if self.is_released(fetch.index) => {
-                // An operator gave the damaged rows up: reading goes on behind them.
+                // An operator gave the damaged rows up: reading goes on after them.
                 fetch.from = ReadFrom::Offset(*resume_offset);
                 self.begin_read(fetch, turn);
             }
@@ -305,7 +305,7 @@ impl ReadMachine<'_> {
         self.store.refuse(fetch.connection, &fetch.header, &refusal, turn);
     }
 
-    /// Nobody puts it right in time: the partition is quarantined until it is.
+    /// The damage was not repaired in time: quarantine the partition until it is.
     pub(crate) fn read_damaged(&mut self, fetch: &Fetch, damage: &Damage, turn: &mut Turn<'_>) {
         let why = damage.to_string();
         if let Some(partition) = self.store.partitions.get_mut(fetch.index)
@@ -321,7 +321,7 @@ impl ReadMachine<'_> {
         self.store.refuse(fetch.connection, &fetch.header, &refusal, turn);
     }
 
-    /// Blocks may be free again.
+    /// Serve fetches that wait for a block.
     pub(crate) fn serve_queued_reads(&mut self, turn: &mut Turn<'_>) {
         for _ in 0..self.reads.queued.len() {
             if self.reads.under_way.len() >= UNDER_WAY_MAX {

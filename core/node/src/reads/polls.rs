@@ -11,8 +11,8 @@ use crate::reads::machine::ReadMachine;
 use crate::reads::state::{EndQuestion, Fetch, WAITING_MAX};
 use crate::turn::Turn;
 
-/// A poll that has waited so long says what an owner knew before: with replicas, a quorum confirms that nothing came. For
-/// a shorter one it is enough that a quorum has confirmed the owner lately.
+/// A poll that has waited so long says what an owner knew before: with replicas, a quorum confirms that nothing came.
+/// For a shorter one it is enough that a quorum has confirmed the owner lately.
 const POLL_OLD_MS: u64 = 2_000;
 
 impl ReadMachine<'_> {
@@ -44,7 +44,7 @@ impl ReadMachine<'_> {
         entry.is_some_and(|entry| entry.owner != self.store.settings.node && entry.epoch > log.end().owner_epoch)
     }
 
-    /// A new table names owners: who waits here for rows that come to another node is told so at once.
+    /// A new table names owners: who waits here for rows that come to another node is told so immediately.
     pub(crate) fn redirect_polls(&mut self, topic: u64, turn: &mut Turn<'_>) {
         let Some(table) = self.store.tables.get(topic) else { return };
         let node = self.store.settings.node;

@@ -1,4 +1,4 @@
-//! Is a position one of this log, and may this store say where the log ends?
+//! Check FETCH positions against the log, and whether this store may say where the log ends.
 
 use ringfence_wire::{Code, RedirectReason, RequestHeader};
 

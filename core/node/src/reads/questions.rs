@@ -1,4 +1,5 @@
-//! Answers that say where a log ends: they wait until a quorum has confirmed this owner (`replication/read_barrier.rs`).
+//! Answers that say where a log ends: they wait until a quorum has confirmed this owner
+//! (`replication/read_barrier.rs`).
 
 use ringfence_wire::Code;
 

@@ -11,8 +11,8 @@ use crate::reads::state::EndQuestion;
 use crate::turn::Turn;
 
 impl ReadMachine<'_> {
-    /// RESOLVE: what became of a producer's batches; only what is durable counts. A newer owner may have more, so that a
-    /// quorum confirms that there is none.
+    /// RESOLVE: what became of a producer's batches; only what is durable counts. A newer owner may have more, so that
+    /// a quorum confirms that there is none.
     pub(crate) fn resolve(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         match self.readable(header) {
             Ok(index) => self.confirm(index, EndQuestion::Resolve { from, header: Box::new(*header) }, turn),

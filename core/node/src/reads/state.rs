@@ -66,7 +66,7 @@ pub struct Reads {
 /// Reads with the reader at a time: it is one thread, more only hold blocks.
 pub const UNDER_WAY_MAX: usize = 64;
 
-/// Waiting for a block or for rows; above that a fetch is answered empty at once. 256 bytes each: 16 MiB.
+/// Waiting for a block or for rows; above that a fetch is answered empty immediately. 256 bytes each: 16 MiB.
 pub const WAITING_MAX: usize = 65_536;
 
 impl Reads {

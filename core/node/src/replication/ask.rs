@@ -1,4 +1,4 @@
-//! When an owner asks a replica where its log ends, and when it asks again.
+//! Ask replicas where their logs end, and repeat questions that came too early.
 //!
 //! A replica that was not told of the owner's epoch yet says so. Its control plane follows the same log, mostly some ms
 //! behind, and until a quorum follows nobody's rows are acknowledged: such a question is repeated a few times without

@@ -1,10 +1,12 @@
-//! A replica that lacks what retention has given up at the owner: it begins anew, at the first record that is there.
+//! Bootstrap a replica that lacks records which retention has removed at the owner: its log begins at the owner's first
+//! record.
 //!
-//! Head and producer table must travel, because the records that made them are gone. The table is the owner's of now: it
-//! tells of records that the replica only will get (`Partition::known_upto`). Until it has them,
+//! Head and producer table must travel, because the records that made them are gone. The table is the owner's of now:
+//! it tells of records that the replica only will get (`Partition::known_upto`). Until it has them,
 //!
 //! - they teach the table nothing, here and after a restart;
-//! - to a new owner it says that it has nothing, and begins anew: the table may tell of what no log has any more;
+//! - to a new owner it says that it has nothing, and begins from scratch: the table may tell of what no log has any
+//!   more;
 //! - if it becomes the owner itself, what its log has not is cut out of the table first.
 //!
 //! The frame is a REPLICATE whose one record is of kind state, which no log has.
@@ -50,7 +52,7 @@ fn frame(partition: &Partition, level: u16, table_bytes_max: usize) -> Vec<u8> {
     frame
 }
 
-/// The content of a frame that says where a log begins anew; `None` for one with the log's own records.
+/// The content of a frame that says where a log begins from scratch; `None` for one with the log's own records.
 pub fn beginning<'a>(header: &RequestHeader, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Refusal> {
     let record = record_at(bytes, 0)?;
     if record.kind != RecordKind::State as u8 {
@@ -66,7 +68,7 @@ pub fn beginning<'a>(header: &RequestHeader, bytes: &'a [u8]) -> Result<Option<&
 }
 
 impl ReplicationMachine<'_> {
-    /// At the owner: this replica begins anew.
+    /// At the owner: this replica begins from scratch.
     pub(crate) fn send_anchor(&mut self, index: PartitionIndex, replica_index: usize, turn: &mut Turn<'_>) {
         let partition = &mut self.store.partitions[index];
         partition.settle_producers();

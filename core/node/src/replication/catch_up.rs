@@ -1,4 +1,4 @@
-//! Pieces of the log that the reader fetched, for replicas that are behind.
+//! Catch up replicas from disk: bounded reads of the log after the replica's end, one at a time.
 
 use std::sync::Arc;
 
@@ -138,7 +138,7 @@ impl OwnerMut<'_> {
         replica.throttle.allows(replica.next, bytes as u64, now.mono_ms)
     }
 
-    /// True if the next read may begin at once; else time or an answer begins it.
+    /// True if the next read may begin immediately; else time or an answer begins it.
     fn copy_read(&mut self, session: u64, end: ReadEnd, turn: &mut Turn<'_>) -> bool {
         // Of a session that is over: nobody waits for it.
         let Some(replica_index) = self.owner.by_session(session) else { return false };
@@ -168,7 +168,7 @@ impl OwnerMut<'_> {
                 goes_on = true;
             }
             Err(ReadError::Damaged { damage, .. }) if others > 1 => {
-                // Another replica may have it: the copy goes on when it is put right.
+                // Another replica may have it: the copy goes on when it is repaired.
                 replica.end_session(turn.now.mono_ms + MEND_MS, &format!("the owner's log is damaged: {damage}"));
                 turn.follow_ups.damage.push((self.index, damage));
                 self.report_progress(turn);

@@ -2,7 +2,7 @@
 //!
 //! Fenced, such a replica says so, and counts for a quorum only once every replica of the set has answered. The doubt
 //! ends where it has everything below the mark of an owner: the mark is above all that was acknowledged before. That a
-//! session has begun at the end of its log is not enough, for the owner's log goes on behind that end.
+//! session has begun at the end of its log is not enough, for the owner's log goes on after that end.
 
 use crate::api::order_step::OrderProgress;
 use crate::api::outcome::Finished;

@@ -1,4 +1,4 @@
-//! The replica's side: answers an owner's FENCE, appends what comes.
+//! The replica's side: answer an owner's FENCE, append the records of REPLICATE, acknowledge.
 
 use ringfence_log::{Body, Refusal as LogRefusal};
 use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Outbound, Payload};

@@ -1,11 +1,12 @@
-//! A replica gives up what an operator's choice of an owner has given up.
+//! Give up rows of a replica that an operator's choice of an owner has given up.
 //!
 //! An owner that was chosen without a majority may lack rows that were acknowledged. Replicas that have these rows keep
 //! them until an order names that choice: to them the owner's log contradicts their mark, and they answer `conflict`.
 //! FOLLOW names the newest epoch that was such a choice. What is marked here, is of an older epoch, and is not in the
 //! owner's log, was given up by it: the replica's log is truncated, or begins from scratch where that is not possible.
 //!
-//! Rows of the forced epoch itself and of later ones are never given up so: each later owner has what they acknowledged.
+//! Rows of the forced epoch itself and of later ones are never given up so: each later owner has what they
+//! acknowledged.
 
 use ringfence_log::LogEnd;
 

@@ -1,4 +1,4 @@
-//! The owner's side: sessions with replicas, what they answer, and what follows from the mark.
+//! The owner's side: sessions with replicas, their answers, and completions that the mark reaches.
 
 use ringfence_transport::Outbound;
 use ringfence_wire::{AnswerHeader, Code, Opcode, RequestHeader, Status};
@@ -114,7 +114,7 @@ impl ReplicationMachine<'_> {
         }
     }
 
-    /// Time passed.
+    /// Tick all owned partitions with something to do.
     pub(crate) fn tick_replication(&mut self, turn: &mut Turn<'_>) {
         self.replication.peers.tick(turn);
         let mut ticking = std::mem::take(&mut self.store.ticking);
@@ -159,7 +159,7 @@ impl ReplicationMachine<'_> {
         }
     }
 
-    /// Nobody will know any more from this owner what becomes of what waits: it is one no longer.
+    /// Complete what waits for the mark with `unknown_outcome`: this store is no longer the owner.
     pub(crate) fn give_up_waiting(&mut self, index: PartitionIndex, why: &str, turn: &mut Turn<'_>) {
         let Some(mut lent) = self.owner_mut(index) else { return };
         lent.give_up_confirms(turn);

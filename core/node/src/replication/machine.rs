@@ -1,4 +1,4 @@
-//! Replication as a machine: what an event lends to owner's and follower's side.
+//! Replication as a machine: what an event lends to the owner's and the follower's side.
 
 use crate::partition::store::Store;
 use crate::replication::state::node_wide::Replication;

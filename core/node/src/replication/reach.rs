@@ -1,5 +1,5 @@
-//! How far this store's logs are known to reach. The control plane keeps it on disk outside the log's directory: an older
-//! copy of that directory, put back while the node was down, lacks rows that it tells of.
+//! Bounds up to which this store's logs are known to reach. The control plane keeps it on disk outside the log's
+//! directory: an older copy of that directory, put back while the node was down, lacks rows that it tells of.
 //!
 //! The bound of a partition is its mark, and the epoch of the row before it. All below a mark is durable here, and was
 //! acknowledged or is of no log any more that could contradict it. A bound never goes back, but where the replica's log

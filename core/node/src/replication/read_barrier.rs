@@ -1,8 +1,9 @@
 //! Read barrier. An owner answers questions about the end of its log only after a quorum has confirmed its epoch, so a
 //! paused or partitioned owner returns no stale offsets.
 //!
-//! The request waits until enough replicas have answered something that was sent after it came: they follow this owner's
-//! epoch still, so no newer owner has acknowledged anything. One round at a time: what comes meanwhile waits for the next.
+//! The request waits until enough replicas have answered something that was sent after it came: they follow this
+//! owner's epoch still, so no newer owner has acknowledged anything. One round at a time: what comes meanwhile waits
+//! for the next.
 //!
 //! What may be a little late needs no round while the owner was confirmed lately ([`FRESH_MS`]): any answer of a quorum
 //! confirms it, those to records among them.

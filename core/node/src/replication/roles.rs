@@ -1,4 +1,4 @@
-//! Orders that say what this store is to a partition, and to whom it is copied.
+//! Roles of this store: become owner or follower of a partition, begin and end copies to other stores.
 
 use crate::api::completion::{Completion, ReplicatedEnd};
 use crate::api::order::Place;
@@ -14,7 +14,7 @@ use crate::replication::state::throttle::Throttle;
 use crate::turn::Turn;
 
 impl ReplicationMachine<'_> {
-    /// The partition has another role from here on. Who waited for a mark of the old one hears that nobody knows.
+    /// Change the role of this store. Batches that waited for a mark of the old role get `unknown_outcome`.
     pub(crate) fn take_role(&mut self, index: PartitionIndex, role: Role, turn: &mut Turn<'_>) {
         self.give_up_waiting(index, "the owner changed before enough replicas had it on disk", turn);
         self.replication.tails.forget(index);
@@ -188,7 +188,7 @@ impl ReplicationMachine<'_> {
         OrderProgress::Done(Finished::Done)
     }
 
-    /// What was received under this change counts from here on.
+    /// Count what was received under this change from now on.
     pub(crate) fn adopt(&mut self, change: u64, attempt: u32) -> Result<OrderProgress, OrderError> {
         let mut any = false;
         for partition in self.store.partitions.iter_mut() {

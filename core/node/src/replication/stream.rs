@@ -1,5 +1,5 @@
-//! What goes out to replicas from memory: a durable group's records out of the blocks that they were written from, at
-//! once, or from the tail as soon as the replica's window has room.
+//! Send records to live replicas from memory: out of the blocks that were written, immediately, or from the tail as
+//! soon as the replica's window has room.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::replication::state::records::{RUN_BYTES_MAX, header_at, placed_rows};
 use crate::replication::state::tail::TailBody;
 use crate::turn::Turn;
 
-/// Records of one partition, one behind another, ready to go.
+/// Records of one partition, one after another, ready to go.
 struct Run {
     index: PartitionIndex,
     first: u64,
-    /// Behind the last one.
+    /// After the last one.
     next: u64,
     rows: u64,
     bytes: Vec<u8>,
@@ -207,7 +207,7 @@ impl OwnerMut<'_> {
         }
     }
 
-    /// Nobody lacks what goes here.
+    /// Release tail records that every replica has.
     pub(crate) fn trim(&mut self) {
         self.replication.tails.release(self.index, self.owner.lowest_from_memory(), self.owner.mark_record);
     }

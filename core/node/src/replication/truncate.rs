@@ -1,4 +1,4 @@
-//! A replica's log is cut where it went another way than the owner's.
+//! Truncate a replica's log where it differs from the owner's.
 
 use ringfence_log::{LogEnd, PlanError, Position, ReadFrom, Refusal as LogRefusal};
 use ringfence_wire::Code;

@@ -1,4 +1,4 @@
-//! What other threads ask the engine's thread.
+//! Commands of other threads to the engine's thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};

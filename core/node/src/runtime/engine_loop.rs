@@ -1,4 +1,4 @@
-//! The engine's thread: commands, ends of jobs, sockets; then effects. Nothing here decides anything.
+//! The loop of the engine's thread: take commands, ended jobs and requests; then carry out effects. No decisions.
 
 use std::sync::Arc;
 
@@ -156,8 +156,8 @@ impl Core {
                     ringfence_transport::Inbound::Small(bytes) => bytes.len(),
                     ringfence_transport::Inbound::Large(payload) => payload.bytes,
                 };
-                // A record carries this time. A reader that asks for "rows from now on" before the request was sent must
-                // find them, so that the time may not be older than the request's arrival.
+                // A record carries this time. A reader that asks for "rows from now on" before the request was sent
+                // must find them, so that the time may not be older than the request's arrival.
                 self.clock.read();
                 self.handle(Event::Request { connection, header, body }, pool);
                 self.fresh_bytes += bytes;

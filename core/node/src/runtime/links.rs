@@ -1,4 +1,4 @@
-//! Connections to other nodes: the engine speaks of nodes, the transport of connections.
+//! Map nodes to connections: the engine names nodes, the transport connections.
 
 use ringfence_buffer::Pool;
 use ringfence_routing::IdMap;

@@ -126,7 +126,7 @@ impl Runtime {
         self.commands.push(Command::SetAccess(Box::new(table)))
     }
 
-    /// Give an order; returns its number at once.
+    /// Give an order; returns its number immediately.
     ///
     /// # Errors
     /// [`NodeError::State`] before `recover`, after `stop`, or while too many wait.
@@ -160,8 +160,8 @@ impl Runtime {
         self.commands.ask(Command::Doubted).unwrap_or_default()
     }
 
-    /// How far each partition's log is known to reach, as entries for [`Self::lacking`] at a later start. What an engine
-    /// has told at its end stays.
+    /// How far each partition's log is known to reach, as entries for [`Self::lacking`] at a later start. What an
+    /// engine has told at its end stays.
     ///
     /// # Errors
     /// [`NodeError::State`] before `recover`, or when the engine ended without a word.

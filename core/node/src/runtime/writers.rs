@@ -1,4 +1,4 @@
-//! Who writes a group: the shard's thread, or the engine itself while it has nothing else to do.
+//! Choose the thread that writes a group: the shard's, or the engine's own while it has nothing else to do.
 //!
 //! Handing a job over and its end back costs two wake-ups of sleeping threads, about as much as a fast disk takes for a
 //! small group. So where all that has arrived is one small group, and the disk has been quick of late, the engine's own

@@ -1,4 +1,5 @@
-//! Which driver of a scope may stage, and for which epochs: what the metadata log says, installed by orders.
+//! Rules of scopes: the drivers that may stage, and for which epochs. The metadata log decides them, orders install
+//! them.
 
 use ringfence_routing::IdMap;
 use ringfence_wire::Code;

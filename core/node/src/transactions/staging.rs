@@ -1,4 +1,4 @@
-//! What is staged in one partition, and what of it was published. Pure.
+//! Staged batches of one partition, and the epochs that were published. Pure.
 //!
 //! ```text
 //! STAGE    -> open[scope, epoch, token] += batch                no offset, no reader sees it
@@ -101,7 +101,7 @@ pub const BYTES_MAX: u64 = 64 << 30;
 /// Older publishes are on a quorum, and never taken back: the control plane has at most 32 under way in one partition.
 const UNDO_MAX: usize = 64;
 
-/// Of all of them in a state record: 64 KiB. A replica that is cut deeper after a restart must be filled anew.
+/// Of all of them in a state record: 64 KiB. A replica that is cut deeper after a restart must be filled again.
 const UNDO_BATCHES_MAX: usize = 4096;
 
 /// 16 KiB; above it neighbours are joined, which keeps a little more than is needed.
@@ -201,7 +201,7 @@ impl Stages {
         Ok(Some(found))
     }
 
-    /// Rows that are staged under these tokens, and the number behind the last record of them; 0 without any.
+    /// Rows that are staged under these tokens, and the number after the last record of them; 0 without any.
     pub fn count(&self, scope: u64, epoch: u64, tokens: &[Token]) -> (u64, u64) {
         self.under(scope, epoch, tokens)
             .fold((0, 0), |(rows, upto), batch| (rows + u64::from(batch.rows), upto.max(batch.record + 1)))

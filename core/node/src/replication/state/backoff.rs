@@ -1,5 +1,4 @@
-//! When an owner tries again to bring forward a replica that does not get on: its disk is full, or it takes no body of
-//! that size and closes the connection, with all other partitions' sessions. Pure.
+//! Backoff for replicas that make no progress, for example with a full disk or a smaller body limit. Pure.
 
 use crate::replication::state::peers::LostRequest;
 use crate::replication::state::progress::{ReplicaProgress, SessionState};
@@ -48,8 +47,8 @@ impl ReplicaProgress {
         self.end_session(now_ms + pause_ms, why);
     }
 
-    /// It said that no file of it holds a record as large: that stays so until it is started with other settings. A copy
-    /// that counts for nobody ends at once, and its change tells why.
+    /// It said that no file of it holds a record as large: that stays so until it is started with other settings. A
+    /// copy that counts for nobody ends immediately, and its change tells why.
     pub fn was_too_large(&mut self, now_ms: u64, bytes: usize) {
         let why = format!(
             "node {} stores no record as large as one of {bytes} bytes that it was sent: its segment_bytes are smaller than \

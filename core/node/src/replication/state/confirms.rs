@@ -21,8 +21,8 @@ pub struct Confirms {
     confirmed_ms: Option<u64>,
 }
 
-/// So late an empty FETCH may be. An owner of an idle partition asks its replicas once in this time, however often it is
-/// polled. Less than a failover takes: a node fails after it was silent for 3 s.
+/// So late an empty FETCH may be. An owner of an idle partition asks its replicas once in this time, however often it
+/// is polled. Less than a failover takes: a node fails after it was silent for 3 s.
 const FRESH_MS: u64 = 1_000;
 
 impl Confirms {

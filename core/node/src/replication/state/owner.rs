@@ -1,4 +1,4 @@
-//! An owner with replicas: who has what, and from that the mark. Pure.
+//! State of an owner with replicas: progress of each, and the mark that follows from it. Pure.
 
 use std::collections::VecDeque;
 

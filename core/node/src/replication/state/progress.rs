@@ -48,14 +48,14 @@ pub struct ReplicaProgress {
     pub durable: u64,
     /// It had everything once in this session: it counts as there.
     pub level: bool,
-    /// It lacks what is gone here: its log begins anew.
+    /// Retention has removed records that it needs: it must be bootstrapped from the current log start.
     pub needs_bootstrap: bool,
     /// Since it was level: how often the log start has passed what it was to be sent next.
     pub overtaken: u32,
     /// A read for it is under way.
     pub reading: bool,
-    /// Block for the next read that nothing throttles: larger after a record that did not fit, and while more lies ahead
-    /// than one read takes; smaller when a half would do.
+    /// Block for the next read that nothing throttles: larger after a record that did not fit, and while more lies
+    /// ahead than one read takes; smaller when a half would do.
     read_bytes: usize,
     /// What a record took in the last read, or that of the one that did not fit.
     record_bytes: usize,
@@ -145,8 +145,8 @@ impl ReplicaProgress {
         }
     }
 
-    /// What the next read is to take, and the block for it: of what is throttled a tenth of a second's worth, in a block
-    /// with room for one record, so that one that is larger goes alone.
+    /// What the next read is to take, and the block for it: of what is throttled a tenth of a second's worth, in a
+    /// block with room for one record, so that one that is larger goes alone.
     pub fn next_read(&self) -> (usize, usize) {
         if !self.throttle.holds(self.next) {
             return (self.read_bytes, self.read_bytes);

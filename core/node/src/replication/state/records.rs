@@ -1,4 +1,4 @@
-//! In which bodies a stretch of the log goes out.
+//! Cut a stretch of the log into the bodies of REPLICATE requests.
 
 use ringfence_transport::{LARGE_BODY_BYTES, RECORDS_BYTES};
 use ringfence_wire::{Code, RECORD_HEADER_BYTES, RecordHeader, RecordKind, align_up, crc_combine, crc_of};
@@ -12,8 +12,8 @@ pub fn placed_rows(header: &RecordHeader) -> u64 {
 }
 
 /// Whole records, each at a multiple of 64, cut into pieces with where each begins. As when they go out of memory: a
-/// large record is alone, so that the replica takes it over in the block that it arrives in, and its body's sum need not
-/// be taken again; small ones go together.
+/// large record is alone, so that the replica takes it over in the block that it arrives in, and its body's sum need
+/// not be taken again; small ones go together.
 pub fn pieces(records: &[u8]) -> Vec<(usize, Piece)> {
     let mut pieces: Vec<(usize, Piece)> = Vec::new();
     let (mut place, mut is_run) = (0, false);

@@ -1,6 +1,5 @@
-//! What was just made durable, for replicas that could not be sent it yet: they have all but this, and their window is
-//! full. In the very blocks that were written, so keeping costs no copy; who takes everything at once leaves nothing
-//! here.
+//! The tail: records that were just made durable, kept in memory for replicas whose window is full. In the very blocks
+//! that were written, so keeping costs no copy; who takes everything at once leaves nothing here.
 //!
 //! Bounds. A batch that nobody was answered yet is within its producer's credit, and all credit is half of the pool: so
 //! what is above the mark is kept, up to that half. What is answered, and what lies on the heap, is *charged* to a
@@ -54,7 +53,7 @@ struct Kept {
     is_charged: bool,
 }
 
-/// Of one partition, one behind another.
+/// Of one partition, one after another.
 #[derive(Debug, Default)]
 struct Tail {
     pieces: VecDeque<Kept>,
@@ -212,7 +211,7 @@ impl Tails {
         }
     }
 
-    /// Partitions of which something is kept, and the records: first and behind the last one.
+    /// Partitions of which something is kept, and the records: first and after the last one.
     pub fn kept(&self) -> impl Iterator<Item = (PartitionIndex, u64, u64)> + '_ {
         self.list.iter().filter_map(|(index, tail)| {
             let (first, last) = (tail.pieces.front()?, tail.pieces.back()?);

@@ -1,4 +1,4 @@
-//! How fast a copy may go. Pure.
+//! Rate limit of a copy. Pure.
 
 /// How much may be copied: what was there when the sync began. What came later is not held back, else a slow copy would
 /// never end.
@@ -39,8 +39,8 @@ impl Throttle {
         }
         let paid = refill.min(self.debt_bytes);
         self.debt_bytes -= paid;
-        // A look comes up to a tick after the piece was due, or later on a busy machine: what that is worth goes with the
-        // next one, else a copy would be a tenth too slow. No more is saved up: no burst after a pause.
+        // A look comes up to a tick after the piece was due, or later on a busy machine: what that is worth goes with
+        // the next one, else a copy would be a tenth too slow. No more is saved up: no burst after a pause.
         let most = self.piece_bytes().max(bytes).saturating_add(self.piece_bytes());
         self.budget_bytes = self.budget_bytes.saturating_add(refill - paid).min(most);
         self.budget_bytes >= bytes
