@@ -3,7 +3,7 @@
 //! # START HERE
 //!
 //! - Outside: [`Runtime`] (threads, queues, sockets, files) takes [`Order`]s and gives [`Outcome`]s.
-//! - Inside: [`engine::Engine`] takes events and gives effects; `ingest.rs` is the way of one batch.
+//! - Inside: [`engine::Engine`] takes events and gives effects; `ingest/publish.rs` is the way of one batch.
 //!
 //! ```text
 //! Runtime::new(config)   values only; touches nothing

@@ -1,7 +1,8 @@
 //! Work that becomes due with time.
 //!
-//! `machine`: what an event lends. `state`: where walks stand, known damage. `retention`: log starts, files, state records,
-//! producers, idle partitions. `scrub`: stored records read back. `repair`: damaged records from replicas. `punch`: holes.
+//! `machine`: what an event lends. `state`: where walks stand, known damage. `retention`: log starts, files, state
+//! records, producers, idle partitions. `scrub`: stored records read back. `repair`: damaged records from replicas.
+//! `punch`: holes.
 
 pub(crate) mod machine;
 pub(crate) mod punch;

@@ -2,7 +2,7 @@
 //!
 //! One job at a time is with the thread that looks; it has the lowest priority there is, and while appends wait for the
 //! disk it gets a piece a second. What a read meets is looked at in a hurry, and every file of a quarantined partition:
-//! when all of them are sound the quarantine ends. `sync/mend.rs` asks other replicas for what is damaged.
+//! when all of them are sound the quarantine ends. `repair.rs` asks other replicas for what is damaged.
 
 use std::collections::BTreeSet;
 

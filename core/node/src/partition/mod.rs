@@ -2,7 +2,8 @@
 //!
 //! - `state`: one partition and its own rules. `store`: all partitions with shards, topics and routing tables.
 //! - `admission`: checks that PUBLISH, STAGE and reads share. `producer_room`: limits of producer tables.
-//! - `append`: the only way to a shard and to `pending`, the queue of completions. `hosting`: partitions that appear here.
+//! - `append`: the only way to a shard and to `pending`, the queue of completions. `hosting`: partitions that appear
+//!   here.
 //! - `answers`: answer headers. `topic`: schemas and routing bodies. `log_start`: log starts that were ordered.
 //! - `epochs`, `producer`, `producer_undo`, `dedupe`, `dedupe_blob`: tables that a log gives.
 //! - `state_blob`, `recovery`: from tables to state records, and from records back to tables.

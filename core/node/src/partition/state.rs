@@ -60,7 +60,7 @@ pub struct Partition {
     /// This log may lack what it acknowledged: the store lost a torn tail at its start, or came back older. It was not
     /// level with an owner's mark since.
     pub cut: bool,
-    /// How far its log is known to reach (`sync/bounds.rs`).
+    /// How far its log is known to reach (`replication/reach.rs`).
     pub reach: Reach,
     /// The log start that was ordered last; it may lie beyond the mark still.
     pub wanted: WantedStart,

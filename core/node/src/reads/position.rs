@@ -19,7 +19,7 @@ pub enum Misfit {
 impl ReadMachine<'_> {
     /// Why this store cannot say where the partition ends, or that nothing came; `None` if it can.
     ///
-    /// With replicas a quorum confirms that no newer owner exists (`confirm.rs`). An owner that is its own quorum has
+    /// With replicas a quorum confirms that no newer owner exists (`replication/read_barrier.rs`). An owner that is its own quorum has
     /// no replica to ask. Once it is fenced above its own epoch, another store may take appends already, whether or not
     /// a newer table has come.
     pub(crate) fn end_is_unknown(&self, index: PartitionIndex) -> Option<RedirectReason> {

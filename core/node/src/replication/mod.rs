@@ -32,11 +32,12 @@
 //! - S5 a log is cut where the epochs part, never by the mark, and never below a mark that it knows, but for rows that
 //!   an operator's choice of an owner has given up.
 //!
-//! Files: `machine` what an event lends; `owner_mut` one owned partition, lent; `lead` the owner's side; `ask` when a replica is asked for its end; `stream` what is sent from memory;
-//! `catch_up` what is read from disk for a replica; `follow` the replica's side; `truncate` where a replica's log is
-//! cut; `bootstrap` a replica that begins above what retention removed; `read_barrier` answers about the end of a log;
-//! `roles` orders about replicas; `forced` rows that an operator's choice of an owner gave up; `doubt` replicas that
-//! may lack what they acknowledged; `reach` how far logs are known to reach.
+//! Files: `machine` what an event lends; `owner_mut` one owned partition, lent; `lead` the owner's side; `ask` when a
+//! replica is asked for its end; `stream` what is sent from memory; `catch_up` what is read from disk for a replica;
+//! `follow` the replica's side; `truncate` where a replica's log is cut; `bootstrap` a replica that begins above what
+//! retention removed; `read_barrier` answers about the end of a log; `roles` orders about replicas; `forced` rows that
+//! an operator's choice of an owner gave up; `doubt` replicas that may lack what they acknowledged; `reach` how far
+//! logs are known to reach.
 //!
 //! State: `state/role`, `state/owner` (the quorum), `state/progress` (one replica) with `state/backoff`,
 //! `state/follower`, `state/confirms`, `state/tail` (records kept in memory), `state/peers` (connections to other

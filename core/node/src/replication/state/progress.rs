@@ -36,7 +36,7 @@ pub struct ReplicaProgress {
     pub why: String,
     /// Questions in a row that it refused because it was not told of this epoch yet.
     pub lagged: u32,
-    /// Sessions in a row that ended before anything more was durable there (`futile.rs`).
+    /// Sessions in a row that ended before anything more was durable there (`backoff.rs`).
     pub failed_attempts: u32,
     /// Answers to an older session are stale. Unique in a run.
     pub session: u64,
