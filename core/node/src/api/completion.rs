@@ -82,12 +82,12 @@ impl BatchAck {
 /// What an owner hears once what it sent is durable here.
 #[derive(Debug)]
 pub struct ReplicaAck {
-    pub(crate) connection: Connection,
-    pub(crate) header: AnswerHeader,
-    pub(crate) body: Box<[u8]>,
+    pub connection: Connection,
+    pub header: AnswerHeader,
+    pub body: Box<[u8]>,
     /// The owner's mark and the end of this log then, as offsets.
-    pub(crate) mark: u64,
-    pub(crate) end: u64,
+    pub mark: u64,
+    pub end: u64,
     /// The log has everything below the owner's mark.
-    pub(crate) is_level: bool,
+    pub is_level: bool,
 }

@@ -24,9 +24,15 @@ use crate::turn::Turn;
 
 /// All that decides about a request: parts of the engine that may be looked at while others change.
 pub(crate) struct Authorizer<'a> {
-    pub(crate) access: &'a Access,
-    pub(crate) connections: &'a Connections,
-    pub(crate) topics: &'a IdMap<Topic>,
+    access: &'a Access,
+    connections: &'a Connections,
+    topics: &'a IdMap<Topic>,
+}
+
+impl<'a> Authorizer<'a> {
+    pub fn new(clients: &'a Clients, topics: &'a IdMap<Topic>) -> Self {
+        Self { access: &clients.access, connections: &clients.connections, topics }
+    }
 }
 
 impl Authorizer<'_> {
@@ -62,21 +68,18 @@ impl Authorizer<'_> {
 
 impl ClientMachine<'_> {
     pub(crate) fn authorizer(&self) -> Authorizer<'_> {
-        Authorizer { access: &self.clients.access, connections: &self.clients.connections, topics: &self.store.topics }
+        Authorizer::new(self.clients, &self.store.topics)
     }
 
     /// Check the right of a connection for one request. Called for every request.
     pub(crate) fn check_right(&self, from: Connection, opcode: Opcode, header: &RequestHeader) -> Result<(), Refusal> {
-        if self.clients.access.table.is_asked { self.authorizer().check(from, opcode, header.topic) } else { Ok(()) }
+        if self.clients.access.is_asked() { self.authorizer().check(from, opcode, header.topic) } else { Ok(()) }
     }
 
     /// For which topics the connection's requests are good (empty = all), and the name of its token.
     pub(crate) fn prefix_of(&self, from: Connection) -> (String, String) {
-        let grant = self
-            .clients
-            .access
-            .grant(self.clients.connections.rights(from))
-            .filter(|_| self.clients.access.table.is_asked);
+        let grant =
+            self.clients.access.grant(self.clients.connections.rights(from)).filter(|_| self.clients.access.is_asked());
         grant.map(|grant| (grant.prefix.clone(), grant.name.clone())).unwrap_or_default()
     }
 
@@ -89,7 +92,7 @@ impl ClientMachine<'_> {
     ) -> Result<(), Refusal> {
         let rights = self.clients.access.evaluate(credential.map(hash_of), turn.now.unix_ms);
         self.clients.connections.grant(from, rights);
-        if self.clients.access.table.is_asked && rights.bits == 0 {
+        if self.clients.access.is_asked() && rights.bits == 0 {
             Err(self.clients.access.refusal(rights, None))
         } else {
             Ok(())
@@ -98,9 +101,16 @@ impl ClientMachine<'_> {
 }
 
 impl Clients {
+    /// Evaluate the rights of all connections by the installed table.
+    pub(crate) fn evaluate_all(&mut self, unix_ms: u64) {
+        self.access.set_next_expiry(unix_ms);
+        let access = &self.access;
+        self.connections.evaluate(|rights| access.evaluate(rights.hash, unix_ms));
+    }
+
     /// What the transport may give to the connection.
     pub(crate) fn standing(&self, of: Connection) -> PeerRole {
-        if !self.access.table.is_asked {
+        if !self.access.is_asked() {
             return PeerRole::Node;
         }
         match self.connections.rights(of).bits {

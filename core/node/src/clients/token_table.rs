@@ -10,8 +10,8 @@ use crate::api::tokens::{AccessTable, Grant, Hash};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectionRights {
     /// Of what its last HELLO presented.
-    pub(crate) hash: Option<Hash>,
-    pub(crate) bits: u8,
+    pub(super) hash: Option<Hash>,
+    pub(super) bits: u8,
     /// Which grant has this hash.
     grant: Option<usize>,
 }
@@ -28,9 +28,9 @@ fn is_equal(one: &Hash, other: &Hash) -> bool {
 
 #[derive(Debug)]
 pub(crate) struct Access {
-    pub(crate) table: AccessTable,
+    table: AccessTable,
     /// When the next token expires, Unix ms.
-    pub(crate) expires_ms: u64,
+    expires_ms: u64,
 }
 
 impl Default for Access {
@@ -40,6 +40,28 @@ impl Default for Access {
 }
 
 impl Access {
+    /// True if requests need a token at all.
+    pub fn is_asked(&self) -> bool {
+        self.table.is_asked
+    }
+
+    /// The credential that this node presents to others; empty = none.
+    pub fn credential(&self) -> &str {
+        &self.table.credential.0
+    }
+
+    /// Install a table. True if its credential is new.
+    pub fn install(&mut self, table: AccessTable) -> bool {
+        let is_new = table.credential != self.table.credential;
+        self.table = table;
+        is_new
+    }
+
+    /// True if a token has expired since the rights were evaluated.
+    pub fn is_due(&self, unix_ms: u64) -> bool {
+        unix_ms >= self.expires_ms
+    }
+
     pub(crate) fn evaluate(&self, hash: Option<Hash>, unix_ms: u64) -> ConnectionRights {
         let Some(hash) = hash else { return ConnectionRights::default() };
         // Every grant is looked at: how long this takes does not tell which one it was.

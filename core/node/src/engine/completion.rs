@@ -21,7 +21,7 @@ use ringfence_wire::{AnswerHeader, Opcode};
 impl Parts {
     pub(crate) fn job_done(&mut self, mut done: JobDone, turn: &mut Turn<'_>) {
         let shard = done.shard;
-        let written = if self.replication.streaming > 0 { done.take_durable_group() } else { None };
+        let written = if self.replication.is_streaming() { done.take_durable_group() } else { None };
         let at = usize::from(shard);
         let had_group = done.group.is_some();
         let progress = self.store.shards[at].on_done(done, turn.now.mono_ms);
@@ -44,7 +44,7 @@ impl Parts {
 
     /// A read ended: it goes to the machine that asked for it.
     pub(crate) fn read_ended(&mut self, end: ReadEnd, turn: &mut Turn<'_>) {
-        match self.replication.reads.remove(&end.ticket) {
+        match self.replication.end_read(end.ticket) {
             Some(ReplicaRead::Copy { index, session }) => self.replication().copied(index, session, end, turn),
             Some(ReplicaRead::Truncate { index, begin }) => self.replication().cut_read(index, &begin, &end, turn),
             Some(ReplicaRead::Serve(request)) => self.maintenance().copy_served(&request, end, turn),

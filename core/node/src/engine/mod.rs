@@ -98,7 +98,7 @@ impl Engine {
     /// whatever becomes of the wall clock).
     pub fn wants_settle_at(&self) -> Option<u64> {
         let shards = self.parts.store.shards.iter().filter(|shard| !shard.is_writing());
-        shards.filter_map(Shard::next_tick_ms).chain(self.parts.replication.repeats.next_ms()).min()
+        shards.filter_map(Shard::next_tick_ms).chain(self.parts.replication.repeats_at()).min()
     }
 }
 

@@ -8,7 +8,6 @@ use ringfence_wire::{Code, Opcode, RequestHeader};
 use crate::api::refusal::Refusal;
 use crate::api::tokens::AccessTable;
 use crate::clients::access::Authorizer;
-use crate::clients::machine::Clients;
 use crate::engine::Parts;
 use crate::ingest::parked::bytes_of;
 use crate::replication::machine::ReplicationMachine;
@@ -89,8 +88,7 @@ impl Parts {
     }
 
     pub(crate) fn set_access(&mut self, table: AccessTable, turn: &mut Turn<'_>) {
-        let is_new = table.credential != self.clients.access.table.credential;
-        self.clients.access.table = table;
+        let is_new = self.clients.access.install(table);
         self.evaluate_all(turn);
         if is_new {
             for node in self.replication.peers.nodes_up() {
@@ -101,25 +99,22 @@ impl Parts {
 
     /// A token that has expired ends on open connections, too.
     pub(crate) fn expire_tokens(&mut self, turn: &mut Turn<'_>) {
-        if turn.now.unix_ms >= self.clients.access.expires_ms {
+        if self.clients.access.is_due(turn.now.unix_ms) {
             self.evaluate_all(turn);
         }
     }
 
     /// Evaluate the rights of all connections again, and refuse waiting requests whose right is gone.
     fn evaluate_all(&mut self, turn: &mut Turn<'_>) {
-        self.clients.access.set_next_expiry(turn.now.unix_ms);
-        let (access, unix_ms) = (&self.clients.access, turn.now.unix_ms);
-        self.clients.connections.evaluate(|rights| access.evaluate(rights.hash, unix_ms));
+        self.clients.evaluate_all(turn.now.unix_ms);
         for connection in self.clients.connections.all() {
             let standing = self.clients.standing(connection);
             turn.effects.standings.push((connection, standing));
         }
-        if !self.clients.access.table.is_asked {
+        if !self.clients.access.is_asked() {
             return;
         }
-        let Clients { access, connections, .. } = &self.clients;
-        let authorizer = Authorizer { access, connections, topics: &self.store.topics };
+        let authorizer = Authorizer::new(&self.clients, &self.store.topics);
         let refusal = |from, header: &RequestHeader| authorizer.check_header(from, header).err();
         let mut over = self.reads.headers_where(|from, header| refusal(from, header).is_some());
         for queue in self.parked.stalled.iter_mut().chain([&mut self.parked.ahead]) {
@@ -149,7 +144,7 @@ impl Parts {
 
     /// Tell another node who this one is; what is sent to it next comes after that.
     pub(crate) fn introduce(&mut self, node: u64, turn: &mut Turn<'_>) {
-        let credential = &self.clients.access.table.credential.0;
+        let credential = self.clients.access.credential();
         if !credential.is_empty() {
             self.replication.peers.hello(node, credential, turn);
         }

@@ -72,7 +72,7 @@ impl Engine {
             // bytes of the tables that tell repeated batches
             ("producers_bytes", self.parts.store.producers_bytes as u64),
             // bytes of the partitions' indexes in memory
-            ("logs_bytes", self.parts.maintenance.upkeep.logs_bytes as u64),
+            ("logs_bytes", self.parts.maintenance.logs_bytes() as u64),
             // batches appended whose group is not durable yet
             ("unacknowledged", self.parts.store.acks.iter().map(|acks| acks.len() as u64).sum()),
             // requests parked for a newer table now
@@ -96,9 +96,9 @@ impl Engine {
             // bytes of memory kept for replicas that have no room for more under way now
             ("replicas_tail_bytes", self.parts.replication.tails.held_bytes() as u64),
             // records that are known to be damaged on disk now
-            ("damaged_records", self.parts.maintenance.scrub.known() as u64),
+            ("damaged_records", self.parts.maintenance.damaged_records() as u64),
             // when the last round over all sealed files ended, Unix ms; 0 = none did since the start
-            ("scrub_round_ended_ms", self.parts.maintenance.scrub.round_ended_ms),
+            ("scrub_round_ended_ms", self.parts.maintenance.round_ended_ms()),
             // requests that the control plane has not answered yet
             ("control_unanswered", self.parts.clients.control.unanswered as u64),
         ]);

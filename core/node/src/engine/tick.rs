@@ -38,10 +38,10 @@ impl Parts {
             self.reads().end_dropped(ticket, turn);
         }
         for index in turn.follow_ups.dropped.drain(..) {
-            self.maintenance.upkeep.holes.dropped(index);
+            self.maintenance.dropped(index);
         }
         for (index, plan) in turn.follow_ups.revived.drain(..) {
-            self.maintenance.upkeep.holes.revived(index, plan);
+            self.maintenance.revived(index, plan);
         }
         self.after_marks(turn);
     }

@@ -295,14 +295,12 @@ impl MaintenanceMachine<'_> {
         let (number, until) = (header.sequence, partition.log.end().next_record);
         let plan = partition.log.plan_records(number, until, 1);
         let plan = plan.map_err(|_| refusal(Code::Truncated, "this store has no such record"))?;
-        if self.replication.reads.len() >= crate::replication::catch_up::READS_MAX {
+        if self.replication.reads_under_way() >= crate::replication::catch_up::READS_MAX {
             return Err(refusal(Code::Overloaded, "too many reads for replicas are under way"));
         }
         let block = turn.pool.take(bytes).ok_or_else(|| refusal(Code::Overloaded, "no block to read into"))?;
         let ticket = turn.ticket();
-        self.replication
-            .reads
-            .insert(ticket, ReplicaRead::Serve(Box::new(CopyRequest { from, header: *header, index })));
+        self.replication.add_read(ticket, ReplicaRead::Serve(Box::new(CopyRequest { from, header: *header, index })));
         Ok(ReadJob { ticket, plan, block, in_pieces: false })
     }
 

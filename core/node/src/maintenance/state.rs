@@ -10,26 +10,53 @@ use crate::reads::state::Fetch;
 /// All state of maintenance.
 #[derive(Debug, Default)]
 pub struct Maintenance {
-    pub upkeep: Upkeep,
-    pub scrub: Scrubs,
+    pub(super) upkeep: Upkeep,
+    pub(super) scrub: Scrubs,
+}
+
+impl Maintenance {
+    /// Memory of all logs, as the last round of the walk saw it.
+    pub fn logs_bytes(&self) -> usize {
+        self.upkeep.logs_bytes
+    }
+
+    /// When the last round over all sealed files ended, Unix ms; 0 = none did.
+    pub fn round_ended_ms(&self) -> u64 {
+        self.scrub.round_ended_ms
+    }
+
+    /// Records that are known to be damaged.
+    pub fn damaged_records(&self) -> usize {
+        self.scrub.known()
+    }
+
+    /// The drop of this partition is durable: its space can be freed.
+    pub fn dropped(&mut self, index: PartitionIndex) {
+        self.upkeep.holes.dropped(index);
+    }
+
+    /// The partition is here again; `plan`: what was dropped of it.
+    pub fn revived(&mut self, index: PartitionIndex, plan: Option<PunchPlan>) {
+        self.upkeep.holes.revived(index, plan);
+    }
 }
 
 /// Where the walk over partitions and files stands.
 #[derive(Debug, Default)]
 pub struct Upkeep {
-    pub(crate) holes: Holes,
+    pub(super) holes: Holes,
     /// Partitions that owe a state record.
-    pub(crate) state_records_due: Vec<(u64, u64)>,
+    pub(super) state_records_due: Vec<(u64, u64)>,
     /// Where the walk over all partitions goes on.
-    pub(crate) cursor: PartitionIndex,
+    pub(super) cursor: PartitionIndex,
     /// Memory of logs that this round of the walk has seen, and what the round before saw in all.
-    pub(crate) round_bytes: usize,
-    pub(crate) logs_bytes: usize,
-    pub(crate) retained_ms: u64,
+    pub(super) round_bytes: usize,
+    pub(super) logs_bytes: usize,
+    pub(super) retained_ms: u64,
     /// Newest files of all shards when they were last looked at, and whether states were written since.
-    pub(crate) retained_at_files: u64,
-    pub(crate) wrote_states: bool,
-    pub(crate) scratch: Vec<u8>,
+    pub(super) retained_at_files: u64,
+    pub(super) wrote_states: bool,
+    pub(super) scratch: Vec<u8>,
 }
 
 /// File and position.
@@ -37,26 +64,26 @@ pub type RecordPlace = (u64, u64);
 
 #[derive(Debug, Default)]
 pub struct Scrubs {
-    pub(crate) is_under_way: bool,
+    pub(super) is_under_way: bool,
     /// Where the round goes on.
-    pub(crate) file: u64,
-    pub(crate) from: u64,
+    pub(super) file: u64,
+    pub(super) from: u64,
     /// Not before; and when the last piece was asked for.
-    pub(crate) next_ms: u64,
-    pub(crate) asked_ms: u64,
-    pub(crate) round_ended_ms: u64,
+    pub(super) next_ms: u64,
+    pub(super) asked_ms: u64,
+    pub(super) round_ended_ms: u64,
     /// Files to look at before anything else, and the one of them that is looked at, with where that goes on.
-    pub(crate) urgent: BTreeSet<u64>,
-    pub(crate) urgent_at: Option<(u64, u64)>,
-    pub(crate) corruptions: BTreeMap<RecordPlace, KnownCorruption>,
+    pub(super) urgent: BTreeSet<u64>,
+    pub(super) urgent_at: Option<(u64, u64)>,
+    pub(super) corruptions: BTreeMap<RecordPlace, KnownCorruption>,
     /// Of these, found in the file that is looked at: in the round, in a hurry.
-    pub(crate) found: [BTreeSet<RecordPlace>; 2],
+    pub(super) found: [BTreeSet<RecordPlace>; 2],
     /// Quarantined partitions and the files that must be found sound.
-    pub(crate) proving: BTreeMap<PartitionKey, BTreeSet<u64>>,
-    pub(crate) proved_ms: u64,
+    pub(super) proving: BTreeMap<PartitionKey, BTreeSet<u64>>,
+    pub(super) proved_ms: u64,
     /// Lives of partitions that are quarantined and sound on disk: another start will find them so.
-    pub(crate) hopeless: BTreeSet<u64>,
-    pub(crate) repairs: Repairs,
+    pub(super) hopeless: BTreeSet<u64>,
+    pub(super) repairs: Repairs,
 }
 
 /// A damaged place.
@@ -90,25 +117,25 @@ impl Scrubs {
 /// What is under way for damaged records, and who waits for them.
 #[derive(Debug, Default)]
 pub struct Repairs {
-    pub(crate) asked: Option<RepairQuestion>,
-    pub(crate) ready: Option<Box<ReadyRepair>>,
+    pub(super) asked: Option<RepairQuestion>,
+    pub(super) ready: Option<Box<ReadyRepair>>,
     /// With the thread.
-    pub(crate) mending: Option<RecordPlace>,
+    pub(super) mending: Option<RecordPlace>,
     /// Fetches that met damage: (fetch, file).
-    pub(crate) held: Vec<(Fetch, u64)>,
-    pub(crate) next_session: u64,
+    pub(super) held: Vec<(Fetch, u64)>,
+    pub(super) next_session: u64,
 }
 
 #[derive(Debug)]
 pub struct RepairQuestion {
-    pub(crate) place: RecordPlace,
-    pub(crate) session: u64,
-    pub(crate) until_ms: u64,
+    pub(super) place: RecordPlace,
+    pub(super) session: u64,
+    pub(super) until_ms: u64,
 }
 
 pub struct ReadyRepair {
-    pub(crate) place: RecordPlace,
-    pub(crate) record: ReplicaRecord,
+    pub(super) place: RecordPlace,
+    pub(super) record: ReplicaRecord,
 }
 
 impl std::fmt::Debug for ReadyRepair {
@@ -120,10 +147,10 @@ impl std::fmt::Debug for ReadyRepair {
 #[derive(Debug, Default)]
 pub struct Holes {
     /// Their drop is durable; somebody may still read them. At most as many as there are partitions.
-    pub(crate) waiting: Vec<PartitionIndex>,
+    pub(super) waiting: Vec<PartitionIndex>,
     /// Files of one of them, and of those that came back since.
-    pub(crate) files: VecDeque<PunchPlan>,
-    pub(crate) is_under_way: bool,
+    pub(super) files: VecDeque<PunchPlan>,
+    pub(super) is_under_way: bool,
 }
 
 impl Holes {

@@ -52,15 +52,15 @@ pub enum EndQuestion {
 #[derive(Debug, Default)]
 pub struct Reads {
     /// With the reader.
-    pub(crate) under_way: IdMap<Fetch>,
+    pub(super) under_way: IdMap<Fetch>,
     /// Waiting for rows, by ticket.
-    pub(crate) polls: IdMap<Fetch>,
+    pub(super) polls: IdMap<Fetch>,
     /// (deadline, ticket) of `polls`.
-    pub(crate) deadlines: BTreeSet<(u64, u64)>,
+    pub(super) deadlines: BTreeSet<(u64, u64)>,
     /// Questions that wait for a quorum, by ticket.
-    pub(crate) questions: IdMap<(PartitionIndex, EndQuestion)>,
+    pub(super) questions: IdMap<(PartitionIndex, EndQuestion)>,
     /// Waiting for a block.
-    pub(crate) queued: VecDeque<Fetch>,
+    pub(super) queued: VecDeque<Fetch>,
 }
 
 /// Reads with the reader at a time: it is one thread, more only hold blocks.

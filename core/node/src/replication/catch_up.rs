@@ -111,14 +111,14 @@ impl OwnerMut<'_> {
             }
         };
         // As for fetches: a quarter of the pool is never read into.
-        let room =
-            self.replication.reads.len() < READS_MAX && turn.pool.free_bytes() >= block_bytes + self.pool_bytes / 4;
+        let room = self.replication.reads_under_way() < READS_MAX
+            && turn.pool.free_bytes() >= block_bytes + self.pool_bytes / 4;
         let Some(block) = room.then(|| turn.pool.take(block_bytes)).flatten() else {
             return self.needs_tick();
         };
         self.owner.replicas[replica_index].reading = true;
         let ticket = turn.ticket();
-        self.replication.reads.insert(ticket, ReplicaRead::Copy { index: self.index, session });
+        self.replication.add_read(ticket, ReplicaRead::Copy { index: self.index, session });
         turn.effects.reads.push(ReadJob { ticket, plan, block, in_pieces: true });
     }
 

@@ -51,7 +51,7 @@ impl ReplicationMachine<'_> {
         if let Role::Follower(follower) = &mut partition.role {
             follower.begin_cut(ticket);
         }
-        self.replication.reads.insert(ticket, ReplicaRead::Truncate { index, begin: Box::new(begin) });
+        self.replication.add_read(ticket, ReplicaRead::Truncate { index, begin: Box::new(begin) });
         turn.effects.reads.push(ReadJob { ticket, plan, block, in_pieces: false });
         Ok(())
     }

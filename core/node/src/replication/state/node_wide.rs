@@ -17,14 +17,38 @@ pub struct Replication {
     pub peers: Peers,
     pub tails: Tails,
     /// Reads of the log for replicas, by ticket.
-    pub(crate) reads: IdMap<ReplicaRead>,
-    pub(crate) next_session: u64,
-    pub(crate) repeats: Repeats,
+    reads: IdMap<ReplicaRead>,
+    pub(in crate::replication) next_session: u64,
+    pub(in crate::replication) repeats: Repeats,
     /// Partitions with replicas or learners to send to: while it is 0, nobody looks at what was written.
-    pub(crate) streaming: usize,
+    pub(in crate::replication) streaming: usize,
 }
 
 impl Replication {
+    /// True if a partition has replicas or learners to send to.
+    pub fn is_streaming(&self) -> bool {
+        self.streaming > 0
+    }
+
+    /// When a question must be repeated, monotonic ms.
+    pub fn repeats_at(&self) -> Option<u64> {
+        self.repeats.next_ms()
+    }
+
+    /// Reads of the log for replicas that are under way.
+    pub fn reads_under_way(&self) -> usize {
+        self.reads.len()
+    }
+
+    pub fn add_read(&mut self, ticket: u64, read: ReplicaRead) {
+        self.reads.insert(ticket, read);
+    }
+
+    /// The read with this ticket has ended.
+    pub fn end_read(&mut self, ticket: u64) -> Option<ReplicaRead> {
+        self.reads.remove(&ticket)
+    }
+
     pub fn new(pool_bytes: usize) -> Self {
         let mut replication = Self { tails: Tails::of(pool_bytes), ..Self::default() };
         let window = &mut replication.peers.window_bytes;
@@ -47,9 +71,9 @@ pub enum ReplicaRead {
 /// A COPY that is being served.
 #[derive(Debug)]
 pub struct CopyRequest {
-    pub(crate) from: Connection,
-    pub(crate) header: RequestHeader,
-    pub(crate) index: PartitionIndex,
+    pub from: Connection,
+    pub header: RequestHeader,
+    pub index: PartitionIndex,
 }
 
 /// A session that begins behind record `number - 1` of a longer log.
