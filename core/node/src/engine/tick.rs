@@ -15,6 +15,8 @@ impl Parts {
             self.serve_stalled(u16::try_from(shard).expect("at most 64 shards"), turn);
         }
         self.reads().serve_queued_reads(turn);
+        // Before maintenance looks at dropped partitions: some of them may be here again.
+        self.follow_up(turn);
         self.maintenance().tick_retention(turn);
     }
 
