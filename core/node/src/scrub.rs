@@ -375,9 +375,10 @@ impl Engine {
     }
 
     fn end_checks(&mut self, key: Key, result: Result<(), &str>, effects: &mut Effects) {
-        let (ended, left) = std::mem::take(&mut self.scrub.checks).into_iter().partition(|check| check.0 == key);
+        let checks = std::mem::take(&mut self.scrub.checks).into_iter();
+        let (ended, left): (Vec<_>, Vec<_>) = checks.partition(|check| check.0 == key);
         self.scrub.checks = left;
-        for (_, number) in Vec::<(Key, u64)>::from(ended) {
+        for (_, number) in ended {
             let result = result.map(|()| Finished::Done).map_err(str::to_owned);
             effects.outcomes.push(Outcome::Order { number, result });
         }
