@@ -109,7 +109,7 @@ sim: setup  ## simulated clusters for MINUTES minutes, seeds from FROM on
 	$(PYTHON_IN_VENV) -m tests.sim --minutes $(MINUTES) --seeds $(FROM) --shrink
 
 sim-record: setup  ## SEEDS seeds from FROM on of SECONDS virtual seconds at this commit, as lines in FILE; run again, it goes on
-	$(PYTHON_IN_VENV) -m tests.sim.record --file $(FILE) --first $(FROM) --seeds $(SEEDS) --seconds $(SECONDS)
+	$(PYTHON_IN_VENV) -m tests.sim.record --file $(FILE) --first $(FROM) --seeds $(SEEDS) --seconds $(SECONDS) --jobs $(WORKERS)
 
 lock: setup  ## the lock files again (development, documentation site, benchmarks' peers), with hashes
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \

@@ -18,7 +18,11 @@ PAGES_MAX = {"README.md": (120, PROSE_MAX), "ARCHITECTURE.md": (300, 100)}  # li
 DESIGN_LINES_MAX = 250
 RECORDS = re.compile(r"^benchmarks/record/[^/]+/")  # written by programs, one file a run
 CELLS_APART = re.compile(r"^benchmarks/record/(?!README)")  # what was seen, with its circumstances
-OLD_PATHS = {"docs/design/renames.md", "CHANGELOG.md"}  # they speak of what is gone
+OLD_PATHS = {
+    "docs/design/renames.md",
+    "docs/design/renames_core.md",
+    "CHANGELOG.md",
+}  # they speak of what is gone
 MODULES = (".py", ".pyx", ".rs", ".toml")
 
 

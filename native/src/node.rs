@@ -6,7 +6,9 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use ringfence_log::Witness;
-use ringfence_node::{Config, CountStaged, NodeError, Order, Place, Publish, Runtime, TablePartition, TransportKind};
+use ringfence_node::{
+    Config, CountStaged, NodeError, Order, Place, Publish, Runtime, TablePartition, TimeWindow, TransportKind,
+};
 use ringfence_wire::LEVEL_NEWEST;
 
 use crate::access::{Given, table_of};
@@ -138,6 +140,10 @@ impl Node {
 
     fn set_applied(&self, py: Python<'_>, index: u64) -> PyResult<()> {
         self.work(py, |runtime| runtime.set_applied(index))
+    }
+
+    fn set_time_window(&self, py: Python<'_>, earliest_ms: u64, latest_ms: u64) -> PyResult<()> {
+        self.work(py, |runtime| runtime.set_time_window(TimeWindow { earliest_ms, latest_ms }))
     }
 
     fn set_ready(&self, py: Python<'_>, body: &[u8]) -> PyResult<()> {
@@ -341,6 +347,10 @@ impl Node {
 
     fn release_quarantine(&self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
         self.order(py, Order::ReleaseQuarantine { topic, partition })
+    }
+
+    fn check_quarantine(&self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
+        self.order(py, Order::CheckQuarantine { topic, partition })
     }
 
     #[pyo3(signature = (rules, gone = None))]

@@ -4,7 +4,7 @@ use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use ringfence_log::Witness;
-use ringfence_node::{Config, CountStaged, NodeError, Now, Order, Place, Publish, Stepped, TablePartition};
+use ringfence_node::{Config, CountStaged, NodeError, Now, Order, Place, Publish, Stepped, TablePartition, TimeWindow};
 
 use crate::access::{Given, table_of};
 use crate::error::of_node;
@@ -220,6 +220,10 @@ impl SimNode {
         self.work(py, |node| node.set_applied(index))
     }
 
+    fn set_time_window(&mut self, py: Python<'_>, earliest_ms: u64, latest_ms: u64) -> PyResult<()> {
+        self.work(py, |node| node.set_time_window(TimeWindow { earliest_ms, latest_ms }))
+    }
+
     fn producer_tables(&mut self, py: Python<'_>) -> PyResult<Vec<(u64, u64, u64, u64)>> {
         self.work(py, |node| node.producer_tables())
     }
@@ -432,6 +436,10 @@ impl SimNode {
 
     fn release_quarantine(&mut self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
         self.order(py, Order::ReleaseQuarantine { topic, partition })
+    }
+
+    fn check_quarantine(&mut self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
+        self.order(py, Order::CheckQuarantine { topic, partition })
     }
 
     #[pyo3(signature = (rules, gone = None))]

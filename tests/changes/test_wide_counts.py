@@ -6,8 +6,11 @@ Counts and no times: a slow machine does not change them, and what grows faster 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from math import ceil
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
 
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import FailNode
@@ -15,6 +18,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.reassignment.participant import Participant
 from ringfence.control.runtime.rpc.messages import ORDERS_MAX
 from ringfence.control.state_machines.metadata.reassignments import STEPS_MAX
+from ringfence.control.state_machines.reassignment.coordinator import REPROPOSE_MS, Coordinator
 from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
 from tests.changes.cluster import Small
 from tests.changes.test_runtime import idle
@@ -102,3 +106,24 @@ def test_a_cluster_of_level_0_is_asked_and_written_as_its_programs_know_it() -> 
     assert small.together == 0
     assert counts.entries == 2 + 3 * partitions
     assert counts.commits == partitions
+
+
+class HashedOften(msgspec.Struct, frozen=True):
+    """Stands for a command with hundreds of steps: its hash is what costs."""
+
+    number: int
+    hashes: ClassVar[Counter[int]] = Counter()
+
+    def __hash__(self) -> int:
+        self.hashes[self.number] += 1
+        return self.number
+
+
+def test_a_round_hashes_each_command_once() -> None:
+    coordinator, rounds = Coordinator(), 5
+    commands: list[Any] = [HashedOften(number) for number in range(3)]
+    for now_ms in range(rounds):
+        due = coordinator._without_repeats(commands, now_ms)
+        assert due == (() if now_ms else tuple(commands))
+    assert HashedOften.hashes == dict.fromkeys(range(3), rounds)
+    assert coordinator._without_repeats(commands, REPROPOSE_MS) == tuple(commands), "the first is old"

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from ringfence.arrow.decode import Place
-from ringfence.control.cli.cluster_load import ProofError, topic_schema, verify_rows
+from ringfence.control.cli import cluster_load
+from ringfence.control.cli.cluster_load import ProofError, Writer, topic_schema, verify_rows
+from ringfence.native.errors import DeadlineError
+from tests.system.harness import until
 
 SOURCE = pa.record_batch(
     {"l_orderkey": pa.array(np.arange(40) * 7), "l_comment": [f"c{row}" for row in range(40)]}
@@ -67,3 +73,44 @@ def test_sound_rows_are_counted() -> None:
 def test_each_harm_is_noticed(harm: Callable[[Read], Read], said: str) -> None:
     with pytest.raises(ProofError, match=said):
         verify_rows(harm(sound()), SOURCE, SENT)
+
+
+class FailingClient:
+    """Refuses every third send, and lets a later one raise at once if `raises_at` says so."""
+
+    def __init__(self, raises_at: int = 0) -> None:
+        self.sends, self._raises_at = 0, raises_at
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def producer(self, _: str, *, timeout_s: float) -> Self:
+        assert timeout_s > 0
+        return self
+
+    def send(self, batch: pa.RecordBatch) -> Future[Any]:
+        self.sends += 1
+        if self.sends == self._raises_at:
+            raise TimeoutError("this one raises")
+        outcome: Future[Any] = Future()
+        if self.sends % 3 == 0:
+            outcome.set_exception(DeadlineError(f"send {self.sends} is late"))
+        else:
+            outcome.set_result([SimpleNamespace(rows=batch.num_rows)])
+        return outcome
+
+
+@pytest.mark.parametrize("raises_at", [0, 100])
+def test_a_writer_counts_every_send_that_failed(monkeypatch: pytest.MonkeyPatch, raises_at: int) -> None:
+    """It once ended with the first one, and one that no library error ended was none."""
+    client = FailingClient(raises_at)
+    monkeypatch.setattr(cluster_load, "open_client", lambda _: client)
+    writer = Writer("tcp://nowhere", "t", 0, SOURCE, 1e9)
+    writer.start()
+    until(lambda: client.sends >= 100, what="a hundred sends")
+    writer.finish()
+    assert (writer.sends, writer.errors) == (client.sends, client.sends // 3 + bool(raises_at))
+    assert writer.error.endswith("send 3 is late")
+    assert bool(writer.failure) == bool(raises_at)

@@ -67,6 +67,7 @@ def test_every_command_has_an_example_and_json(name: str) -> None:
         "producer",
         "scope",
         "cluster",
+        "completion",
     }:
         assert "--json" in done.stdout
 
@@ -118,7 +119,7 @@ def test_every_scope_command_has_an_example_and_json(name: str) -> None:
     assert "--json" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["show", "force-owner", "give-up"])
+@pytest.mark.parametrize("name", ["show", "release", "force-owner", "give-up"])
 def test_every_partition_command_has_an_example_and_json(name: str) -> None:
     done = ringfence("partition", name, "--help")
     assert done.returncode == 0, done.stderr
@@ -170,10 +171,14 @@ def test_every_node_command_has_an_example_and_json(name: str) -> None:
         (["topic", "create", "t", "--column", "id:int64", "--retention", "7x"], "for example 7d"),
         (["serve"], "pass --data"),
         (["serve", "--data", "d", "--shards", "many"], "shards='many' of --shards"),
-        (["serve", "--data", "d", "--listen", "http://x"], "tcp://HOST:PORT or ipc://PATH"),
+        (["serve", "--data", "d", "--listen", "http://x"], "tcp://HOST:PORT, HOST:PORT or ipc://PATH"),
         (["serve", "--data", "d", "--listen", "tcp://0.0.0.0:0"], "--insecure"),
         (["serve", "--data", "d", "--join", "x"], "join address 'x'"),
         (["serve", "--data", "d", "--join", "tcp://127.0.0.1:0"], "port 1 to 65535"),
+        (["serve", "--data", "d", "--join", "127.0.0.1:0"], "port 1 to 65535"),
+        (["serve", "--data", "d", "--advertise", "tcp://a"], "advertise address 'tcp://a'"),
+        (["serve", "--data", "d", "--control", "9", "--join", ALONE], "listen address '9'"),
+        (["serve", "--data", "d", "--http", "https://127.0.0.1:1"], "HOST:PORT or http://HOST:PORT"),
         (["serve", "--data", "d", "--control", ALONE, "--join", ALONE], "this node's own control address"),
         (["serve", "--data", "d", "--producer-expiry-ms", str(1 << 64)], "of --producer-expiry-ms"),
         (["serve", "--data", "d", "--scrub-bytes-s", f"{'9' * 20}TiB"], "of --scrub-bytes-s"),

@@ -15,7 +15,7 @@ import pytest
 from ringfence.control.cli import debug, status
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run
-from ringfence.control.runtime.node import check_addresses
+from ringfence.control.runtime.process.addresses import check_addresses
 from ringfence.control.runtime.process.settings import Settings
 from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import ConfigError

@@ -357,7 +357,7 @@ class FakeNode:
             name=topic.name,
             version=topic.version,
             key=topic.key,
-            schemas=topic.schemas,
+            schema_messages=topic.schemas,
             replication=1,
             retention_bytes=None,
             retention_ms=None,

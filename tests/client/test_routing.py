@@ -128,7 +128,8 @@ def test_addresses_come_from_the_argument_then_the_environment_then_the_default(
 @pytest.mark.parametrize(
     "wrong",
     [
-        *("", "a:1", "http://a:1", "tcp://", "tcp://a:x", "tcp://a:0", "ipc://", "tcp://:1"),
+        *("", "http://a:1", "tcp://", "tcp://a:x", "tcp://a:0", "ipc://", "tcp://:1"),
+        *(":1", "a:", "a:x", "a:0", "a:65536", "*:7411", "a:*", "::1:7411", "a b:1", "a/b:1", "a:1/"),
         *("tcp://exa mple:1", "tcp://*:7411", "tcp://\udcff:1", "ipc:///run/\udcff", "tcp://a\n:1"),
     ],
 )
@@ -140,8 +141,15 @@ def test_another_form_of_address_is_refused_and_shown(wrong: str) -> None:
         addresses(7411, {})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("bare", ["localhost", "localhost:7411", "10.0.0.1:7411", "[::1]", "[::1]:7411"])
-def test_an_address_without_scheme_names_the_one_with_it(bare: str) -> None:
+@pytest.mark.parametrize("bare", ["localhost:7411", "10.0.0.1:7411", "[::1]:7411", "[fe80::1%eth0]:1"])
+def test_host_and_port_without_a_scheme_are_a_tcp_address(bare: str) -> None:
+    assert addresses(bare, {}) == addresses(f"tcp://{bare}", {}) == (f"tcp://{bare}",)
+    assert addresses(f"ipc:///run/x, {bare}", {}) == ("ipc:///run/x", f"tcp://{bare}")
+    assert addresses(None, {"RINGFENCE_ADDRESS": bare}) == (f"tcp://{bare}",)
+
+
+@pytest.mark.parametrize("bare", ["localhost", "10.0.0.1", "[::1]"])
+def test_a_host_without_scheme_and_port_names_the_address_with_them(bare: str) -> None:
     with pytest.raises(ConfigError, match="has no scheme") as caught:
         addresses(bare, {})
     assert f"write 'tcp://{bare}'" in str(caught.value)

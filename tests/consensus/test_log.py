@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence.control.consensus.errors import CompactedError, ConsensusError, LogLostError
+from ringfence.control.consensus.invariants import check_node
 from ringfence.control.consensus.log import Log
 from ringfence.control.consensus.messages import ENTRY_OVERHEAD_BYTES, Entry, Snapshot
-from ringfence.control.consensus.options import UNLIMITED
+from ringfence.control.consensus.node import Node
+from ringfence.control.consensus.options import UNLIMITED, Options
 from ringfence.control.consensus.storage import MemoryStorage, cut
 from ringfence.control.consensus.trace import silent
 from tests.consensus.lab import entries
@@ -153,3 +155,20 @@ def test_a_cut_gives_at_least_one_entry_and_never_more_than_fit() -> None:
     size = ENTRY_OVERHEAD_BYTES + 1
     assert [len(cut(three, 0, 3, n)) for n in (0, size, 2 * size - 1, 2 * size, UNLIMITED)] == [1, 1, 1, 2, 3]
     assert list(cut(three, 1, 1, 0)) == []
+
+
+@pytest.mark.parametrize("by", [-1, 1])
+def test_a_tail_that_does_not_follow_what_is_durable_is_found(by: int) -> None:
+    storage = MemoryStorage()
+    storage.append(entries(1, 1, 1, 1))
+    node = Node(Options(id=1), storage, draw=lambda _: 0)
+    check_node(node.core)
+    unstable = node.core.log.unstable
+    unstable.offset = unstable.handed = unstable.offset + by
+    with pytest.raises(AssertionError, match="what precedes it ends at 3"):
+        check_node(node.core)
+    unstable.restore(Snapshot(9, 1))
+    check_node(node.core)
+    unstable.offset = unstable.handed = unstable.offset + by
+    with pytest.raises(AssertionError, match="what precedes it ends at 9"):
+        check_node(node.core)

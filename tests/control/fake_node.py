@@ -101,6 +101,9 @@ class FakeNode:
     def set_applied(self, index: int) -> None:
         self.applied = index
 
+    def set_time_window(self, earliest_ms: int, latest_ms: int) -> None:
+        self.time_window = earliest_ms, latest_ms
+
     def set_access(self, is_asked: bool, grants: list[Any], credential: str) -> None:
         self.access = (is_asked, grants, credential)
 

@@ -33,3 +33,11 @@ def test_reasons_of_all_partitions_fit(figures: dict[str, Any] | None) -> None:
     for part in info.partitions:
         assert (part.unknown or "").startswith("node 1 is ") is (figures is None)
         assert bool(part.quarantined) is (figures is not None)
+
+
+def test_a_topic_whose_owner_was_removed_meanwhile_is_described() -> None:
+    """The topic was looked up before the owners were asked, the state is read after their answers."""
+    state, _ = apply(EMPTY, entry(1, INIT))
+    state, _ = apply(state, entry(2, create(partitions=1)))
+    info = topic_info(replace(state, nodes={}), state.topics[TopicId(2)], {})
+    assert [part.unknown for part in info.partitions] == ["node 1 was removed"]

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from ringfence.control.model.commands import RaiseLevel
+from ringfence.control.runtime.handlers.commands import Outcome, at_control_address
+from ringfence.control.runtime.node import Node
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.store import identity
@@ -48,6 +50,12 @@ def test_a_node_alone_finalizes_at_its_start_and_the_engine_hears_of_it(
     run(tmp_path, monkeypatch, again)
 
 
+async def finalize(node: Node) -> Outcome:
+    context = at_control_address("cluster finalize", "cluster", "finalize")
+    wait = node.handlers.completion.carried_out
+    return await node.handlers.commands.submit(node.levels.plan_finalization, context, wait)
+
+
 def test_a_node_that_others_can_reach_waits_until_it_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,11 +68,11 @@ def test_a_node_that_others_can_reach_waits_until_it_is_asked(
         assert path.read_bytes() == before
         told = await node.levels.versions()
         assert (told["level"], told["newest"], told["holds"]) == (0, LEVEL_NEWEST, [])
-        outcome = await node.levels.finalize(node.admin)
+        outcome = await finalize(node)
         assert not outcome.repeated
         assert node.proposer.state.level == identity.read(path).level == LEVEL_NEWEST
         assert bench.native.levels == [LEVEL_NEWEST]
-        assert (await node.levels.finalize(node.admin)).repeated
+        assert (await finalize(node)).repeated
 
     run(tmp_path, monkeypatch, work, control=address)
 
@@ -83,7 +91,7 @@ def test_a_member_that_does_not_answer_is_named_and_no_byte_changes(
         )
         assert isinstance(joined, messages.Joined), joined
         with pytest.raises(RequestRefused) as refused:
-            await node.levels.finalize(node.admin)
+            await finalize(node)
         assert refused.value.code == Code.UNSUPPORTED_VERSION
         assert f"node {joined.node}: " in refused.value.message
         assert (node.proposer.state.level, path.read_bytes()) == (0, before)

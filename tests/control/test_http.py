@@ -105,7 +105,15 @@ def test_its_address_is_known_from_the_start_on_unless_the_system_chooses_a_port
 
 
 @pytest.mark.parametrize(
-    ("http", "says"), [("0.0.0.0:0", "off loopback"), ("7412", "HOST:PORT"), ("127.0.0.1:http", "HOST:PORT")]
+    ("http", "says"),
+    [
+        ("0.0.0.0:0", "off loopback"),
+        ("http://0.0.0.0:0", "off loopback"),
+        ("7412", "HOST:PORT"),
+        ("127.0.0.1:http", "HOST:PORT"),
+        ("https://127.0.0.1:0", "HOST:PORT or http://HOST:PORT"),
+        ("http://127.0.0.1", "HOST:PORT"),
+    ],
 )
 def test_an_endpoint_off_loopback_must_be_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, http: str, says: str

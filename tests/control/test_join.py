@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.control.runtime.control_server import limits_fault
+from ringfence.control.runtime.handlers.member_questions import limits_fault
 from ringfence.control.runtime.process.settings import Settings
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address

@@ -13,6 +13,9 @@ import pytest
 from ringfence.control.model.commands import AddSchema, Command, DeleteTopic, TruncateTopic
 from ringfence.control.model.ids import TopicId
 from ringfence.control.model.state import EMPTY
+from ringfence.control.runtime.handlers.commands import Commands
+from ringfence.control.runtime.handlers.completion import Completion
+from ringfence.control.runtime.handlers.topic_changes import TopicChanges
 from ringfence.control.runtime.handlers.topics import TopicRequests
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native import messages
@@ -39,9 +42,9 @@ class Lagging:
     async def read_barrier(self) -> None:
         self.state = self._now
 
-    async def propose(self, command: Command) -> Any:
+    async def propose(self, command: Command, **_: Any) -> Any:
         self.proposed.append(command)
-        _, result = apply(self._now, entry(5, command))
+        result = apply(self._now, entry(5, command))[1]
         return SimpleNamespace(index=5, result=result)
 
 
@@ -49,23 +52,24 @@ async def nothing(*_: object, **__: object) -> Any:
     return []
 
 
-ASKED: dict[type[Command], Callable[[TopicRequests, str], Coroutine[Any, Any, Any]]] = {
-    DeleteTopic: lambda requests, name: requests.delete(messages.TopicName(name=name)),
-    TruncateTopic: lambda requests, name: requests.truncate(
-        messages.TopicTruncate(name=name, before_offset=0)
-    ),
-    AddSchema: lambda requests, name: requests.add_schema(messages.SchemaAdd(name=name, schema=WIDER)),
+ASKED: dict[type[Command], Callable[[TopicChanges, str], Coroutine[Any, Any, Any]]] = {
+    DeleteTopic: lambda changes, name: changes.delete(messages.TopicName(name=name)),
+    TruncateTopic: lambda changes, name: changes.truncate(messages.TopicTruncate(name=name, before_offset=0)),
+    AddSchema: lambda changes, name: changes.add_schema(messages.SchemaAdd(name=name, schema=WIDER)),
 }
 
 
 @pytest.mark.parametrize("kind", ASKED, ids=lambda kind: kind.__name__)
 def test_what_is_asked_by_name_reaches_the_topic_that_has_it_now(kind: type[Command]) -> None:
     """Found by a simulated cluster: it was answered that no topic has the name."""
-    lagging = Lagging()
-    others = SimpleNamespace(await_execution=nothing, here=1, hosted=nothing)
-    requests = TopicRequests(lagging, SimpleNamespace(until_executed=nothing), None, others)  # type: ignore[arg-type]
-    requests.info = nothing  # type: ignore[method-assign]
+    lagging: Any = Lagging()
+    others: Any = SimpleNamespace(await_execution=nothing, here=1, hosted=nothing)
+    executor: Any = SimpleNamespace(until_executed=nothing)
+    topics: Any = TopicRequests(lagging, executor, None, others)  # type: ignore[arg-type]
+    topics.info = nothing
     hosted = {(NEW, part): {"end_offset": 9} for part in lagging._now.topics[NEW].assignments}
-    requests._hosted = lambda *_: asyncio.sleep(0, hosted)  # type: ignore[method-assign]
-    asyncio.run(ASKED[kind](requests, "a"))
-    assert [command.topic for command in lagging.proposed] == [NEW]  # type: ignore[union-attr]
+    topics.hosted = lambda *_: asyncio.sleep(0, hosted)
+    commands = Commands(lagging, SimpleNamespace(add=nothing))  # type: ignore[arg-type]
+    changes = TopicChanges(lagging, topics, commands, Completion(lagging, executor, others, topics))
+    asyncio.run(ASKED[kind](changes, "a"))
+    assert [command.topic for command in lagging.proposed] == [NEW]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -31,6 +31,7 @@ from ringfence.control.model.state import (
     digest,
     sorted_maps,
 )
+from ringfence.control.state_machines.metadata import state_machine
 from ringfence.control.state_machines.metadata.config import SESSION_WINDOW, SESSIONS_MAX
 from ringfence.control.state_machines.metadata.producers import has_lost_entries
 from ringfence.control.state_machines.metadata.state_machine import apply, validate
@@ -244,3 +245,9 @@ def test_the_checker_finds_planted_defects() -> None:
         assert str(error).startswith("I16"), error
     else:
         raise AssertionError("a topic that vanished was not found")
+
+
+def test_every_type_of_command_belongs_to_one_family() -> None:
+    kinds = [kind for family, _ in state_machine._FAMILIES for kind in get_args(family)]
+    assert len(kinds) == len(set(kinds))
+    assert set(kinds) == set(get_args(Command))

@@ -441,7 +441,7 @@ def test_a_journal_that_fails_while_the_node_starts_ends_the_start(
         node = Node(Settings(data_dir=tmp_path))
 
         async def catch_up(_: object) -> None:
-            node._fail(StorageError("the journal is gone"))
+            node.fail(StorageError("the journal is gone"))
             await asyncio.Event().wait()
 
         monkeypatch.setattr("ringfence.control.runtime.cluster.Cluster.catch_up", catch_up)

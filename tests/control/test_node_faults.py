@@ -16,6 +16,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.cluster import Cluster
 from ringfence.control.runtime.data_plane import retries
 from ringfence.control.runtime.handlers import topics
+from ringfence.control.runtime.handlers.commands import at_control_address
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.raft.proposer_interface import Applied
@@ -142,13 +143,14 @@ def test_a_topic_whose_node_failed_while_it_was_chosen_is_placed_anew(
         other = replace(CREATE, name="other")
         assert await bench.refused(Opcode.TOPIC_CREATE, other) == Code.TOO_FEW_REPLICAS
         assert len(tries) == topics.PLACEMENT_TRIES_MAX
-        admin = bench.node.admin
+        commands, plans = bench.node.handlers.commands, bench.node.handlers.topics
+        context = at_control_address("topic create", "topic/other", "create topics")
         with pytest.raises(RequestRefused) as refused:
-            await admin.create_topic(replace(other, partitions=0))
+            await commands.submit(plans.creation(replace(other, partitions=0)), context)
         assert refused.value.code == Code.INVALID_ARGUMENT, "what was asked for stays wrong"
         tries.clear()
         wanted = 2
-        assert isinstance((await admin.create_topic(other)).result, TopicCreated)
+        assert isinstance((await commands.submit(plans.creation(other), context)).result, TopicCreated)
 
     run(tmp_path, monkeypatch, work)
 

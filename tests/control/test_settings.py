@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.control.runtime.process.settings import Settings, flag_name, load, parse_size
+from ringfence.control.runtime.process.settings import Settings, flag_name, load
+from ringfence.control.runtime.process.sizes import parse_size
 from ringfence.native.errors import ConfigError
 
 
@@ -78,6 +79,37 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
         load({"data_dir": "d"}, tmp_path / "nope.toml")
     with pytest.raises(ConfigError, match="is no TOML"):
         load({"data_dir": "d"}, written(tmp_path, "shards = = 2"))
+
+
+def test_addresses_may_have_a_scheme_or_none_in_every_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = {"listen": "0.0.0.0:1, ipc://x", "advertise": "a:2", "join": ["b:3", "[::1]:4"], "control": "c:5"}
+    full = {
+        "listen": ("tcp://0.0.0.0:1", "ipc://x"),
+        "advertise": ("tcp://a:2",),
+        "join": ("tcp://b:3", "tcp://[::1]:4"),
+        "control": "tcp://c:5",
+        "http": "d:6",
+    }
+    flags = load({"data_dir": "d", **bare, "http": "http://d:6/"})
+    lines = [f'{key} = "{value}"' for key, value in full.items() if isinstance(value, str)]
+    file = load(
+        {"data_dir": "d"}, written(tmp_path, "\n".join([*lines, 'listen = ["0.0.0.0:1", "ipc://x"]']))
+    )
+    for key, value in bare.items():
+        monkeypatch.setenv(f"RINGFENCE_{key.upper()}", value if isinstance(value, str) else ",".join(value))
+    monkeypatch.setenv("RINGFENCE_HTTP", "http://d:6")
+    environment = load({"data_dir": "d"})
+    for key, value in full.items():
+        assert getattr(flags, key) == getattr(environment, key) == value, key
+    assert (file.listen, file.control, file.http) == (full["listen"], full["control"], full["http"])
+    assert load({"data_dir": "d", "listen": "*:7411", "control": "127.0.0.1:*"}).listen == ("tcp://*:7411",)
+    flags = load({"data_dir": "d", "join": ("b:3,tcp://b:4", "ipc:///run/a,b")})  # a repeated flag is a tuple
+    assert flags.join == ("tcp://b:3", "tcp://b:4", "ipc:///run/a,b")
+    monkeypatch.delenv("RINGFENCE_LISTEN")
+    with pytest.raises(ConfigError, match="valid string"):
+        load({"data_dir": "d"}, written(tmp_path, "listen = [7411]\n"))
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_the_number_is_renewed_while_rows_are_stored_and_the_list_shrinks(
         here = bench.node.here
         await soon(lambda: bench.node.proposer.state.witnesses[here] == native.witness[-1])
         count = len(native.kept)
-        bench.node._log_witnesses._doubted = [(1, 2)]  # type: ignore[list-item]
+        bench.node.parts.data_plane.log_witnesses._doubted = [(1, 2)]  # type: ignore[list-item]
         await soon(lambda: any(not doubted for _, doubted in native.kept[count:]))
 
     run(tmp_path, monkeypatch, work)

@@ -68,6 +68,7 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("GET", "/admin/partitions/7", None, "viewer"),
     ("GET", "/admin/fsck", None, "viewer"),
     ("POST", "/admin/partitions/7/force-owner", FORCE, "admin"),
+    ("POST", "/admin/partitions/7/release", None, "admin"),
     ("POST", "/admin/partitions/7/give-up", {"scope": 1, "epoch": 1, "accepts": "rows since noon"}, "admin"),
     ("GET", "/admin/versions", None, "viewer"),
     ("POST", "/admin/finalize", None, "admin"),

@@ -29,6 +29,7 @@ from ringfence.control.runtime.handlers.rebalances import Rebalances, shown_copy
 from ringfence.control.state_machines.metadata.rings import RingConsensus
 from ringfence.control.state_machines.reassignment.messages import Synced, SyncState
 from ringfence.control.state_machines.rebalance.loads import LoadReport
+from ringfence.control.state_machines.rebalance.run_rates import RunRates
 from ringfence.native.wire import LEVEL_NEWEST
 from tests.control.commands import store_of
 from tests.http.desk import PLACE, TOPIC, Api, served
@@ -241,14 +242,14 @@ def test_a_move_that_copies_is_counted_as_what_it_is_shown_as() -> None:
     copies = {1: SimpleNamespace(syncs=[(SimpleNamespace(node=NodeId(3)), Synced(state=SyncState.COPYING))])}
     coordinator = SimpleNamespace(progress=copies.get, decision=None)
     proposer, board = SimpleNamespace(state=state), SimpleNamespace(by_node=lambda _: {})
-    shown = Rebalances(proposer, SimpleNamespace(), coordinator, board).here()  # type: ignore[arg-type]
+    shown = Rebalances(proposer, SimpleNamespace(), coordinator, board, RunRates()).here()  # type: ignore[arg-type]
     assert shown["counts"] == {"COPYING": 1, "DUAL_WRITE": 1, "PENDING": 1}
     assert sorted(move["state"] for move in shown["moves"]) == ["COPYING", "DUAL_WRITE", "PENDING"]
 
 
 def test_loads_are_told_of_members_alone(tmp_path: Path, monkeypatch: Patch) -> None:
     async def work(api: Api) -> None:
-        board, now_ms = api.bench.node.rebalances._board, time.monotonic_ns() // 1_000_000
+        board, now_ms = api.bench.node.handlers.rebalances._board, time.monotonic_ns() // 1_000_000
         for number in (1, 7):  # 7 was a member until a moment ago
             board.record(NodeId(number), LoadReport(others_bytes_s=5), now_ms)
         assert [load["node"] for load in (await api.get("/admin/rebalance"))["loads"]] == [1]

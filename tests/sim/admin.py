@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.common.codec import Answer
 from ringfence.control.model.state import MetadataState
+from ringfence.control.runtime.handlers.commands import at_control_address
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.rpc import messages as calls
 from ringfence.native import messages
@@ -31,6 +32,7 @@ PATIENCE_US: Final = 5_000_000
 AGAIN_US: Final = 100_000
 NAMES: Final = ("a", "b")
 UNDER_WAY_MAX: Final = 3
+FINALIZATION: Final = at_control_address("cluster finalize", "cluster", "finalize")
 FINALIZE: Final = 0.02  # share of beats with a try, while the cluster is at an older level
 OPERATION: Final = 0.15  # share of beats with a new one
 
@@ -93,7 +95,7 @@ class Admin(Customer):
 
         async def finalize() -> None:
             with contextlib.suppress(RequestRefused):
-                await node.levels.finalize(node.admin)
+                await node.handlers.commands.submit(node.levels.plan_finalization, FINALIZATION)
                 self.world.counts["finalized"] += 1
 
         machine.call(lambda: machine.spawn(finalize()))
@@ -101,7 +103,9 @@ class Admin(Customer):
     def check_levels(self) -> None:
         """Raises ViolationError where a store would let a program in that cannot read what is there."""
         for machine in self.world.machines:
-            promised = machine.node._identity.level if machine.node is not None else LEVEL_NEWEST
+            promised = (
+                machine.node.parts.directory.identity.level if machine.node is not None else LEVEL_NEWEST
+            )
             if promised < LEVEL_NEWEST:
                 raise ViolationError("level", f"{machine.name} promised level {promised} only")
 
@@ -236,7 +240,7 @@ class Admin(Customer):
 
             async def ask() -> None:
                 with contextlib.suppress(RequestRefused):
-                    await node._cluster.control_server._reply(call)
+                    await node.handlers.control_server.reply(call)
 
             target.call(lambda: target.spawn(ask()))
 

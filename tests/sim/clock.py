@@ -24,9 +24,16 @@ class Clock:
     def unix_ms(self) -> int:
         return UNIX_MS + self._agenda.now_us // 1000 + self.wall_ahead_ms
 
+    def both_ms(self) -> tuple[int, int]:
+        """Wall clock and monotonic clock."""
+        now_us = self._agenda.now_us
+        mono_s = self._reached_s + (now_us - self._since_us) * self.rate / 1e6
+        return UNIX_MS + now_us // 1000 + self.wall_ahead_ms, int(mono_s * 1000)
+
     def us_until(self, when_s: float) -> int:
         """Virtual time until the monotonic clock shows `when_s`, rounded up: no timer comes early."""
-        return int((when_s - self.mono_s()) * 1e6 / self.rate) + 1
+        mono_s = self._reached_s + (self._agenda.now_us - self._since_us) * self.rate / 1e6
+        return int((when_s - mono_s) * 1e6 / self.rate) + 1
 
     def set_rate(self, rate: float) -> None:
         self._reached_s, self._since_us = self.mono_s(), self._agenda.now_us

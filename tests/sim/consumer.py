@@ -13,7 +13,7 @@ from ringfence.native.wire import Code, Status
 from tests.sim.content import body_of
 from tests.sim.customer import Customer
 from tests.sim.ledger import Published
-from tests.sim.reader import fetch_header, records_of, staged_header, staged_of
+from tests.sim.reader import fetch_header, latest_ms, records_of, staged_header, staged_of
 from tests.sim.violation import ViolationError
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class Consumer(Customer):
         header, ledger = answer.header, self.world.ledger
         if header.status == Status.OK:
             records = records_of(header, bytes(answer.body))
+            self.world.times.check(f"a record of partition {partition}", latest_ms(bytes(answer.body)))
             for record in records:
                 ledger.read(partition, record)
             if records:

@@ -181,7 +181,8 @@ class Customer:
     def lose_patience(self) -> None:
         """Requests that wait too long: the connection is taken for dead."""
         now = self.world.agenda.now_us
-        for name in sorted({name for name, _, until in self._asked.values() if until <= now}):
+        late = {name for name, _, until in self._asked.values() if until <= now}
+        for name in sorted(late) if late else ():
             self.hang_up(name, 1.0)
 
     def tried(self) -> Any:

@@ -58,8 +58,7 @@ class EngineHost(Host):
         return self.node is not None and bool(self.node.running)
 
     def clocks(self) -> tuple[int, int]:
-        clock = self.machine.clock
-        return clock.unix_ms(), int(clock.mono_s() * 1000)
+        return self.machine.clock.both_ms()
 
     def set_clock(self) -> None:
         if self.running:
@@ -95,19 +94,25 @@ class EngineHost(Host):
         self.node = None
 
     def begin(self, life: int) -> bool:
-        if life != self.life or not self.running or self.machine.paused:
+        node, machine = self.node, self.machine
+        if life != self.life or machine.paused or node is None or not node.running:
             return False
-        self.node.clock(*self.clocks())
+        node.clock(*machine.clock.both_ms())
         return True
 
     def later(self, delay_us: int, call: Callable[[], None]) -> None:
-        life = self.life
+        life, machine = self.life, self.machine
+        process = machine.life
 
         def run() -> None:
-            if self.begin(life):
+            if process != machine.life or machine.down:
+                return
+            if machine.paused:
+                machine.defer(run)
+            elif self.begin(life):
                 call()
 
-        self.machine.later(delay_us, run)
+        self.agenda.after(delay_us, run)
 
     def pump_soon(self) -> None:
         if not self._pumping:
@@ -121,8 +126,8 @@ class EngineHost(Host):
             self.pump()
 
     def pump(self) -> None:
-        node = self.node
-        self._slow = self.machine.slow
+        node, machine = self.node, self.machine
+        self._slow = machine.slow
         shards, tickets = node.turn()
         for shard in shards:
             if shard not in self._jobs:
@@ -135,13 +140,13 @@ class EngineHost(Host):
         for connection, header, body in node.take_answers():
             self._on_answer(connection, header, body)
         for wanted in node.take_peer_messages():
-            self.machine.world.cables.carry_out(self.machine, *wanted)
+            machine.world.cables.carry_out(machine, *wanted)
         node.check()
         wakes_ms = node.wakes_at()
         if wakes_ms is not None:
             self._wake(max(1_000, (wakes_ms - self.clocks()[1]) * 1000))
-        if node.readable and self.machine.loop is not None:
-            self.machine.loop.ready_from(node.fileno())
+        if node.readable and machine.loop is not None:
+            machine.loop.ready_from(node.fileno())
 
     def _group_us(self) -> int:
         """Others look at what is appended meanwhile; it is gone if the process ends before."""

@@ -196,7 +196,7 @@ class Forcer:
             or change.phase is not ChangePhase.PREPARED
         ):
             return
-        seen = node.partitions._coordinator.progress(story.partition)
+        seen = node.handlers.partitions._coordinator.progress(story.partition)
         if seen is None or seen.change != change.change:
             return
         proof = next((known for known in seen.proofs if known.place == story.left), None)

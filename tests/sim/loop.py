@@ -9,12 +9,14 @@ never runs again: its tasks are as gone as those of a killed process.
 from __future__ import annotations
 
 import asyncio
-from asyncio import events
+from asyncio.events import _set_running_loop
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from tests.sim import current
 from tests.sim.violation import ViolationError
@@ -28,25 +30,20 @@ THREAD_US: Final = (20, 200)
 """A call handed to a thread, and its way back."""
 
 
-class Handle:
-    """What asyncio knows as a handle, as far as tasks, futures and time-outs look at it."""
+class Handle(Struct, eq=False):
+    """What asyncio knows as a handle, as far as tasks, futures and time-outs look at it.
 
-    __slots__ = ("_args", "_callback", "_context", "is_cancelled")
+    A struct, because there are ten thousand of them in each virtual second.
+    """
 
-    def __init__(self, callback: Any, args: tuple[Any, ...], context: Context | None) -> None:
-        self._callback, self._args, self._context = callback, args, context
-        self.is_cancelled = False
+    callback: Any
+    """None: it was cancelled."""
+    args: tuple[Any, ...]
+    context: Context | None
 
     def cancel(self) -> None:
         """A timer that was cancelled is passed over when it is due."""
-        self.is_cancelled = True
-        self._callback, self._args = None, ()
-
-    def run(self) -> None:
-        if self._context is None:
-            self._callback(*self._args)
-        else:
-            self._context.run(self._callback, *self._args)
+        self.callback, self.args = None, ()
 
 
 class Loop(asyncio.AbstractEventLoop):
@@ -54,6 +51,8 @@ class Loop(asyncio.AbstractEventLoop):
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self.time = machine.clock.mono_s  # type: ignore[method-assign]
+        self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
         self.dead = False
         self.readers: dict[int, Callable[[], None]] = {}
         self._ready: deque[Handle] = deque()
@@ -62,9 +61,6 @@ class Loop(asyncio.AbstractEventLoop):
         self.tasks: set[asyncio.Task[Any]] = set()
 
     # ---- what asyncio asks of a loop ----
-
-    def time(self) -> float:
-        return self.machine.clock.mono_s()
 
     def get_debug(self) -> bool:
         return False
@@ -89,17 +85,15 @@ class Loop(asyncio.AbstractEventLoop):
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Handle:  # type: ignore[override]
         handle = Handle(callback, args, context)
-        delay_us = self.machine.clock.us_until(when)
-        self.machine.agenda.after(max(0, delay_us), partial(self._timer, handle))
+        machine = self.machine
+        delay_us = machine.clock.us_until(when)
+        machine.agenda.after(max(0, delay_us), partial(self._timer, handle))
         return handle
 
     def _timer(self, handle: Handle) -> None:
-        if not self.dead and not handle.is_cancelled:
+        if not self.dead and handle.callback is not None:
             self._ready.append(handle)
             self.run()
-
-    def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> asyncio.Task[Any]:
         task = asyncio.Task(coro, loop=self, name=name, context=context)
@@ -176,37 +170,39 @@ class Loop(asyncio.AbstractEventLoop):
     def run(self) -> None:
         """Everything that is ready, unless the machine stands still."""
         machine = self.machine
-        if self.dead or machine.paused or events._get_running_loop() is not None:
-            if not self.dead and not machine.paused:
-                self.wake()
+        if self.dead or machine.paused:
             return
         was_due, self._due = self._due, True  # nobody wakes who is awake
-        ready = self._ready
+        ready, left = self._ready, CALLBACKS_MAX
         current.enter(machine)
-        events._set_running_loop(self)
+        _set_running_loop(self)
         try:
-            for _ in range(CALLBACKS_MAX):
-                if not ready or self.dead:
-                    break
+            while ready and not self.dead:
+                if not left:
+                    raise ViolationError("I13", f"{machine.name} never comes to rest")
+                left -= 1
                 handle = ready.popleft()
-                if not handle.is_cancelled:
-                    self._carry_out(handle)
-            else:
-                raise ViolationError("I13", f"{machine.name} never comes to rest")
+                callback, context = handle.callback, handle.context
+                if callback is None:
+                    continue
+                try:
+                    if context is None:
+                        callback(*handle.args)
+                    else:
+                        context.run(callback, *handle.args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - as asyncio does; a death inside of a call is one
+                    self._failed(error)
         finally:
-            events._set_running_loop(None)
+            _set_running_loop(None)
             current.leave()
             self._due = was_due
-        if not self.dead:
+        if machine.files.dead:
             machine.after_turn()
 
-    def _carry_out(self, handle: Handle) -> None:
-        try:
-            handle.run()
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # noqa: BLE001 - as asyncio does; a death inside of a call is one
-            self.call_exception_handler({"message": "an exception in a callback", "exception": error})
+    def _failed(self, error: BaseException) -> None:
+        self.call_exception_handler({"message": "an exception in a callback", "exception": error})
 
     def kill(self) -> None:
         """The process is gone."""

@@ -86,6 +86,10 @@ class Machine:
 
         self.agenda.after(delay_us, run)
 
+    def defer(self, run: Callable[[], None]) -> None:
+        """Run it when the machine goes on; now it stands still."""
+        self._deferred.append(run)
+
     def disk_delay_us(self, low: int, high: int) -> int:
         slower = 40 if self.slow and self.random.random() < self.slow else 1
         return self.random.randrange(low, high) * slower
@@ -185,12 +189,12 @@ class Machine:
     @property
     def replica(self) -> Any:
         """The running node's consensus, None before it has one."""
-        return None if self.node is None else self.node.proposer._replica
+        return None if self.node is None or not self.node.is_built else self.node.proposer.replica
 
     @property
     def node_id(self) -> int:
         """Its number in the cluster; 0 while it has none."""
-        return 0 if self.node is None or not hasattr(self.node, "_here") else int(self.node._here.node)
+        return 0 if self.node is None or not self.node.is_built else int(self.node.here)
 
     def ended_task(self) -> str:
         """The name of a task that a serving node cannot do without, and that has ended; empty for none."""

@@ -125,7 +125,7 @@ class Mover:
 
         async def ask() -> None:
             try:
-                await node._cluster.control_server._reply(call)
+                await node.handlers.control_server.reply(call)
             except RequestRefused as refusal:
                 self._world.count("change_refused")
                 self._world.tell("adm", "refused:", refusal.message[:160])

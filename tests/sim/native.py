@@ -62,4 +62,5 @@ class SimNative:
             host.pump_soon()
             return number
 
+        setattr(self, name, call)
         return call

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.sim.machine import Machine
 
 _AGAIN: Final = zmq.Again()  # making one asks libzmq for a text, each time
+_EVENTS: Final = zmq.EVENTS
+_POLLIN: Final = int(zmq.POLLIN)
 FDS: Final = 1 << 21
 ORPHAN_US: Final = 200_000
 """How long what a dead process had sent is still under way; then its connections are reset."""
@@ -125,10 +127,10 @@ class Socket:
         """Limits are the queue's own."""
 
     def getsockopt(self, option: Any) -> int:
-        if option == zmq.FD:
-            return self.fd
-        assert option == zmq.EVENTS, f"{option} is not simulated"
-        return zmq.POLLIN if self._inbox else 0
+        if option is _EVENTS:
+            return _POLLIN if self._inbox else 0
+        assert option == zmq.FD, f"{option} is not simulated"
+        return self.fd
 
     def getsockopt_string(self, option: Any) -> str:
         assert option == zmq.LAST_ENDPOINT, f"{option} is not simulated"

@@ -34,12 +34,10 @@ def _consensus() -> Places:
     make_store = vars(runtime_node)["RaftStore"]
 
     def observed_step(self: Consensus, event: Any) -> None:
-        current.machine().world.watch.stepped(self, lambda: step(self, event), event)
+        current.machine().world.watch.stepped(self, step, event)
 
     def observed_change(self: Consensus, what: Any) -> Any:
-        given: list[Any] = []
-        current.machine().world.watch.stepped(self, lambda: given.append(change(self, what)))
-        return given[0]
+        return current.machine().world.watch.stepped(self, change, what)
 
     def observed_send(self: Peers, message: Any) -> None:
         machine = current.machine()

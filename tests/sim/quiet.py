@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -16,6 +16,7 @@ from tests.sim.violation import ViolationError
 if TYPE_CHECKING:
     from tests.sim.world import World
 
+_WRAPPER: Final = structlog.make_filtering_bound_logger(logging.INFO)
 _listening: list[World] = []
 
 
@@ -36,9 +37,13 @@ def _line(_: Any, method: str, event: MutableMapping[str, Any]) -> Any:
     raise structlog.DropEvent
 
 
+def _no_logger(*_: Any) -> None:
+    """Every line ends in `_line`."""
+
+
 @contextmanager
-def logs() -> Iterator[None]:
-    """Instead of the process's own configuration.
+def logs(*, is_last: bool = False) -> Iterator[None]:
+    """Instead of the process's own configuration; for good in a process that ends after its runs.
 
     What a killed process's coroutines complain of when they are dropped is said to nobody, too.
     """
@@ -46,8 +51,9 @@ def logs() -> Iterator[None]:
     sys.unraisablehook = lambda _: None
     structlog.configure(
         processors=[_line],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        cache_logger_on_first_use=False,
+        wrapper_class=_WRAPPER,
+        logger_factory=_no_logger,
+        cache_logger_on_first_use=is_last,
     )
     try:
         yield

@@ -105,6 +105,11 @@ def records_of(header: AnswerHeader, body: bytes) -> list[Record]:
     return records
 
 
+def latest_ms(body: bytes) -> int:
+    """The latest time of a record in the answer to a FETCH; 0 if there is none."""
+    return max((_MAKE(_UNPACK(packed)).time_ms for packed, _, _ in RecordReader(body)), default=0)
+
+
 class Reader:
     """One fetch of each partition is under way at a time."""
 

@@ -60,6 +60,8 @@ class Result:
     counts: dict[str, int] = field(repr=False)
     violation: ViolationError | None = None
     story: tuple[str, ...] = field(default=(), repr=False)
+    cpu_s: float = field(default=0.0, compare=False)
+    """Of a processor, where it ran in a process of its own."""
 
     @property
     def faults(self) -> int:
@@ -381,31 +383,31 @@ class Simulation(World):
 def surroundings(*, is_last: bool = False) -> Iterator[None]:
     """What runs share: interception, watching, no collection of garbage in the middle of a run.
 
-    Behind the last run of a process nothing is collected at all.
+    A process that ends after its runs (`is_last`) collects nothing at all.
     """
     body_of(1, 1)  # what imports lazily does so in the real world
     gc.disable()
     gc.freeze()  # what is there already is no garbage of this run
     try:
-        with quiet.logs(), installed(), observed():
+        with quiet.logs(is_last=is_last), installed(), observed():
             yield
     finally:
-        if not is_last:
-            _forget_the_dead()
-            gc.enable()
+        before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        try:
+            network.forget()
+            if not is_last:
+                _forget_the_dead()
+                gc.enable()
+        finally:
+            sys.unraisablehook = before
 
 
 def _forget_the_dead() -> None:
     """Tasks of killed processes are closed now: what they would still do, nobody is there for."""
-    network.forget()
-    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    try:
-        # What a closing coroutine touches lives on until the next round, and all that hangs on it.
-        for _ in range(ROUNDS_MAX):
-            if not gc.collect():
-                break
-    finally:
-        sys.unraisablehook = before
+    # What a closing coroutine touches lives on until the next round, and all that hangs on it.
+    for _ in range(ROUNDS_MAX):
+        if not gc.collect():
+            break
 
 
 Make = Callable[[Plan, ModuleType], "Simulation"]
@@ -419,7 +421,7 @@ def run(
     make: Make = Simulation,
     is_last: bool = False,
 ) -> Result:
-    """Play one plan. A broken promise stands in the result. Behind the last one the process ends."""
+    """Play one plan. A broken promise stands in the result. `is_last`: see `surroundings`."""
     birth.born(plan.machines, plan.level)
     options = partial(vars(runtime_replica)["Options"], **dict(plan.options))
     with (

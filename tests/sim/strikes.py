@@ -152,6 +152,7 @@ def _wall_jump(world: World, dice: Random) -> None:
     _any(world, dice).clock.wall_ahead_ms += dice.choice(
         [-3_600_000, -10_000, -500, 1_300, 10_000, 3_600_000]
     )
+    world.times.jumped()
 
 
 def _hang_up(world: World, dice: Random) -> None:

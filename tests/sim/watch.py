@@ -55,30 +55,36 @@ class Watch:
         self._led_since: dict[str, tuple[int, float]] = {}
         self._ticks: dict[str, float] = {}
         self._identities: dict[tuple[int, int], str] = {}
+        self._begun: dict[int, MetadataState] = {}  # before each entry, at the first machine that applied it
+        self._equal: dict[str, tuple[MetadataState, MetadataState]] = {}
+        """By machine: its newest state, and the equal one of the first machine that had it."""
 
     def _broken(self, name: str, error: AssertionError) -> None:
         self.world.violate(error if isinstance(error, ViolationError) else ViolationError(name, str(error)))
 
     # ---- consensus ----
 
-    def stepped(self, node: Any, step: Callable[[], None], event: Any = None) -> None:
-        """One event of one node's consensus."""
+    def stepped(self, node: Any, step: Callable[[Any, Any], Any], event: Any) -> Any:
+        """One event of one node's consensus, or one change of its configuration; what the step gives."""
         core = node.core
+        log = core.log
         before = seen(core)
-        last, last_term = core.log.last_index(), core.log.last_term()
-        if isinstance(event, Read):
+        last, last_term = log.last_index(), log.last_term()
+        kind = type(event)
+        if kind is Received:
+            if event.message.type is MessageType.SNAPSHOT:
+                self.world.snapshot_came(event)
+        elif kind is Read:
             self._floors[event.context] = self.safety.applied_max
-        if isinstance(event, Received) and event.message.type is MessageType.SNAPSHOT:
-            self.world.snapshot_came(event)
         try:
             try:
-                step()
+                return step(node, event)
             finally:
                 check_node(core)
                 check_step(before, core)
-                if core.log.last_index() < last or core.log.term(last) not in (last_term, None):
+                if log.last_index() < last or log.term(last) not in (last_term, None):
                     self.promises.shrank(core)
-                if core.log.commit > before.commit:
+                if log.commit > before.commit:
                     self._commits(core, before.commit)
                 if core.role is Role.LEADER:
                     self._leads(core, before)
@@ -107,7 +113,10 @@ class Watch:
     @staticmethod
     def _appended(core: Any, last: int) -> None:
         """A leader takes a change of the configuration only once it has committed in its own term."""
-        unstable, log = core.log.unstable, core.log
+        log = core.log
+        unstable = log.unstable
+        if not unstable.entries:
+            return
         for entry in unstable.entries[max(0, last + 1 - unstable.offset) :]:
             if entry.type is not EntryType.NORMAL and entry.term == core.term:
                 Watch._only_change(core, entry.index)
@@ -157,7 +166,10 @@ class Watch:
     def applied(self, before: MetadataState, entry: Any, after: MetadataState, result: Any) -> None:
         """One command, on one node."""
         index = entry.index
-        if after is not before:
+        known = self.state_at.setdefault(index, (after, result))
+        agrees = known == (after, result)
+        is_known = agrees and self._is_known(index, before, after, known[0])
+        if after is not before and not is_known:
             try:
                 metadata_invariants.check_step(before, after, index)
             except AssertionError as error:
@@ -167,17 +179,33 @@ class Watch:
             self.world.violate(ViolationError("I15", f"entry {index} was refused and changed the state"))
         self._applies_once(before, entry, after, result)
         self._applied.setdefault(index, (entry.proposal.command, result))
-        known = self.state_at.setdefault(index, (after, result))
-        if known != (after, result):
+        if not agrees:
             what = f"entry {index} gave {result} and {after} here, {known[1]} and {known[0]} elsewhere"[
                 :2_000
             ]
             self.world.violate(ViolationError("equal index, equal state", what))
         if index > self.newest[0]:
             self.newest = index, after
+            self.world.times.applied(after)
             self._decides(before, after)
             self.world.changed(before, after)
             self._note_owners(before, after)
+
+    def _is_known(
+        self, index: int, before: MetadataState, after: MetadataState, first_after: MetadataState
+    ) -> bool:
+        """Whether another machine took this step, between equal states: what was checked of it holds here.
+
+        `first_after` is what the first machine had after the entry; it equals `after`.
+        """
+        name = current.machine().name
+        own, equal = self._equal.get(name, (before, before))
+        first_before = equal if own is before else before  # another one after a start or a snapshot
+        self._equal[name] = after, first_after
+        if after is first_after:
+            self._begun.setdefault(index, first_before)
+            return False
+        return self._begun.get(index) is first_before
 
     def _decides(self, before: MetadataState, after: MetadataState) -> None:
         """Of a scope: which epoch, with which attempts."""

@@ -31,6 +31,7 @@ from tests.sim.mix import Plan
 from tests.sim.mover import Mover
 from tests.sim.network import Network, Weather
 from tests.sim.scopes import ScopeLedger
+from tests.sim.times import Times
 from tests.sim.violation import ViolationError
 from tests.sim.watch import Watch
 
@@ -79,6 +80,7 @@ class World:
         self.machines = [
             Machine(self, number, Random(self.random.random())) for number in range(1, plan.machines + 1)
         ]
+        self.times = Times(self)
         self.clients: list[Customer] = []
         self.mover = Mover(self)
         self.older: Machine | None = None

@@ -114,9 +114,11 @@ class Three:
         process = self.nodes[place].process
         return process is not None and process.poll() is None
 
-    def create(self, place: int, name: str, partitions: int = 6) -> TopicInfo:
+    def create(self, place: int, name: str, partitions: int = 6, replication: int = 1) -> TopicInfo:
         with ringfence.connect(self.nodes[place].address, timeout_s=30) as client:
-            return client.create_topic(name, schema=SCHEMA, key=["id"], partitions=partitions)
+            return client.create_topic(
+                name, schema=SCHEMA, key=["id"], partitions=partitions, replication=replication
+            )
 
     def placed(self, place: int, topic: str) -> dict[int, tuple[int, int]]:
         """Owner and epoch of each partition, as the node at `place` has them."""

@@ -5,6 +5,7 @@ Needs root, iproute2 and nftables; where they are missing a test fails: a partit
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from typing import TYPE_CHECKING, Self
@@ -16,6 +17,15 @@ _RULES = """
 table inet cut {{
     chain received {{ type filter hook input priority 0; ip saddr {{ {peers} }} drop; }}
     chain sent {{ type filter hook output priority 0; {sent} }}
+}}
+"""
+_LOSSES = """
+table inet losses {{
+    chain received {{
+        type filter hook input priority 0;
+        ip saddr != 127.0.0.1 tcp dport {port} ct state established \\
+            numgen random mod 100 < {percent} counter reject with tcp reset
+    }}
 }}
 """
 
@@ -64,6 +74,21 @@ class Network:
         sent = "" if one_way else f"ip daddr {{ {peers} }} drop;"
         rules = _RULES.format(peers=peers, sent=sent)
         _run(*self.prefixes[place], "nft", "-f", "-", stdin=rules)
+
+    def lose(self, place: int, port: int, percent: int) -> None:
+        """So many percent of the packets from other hosts to this port end their connection, and are lost."""
+        _run(*self.prefixes[place], "nft", "-f", "-", stdin=_LOSSES.format(port=port, percent=percent))
+
+    def lost(self, place: int) -> int:
+        """Packets that were lost so."""
+        listed = subprocess.run(
+            [*self.prefixes[place], "nft", "-j", "list", "table", "inet", "losses"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        rules = [entry["rule"]["expr"] for entry in json.loads(listed.stdout)["nftables"] if "rule" in entry]
+        return sum(part["counter"]["packets"] for rule in rules for part in rule if "counter" in part)
 
     def heal(self) -> None:
         for prefix in self.prefixes:

@@ -81,6 +81,17 @@ def check(three: Three, loads: list[Load], place: int) -> int:
     return sum(map(len, acknowledged.values()))
 
 
+def rows_of_partition(three: Three, partition: int, place: int) -> list[tuple[int, int]]:
+    """(producer, id) of each row that the node at `place` gives of its partition."""
+    with ringfence.connect(three.nodes[place].address, timeout_s=30) as client:
+        parts = list(client.read("t", partition=partition))
+    return [
+        pair
+        for part in parts
+        for pair in zip(part["producer"].to_pylist(), part["id"].to_pylist(), strict=True)
+    ]
+
+
 def end_offset(three: Three, partition: int) -> int:
     with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
         return next(part.end_offset for part in client.topic("t").partitions if part.partition == partition)
@@ -97,9 +108,12 @@ def check_redirect(three: Three, topic: int, index: int, old: int, new: int) -> 
 
 
 def test_a_partition_moves_under_load_and_comes_back(three: Three) -> None:
-    """One replica: the target copies; the source keeps its rows, and the way back copies what came since."""
+    """Z3: producers at all nodes. The target copies; the source keeps its rows, and gets what came since.
+
+    In the end it has, in the partition that moved, exactly the rows that were acknowledged there.
+    """
     topic = create(three, 3, 1)
-    loads = publishing(three, [0, 1])
+    loads = publishing(three, [0, 1, 2])
     part = topic.partitions[0]
     home = next(place for place in range(3) if three.id(place) == part.owner)
     away = (home + 1) % 3
@@ -119,6 +133,15 @@ def test_a_partition_moves_under_load_and_comes_back(three: Three) -> None:
         check_redirect(three, topic.topic, 0, source, target)
         assert sum(copied) <= end, "the rows of the first way are there already"
     print(f"{check(three, loads, 2)} rows acknowledged, each stored once and in order")
+    for load in loads:
+        assert len(load.acknowledged) == load.sent
+    part_rows = rows_of_partition(three, part.partition, home)
+    key = ringfence.slots(batch(0, max(load.sent for load in loads)), key=["id"])
+    here = {row for row, slot in enumerate(key) if part.lo <= slot <= part.hi}
+    assert len(part_rows) == len(set(part_rows))
+    assert set(part_rows) == {
+        (load.producer, row) for load in loads for row in load.acknowledged if row in here
+    }
     # What came back is on the disk that it had left before.
     three.nodes[home].kill()
     three.nodes[home].start()

@@ -14,8 +14,11 @@ import pytest
 
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
+from ringfence.native import messages
+from ringfence.native.wire import Status
 from tests.system.harness import SCHEMA, batch, check_identity, read_ids, until
 from tests.system.load import Load
+from tests.system.raw import Answer, RawClient, RawTopic
 from tests.system.world import World, begun, copied, epochs, owned_by, says
 
 if TYPE_CHECKING:
@@ -111,6 +114,54 @@ def test_without_any_leader_every_partition_takes_and_gives_rows(world: World) -
         rows = read_ids(client, "headless")
     check_identity(rows, {0: range(3_600)}, {0: 3_600})
     until(lambda: three.led_by_one_of([0, 1, 2]), what="one leader of all")
+
+
+@pytest.mark.timeout(120)
+def test_an_owner_that_was_cut_off_takes_no_append_when_it_is_back(world: World) -> None:
+    """F15: partition, promote, heal. The old owner refuses appends, and then names the new one."""
+    three = world.three
+    topic = three.create(0, "fenced", partitions=1, replication=3)
+    [part] = topic.partitions
+    old = next(place for place in range(3) if three.id(place) == part.owner)
+    rest = world.others(old)
+    load = Load(three.nodes[rest[0]].address, "fenced", 0).start()
+    until(lambda: load.errors or len(load.acknowledged) > 500, what="rows")
+    with RawClient(three.nodes[old].address) as client:
+        raw = RawTopic.existing(client, topic.topic, "fenced")
+        assert raw.publish(batch(0, 1, producer=9), 0).status == Status.OK, "else it is refused anyhow"
+
+        def append() -> Answer:
+            answer: Answer | None = raw.publish(batch(1, 1, producer=9), 1, deadline_ms=500)
+            while answer is not None and answer.status == Status.PUSH:  # of the newer table
+                answer = client.receive()
+            assert answer is not None
+            return answer
+
+        world.network.cut(old, rest)
+        try:
+            until(
+                lambda: three.placed(rest[0], "fenced")[part.partition][0] != part.owner, what="another owner"
+            )
+            seen = len(load.acknowledged)
+            until(lambda: load.errors or len(load.acknowledged) > seen + 500, what="rows at the new owner")
+            alone = [append() for _ in range(3)]
+        finally:
+            world.network.heal()
+        healed = [append()]
+        while healed[-1].status != Status.REDIRECT:
+            assert len(healed) < 100, healed
+            healed.append(append())
+        told = [answer.status for answer in [*alone, *healed[:-1]]]
+        assert told == [Status.REFUSED] * len(told), (alone, healed)
+        owner, epoch = three.placed(rest[0], "fenced")[part.partition]
+        assert healed[-1].read(messages.Redirected).owner == owner != part.owner
+        assert epoch > part.epoch
+    load.finish()
+    assert load.errors == []
+    with ringfence.connect(three.nodes[old].address, timeout_s=30) as reader:
+        rows = read_ids(reader, "fenced")
+    # The second row of producer 9 was never acknowledged, and nowhere stored.
+    check_identity(rows, {0: load.acknowledged, 9: [0]}, {0: load.sent, 9: 1})
 
 
 @pytest.mark.timeout(120)

@@ -207,6 +207,59 @@ def test_a_pause_starts_nothing_and_a_cancel_leaves_no_copy_and_no_ring(desk: De
     desk.check("right")
 
 
+def test_starts_that_cannot_be_are_422_and_untimely_ones_409_and_change_nothing(desk: Desk) -> None:
+    """Z10: at every node, with the reason; neither run nor ring nor owner differs afterwards."""
+    partition, source, target = desk.create("refused")
+    spare = 3 - source - target
+    run, ring = desk.shown()["run"], desk.ring()
+    here, there, other = (desk.three.id(place) for place in (source, target, spare))
+
+    def moves(*each: tuple[int, list[int]]) -> dict[str, Any]:
+        return {"action": "move", "moves": [{"partition": number, "nodes": nodes} for number, nodes in each]}
+
+    impossible: dict[str, Any] = {
+        "body.action": {"action": "nonsense"},
+        "Field required": {},
+        "valid dictionary": "move",
+        "body.extra": {**moves((partition, [there])), "extra": 1},
+        "body.node": {"action": "drain", "node": "x"},
+        "body.moves.0.nodes": moves((partition, [])),
+        "body.moves.0.partition": moves((-1, [there])),
+        "node 0 is not a member": {"action": "add_node"},
+        "node 999 is not a member": {"action": "remove_node", "node": 999},
+        "node 998 is not a member": moves((partition, [998])),
+        "there is no partition 12345": moves((12_345, [there])),
+        f"is already at [{here}]": moves((partition, [here])),
+        "two moves in one plan": moves((partition, [there]), (partition, [other])),
+        f"has 1 replicas, not [{there}, {here}]": moves((partition, [there, here])),
+        "balance takes no node": {"action": "balance", "node": here},
+        f"partition {partition} has no change that can": {"action": "reverse", "partitions": [partition]},
+    }
+    for place in range(3):
+        for reason, given in impossible.items():
+            refused = ask(desk.doors[place], "POST", "/admin/rebalance", given)
+            assert refused.status == 422, (given, refused)
+            assert reason in refused.body["detail"], refused
+        assert ask(desk.doors[place], "POST", "/admin/rebalance/nonsense").status == 422
+        for verb in ("pause", "resume", "cancel"):
+            refused = ask(desk.doors[place], "POST", f"/admin/rebalance/{verb}")
+            assert (refused.status, refused.slug) == (409, "already-exists"), refused
+        shown = desk.shown(place)
+        assert (shown["run"], shown["state"], desk.ring(place)) == (run, "IDLE", ring)
+    desk.configure(sync_bytes_per_s=CRAWL_BYTES_S)
+    assert desk.start(0, (partition, target)).status == 201
+    run = desk.shown()["run"]
+    for place in range(3):
+        for given in (moves((partition, [other])), {"action": "balance"}, {"action": "drain", "node": there}):
+            refused = ask(desk.doors[place], "POST", "/admin/rebalance", given)
+            assert (refused.status, refused.slug) == (409, "already-exists"), (given, refused)
+        assert desk.shown(place)["run"] == run
+    assert desk.steer(1, "cancel") == 200
+    assert desk.ended()["outcome"] == "CANCELLED"
+    assert desk.owner("refused") == here
+    desk.check("refused")
+
+
 def test_of_two_starts_at_two_nodes_at_once_one_begins(desk: Desk) -> None:
     partition, _, target = desk.create("twice")
     desk.configure(sync_bytes_per_s=CRAWL_BYTES_S)

@@ -35,7 +35,7 @@ mod transactions;
 mod turn;
 
 pub use api::effects::{Answer, Effects, ToPeer};
-pub use api::event::{Event, Now, TICK_MS};
+pub use api::event::{Event, Now, TICK_MS, TimeWindow};
 pub use api::jobs::{ReadEnd, ReadJob, ScrubEnd, ScrubJob};
 pub use api::order::{CountStaged, Order, Place, Publish, ScopeRule, TablePartition};
 pub use api::outcome::{Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, ResumePoint, SyncStatus};

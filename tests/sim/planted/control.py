@@ -24,7 +24,7 @@ from ringfence.control.runtime.membership import members
 from ringfence.control.runtime.raft import replica
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.raft.replica import Replica
-from ringfence.control.state_machines.membership import liveness
+from ringfence.control.state_machines.membership import cluster_time, liveness
 from ringfence.control.state_machines.metadata import state_machine as machine
 from ringfence.control.state_machines.orders import OpenPartition
 from ringfence.control.store import files, journal
@@ -123,6 +123,21 @@ def _timeout_on_wall_clock(patch: Patch) -> None:
     """Members fail by a clock that jumps."""
     wall: Callable[[], int] = lambda: time.time_ns() // 1_000_000  # noqa: E731
     patch.setattr(members, "_now_ms", wall)
+
+
+def _times_not_bounded(patch: Patch) -> None:
+    """An owner's and a proposer's own clock is believed, however far it is from the others'."""
+    patch.setattr(cluster_time.ClusterTime, "window", lambda *_: (0, 1 << 62))
+
+
+def _leader_s_clock_believed(patch: Patch) -> None:
+    """The leader takes its own clock for the cluster's time."""
+    original = cluster_time.ClusterTime.estimate
+
+    def estimate(self: Any, clock_ms: int, _live: object, now_ms: int) -> int | None:
+        return original(self, clock_ms, (), now_ms)
+
+    patch.setattr(cluster_time.ClusterTime, "estimate", estimate)
 
 
 def _new_leader_does_not_wait(patch: Patch) -> None:
@@ -314,6 +329,8 @@ OWN: Final = (
     _torn_middle,
     _rename_not_synced,
     _timeout_on_wall_clock,
+    _times_not_bounded,
+    _leader_s_clock_believed,
     _new_leader_does_not_wait,
     _woken_leader_does_not_wait,
     _applied_twice,

@@ -69,6 +69,8 @@ pub struct BatchAck {
     pub repeated: bool,
     /// A STAGE: it has no offsets, and is answered STAGED.
     pub staged: bool,
+    /// When the request came, also if it was parked since then; by the monotonic clock.
+    pub arrived_ms: u64,
     /// Until then its sender waits for replicas.
     pub deadline_ms: u64,
 }

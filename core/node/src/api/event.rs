@@ -14,6 +14,13 @@ pub struct Now {
     pub mono_ms: u64,
 }
 
+/// Earliest and latest time of a record, Unix ms, at the moment when they are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeWindow {
+    pub earliest_ms: u64,
+    pub latest_ms: u64,
+}
+
 #[expect(clippy::large_enum_variant, reason = "built on the caller's stack and passed by its address, once a group")]
 pub enum Event<'a> {
     Opened(Connection),
@@ -52,6 +59,8 @@ pub enum Event<'a> {
     SetReady(Box<[u8]>),
     /// The metadata is applied up to this index: producer epochs, which are indexes, are drawn up to it.
     Applied(u64),
+    /// Bounds for the times of records.
+    SetTimeWindow(TimeWindow),
     /// Which tokens there are.
     SetAccess(Box<AccessTable>),
     /// Time passed: every [`TICK_MS`] at least.

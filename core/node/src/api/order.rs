@@ -162,6 +162,12 @@ pub enum Order {
         topic: u64,
         partition: u64,
     },
+    /// Read every file of a quarantined partition again. The order ends with the quarantine if all of them are sound,
+    /// else with an error that names the damage.
+    CheckQuarantine {
+        topic: u64,
+        partition: u64,
+    },
     /// Who may stage; with `gone` these are all scopes, and others up to that id are forgotten.
     InstallScopes {
         rules: Vec<ScopeRule>,

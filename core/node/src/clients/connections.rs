@@ -130,9 +130,19 @@ impl Connections {
         self.peers.iter().filter(move |(_, peer)| follows(peer)).map(|(id, _)| Connection(*id))
     }
 
-    /// Lowest generation that every follower of any topic acknowledged; `None` without followers.
+    /// Lowest generation that a follower of any topic acknowledged. A follower that never acknowledged does not count:
+    /// a client in another language may never do. `None`: none has acknowledged.
     pub fn lowest_acknowledged(&self) -> Option<u64> {
-        self.peers.values().flat_map(|peer| &peer.topics).map(|known| known.acknowledged).min()
+        self.tables().map(|known| known.acknowledged).filter(|generation| *generation > 0).min()
+    }
+
+    /// Tables that were sent to a follower that never acknowledged one of that topic.
+    pub fn never_acknowledged(&self) -> usize {
+        self.tables().filter(|known| known.given > 0 && known.acknowledged == 0).count()
+    }
+
+    fn tables(&self) -> impl Iterator<Item = &Followed> {
+        self.peers.values().flat_map(|peer| &peer.topics)
     }
 
     pub fn len(&self) -> usize {
@@ -154,13 +164,39 @@ mod tests {
         connections.follow(a, 7);
         connections.acknowledge(b, 7, 99);
         assert_eq!(connections.followers(7).collect::<Vec<_>>(), [a]);
-        assert_eq!(connections.lowest_acknowledged(), Some(0));
+        assert_eq!(
+            (connections.lowest_acknowledged(), connections.never_acknowledged()),
+            (None, 0),
+            "nothing was sent"
+        );
         connections.given(a, 7, 12);
+        assert_eq!((connections.lowest_acknowledged(), connections.never_acknowledged()), (None, 1));
         connections.acknowledge(a, 7, 11);
         assert_eq!(connections.lowest_acknowledged(), Some(11));
         connections.acknowledge(a, 7, u64::MAX);
         assert_eq!(connections.lowest_acknowledged(), Some(12), "what was never sent does not count");
         connections.closed(a);
         assert_eq!((connections.lowest_acknowledged(), connections.len()), (None, 1));
+    }
+
+    #[test]
+    fn followers_that_never_acknowledge_do_not_hold_the_lowest_generation_down() {
+        let mut connections = Connections::default();
+        let (acknowledging, silent) = (Connection(1), Connection(2));
+        for connection in [acknowledging, silent] {
+            connections.opened(connection);
+            connections.follow(connection, 7);
+            connections.given(connection, 7, 12);
+        }
+        connections.acknowledge(acknowledging, 7, 12);
+        assert_eq!((connections.lowest_acknowledged(), connections.never_acknowledged()), (Some(12), 1));
+        connections.acknowledge(silent, 7, 9);
+        assert_eq!(
+            (connections.lowest_acknowledged(), connections.never_acknowledged()),
+            (Some(9), 0),
+            "late, not silent"
+        );
+        connections.closed(silent);
+        assert_eq!((connections.lowest_acknowledged(), connections.never_acknowledged()), (Some(12), 0));
     }
 }

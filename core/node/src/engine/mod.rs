@@ -7,11 +7,13 @@
 //! One thread owns it, so fence, dedupe and append of a partition are one step without a lock (B1).
 //!
 //! `requests` sorts requests, `orders` the control plane's orders, `completion` what follows when a job is done,
-//! `retry` requests that waited, `tick` time, `status` and `invariants` what is asked of the engine from outside.
+//! `retry` requests that waited, `tick` time, `record_time` bounds of the wall clock, `status` and `invariants`
+//! what is asked of the engine from outside.
 
 mod completion;
 mod invariants;
 mod orders;
+mod record_time;
 mod requests;
 mod retry;
 mod status;
@@ -26,6 +28,7 @@ use crate::api::order_step::WaitingOrders;
 use crate::api::outcome::Outcome;
 use crate::clients::machine::{ClientMachine, Clients};
 use crate::counters::Counters;
+use crate::engine::record_time::RecordTime;
 use crate::ingest::machine::IngestMachine;
 use crate::ingest::parked::ParkedRequests;
 use crate::maintenance::machine::MaintenanceMachine;
@@ -57,6 +60,7 @@ pub(crate) struct Parts {
     replication: Replication,
     reads: Reads,
     maintenance: Maintenance,
+    record_time: RecordTime,
     /// Orders that wait for room.
     waiting_orders: WaitingOrders,
     /// Last status told to the control plane, by shard.
@@ -75,6 +79,7 @@ impl Engine {
             replication: Replication::new(settings.pool_bytes),
             reads: Reads::default(),
             maintenance: Maintenance::default(),
+            record_time: RecordTime::default(),
             waiting_orders: WaitingOrders::default(),
         };
         parts.clients().grant();
@@ -84,6 +89,7 @@ impl Engine {
     /// Take one event. Effects are added to `effects`, which the caller carries out and empties.
     pub fn handle(&mut self, event: Event<'_>, now: Now, pool: &mut Pool, effects: &mut Effects) {
         let Self { parts, counters, follow_ups, tickets } = self;
+        let now = parts.record_time.bounded(now);
         parts.handle(event, &mut Turn { now, pool, effects, counters, follow_ups, tickets });
     }
 
@@ -91,6 +97,7 @@ impl Engine {
     /// while one is written, the next one fills.
     pub fn settle(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
         let Self { parts, counters, follow_ups, tickets } = self;
+        let now = parts.record_time.bounded(now);
         parts.settle(&mut Turn { now, pool, effects, counters, follow_ups, tickets });
     }
 
@@ -154,6 +161,7 @@ impl Parts {
             }
             Event::SetReady(body) => self.clients.ready = body.into(),
             Event::Applied(index) => self.applied(index, turn),
+            Event::SetTimeWindow(window) => self.record_time.set(window, turn.now),
             Event::SetAccess(table) => self.set_access(*table, turn),
             Event::PeerOpened(node) => self.peer_opened(node, turn),
             Event::PeerClosed(node) => self.peer_closed(node, turn),

@@ -99,6 +99,9 @@ impl Parts {
             Order::ReleaseQuarantine { topic, partition } => {
                 self.orders().release_quarantine(number, (topic, partition), turn)
             }
+            Order::CheckQuarantine { topic, partition } => {
+                self.maintenance().check_quarantine(number, (topic, partition))
+            }
             Order::InstallScopes { rules, gone } => Ok(self.orders().install_scopes(rules, gone)),
             Order::CountStaged(count) => self.orders().count_staged(number, &count, turn.now),
             Order::Publish(publish) => self.orders().publish_stages(number, &publish, turn),

@@ -65,6 +65,8 @@ impl Engine {
                 "generation_acknowledged_min",
                 self.parts.clients.connections.lowest_acknowledged().unwrap_or(self.parts.store.generation),
             ),
+            // tables sent to open connections that acknowledged none of that topic: clients that do not acknowledge
+            ("tables_never_acknowledged", self.parts.clients.connections.never_acknowledged() as u64),
             // partitions of this store, dropped ones until their slot is used again
             ("partitions", self.parts.store.partitions.len() as u64),
             // topics known to the engine

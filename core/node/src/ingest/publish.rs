@@ -10,7 +10,7 @@ use crate::api::completion::{BatchAck, Completion};
 use crate::api::deadline::patience_ms;
 use crate::api::refusal::Refusal;
 use crate::ids::{End, PartitionIndex};
-use crate::ingest::machine::IngestMachine;
+use crate::ingest::machine::{IngestMachine, Received};
 use crate::ingest::parked::{OwnedBody, Parked, bytes_of};
 use crate::partition::admission::{Rejection, check_crc, check_gate, check_limits, check_replicas, record_of};
 use crate::partition::dedupe::{Decision, Reject, Source};
@@ -24,13 +24,13 @@ impl IngestMachine<'_> {
     /// The steps of one PUBLISH. `body` is taken only by the append.
     fn ingest(
         &mut self,
-        from: Connection,
-        header: &RequestHeader,
+        request: Received<'_>,
         body: &mut Option<Inbound<'_>>,
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
+        let header = request.header;
         if header.opcode == Opcode::Stage as u8 {
-            return self.ingest_stage(from, header, body, turn);
+            return self.ingest_stage(request, body, turn);
         }
         let bytes = body.as_ref().map_or(&[][..], bytes_of);
         check_limits(header, bytes)?;
@@ -45,21 +45,21 @@ impl IngestMachine<'_> {
         let note = check_extension(header, bytes)?;
         self.store.check_producer_room(&self.store.partitions[index], header)?;
         self.store.check_body(index, header, bytes, turn)?;
-        self.append_rows(index, from, header, body, note, turn)
+        self.append_rows(index, request, body, note, turn)
     }
 
     /// Take a PUBLISH: append it, park it, or answer why not.
     pub(crate) fn publish(&mut self, from: Connection, header: &RequestHeader, body: Inbound<'_>, turn: &mut Turn<'_>) {
-        let deadline_ms = turn.now.mono_ms + patience_ms(header);
+        let request = Received { from, header, arrived_ms: turn.now.mono_ms };
         let mut body = Some(body);
-        if let Err(rejection) = self.ingest(from, header, &mut body, turn) {
+        if let Err(rejection) = self.ingest(request, &mut body, turn) {
             let park = || Parked {
                 connection: from,
                 header: *header,
                 body: body.map_or(OwnedBody::Small(Box::default()), OwnedBody::of),
-                deadline_ms,
+                deadline_ms: request.deadline_ms(),
             };
-            if let Some((shard, parked)) = self.answer_or_park(rejection, from, header, park, turn) {
+            if let Some((shard, parked)) = self.answer_or_park(rejection, request, park, turn) {
                 self.parked.park_stalled(shard, parked, self.store, turn);
             }
         }
@@ -76,27 +76,29 @@ impl IngestMachine<'_> {
             }
             OwnedBody::Large(payload) => Inbound::Large(payload),
         });
-        let rejection = self.ingest(connection, &header, &mut inbound, turn).err()?;
+        let arrived_ms = deadline_ms.saturating_sub(patience_ms(&header));
+        let request = Received { from: connection, header: &header, arrived_ms };
+        let rejection = self.ingest(request, &mut inbound, turn).err()?;
         let large = if let Some(Inbound::Large(payload)) = inbound { Some(payload) } else { None };
         let body = large.map_or_else(|| OwnedBody::Small(kept), OwnedBody::Large);
         let park = || Parked { connection, header, body, deadline_ms };
-        self.answer_or_park(rejection, connection, &header, park, turn).map(|(_, parked)| parked)
+        self.answer_or_park(rejection, request, park, turn).map(|(_, parked)| parked)
     }
 
     /// Answer, or park. Back comes what waits for room in a shard: the caller knows its place in the queue.
     fn answer_or_park(
         &mut self,
         rejection: Rejection,
-        from: Connection,
-        header: &RequestHeader,
+        request: Received<'_>,
         park: impl FnOnce() -> Parked,
         turn: &mut Turn<'_>,
     ) -> Option<(u16, Parked)> {
+        let Received { from, header, .. } = request;
         match rejection {
             Rejection::Refuse(refusal) => self.store.refuse(from, header, &refusal, turn),
             Rejection::Redirect(reason) => self.store.redirect(from, header, reason, turn),
-            Rejection::Repeat(index, answer) => self.repeat(index, from, header, answer, turn),
-            Rejection::Restage(index, record) => self.restage(index, from, header, record, turn),
+            Rejection::Repeat(index, answer) => self.repeat(index, request, answer, turn),
+            Rejection::Restage(index, record) => self.restage(index, request, record, turn),
             Rejection::Committed => self.answer_committed(from, header, turn),
             Rejection::Ahead => self.park_ahead(park(), turn),
             Rejection::Stalled(shard) => return Some((shard, park())),
@@ -107,12 +109,12 @@ impl IngestMachine<'_> {
     fn append_rows(
         &mut self,
         index: PartitionIndex,
-        from: Connection,
-        header: &RequestHeader,
+        request: Received<'_>,
         body: &mut Option<Inbound<'_>>,
         note: Option<Box<[u8]>>,
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
+        let header = request.header;
         let placed = self.store.put_body(index, record_of(header, turn.now), body, turn)?;
         let (send, replicated) = self.store.change_tables(index, |partition| {
             let source = Source {
@@ -127,7 +129,7 @@ impl IngestMachine<'_> {
             (send, partition.shared(end))
         });
         let ack = BatchAck {
-            connection: from,
+            connection: request.from,
             request_id: header.request_id,
             sequence: header.sequence,
             send,
@@ -135,7 +137,8 @@ impl IngestMachine<'_> {
             rows: header.rows,
             repeated: false,
             staged: false,
-            deadline_ms: turn.now.mono_ms + patience_ms(header),
+            arrived_ms: request.arrived_ms,
+            deadline_ms: request.deadline_ms(),
         };
         self.store.when_group_durable(index, placed.group, replicated, Completion::Batch(ack));
         turn.counters.appended += 1;
@@ -145,14 +148,8 @@ impl IngestMachine<'_> {
     }
 
     /// Resend the original answer: now if the record is durable, otherwise once it is.
-    fn repeat(
-        &mut self,
-        index: PartitionIndex,
-        from: Connection,
-        header: &RequestHeader,
-        answer: StoredAnswer,
-        turn: &mut Turn<'_>,
-    ) {
+    fn repeat(&mut self, index: PartitionIndex, request: Received<'_>, answer: StoredAnswer, turn: &mut Turn<'_>) {
+        let header = request.header;
         turn.counters.repeated += 1;
         let partition = &self.store.partitions[index];
         // What waits for a quorum is answered with it, or not told of.
@@ -160,7 +157,7 @@ impl IngestMachine<'_> {
         let upto = if is_sure { partition.mark } else { u64::MAX };
         let send = partition.producers.send_max_below(header.producer_id, upto);
         let due = BatchAck {
-            connection: from,
+            connection: request.from,
             request_id: header.request_id,
             sequence: header.sequence,
             send,
@@ -168,7 +165,8 @@ impl IngestMachine<'_> {
             rows: answer.rows,
             repeated: true,
             staged: false,
-            deadline_ms: turn.now.mono_ms + patience_ms(header),
+            arrived_ms: request.arrived_ms,
+            deadline_ms: request.deadline_ms(),
         };
         let head = partition.log.end();
         let end = End { record: head.next_record, offset: head.next_offset };
@@ -183,7 +181,7 @@ impl IngestMachine<'_> {
             self.store.needs_tick(index);
         } else if let ringfence_log::ShardStatus::Failed(why) = self.store.shards[shard].status() {
             let refusal = Refusal::new(Code::UnknownOutcome, format!("appended, not known durable: {why}"));
-            self.store.refuse(from, header, &refusal, turn);
+            self.store.refuse(request.from, header, &refusal, turn);
         } else {
             let group = self.store.partitions[index].last_group;
             let upto = self.store.partitions[index].shared(end);

@@ -9,11 +9,9 @@ use ringfence_wire::{
 
 use crate::api::answer::send;
 use crate::api::completion::{BatchAck, Completion, ReplicatedEnd};
-use crate::api::deadline::patience_ms;
-use crate::api::event::Now;
 use crate::api::refusal::Refusal;
 use crate::ids::PartitionIndex;
-use crate::ingest::machine::IngestMachine;
+use crate::ingest::machine::{IngestMachine, Received};
 use crate::ingest::parked::bytes_of;
 use crate::partition::admission::{Rejection, check_crc, check_gate, check_limits, check_replicas, record_of};
 use crate::partition::state::Idleness;
@@ -27,11 +25,11 @@ impl IngestMachine<'_> {
     /// The steps of one STAGE.
     pub(crate) fn ingest_stage(
         &mut self,
-        from: Connection,
-        header: &RequestHeader,
+        request: Received<'_>,
         body: &mut Option<Inbound<'_>>,
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
+        let header = request.header;
         let bytes = body.as_ref().map_or(&[][..], bytes_of);
         check_limits(header, bytes)?;
         let index = self.store.locate(header)?;
@@ -53,7 +51,7 @@ impl IngestMachine<'_> {
         }
         check_replicas(partition)?;
         self.store.check_body(index, header, bytes, turn)?;
-        self.append_staged(index, from, header, body, &id, turn)?;
+        self.append_staged(index, request, body, &id, turn)?;
         #[cfg(feature = "planted")]
         if is_on(Bug::StagedBeforeSync) {
             return Err(Rejection::Restage(index, 0));
@@ -64,19 +62,19 @@ impl IngestMachine<'_> {
     fn append_staged(
         &mut self,
         index: PartitionIndex,
-        from: Connection,
-        header: &RequestHeader,
+        request: Received<'_>,
         body: &mut Option<Inbound<'_>>,
         id: &StageId,
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
+        let header = request.header;
         let record = RecordHeader { kind: RecordKind::Staged as u8, ..record_of(header, turn.now) };
         let placed = self.store.put_body(index, record, body, turn)?;
         let partition = &mut self.store.partitions[index];
         let staged = Staged { record: placed.record_number, rows: header.rows, crc: header.body_crc };
         partition.stages.staged(id, staged, header.body_bytes);
         partition.idleness = Idleness::Active;
-        let what = Completion::Batch(due(from, header, placed.first_offset, false, turn.now));
+        let what = Completion::Batch(ack_of(request, placed.first_offset, false));
         let shared = self.store.shared_end(index);
         self.store.when_group_durable(index, placed.group, shared, what);
         turn.counters.staged += 1;
@@ -86,18 +84,11 @@ impl IngestMachine<'_> {
 
     /// Staged by an earlier send as this record: STAGED again, immediately if it is durable (on a quorum, where
     /// replicas share the partition), else with all that the log has now.
-    pub(crate) fn restage(
-        &mut self,
-        index: PartitionIndex,
-        from: Connection,
-        header: &RequestHeader,
-        record: u64,
-        turn: &mut Turn<'_>,
-    ) {
+    pub(crate) fn restage(&mut self, index: PartitionIndex, request: Received<'_>, record: u64, turn: &mut Turn<'_>) {
         turn.counters.repeated += 1;
         let upto = self.store.shared_end(index);
         let partition = &mut self.store.partitions[index];
-        let due = due(from, header, partition.log.end_offset(), true, turn.now);
+        let due = ack_of(request, partition.log.end_offset(), true);
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
         let is_there = match &partition.role {
             Role::Owner(owner) => owner.mark_record > record,
@@ -115,7 +106,7 @@ impl IngestMachine<'_> {
             self.store.needs_tick(index);
         } else if let ringfence_log::ShardStatus::Failed(why) = self.store.shards[shard].status() {
             let refusal = Refusal::new(Code::UnknownOutcome, format!("staged, not known durable: {why}"));
-            self.store.refuse(from, header, &refusal, turn);
+            self.store.refuse(request.from, request.header, &refusal, turn);
         } else {
             self.store.when_group_durable(index, group, upto, what);
         }
@@ -132,9 +123,10 @@ impl IngestMachine<'_> {
     }
 }
 
-fn due(from: Connection, header: &RequestHeader, first_offset: u64, repeated: bool, now: Now) -> BatchAck {
+fn ack_of(request: Received<'_>, first_offset: u64, repeated: bool) -> BatchAck {
+    let header = request.header;
     BatchAck {
-        connection: from,
+        connection: request.from,
         request_id: header.request_id,
         sequence: header.sequence,
         send: 0,
@@ -142,7 +134,8 @@ fn due(from: Connection, header: &RequestHeader, first_offset: u64, repeated: bo
         rows: header.rows,
         repeated,
         staged: true,
-        deadline_ms: now.mono_ms + patience_ms(header),
+        arrived_ms: request.arrived_ms,
+        deadline_ms: request.deadline_ms(),
     }
 }
 

@@ -66,7 +66,7 @@ impl Partition {
         if self.damage.is_some() && !was_read {
             return false;
         }
-        self.damage = None;
+        (self.damage, self.damaged_file) = (None, None);
         let epoch = self.closed_epoch.take().unwrap_or(0);
         let is_owner = match &self.role {
             Role::Owner(owner) => owner.epoch == epoch,

@@ -2,9 +2,8 @@
 //!
 //! One job at a time is with the thread that looks; it has the lowest priority there is, and while appends wait for the
 //! disk it gets a piece a second. What a read meets is looked at in a hurry, and every file of a quarantined partition:
-//! when all of them are sound the quarantine ends. `repair.rs` asks other replicas for what is damaged.
-
-use std::collections::BTreeSet;
+//! when all of them are sound the quarantine ends (`quarantine.rs`). `repair.rs` asks other replicas for what is
+//! damaged.
 
 use ringfence_log::{Corruption, Damage, Position, Proof, ScrubDone, ScrubPlan, Shard, Successor, parse_segment_name};
 
@@ -31,9 +30,7 @@ const PAUSE_MS: u64 = 60_000;
 /// Damaged places that are remembered, 400 bytes each; more are counted and told.
 const KNOWN_MAX: usize = 4_096;
 
-/// Quarantined partitions whose files are looked at immediately.
-const PROVING_MAX: usize = 64;
-
+/// Between two looks for quarantined partitions that may be sound.
 const PROVE_MS: u64 = 500;
 
 impl MaintenanceMachine<'_> {
@@ -97,6 +94,8 @@ impl MaintenanceMachine<'_> {
             self.maintenance.scrub.proving.remove(&key);
             if let Some(index) = self.store.partitions.find(key.0, key.1) {
                 self.lift(index, turn);
+            } else {
+                self.end_checks(key, Err("the partition was dropped"), turn);
             }
         }
     }
@@ -138,7 +137,7 @@ impl MaintenanceMachine<'_> {
             ScrubEnd::Looked { result: Ok(done), .. } => self.looked(done, turn),
             ScrubEnd::Looked { file, is_urgent: true, .. } => {
                 turn.counters.scrub_failures += 1;
-                self.maintenance.scrub.proving.retain(|_, files| !files.contains(&file));
+                self.disprove(file, |_| true, "a segment file of it cannot be read; look at the disk", turn);
                 self.end_urgent(file, turn);
             }
             ScrubEnd::Looked { file, .. } => {
@@ -165,7 +164,7 @@ impl MaintenanceMachine<'_> {
         } else if let Some(next) = done.next {
             self.maintenance.scrub.urgent_at = Some((done.file, next));
         } else {
-            self.disprove();
+            self.disprove_damaged(done.file, turn);
             self.end_urgent(done.file, turn);
         }
         if done.next.is_none() {
@@ -253,51 +252,5 @@ impl MaintenanceMachine<'_> {
             self.maintenance.scrub.urgent.insert(file);
         }
         file
-    }
-
-    /// Quarantined partitions of which nothing is known to be damaged: are all their files sound?
-    fn prove_quarantined(&mut self) {
-        let scrub = &mut self.maintenance.scrub;
-        for partition in self.store.partitions.iter() {
-            let key = partition.key();
-            let may =
-                partition.is_quarantined() && !partition.dropped && !scrub.hopeless.contains(&partition.incarnation);
-            if !may || partition.sources().is_empty() || scrub.proving.contains_key(&key) || scrub.damaged(key) > 0 {
-                continue;
-            }
-            if scrub.proving.len() == PROVING_MAX {
-                break;
-            }
-            let files: BTreeSet<u64> = partition.log.files().collect();
-            scrub.urgent.extend(files.iter().copied());
-            scrub.proving.insert(key, files);
-        }
-    }
-
-    /// This file was looked at from end to end: what is damaged in it proves nothing sound.
-    fn disprove(&mut self) {
-        let found = &self.maintenance.scrub.found[1];
-        let corruptions = &self.maintenance.scrub.corruptions;
-        let of = |place: &RecordPlace| {
-            corruptions.get(place).map(|known| (known.corruption.topic, known.corruption.partition))
-        };
-        let hit: Vec<PartitionKey> = found.iter().filter_map(of).collect();
-        self.maintenance.scrub.proving.retain(|key, _| !hit.iter().any(|one| one == key || one.0 == 0));
-    }
-
-    /// Everything of the partition is sound on disk.
-    fn lift(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let partition = &mut self.store.partitions[index];
-        let (topic, id) = partition.key();
-        if !partition.lift() {
-            self.maintenance.scrub.hopeless.insert(partition.incarnation);
-            let why = "all of it is sound on disk again; start this node anew to serve it".to_owned();
-            turn.effects.outcomes.push(Outcome::Quarantined { topic, partition: id, why });
-            return;
-        }
-        if partition.gate.admits() {
-            turn.follow_ups.opened_topics.push(topic);
-        }
-        turn.effects.outcomes.push(Outcome::Lifted { topic, partition: id });
     }
 }

@@ -80,6 +80,8 @@ pub struct Scrubs {
     pub(super) found: [BTreeSet<RecordPlace>; 2],
     /// Quarantined partitions and the files that must be found sound.
     pub(super) proving: BTreeMap<PartitionKey, BTreeSet<u64>>,
+    /// Orders that end with such a proof, or with the damage that disproves it.
+    pub(super) checks: Vec<(PartitionKey, u64)>,
     pub(super) proved_ms: u64,
     /// Lives of partitions that are quarantined and sound on disk: another start will find them so.
     pub(super) hopeless: BTreeSet<u64>,
@@ -107,6 +109,12 @@ impl Scrubs {
     /// True while the file waits to be looked at, or something of the partition is known to be damaged.
     pub fn is_concerned(&self, file: u64, key: PartitionKey) -> bool {
         self.urgent.contains(&file) || self.damaged(key) > 0
+    }
+
+    /// Read these files, all of the partition, soon: its quarantine ends if they are sound.
+    pub fn prove(&mut self, key: PartitionKey, files: BTreeSet<u64>) {
+        self.urgent.extend(files.iter().copied());
+        self.proving.insert(key, files);
     }
 
     pub fn damaged(&self, key: PartitionKey) -> usize {

@@ -95,7 +95,7 @@ impl OrderMachine<'_> {
         state_blob::write(partition, self.store.settings.level, self.store.settings.producers.bytes, &mut bytes);
         let placed = self.store.append(index, turn, |shard, pool, log| shard.append_release(pool, log, &bytes))?;
         let partition = &mut self.store.partitions[index];
-        partition.damage = None;
+        (partition.damage, partition.damaged_file) = (None, None);
         partition.released = true;
         partition.gate.close();
         partition.mark = partition.mark.max(partition.log.start_offset()).min(partition.log.end_offset());

@@ -44,7 +44,7 @@ impl Store {
 
     /// Acknowledge a stored batch.
     pub(crate) fn answer_batch(&mut self, index: PartitionIndex, due: &BatchAck, turn: &mut Turn<'_>) {
-        turn.counters.acknowledged += 1;
+        turn.counters.acknowledge(turn.now.mono_ms.saturating_sub(due.arrived_ms));
         let partition = &mut self.partitions[index];
         partition.acknowledged_ms.1 = turn.now.unix_ms;
         if partition.acknowledged_ms.0 == 0 {

@@ -40,6 +40,8 @@ pub struct Partition {
     pub waiting: Vec<u64>,
     /// Why the node's part of a state record could not be read: the partition is not served (I16).
     pub damage: Option<String>,
+    /// Number of the segment file in which a read met that damage; `None` if no read did.
+    pub damaged_file: Option<u64>,
     /// Epoch that was open when a read met damage and closed it.
     pub closed_epoch: Option<u64>,
     /// Nodes with its log, as the last order said that was not carried out because it is quarantined.
@@ -100,6 +102,7 @@ impl Partition {
             opening: 0,
             waiting: Vec::new(),
             damage: None,
+            damaged_file: None,
             closed_epoch: None,
             others: Vec::new(),
             released: false,

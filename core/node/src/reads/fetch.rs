@@ -7,7 +7,7 @@
 //! ```
 //! Waiting costs nothing until the mark of that partition moves: then each of its fetches is looked at once per group.
 
-use ringfence_log::{Damage, PlanError, ReadDone, ReadError, ReadFrom};
+use ringfence_log::{Damage, PlanError, ReadDone, ReadError, ReadFrom, parse_segment_name};
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
     ANSWER_FLAG_MORE, Code, DEADLINE_MS_MAX, FETCH_BYTES_MAX, RECORD_HEADER_BYTES, RedirectReason, RequestHeader,
@@ -313,6 +313,7 @@ impl ReadMachine<'_> {
         {
             let (topic, partition_id) = partition.key();
             partition.damage = Some(why.clone());
+            partition.damaged_file = parse_segment_name(&damage.file).map(|(file, _)| file);
             partition.closed_epoch = Some(partition.gate.open_epoch());
             partition.gate.close();
             turn.effects.outcomes.push(Outcome::Quarantined { topic, partition: partition_id, why: why.clone() });

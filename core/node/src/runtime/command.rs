@@ -8,6 +8,7 @@ use std::time::Duration;
 use crossbeam_queue::ArrayQueue;
 use ringfence_transport::Waker;
 
+use crate::api::event::TimeWindow;
 use crate::api::order::Order;
 use crate::api::outcome::{PartitionStatus, SyncStatus};
 use crate::api::tokens::AccessTable;
@@ -18,6 +19,7 @@ pub enum Command {
     Answer { connection: u64, header: Box<[u8; 128]>, body: Box<[u8]> },
     SetReady(Box<[u8]>),
     Applied(u64),
+    SetTimeWindow(TimeWindow),
     SetAccess(Box<AccessTable>),
     Listen(Vec<String>, SyncSender<Result<Vec<String>, NodeError>>),
     Snapshot(SyncSender<Snapshot>),

@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_log::Witness;
 
+use crate::api::event::TimeWindow;
 use crate::api::order::Order;
 use crate::api::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
 use crate::api::tokens::AccessTable;
@@ -108,6 +109,14 @@ impl Runtime {
     /// As [`Self::order`].
     pub fn set_applied(&self, index: u64) -> Result<(), NodeError> {
         self.commands.push(Command::Applied(index))
+    }
+
+    /// Set bounds for the times of records; they move on with the monotonic clock.
+    ///
+    /// # Errors
+    /// As [`Self::order`].
+    pub fn set_time_window(&self, window: TimeWindow) -> Result<(), NodeError> {
+        self.commands.push(Command::SetTimeWindow(window))
     }
 
     /// Body of READY, `MessagePack`.

@@ -15,6 +15,7 @@
 mod check;
 #[cfg(feature = "planted")]
 mod planted;
+mod setters;
 mod wire;
 mod witness;
 
@@ -32,7 +33,6 @@ use crate::api::event::{Event, Now};
 use crate::api::jobs::ReadJob;
 use crate::api::order::Order;
 use crate::api::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
-use crate::api::tokens::AccessTable;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::NodeError;
@@ -260,30 +260,6 @@ impl Stepped {
     pub fn answer(&mut self, connection: u64, header: &[u8; 128], body: &[u8]) -> Result<(), NodeError> {
         let (header, body) = (Box::new(*header), body.into());
         self.handle(Event::ControlAnswer { connection: Connection(connection), header, body })
-    }
-
-    /// As `Runtime::set_applied`.
-    ///
-    /// # Errors
-    /// [`NodeError::State`].
-    pub fn set_applied(&mut self, index: u64) -> Result<(), NodeError> {
-        self.handle(Event::Applied(index))
-    }
-
-    /// As `Runtime::set_ready`.
-    ///
-    /// # Errors
-    /// [`NodeError::State`].
-    pub fn set_ready(&mut self, body: &[u8]) -> Result<(), NodeError> {
-        self.handle(Event::SetReady(body.into()))
-    }
-
-    /// As `Runtime::set_access`.
-    ///
-    /// # Errors
-    /// [`NodeError::State`].
-    pub fn set_access(&mut self, table: AccessTable) -> Result<(), NodeError> {
-        self.handle(Event::SetAccess(Box::new(table)))
     }
 
     /// The end of a round of the engine's loop: idle writers get their next job. Call behind every event or behind
