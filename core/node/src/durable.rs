@@ -33,6 +33,7 @@ impl Engine {
             self.stream(at, written, now, effects);
         }
         self.tell_status(shard, progress.status, effects);
+        self.end_awaited(now, effects);
         self.after_marks(now, pool, effects);
         self.serve_orders(now, pool, effects);
         self.serve_stalled(shard, now, pool, effects);

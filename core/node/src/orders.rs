@@ -180,6 +180,9 @@ impl Engine {
             }
             Order::SyncRate { change, bytes_per_s } => Ok(self.sync_rate(change, bytes_per_s)),
             Order::SyncStop { change } => Ok(self.sync_stop(change, effects)),
+            Order::AwaitRecords { topic, partition, records, timeout_ms } => {
+                self.await_records(number, (topic, partition), records, timeout_ms, now)
+            }
             Order::Adopt { change, attempt } => self.adopt(change, attempt),
             Order::Discard { change, attempt } => self.discard(number, (change, attempt), pool, effects),
             other => Err(format!("{other:?} is no order about replicas").into()),

@@ -54,6 +54,7 @@ impl Engine {
         self.end_waiting(now, effects);
         self.end_polls(now, effects);
         self.tick_syncs(now, pool, effects);
+        self.end_awaited(now, effects);
         self.serve_orders(now, pool, effects);
         for shard in 0..self.shards.len() {
             self.serve_stalled(u16::try_from(shard).expect("at most 64 shards"), now, pool, effects);

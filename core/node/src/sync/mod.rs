@@ -32,10 +32,11 @@
 //!   an operator's choice of an owner has given up.
 //!
 //! `owner.rs` the values and the quorum, pure; `throttle.rs` how fast a copy may go; `lead.rs` the owner's side; `ask.rs` when a replica is asked; `futile.rs` when again, if that brings nothing; `stream.rs` what goes out, `tail.rs` what is kept for it,
-//! `copy.rs` what is read for it, `pieces.rs` in which bodies that goes out; `follow.rs` the replica's side; `cut.rs` where its log ends; `forced.rs` what an operator's choice has given up; `doubt.rs` replicas that may lack what they acknowledged; `bounds.rs` how far logs are known to reach; `confirm.rs` what is told of the end; `anchor.rs` a replica that begins behind what is gone; `mend.rs` a damaged record; `roles.rs` orders; `peers.rs` connections to other nodes.
+//! `copy.rs` what is read for it, `pieces.rs` in which bodies that goes out; `follow.rs` the replica's side; `cut.rs` where its log ends; `forced.rs` what an operator's choice has given up; `doubt.rs` replicas that may lack what they acknowledged; `bounds.rs` how far logs are known to reach; `awaited.rs` orders that wait until one reaches a number; `confirm.rs` what is told of the end; `anchor.rs` a replica that begins behind what is gone; `mend.rs` a damaged record; `roles.rs` orders; `peers.rs` connections to other nodes.
 
 mod anchor;
 mod ask;
+mod awaited;
 mod bounds;
 mod confirm;
 mod copy;
@@ -102,6 +103,8 @@ pub struct Syncs {
     reads: IdMap<Read>,
     next_session: u64,
     pub(crate) repeats: ask::Repeats,
+    /// Orders that wait for records of a log here; a handful, and none on most stores.
+    awaited: Vec<awaited::Awaited>,
     /// Owned partitions with something to do when time passes.
     restless: Vec<At>,
     /// Partitions with replicas or learners to send to: while it is 0, nobody looks at what was written.
