@@ -11,6 +11,7 @@ rebalance, scope, serve, status, token, top, topic.
     exit_codes, output, retry_until, progress_bar  exit codes, tables and NDJSON, notices of long waits
     tables, values, escape_control, schema_text  files of rows; values and texts for display and input
     embedded, local_cluster, local_ports       nodes that a command starts
+    signals                                    signals that end a command, deferred while a child starts
     demo_steps, demo_spark                     the steps of `demo`
     dev_story, cluster_story, cluster_load     the demos of `dev`
     pipeline_story, pipeline_jobs, pipeline_answers, spark_process  the demo of `dev` with Spark

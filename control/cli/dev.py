@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import signal
 import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -22,6 +21,7 @@ from ringfence.control.cli.dev_story import LineitemStory, Scene, StoryError
 from ringfence.control.cli.exit_codes import Exit, storage_errors
 from ringfence.control.cli.local_cluster import POLL_S, ClusterDirectory, LocalCluster, temporary
 from ringfence.control.cli.output import emit, format_bytes, json_option, show_table
+from ringfence.control.cli.signals import handle_ending
 from ringfence.control.model.text import counted
 
 VOTERS_MIN = 3
@@ -101,8 +101,7 @@ def command(
             f"--nodes {count}: a demo kills a node and needs at least {VOTERS_MIN} for a majority"
         )
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    handle_ending(stop.set)
     with contextlib.ExitStack() as stack:
         folder = ClusterDirectory(data) if data is not None else stack.enter_context(temporary())
         root = folder.path
@@ -134,13 +133,12 @@ def command(
 def _interrupt_on_signal(stop: threading.Event) -> None:
     """From now on, raise KeyboardInterrupt on the first signal; ignore later ones during the clean-up."""
 
-    def interrupt(*_: object) -> None:
+    def interrupt() -> None:
         if not stop.is_set():
             stop.set()
             raise KeyboardInterrupt
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, interrupt)
+    handle_ending(interrupt)
 
 
 def _check_pipeline(file: Path | None) -> None:

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from ringfence.control.cli import signals
 from ringfence.native.errors import ConnectError
 
 # A first start takes a second; a busy machine may need longer.
@@ -41,19 +42,18 @@ def embedded_node(*options: str, data: Path | None = None) -> Iterator[str]:
             "tcp://127.0.0.1:0",
             *options,
         ]
-        with log.open("wb") as errors:
-            # A separate session: Ctrl-C reaches only the command, which then stops the node.
-            process = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-            )
-        try:
+        with ExitStack() as stack:
+            with log.open("wb") as errors, signals.deferred():
+                # A separate session: Ctrl-C reaches only the command, which then stops the node.
+                process = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+                stack.callback(_stop, process)
             yield _address(process, log)
-        finally:
-            _stop(process)
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:

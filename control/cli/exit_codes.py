@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -134,27 +132,6 @@ def output_errors(where: str) -> Iterator[None]:
         file = "" if error.filename in {None, where} else f" ({error.filename})"
         way_out = OUTPUT_WAYS_OUT.get(code, "choose another path")
         raise OutputFailedError(f"the output {where} cannot be written: {reason}{file}; {way_out}") from error
-
-
-@contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM, so that SIGTERM ends a command as Ctrl-C does.
-
-    Files are then complete or removed, and the command reports the stored rows.
-    """
-    is_main = threading.current_thread() is threading.main_thread()  # only the main thread handles signals
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def exit_code_table() -> str:

@@ -21,6 +21,7 @@ from typing import Final, Self
 
 import msgspec
 
+from ringfence.control.cli import signals
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.local_ports import free_ports
 from ringfence.control.store.files import write_atomically
@@ -145,7 +146,7 @@ class LocalCluster:
         if name != FIRST:
             first, _ = _ports(_ports_file(self.root, FIRST))
             options += ["--join", f"tcp://127.0.0.1:{first.control}"]
-        with self._log(name).open("ab") as log:
+        with self._log(name).open("ab") as log, signals.deferred():
             # A separate session: Ctrl-C reaches only the command, which then stops the nodes.
             process = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
                 [
@@ -163,7 +164,7 @@ class LocalCluster:
                 stderr=log,
                 start_new_session=True,
             )
-        self._running[name] = process
+            self._running[name] = process
         node = NodeProcess(name, options[1], options[3], f"http://{options[5]}", process.pid, is_new)
         self.nodes[name] = node
         return node
@@ -196,13 +197,13 @@ class LocalCluster:
 
     def leave(self, name: str) -> None:
         """Stop a removed node with SIGTERM and remove it from `nodes`."""
-        process = self._running.pop(name)
-        del self.nodes[name]
+        process = self._running[name]
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_S)
         process.kill()
         _reap(process)
+        del self._running[name], self.nodes[name]
 
     def ended(self) -> dict[str, int]:
         """Return the exit codes of ended processes by name."""

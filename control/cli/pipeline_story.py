@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,7 @@ from ringfence.control.cli.demo_steps import Content
 from ringfence.control.cli.dev_story import Scene, StoryError
 from ringfence.control.cli.output import format_bytes
 from ringfence.control.cli.pipeline_answers import HOLD, KEYS, QueryAnswer, digest, query3
-from ringfence.control.cli.spark_process import SparkProcess
+from ringfence.control.cli.spark_process import SparkProcess, spark_process
 from ringfence.control.cli.tables import Source
 from ringfence.control.model.text import counted
 from ringfence.native.errors import RingfenceError
@@ -192,8 +192,8 @@ class PipelineStory:
         before, self._scene_began = self._scene_began, time.perf_counter()
         return Scene(title, result, self._scene_began - before)
 
-    def _start(self, job: str, name: str) -> SparkProcess:
-        return SparkProcess(self._root / name, JOBS, job, self._addresses(), str(self._root))
+    def _start(self, job: str, name: str) -> AbstractContextManager[SparkProcess]:
+        return spark_process(self._root / name, JOBS, job, self._addresses(), str(self._root))
 
     def _content(self, batches: Iterable[Any]) -> Content:
         content = Content()

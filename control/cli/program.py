@@ -14,13 +14,8 @@ from typing import Any
 import click
 
 from ringfence.control.cli.escape_control import prepare_stdout, printable
-from ringfence.control.cli.exit_codes import (
-    Exit,
-    OutputFailedError,
-    exit_code_of,
-    exit_code_table,
-    sigterm_as_interrupt,
-)
+from ringfence.control.cli.exit_codes import Exit, OutputFailedError, exit_code_of, exit_code_table
+from ringfence.control.cli.signals import ending_as_interrupt
 from ringfence.native.errors import RingfenceError
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -162,7 +157,7 @@ def run(arguments: list[str]) -> int:
         return _report("OutputFailedError", message, Exit.OUTPUT, {}, as_json=False)
     prepare_stdout()
     try:
-        with sigterm_as_interrupt():
+        with ending_as_interrupt():
             code = root.main(args=arguments, prog_name="ringfence", standalone_mode=False)
     except click.exceptions.Exit as ended:
         return ended.exit_code

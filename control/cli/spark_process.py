@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Final, Self
+from typing import IO, Final
 
 import msgspec
 
+from ringfence.control.cli import signals
 from ringfence.native.errors import ConnectError
 
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
@@ -45,8 +46,18 @@ def spark_home(folder: Path) -> Path:
     return home
 
 
+@contextlib.contextmanager
+def spark_process(folder: Path, module: str, *arguments: str) -> Iterator[SparkProcess]:
+    """Run `python -m MODULE ARGUMENTS` until the context ends. Its Spark writes to `folder`."""
+    with contextlib.ExitStack() as stack:
+        with signals.deferred():
+            process = SparkProcess(folder, module, *arguments)
+            stack.callback(process.stop)
+        yield process
+
+
 class SparkProcess:
-    """A process `python -m MODULE ARGUMENTS` that ends with the context. Its Spark writes to `folder`."""
+    """A driver of Spark as a process, with the executors that it starts; `spark_process` makes it."""
 
     def __init__(self, folder: Path, module: str, *arguments: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -140,12 +151,8 @@ class SparkProcess:
                     pids.append(pid)
         return sorted(pids)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def stop(self) -> None:
+        """Kill the driver if it runs, and the executors that do not end within `ORPHANS_S`."""
         if self.is_running:
             self.kill_driver()
         end = time.monotonic() + ORPHANS_S

@@ -32,7 +32,7 @@ async def no_sidecar(_: Node) -> AsyncIterator[str | None]:
 async def serve(
     settings: Settings, *, announce: Callable[[Node, str | None], None], sidecar: Sidecar = no_sidecar
 ) -> None:
-    """Run a node until SIGTERM or SIGINT.
+    """Run a node until SIGTERM, SIGINT or SIGHUP.
 
     Raises:
         ConfigError, StorageError: the node did not start. A start refused for an address creates no store.
@@ -42,6 +42,8 @@ async def serve(
     stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop_requested.set)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored after `nohup`
+        loop.add_signal_handler(signal.SIGHUP, stop_requested.set)
     node = Node(settings)
     starting = asyncio.ensure_future(node.start())
     stopping = asyncio.ensure_future(stop_requested.wait())

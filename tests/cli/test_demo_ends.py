@@ -1,4 +1,4 @@
-"""A demo that is told to end leaves neither its node nor a folder behind: `timeout` and CI send SIGTERM."""
+"""A demo that a signal ends stops its nodes and removes its folders: `timeout` and CI send SIGTERM."""
 
 from __future__ import annotations
 
@@ -10,20 +10,8 @@ from pathlib import Path
 import pytest
 
 from ringfence.control.cli.exit_codes import Exit
+from tests.cli.children import children
 from tests.system.harness import PROGRAM, until
-
-
-def children(folder: Path) -> list[str]:
-    """Processes with a path below the folder among their arguments."""
-    found = []
-    for place in Path("/proc").iterdir():
-        try:
-            arguments = (place / "cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if place.name.isdigit() and str(folder) in arguments:
-            found.append(arguments.replace("\0", " "))
-    return found
 
 
 @pytest.mark.parametrize(
@@ -31,6 +19,7 @@ def children(folder: Path) -> list[str]:
     [
         ("demo --scale 0.3 --no-spark", "Python writes", signal.SIGTERM),
         ("demo --scale 0.3 --no-spark", "Python writes", signal.SIGINT),
+        ("demo --scale 0.3 --no-spark", "Python writes", signal.SIGHUP),
         ("dev --demo-cluster --scale 0.01", "undisturbed", signal.SIGTERM),
         ("dev --demo-pipeline --scale 0.01", "two topics", signal.SIGINT),
     ],

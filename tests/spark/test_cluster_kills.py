@@ -13,7 +13,7 @@ import pytest
 
 import ringfence
 from ringfence.control.cli.demo_steps import Content
-from ringfence.control.cli.spark_process import SparkProcess
+from ringfence.control.cli.spark_process import SparkProcess, spark_process
 from ringfence.spark import arrow_schema
 from tests.spark.cluster import READS
 from tests.system.cluster import Three
@@ -82,7 +82,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     try:
         three.start()
         addresses = ",".join(node.address for node in three.nodes)
-        with SparkProcess(folder / "spark", "tests.spark.cluster", addresses) as spark:
+        with spark_process(folder / "spark", "tests.spark.cluster", addresses) as spark:
             yield Bench(three, spark, folder)
     finally:
         three.kill_all()

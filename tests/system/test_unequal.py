@@ -123,11 +123,12 @@ def test_a_body_above_the_targets_limit_fails_its_move_and_holds_nobody_up(tmp_p
 
         until(failed, what="a try that failed with its reason")
         assert "message_bytes, budget_bytes or segment_bytes may be smaller" in told[0]
-        assert cli("rebalance", "cancel", "--control", two.control).returncode == 0
-        until(lambda: two.told()["state"] == "IDLE", what="the end of the run")
+        until(
+            lambda: two.told()["state"] == "IDLE", what="the end of the run after its last try", timeout_s=300
+        )
         assert two.move()["state"] == "FAILED", two.move()
-        # Nine times the body, and maybe the first ones of the next try; not one behind the other for ever.
-        assert two.counter("replicated_bytes") - before < 18 * BODY_BYTES
+        # Nine bodies for each of three tries, and rows of the load. Without the limit there would be more.
+        assert two.counter("replicated_bytes") - before < 36 * BODY_BYTES
         sent = two.counter("replicated_bytes")
         grows(load, 500)
         assert two.counter("replicated_bytes") == sent
