@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
@@ -45,6 +44,7 @@ from ringfence.control.runtime.transactions.unpublished import PartKey, Unpublis
 from ringfence.control.state_machines.metadata import scope_owners
 from ringfence.control.state_machines.metadata.scopes import check_begin, is_discarded, is_own
 from ringfence.native import cluster_messages as messages
+from ringfence.native._node import Order
 from ringfence.native.messages import Message
 from ringfence.native.wire import Code
 
@@ -294,7 +294,7 @@ class TransactionRequests:
             scope_rule(scope) for number, scope in state.scopes.items() if installed.get(number) is not scope
         ]
         gone = state.scopes_gone if all_scopes else None
-        await self._native_node.order(partial(self._native_node.node.install_scopes, rules, gone))
+        await self._native_node.order(Order.install_scopes(rules, gone))
         self._installed = state
 
     # ---- publishing ---------------------------------------------------------------------------------
@@ -323,8 +323,7 @@ class TransactionRequests:
         if pending.is_deleted:
             return True
         part, tokens = pending.part, b"".join(pending.commit.tokens)
-        give = partial(
-            self._native_node.node.publish,
+        order = Order.publish(
             part.topic,
             part.partition,
             pending.scope,
@@ -335,7 +334,7 @@ class TransactionRequests:
             pending.after,
         )
         try:
-            await self._native_node.order(give)
+            await self._native_node.order(order)
         except OrderError as error:
             scope, topic = self._state.scopes.get(pending.scope), self._state.topics.get(part.topic)
             names = ("" if scope is None else scope.name, "" if topic is None else topic.name)

@@ -90,6 +90,13 @@ pub enum Order {
         partition: u64,
         epoch: u64,
     },
+    /// Ends when the log here has so many records, all of them durable; after `timeout_ms` it fails.
+    AwaitRecords {
+        topic: u64,
+        partition: u64,
+        records: u64,
+        timeout_ms: u64,
+    },
     /// At the owner: bring another store to this log. It does not count for the quorum. 0 bytes a second = no throttle.
     SyncStart {
         topic: u64,

@@ -9,7 +9,7 @@ pub enum Finished {
         records: u64,
         end_offset: u64,
     },
-    /// FENCE, HOLD: the end of the log that no older owner can move any more.
+    /// FENCE, HOLD: the end of the log that no older owner can move any more. AWAIT RECORDS: the end of the log.
     Fenced {
         /// Of the last record, 0 without any.
         epoch: u64,

@@ -36,6 +36,7 @@ impl Parts {
             self.replication().stream(at, written, turn);
         }
         self.tell_status(shard, progress.status, turn);
+        self.replication().end_awaited(turn);
         self.after_marks(turn);
         self.serve_orders(turn);
         self.serve_stalled(shard, turn);

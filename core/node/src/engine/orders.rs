@@ -134,6 +134,9 @@ impl Parts {
             }
             Order::SyncRate { change, bytes_per_s } => Ok(self.replication().sync_rate(change, bytes_per_s)),
             Order::SyncStop { change } => Ok(self.replication().sync_stop(change, turn)),
+            Order::AwaitRecords { topic, partition, records, timeout_ms } => {
+                self.replication().await_records(number, (topic, partition), records, timeout_ms, turn)
+            }
             Order::Adopt { change, attempt } => self.replication().adopt(change, attempt),
             Order::Discard { change, attempt } => self.orders().discard(number, (change, attempt), turn),
             other => Err(format!("{other:?} is no order about replicas").into()),

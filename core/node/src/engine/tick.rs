@@ -9,6 +9,7 @@ impl Parts {
         self.ingest().end_waiting(turn);
         self.reads().end_polls(turn);
         self.replication().tick_replication(turn);
+        self.replication().end_awaited(turn);
         self.after_marks(turn);
         self.serve_orders(turn);
         for shard in 0..self.store.shards.len() {

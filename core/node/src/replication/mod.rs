@@ -35,15 +35,16 @@
 //! Files: `machine` what an event lends; `owner_mut` one owned partition, lent; `lead` the owner's side; `ask` when a
 //! replica is asked for its end; `stream` what is sent from memory; `catch_up` what is read from disk for a replica;
 //! `follow` the replica's side; `truncate` where a replica's log is cut; `bootstrap` a replica that begins above what
-//! retention removed; `read_barrier` answers about the end of a log; `roles` orders about replicas; `forced` rows that
-//! an operator's choice of an owner gave up; `doubt` replicas that may lack what they acknowledged; `reach` how far
-//! logs are known to reach.
+//! retention removed; `read_barrier` answers about the end of a log; `roles` orders about replicas; `awaited` orders
+//! that wait until a log has so many records; `forced` rows that an operator's choice of an owner gave up; `doubt`
+//! replicas that may lack what they acknowledged; `reach` how far logs are known to reach.
 //!
 //! State: `state/role`, `state/owner` (the quorum), `state/progress` (one replica) with `state/backoff`,
 //! `state/follower`, `state/confirms`, `state/tail` (records kept in memory), `state/peers` (connections to other
 //! nodes), `state/throttle`, `state/records`, `state/node_wide`.
 
 pub(crate) mod ask;
+pub(crate) mod awaited;
 pub(crate) mod bootstrap;
 pub(crate) mod catch_up;
 pub(crate) mod doubt;

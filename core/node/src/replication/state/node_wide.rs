@@ -7,7 +7,7 @@ use ringfence_routing::IdMap;
 use ringfence_transport::Connection;
 use ringfence_wire::RequestHeader;
 
-use crate::ids::PartitionIndex;
+use crate::ids::{PartitionIndex, PartitionKey};
 use crate::replication::state::peers::Peers;
 use crate::replication::state::tail::Tails;
 
@@ -20,6 +20,8 @@ pub struct Replication {
     reads: IdMap<ReplicaRead>,
     pub(in crate::replication) next_session: u64,
     pub(in crate::replication) repeats: Repeats,
+    /// Orders that wait for records of a log here; a handful, and none on most stores.
+    pub(in crate::replication) awaited: Vec<AwaitedRecords>,
     /// Partitions with replicas or learners to send to: while it is 0, nobody looks at what was written.
     pub(in crate::replication) streaming: usize,
 }
@@ -55,6 +57,17 @@ impl Replication {
         *window = (*window).min(pool_bytes / 8);
         replication
     }
+}
+
+/// An order that waits until a log here has so many durable records.
+#[derive(Debug)]
+pub struct AwaitedRecords {
+    /// Of the order.
+    pub number: u64,
+    pub key: PartitionKey,
+    pub records: u64,
+    /// The order ends then at the latest, in ms of the monotonic clock.
+    pub until_ms: u64,
 }
 
 /// Why the log is read.
