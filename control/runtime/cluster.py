@@ -120,13 +120,12 @@ class Cluster:
         if here.node not in state.nodes:
             _check_member(store.end_state(committed=True), store.initial_state()[0].commit, here.node)
         self.hub, self.proposer = hub, log.proposer
-        own = state.nodes.get(here.node)
-        self._identify(directory, () if own is None else own.control)
+        self._identify(directory, state.nodes[here.node].control if here.node in state.nodes else ())
         self.recordings = Recordings(settings.data_dir)
         self.peers = Peers(hub, store, on_beat=self._beat)
         self._attach_replica(store, on_failed)
-        self.peers.set_committed(join_peers.items())
-        self.peers.set_committed((number, node.control) for number, node in state.nodes.items())
+        nodes = [(number, node.control) for number, node in state.nodes.items()]
+        self.peers.set_committed((*join_peers.items(), *nodes))
         self._control_addresses = _other_addresses(settings, state, here.node)
         self._has_joined = bool(join_peers)
         self.members = Members(
@@ -144,10 +143,7 @@ class Cluster:
         self.proposer.set_clock(lambda: self.members.clock.proposal_ms(self.proposer.state))
         self.peer_client = PeerClient(hub, self.peers, self.proposer, here.node, self.members.silent)
         self.levels = ClusterLevels(self.proposer, self.peer_client, self.members.board, directory)
-        sender = OrderSender(self.peer_client, orders, gate)
-        self._batches = OrderBatches(
-            level=lambda: self.proposer.state.level, one=sender.send, many=sender.send_many
-        )
+        self._batches = self._order_batches(OrderSender(self.peer_client, orders, gate))
         self.reassignments = ReassignmentLeader(self.proposer, self._batches.ask, self.members.board)
         log.listeners.add(lambda _, __, index: self.members.hash_if_due(index), self._wake_reassignments)
 
@@ -156,6 +152,9 @@ class Cluster:
         self.hub.identify(directory.identity.cluster, directory.identity.node)
         if not self.hub.address:
             bind_again(self.hub, self._settings, control)
+
+    def _order_batches(self, sender: OrderSender) -> OrderBatches:
+        return OrderBatches(level=lambda: self.proposer.state.level, one=sender.send, many=sender.send_many)
 
     def _attach_replica(self, store: RaftStore, on_failed: Callable[[Exception], None]) -> None:
         replica = Replica(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.native import messages
-from ringfence.native._node import crc32c, crc32c_seal
+from ringfence.native._node import Order, crc32c, crc32c_seal
 from ringfence.native.wire import ANSWER_STRUCT, REQUEST_STRUCT, AnswerHeader, RequestFlags, RequestHeader
 
 
@@ -129,6 +129,10 @@ class FakeNode:
             self.tell(("order", self._number, self.refuses.get(name), result or {}))
         return self._number
 
+    def order(self, order: Order) -> int:
+        number: int = getattr(self, order.name)(*order.arguments)
+        return number
+
     def set_level(self, level: int) -> int:
         """Not among `orders`: it comes before all others at each start."""
         self.levels.append(level)
@@ -168,10 +172,12 @@ class FakeNode:
     def set_peer(self, node: int, addresses: tuple[str, ...]) -> int:
         return self._order("set_peer", node, tuple(addresses))
 
-    def follow(self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int) -> int:
+    def follow(self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int, _: int) -> int:
         return self._order("follow", topic, partition, lo, hi, epoch, owner)
 
-    def open(self, topic: int, partition: int, lo: int, hi: int, epoch: int) -> int:
+    def open(
+        self, topic: int, partition: int, lo: int, hi: int, epoch: int, _: list[tuple[int, bytes]], __: int
+    ) -> int:
         if "open" not in self.refuses:
             self.hosted[topic, partition] = {
                 "topic": topic,

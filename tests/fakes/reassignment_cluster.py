@@ -31,6 +31,7 @@ from ringfence.control.runtime.reassignment.participant import Participant
 from ringfence.control.state_machines.metadata.state_machine import apply, validate
 from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
 from ringfence.control.state_machines.rebalance.loads import LoadBoard
+from ringfence.native._node import Order
 from ringfence.native.wire import Code
 from tests.fakes.metadata_commands import cluster, create, entry
 from tests.fakes.replica_logs import Disks, NativeModel
@@ -90,9 +91,9 @@ class FakeDriver:
     def __init__(self, node: NativeModel) -> None:
         self.node = node
 
-    async def order(self, give: Callable[[], int], **_: Any) -> dict[str, Any]:
+    async def order(self, order: Order, **_: Any) -> dict[str, Any]:
         await asyncio.sleep(0)
-        number = give()
+        number = self.node.order(order)
         _, known, error, result = self.node.outcomes.pop()
         assert known == number
         if error is not None:

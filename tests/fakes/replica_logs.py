@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from ringfence.native._node import Order
+
 Place = tuple[int, int]
 """(topic, partition)"""
 
@@ -66,6 +68,10 @@ class NativeModel:
 
     # ---- orders --------------------------------------------------------------------------------------
 
+    def order(self, order: Order) -> int:
+        number: int = getattr(self, order.name)(*order.arguments)
+        return number
+
     def open(
         self,
         topic: int,
@@ -111,7 +117,14 @@ class NativeModel:
             self.outcomes.append((kind, number, error, {**told, "stopped_us": _now_us()}))
         return number
 
-    def set_peer(self, _node: int, _addresses: tuple[str, ...]) -> int:
+    def await_records(self, topic: int, partition: int, records: int, _timeout_ms: int) -> int:
+        known = [*self.logs.items(), *self.received.values()]
+        log = next((log for place, log in known if place == (topic, partition)), Log())
+        if self.is_writing or len(log.records) < records:
+            return self._done("await_records", "not there yet")
+        return self._done("await_records", result=log.figures())
+
+    def set_peer(self, _node: int, _addresses: list[str]) -> int:
         return self._done("set_peer")
 
     def sync_start(

@@ -16,7 +16,7 @@ import pytest
 from ringfence.arrow.decode import has_dictionary
 from ringfence.common.codec import request_header
 from ringfence.native import _node, messages
-from ringfence.native._node import Encoder, SimDisk, SimNode
+from ringfence.native._node import Encoder, Order, SimDisk, SimNode
 from ringfence.native.frame import open_answer
 from ringfence.native.wire import Code, Opcode, Status
 from tests.harness.raw_client import message_of
@@ -133,9 +133,9 @@ def topic_of(schema: pa.Schema) -> Topic:
     node.recover(1_000_000, 1_000)
     node.connect(1)
     message = schema.serialize().to_pybytes()
-    node.install_topic(TOPIC, [message], [], 0, 0)
-    node.install_table(TOPIC, 1, 1, b"\x80", [(PARTITION, 0, 65_535, 1, 1)], b"\x80")
-    node.open(TOPIC, PARTITION, 0, 65_535, 1)
+    node.order(Order.install_topic(TOPIC, [message], [], 0, 0))
+    node.order(Order.install_table(TOPIC, 1, 1, b"\x80", [(PARTITION, 0, 65_535, 1, 1)], b"\x80"))
+    node.order(Order.open(TOPIC, PARTITION, 0, 65_535, 1))
     while any(work := node.turn()):
         for shard in work[0]:
             node.run_job(shard)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import structlog
 
-from ringfence.native._node import Node
+from ringfence.native._node import Node, Order
 from ringfence.native.errors import ClosedError
 
 _LOG = structlog.get_logger("ringfence.native")
@@ -79,8 +79,8 @@ class NativeNode:
         with contextlib.suppress(ClosedError):
             self.node.set_time_window(earliest_ms, latest_ms)
 
-    async def order(self, give: Callable[[], int], *, holds_slot: bool = True) -> dict[str, Any]:
-        """Call `give`, which returns an order's number, and wait for the order's end.
+    async def order(self, order: Order, *, holds_slot: bool = True) -> dict[str, Any]:
+        """Give an order, and wait for its end.
 
         With `holds_slot=False` the order waits without a slot. An order that depends on other nodes must do
         this: it would block the orders that those nodes wait for.
@@ -90,7 +90,7 @@ class NativeNode:
         """
         async with self._slots:
             try:
-                number = give()
+                number = self.node.order(order)
             except Exception as error:
                 raise OrderError(str(error)) from error
             # The outcome cannot arrive earlier: only this thread polls.

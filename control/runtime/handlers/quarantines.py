@@ -15,6 +15,7 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.runtime.rpc.client import PeerClient
+from ringfence.native._node import Order
 from ringfence.native.wire import Code
 
 # Time for the check of one replica, in seconds. The node goes on with a check that takes longer.
@@ -59,9 +60,7 @@ class Quarantines:
         """
         topic = self._topic(partition)
         check = asyncio.ensure_future(
-            self._native_node.order(
-                lambda: self._native_node.node.check_quarantine(topic.topic, partition), holds_slot=False
-            )
+            self._native_node.order(Order.check_quarantine(topic.topic, partition), holds_slot=False)
         )
         try:
             await asyncio.wait_for(asyncio.shield(check), CHECK_S)

@@ -1,4 +1,4 @@
-//! What the engine counts. Plain numbers: the engine's thread alone writes them, a snapshot is a copy.
+//! Counters of the engine. Plain numbers: only the engine's thread writes them, a snapshot is a copy.
 
 use ringfence_wire::Code;
 

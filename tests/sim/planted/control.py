@@ -19,7 +19,7 @@ from ringfence.control.consensus.messages import Snapshot
 from ringfence.control.model.ids import Index
 from ringfence.control.model.results import Done
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime.data_plane import executor
+from ringfence.control.runtime.data_plane import executor, native_orders
 from ringfence.control.runtime.membership import members
 from ringfence.control.runtime.raft import replica
 from ringfence.control.runtime.raft.proposer import RaftProposer
@@ -30,6 +30,7 @@ from ringfence.control.state_machines.orders import OpenPartition
 from ringfence.control.store import files, journal
 from ringfence.control.store.journal import HardRecord, Journal, JournalEntry
 from ringfence.control.store.raft_store import RaftStore
+from ringfence.native._node import Order
 from tests.consensus.planted import BUGS as WALKS
 from tests.sim.world.files import SimOs
 
@@ -240,17 +241,14 @@ def _as_entry(proposer: RaftProposer, pending: Any) -> Any:
 
 def _old_epoch_opened(patch: Patch) -> None:
     """Partitions are opened under the epoch before."""
-    original = executor.OrderExecutor._call
+    original = native_orders.to_native
 
-    def call(self: Any, order: Any, step: Any) -> Any:
-        name, give = original(self, order, step)
+    def before(order: Any) -> Any:
         if isinstance(order, OpenPartition):
-            node = self._native_node.node
-            args = (order.topic, order.partition, order.slots.lo, order.slots.hi, order.epoch - 1)
-            return name, lambda: node.open(*args)
-        return name, give
+            return Order.open(order.topic, order.partition, order.slots.lo, order.slots.hi, order.epoch - 1)
+        return original(order)
 
-    patch.setattr(executor.OrderExecutor, "_call", call)
+    patch.setattr(executor, "to_native", before)
 
 
 def _everybody_opens(patch: Patch) -> None:

@@ -145,9 +145,8 @@ class EngineHost(Host):
 
     # ---- what the product's driver says and hears ----
 
-    def ordered(self, name: str, args: tuple[Any, ...], number: Any) -> None:
-        if isinstance(number, int):
-            self._orders[number] = name, args
+    def ordered(self, name: str, args: tuple[Any, ...], number: int) -> None:
+        self._orders[number] = name, args
 
     def heard(self, outcome: tuple[Any, ...]) -> None:
         if outcome[0] == "order":

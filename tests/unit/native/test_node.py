@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ringfence.native import _node
+from ringfence.native._node import Order
 from ringfence.native.errors import (
     ClosedError,
     ConfigError,
@@ -60,11 +61,11 @@ def test_a_setting_out_of_its_range_is_named_with_its_value(
 def test_orders_before_recover_and_after_stop_are_refused(tmp_path: Path) -> None:
     made = node(tmp_path)
     with pytest.raises(ClosedError):
-        made.remove_topic(1)
+        made.order(Order.remove_topic(1))
     made.recover()
     made.stop(10)
     with pytest.raises(ClosedError):
-        made.remove_topic(1)
+        made.order(Order.remove_topic(1))
     made.stop(10)
 
 
@@ -74,14 +75,14 @@ def test_a_partition_is_opened_fenced_and_found_again(tmp_path: Path) -> None:
     assert made.recover()["partitions"] == []
     (address,) = made.listen(["tcp://127.0.0.1:0"])
     assert not address.endswith(":0")
-    assert outcome(made, made.install_topic(7, [schema], [0], 0, 0)) == (None, {})
-    error, opened = outcome(made, made.open(7, 9, 0, 65535, 12))
+    assert outcome(made, made.order(Order.install_topic(7, [schema], [0], 0, 0))) == (None, {})
+    error, opened = outcome(made, made.order(Order.open(7, 9, 0, 65535, 12)))
     assert error is None
     assert opened["end_offset"] == 0
-    error, fenced = outcome(made, made.fence(7, 9, 13))
+    error, fenced = outcome(made, made.order(Order.fence(7, 9, 13)))
     assert error is None
     assert set(fenced) == {"epoch", "records", "end_offset", "chain", "cut"}
-    error, _ = outcome(made, made.open(7, 9, 0, 65535, 12))
+    error, _ = outcome(made, made.order(Order.open(7, 9, 0, 65535, 12)))
     assert error, "an epoch below the fence opened a partition"
     (status,) = made.partitions()
     assert (status["topic"], status["partition"], status["fence"]) == (7, 9, 13)
@@ -107,8 +108,8 @@ def test_a_store_is_opened_by_one_process_at_a_time(tmp_path: Path) -> None:
 def test_a_store_of_others_or_of_a_newer_program_is_refused_untouched(tmp_path: Path) -> None:
     made = node(tmp_path)
     made.recover()
-    made.install_topic(7, [_node.schema_message(pa.schema([("id", pa.int64())]))], [], 0, 0)
-    assert outcome(made, made.open(7, 9, 0, 65535, 12))[0] is None
+    made.order(Order.install_topic(7, [_node.schema_message(pa.schema([("id", pa.int64())]))], [], 0, 0))
+    assert outcome(made, made.order(Order.open(7, 9, 0, 65535, 12)))[0] is None
     made.stop(10)
     with pytest.raises(StoreIdentityError):
         node(tmp_path, store=b"x" * 16).recover()

@@ -8,7 +8,7 @@ import pytest
 
 from ringfence.common.codec import request_header
 from ringfence.native import _node
-from ringfence.native._node import SimDisk, SimNode
+from ringfence.native._node import Order, SimDisk, SimNode
 from ringfence.native.errors import ClosedError, ConfigError, StorageError, StoreLockedError
 from ringfence.native.frame import open_answer
 from ringfence.native.wire import LEVEL_NEWEST, Opcode, Status
@@ -36,9 +36,9 @@ def drain(made: SimNode) -> None:
 def serving(made: SimNode, epoch: int) -> None:
     made.recover(1_000_000, 1_000)
     made.connect(1)
-    made.install_topic(TOPIC, [SCHEMA], [], 0, 0)
-    made.install_table(TOPIC, epoch, 1, b"\x80", [(PARTITION, 0, 65_535, 1, epoch)], b"\x80")
-    made.open(TOPIC, PARTITION, 0, 65_535, epoch)
+    made.order(Order.install_topic(TOPIC, [SCHEMA], [], 0, 0))
+    made.order(Order.install_table(TOPIC, epoch, 1, b"\x80", [(PARTITION, 0, 65_535, 1, epoch)], b"\x80"))
+    made.order(Order.open(TOPIC, PARTITION, 0, 65_535, epoch))
     drain(made)
     assert [outcome[:3] for outcome in made.poll()] == [("order", number, None) for number in (1, 2, 3)]
 
@@ -46,8 +46,8 @@ def serving(made: SimNode, epoch: int) -> None:
 def test_a_level_is_raised_by_an_order_and_an_unknown_one_is_refused() -> None:
     made = node(SimDisk(1), level=0)
     made.recover(1_000_000, 1_000)
-    made.set_level(LEVEL_NEWEST)
-    made.set_level(LEVEL_NEWEST + 1)
+    made.order(Order.set_level(LEVEL_NEWEST))
+    made.order(Order.set_level(LEVEL_NEWEST + 1))
     drain(made)
     outcomes = [outcome[2] for outcome in made.poll()]
     assert outcomes[0] is None
@@ -168,7 +168,7 @@ def test_a_failed_disk_is_told_of_before_the_orders_that_were_under_way() -> Non
     made = node(disk)
     serving(made, 3)
     disk.set_faults(sync_errors_per_mille=1000)
-    number = made.open(TOPIC, PARTITION, 0, 65_535, 4)
+    number = made.order(Order.open(TOPIC, PARTITION, 0, 65_535, 4))
     drain(made)
     failed, ended = made.poll()
     assert failed[0] == "shard_failed"
@@ -208,7 +208,7 @@ def test_what_cannot_be_is_refused_with_a_reason() -> None:
         node(disk, segment_bytes=1)
     made = node(disk)
     with pytest.raises(ClosedError):
-        made.remove_topic(1)
+        made.order(Order.remove_topic(1))
     made.recover(1_000_000, 1_000)
     with pytest.raises(ClosedError, match="connection 4"):
         made.request(4, bytes(128), b"")

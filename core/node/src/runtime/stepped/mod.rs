@@ -28,14 +28,15 @@ use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload, PeerRo
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RequestHeader};
 
 use super::start::{limits_of, mark_cut, options_of, recover_error, report_of, settings_of, witness_of};
+use crate::api::effects::{Answer, Effects, ToPeer};
+use crate::api::event::{Event, Now};
+use crate::api::jobs::ReadJob;
+use crate::api::order::Order;
+use crate::api::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::NodeError;
-use crate::event::{Answer, Effects, Event, Now, ReadJob};
-use crate::order::Order;
-use crate::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
-use crate::recovery::Rebuild;
-use crate::sync::ToPeer;
+use crate::partition::recovery::Rebuild;
 use wire::Wire;
 
 /// One node on one simulated disk.
@@ -269,7 +270,7 @@ impl Stepped {
     pub fn turn(&mut self) -> Result<(), NodeError> {
         let now = self.now;
         let life = self.life()?;
-        life.engine.settle(now, &mut life.effects);
+        life.engine.settle(now, &mut life.pool, &mut life.effects);
         life.collect();
         // Between two reads; nobody can see when.
         for plan in std::mem::take(&mut life.effects.punches) {

@@ -1,10 +1,9 @@
 //! Values that the control plane sets in the engine. Unlike orders they take effect immediately and have no outcome.
 
 use super::Stepped;
-use crate::access::AccessTable;
+use crate::api::event::{Event, TimeWindow};
+use crate::api::tokens::AccessTable;
 use crate::error::NodeError;
-use crate::event::Event;
-use crate::time_window::TimeWindow;
 
 impl Stepped {
     /// As `Runtime::set_applied`.

@@ -42,7 +42,7 @@ class Lagging:
     async def read_barrier(self) -> None:
         self.state = self._now
 
-    async def propose(self, command: Command, **_: Any) -> Any:
+    async def propose(self, command: Command, **__: Any) -> Any:
         self.proposed.append(command)
         result = apply(self._now, entry(5, command))[1]
         return SimpleNamespace(index=5, result=result)
