@@ -24,7 +24,7 @@ class Interrupt:
     `every`: between so many lines, so that each is met in some round. `also`: in a file of this name, too.
     """
 
-    def __init__(self, call: Callable[[], object], every: int, also: str = "/client/") -> None:
+    def __init__(self, call: Callable[[], object], every: int, also: str = "/fakes/client") -> None:
         self._call, self._every, self._lines = call, every, 0
         self._files = ("ringfence", "/client/", also)
         self.refused = self.done = 0
