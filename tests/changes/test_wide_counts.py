@@ -15,6 +15,7 @@ import msgspec
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import FailNode
 from ringfence.control.model.state import MetadataState
+from ringfence.control.runtime.reassignment.coordinator import until_common_time_s
 from ringfence.control.runtime.reassignment.participant import Participant
 from ringfence.control.runtime.rpc.messages import ORDERS_MAX
 from ringfence.control.state_machines.metadata.reassignments import STEPS_MAX
@@ -127,3 +128,9 @@ def test_a_round_hashes_each_command_once() -> None:
         assert due == (() if now_ms else tuple(commands))
     assert HashedOften.hashes == dict.fromkeys(range(3), rounds)
     assert coordinator._without_repeats(commands, REPROPOSE_MS) == tuple(commands), "the first is old"
+
+
+def test_pauses_of_orders_end_together() -> None:
+    pauses = [(now, until_common_time_s(now, 0.02)) for now in (10.0001, 10.003, 10.0099)]
+    assert len({round(now + pause, 6) for now, pause in pauses}) == 1
+    assert all(0.01 <= pause <= 0.02 for _, pause in pauses)

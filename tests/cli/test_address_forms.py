@@ -37,6 +37,7 @@ HTTP = {
     "node undrain": ["1"],
     "partition force-owner": ["7", "--owner", "1", "--yes"],
     "partition give-up": ["7", "--scope", "3", "--epoch", "1", "--yes"],
+    "partition release": ["7"],
     "partition show": ["7"],
     "producer forget": ["t", "p", "--yes"],
     "producer list": ["t"],

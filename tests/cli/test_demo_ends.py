@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.control.cli.exit_codes import Exit
-from tests.cli.children import children
+from tests.cli.children import children, signals_not_ignored
 from tests.system.harness import PROGRAM, until
 
 
@@ -29,7 +29,7 @@ def test_a_signal_ends_a_demo_with_its_nodes_and_its_folders(
 ) -> None:
     folder, log = tmp_path / "tmp", tmp_path / "log"
     folder.mkdir()
-    with log.open("wb") as said:
+    with log.open("wb") as said, signals_not_ignored():
         demo = subprocess.Popen(
             [PROGRAM, *command.split()],
             stdout=subprocess.DEVNULL,

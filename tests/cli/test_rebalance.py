@@ -169,7 +169,7 @@ def test_ids_are_shown_as_options_take_them(capsys: pytest.CaptureFixture[str]) 
     plan = {"count": 1, "moves": [{"partition": 1_441_794, "from": [1_000], "to": [2_000]}]}
     rebalance._show_plan(plan, as_json=False)
     said = capsys.readouterr().out
-    assert said.startswith("1 move ")
+    assert said.startswith("1 move\n")
     assert "1441794" in said
     move = {**dict.fromkeys(rebalance.COLUMNS), "partition": 1_441_794, "rows": 1_234}
     rebalance._show(shown("RUNNING", moves=[move]), as_json=False)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ringfence.control.cli import signals
 from ringfence.control.cli.embedded import embedded_node
 from ringfence.control.cli.local_cluster import LocalCluster
 from ringfence.control.cli.spark_process import spark_process
-from tests.cli.children import children
+from tests.cli.children import children, signals_not_ignored
 from tests.system.harness import until
 
 
@@ -30,6 +31,12 @@ class InterruptedPopen(subprocess.Popen[bytes]):
 def arrives_while_open(number: signal.Signals, done: list[signal.Signals]) -> None:
     signal.raise_signal(number)
     done.append(number)
+
+
+@pytest.fixture(autouse=True)
+def taken_signals() -> Iterator[None]:
+    with signals_not_ignored():
+        yield
 
 
 @pytest.mark.parametrize("number", signals.ENDING)
@@ -117,12 +124,17 @@ def test_a_spark_driver_that_just_started_is_stopped(tmp_path: Path, monkeypatch
 def test_a_closed_terminal_ends_a_node_unless_it_runs_with_nohup(prefix: list[str], tmp_path: Path) -> None:
     serve = [sys.executable, "-m", "ringfence.control.cli", "serve", "--listen", "tcp://127.0.0.1:0"]
     command = [*prefix, *serve, "--data", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as node:
+    node = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
         assert node.stdout is not None
-        assert node.stdout.readline()
+        with node.stdout:
+            assert node.stdout.readline()
         node.send_signal(signal.SIGHUP)
         if prefix:
             with pytest.raises(subprocess.TimeoutExpired):
                 node.wait(2)
             node.send_signal(signal.SIGTERM)
         assert node.wait(60) == 0
+    finally:
+        node.kill()
+        node.wait()

@@ -78,9 +78,12 @@ class _HashedCommand:
     __slots__ = ("_hash", "command")
 
     def __init__(self, command: Command) -> None:
-        self.command, self._hash = command, hash(command)
+        self.command = command
+        self._hash: int | None = None
 
     def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(self.command)
         return self._hash
 
     def __eq__(self, other: object) -> bool:
