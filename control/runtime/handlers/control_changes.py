@@ -13,7 +13,7 @@ import structlog
 
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalances import Action
-from ringfence.control.model.results import Done, RebalanceStarted
+from ringfence.control.model.results import RebalanceStarted
 from ringfence.control.runtime.handlers import node_plans
 from ringfence.control.runtime.handlers.commands import (
     Build,
@@ -123,11 +123,7 @@ class ControlChanges:
         )
         view: dict[str, Any] = {}
 
-        async def build() -> Plan:
-            view.update(await self._quarantines.release(number))
-            return Plan(done=Outcome(self._proposer.applied.index, Done()))
-
-        await self._commands.submit(build, context)
+        await self._commands.submit(lambda: self._quarantines.plan_release(number, view.update), context)
         return messages.Document(value=view)
 
     async def _submit_loss(self, build: Build, context: RequestContext, event: str) -> messages.Document:

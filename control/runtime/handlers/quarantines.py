@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 from ringfence.control.model.ids import NodeId, PartitionId
@@ -30,8 +31,12 @@ class Quarantines:
     def __init__(self, proposer: RaftProposer, peer_client: PeerClient, native_node: NativeNode) -> None:
         self._proposer, self._peer_client, self._native_node = proposer, peer_client, native_node
 
-    async def release(self, partition: PartitionId) -> dict[str, Any]:
+    async def plan_release(
+        self, partition: PartitionId, on_released: Callable[[dict[str, Any]], None] = lambda _: None
+    ) -> Plan:
         """End the quarantine of `partition` at each node that has a replica. The rows must be sound again.
+
+        No entry is needed: the outcome has the newest index. `on_released` gets the partition and its nodes.
 
         Raises:
             RequestRefused: QUARANTINED, a replica is still damaged, or was not checked; other replicas may
@@ -44,11 +49,7 @@ class Quarantines:
         if faults:
             message = f"partition {partition} of {topic.name} is not released: {'; '.join(faults)}"
             raise RequestRefused(Code.QUARANTINED, message, partition=partition)
-        return {"partition": partition, "nodes": sorted(nodes)}
-
-    async def plan_release(self, partition: PartitionId) -> Plan:
-        """Release the partition. The outcome has the newest index, of no entry of its own. See `release`."""
-        await self.release(partition)
+        on_released({"partition": partition, "nodes": sorted(nodes)})
         return Plan(done=Outcome(self._proposer.applied.index, Done()))
 
     async def release_here(self, partition: PartitionId) -> None:

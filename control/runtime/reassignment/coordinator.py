@@ -46,7 +46,7 @@ Ask = Callable[[int, ReassignmentOrder], Awaitable[ReassignmentAnswer]]
 def until_common_time_s(now_s: float, pause_s: float) -> float:
     """Return a pause of `pause_s / 2` to `pause_s` that ends when other orders' pauses of this length end.
 
-    Orders that are sent again together share a request. With random pauses each of them had one of its own.
+    Orders that are sent again together share a request; random pauses would give each a request of its own.
     """
     step_s = pause_s / 2
     return step_s + step_s - now_s % step_s
