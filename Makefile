@@ -55,15 +55,18 @@ rust: setup compiled  ## cargo's tests, and the faults that are planted into the
 
 # Files in the order of tests/longest.py: the longest first, so that no worker is left with one at the end.
 PYTEST := $(PYTHON_IN_VENV) -m pytest -q --dist loadfile --no-loadscope-reorder -p no:benchmark --durations 15
-# Real processes and Spark: two at a time, for much of their time is waiting.
+# Real processes and Spark: two at a time, for much of their time is waiting. One quick node computes more than it
+# waits: the library and the command line against it run with the rest.
 WAITING ?= 2
-WAITS := $(wildcard tests/spark tests/system)
+ONE_NODE := tests/system/cli tests/system/client
+WAITS := tests/spark tests/system
+REST := $(filter-out $(WAITS) tests/__pycache__, $(patsubst %/,%,$(wildcard tests/*/))) $(wildcard tests/test_*.py)
 
 python: setup  ## pytest, without what `waiting` runs
-	$(PYTEST) -n $(WORKERS) $(WAITS:%=--ignore=%)
+	$(PYTEST) -n $(WORKERS) $(REST) $(ONE_NODE)
 
 waiting: setup  ## pytest: Spark, real processes
-	$(PYTEST) -n $(WAITING) $(WAITS)
+	$(PYTEST) -n $(WAITING) $(WAITS) $(ONE_NODE:%=--ignore=%)
 
 # A machine of users or of CI is rarely idle. What fails here waits for a time instead of a state, or is a defect.
 test-under-load: setup  ## the tests with real processes beside four busy loops
@@ -109,7 +112,7 @@ sim: setup  ## simulated clusters for MINUTES minutes, seeds from FROM on
 	$(PYTHON_IN_VENV) -m tests.sim --minutes $(MINUTES) --seeds $(FROM) --shrink
 
 sim-record: setup  ## SEEDS seeds from FROM on of SECONDS virtual seconds at this commit, as lines in FILE; run again, it goes on
-	$(PYTHON_IN_VENV) -m tests.sim.record --file $(FILE) --first $(FROM) --seeds $(SEEDS) --seconds $(SECONDS)
+	$(PYTHON_IN_VENV) -m tests.sim.record --file $(FILE) --first $(FROM) --seeds $(SEEDS) --seconds $(SECONDS) --jobs $(WORKERS)
 
 lock: setup  ## the lock files again (development, documentation site, benchmarks' peers), with hashes
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \

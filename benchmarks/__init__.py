@@ -13,6 +13,7 @@ same run. What a run consists of:
     report.py          rows as JSON, the table as Markdown, record/<machine>/<date>
     resources.py       counted resources: calls, faults, syncs, instructions
     micro/             pytest-benchmark: the steps of a batch, one by one
+    cluster/           whole nodes as processes, by the harness of the tests           -> tests/harness
 
 Sender and server are two processes, and one machine holds both and the disk. Absolute figures therefore say
 little; ratios within one run say much. Cold guest memory makes buffered writes three times slower, so memory

@@ -12,7 +12,8 @@ START HERE:
             ...
 
     client.py     connect, Client          producer.py  Producer: rows in       reader.py  Reader: rows out
-    admin.py      topics and status           transaction.py  all rows of a block or none
+    admin.py      topics and status           topic_info.py  what `Client.topic` returns
+    transaction.py  all rows of a block or none
     scopes.py     transactions in parts: begin, stage, commit; staged_reader.py reads what they published
     aio.py        the same for asyncio: ringfence.aio.connect; aio_scopes.py
     compact.py    a topic as Parquet files; with compaction/

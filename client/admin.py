@@ -30,6 +30,7 @@ from ringfence.native.errors import (
     UnknownOutcomeError,
 )
 from ringfence.network.request import Request
+from ringfence.topic_info import TopicInfo, Topics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,7 +181,7 @@ class Admin:
         retention_ms: int | None = None,
         properties: Mapping[str, str] | None = None,
         exist_ok: bool = False,
-    ) -> messages.TopicInfo:
+    ) -> TopicInfo:
         """See `Client.create_topic`."""
         message = messages.TopicCreate(
             name=name,
@@ -194,35 +195,35 @@ class Admin:
             exist_ok=exist_ok,
         )
         try:
-            return self.request(wire.Opcode.TOPIC_CREATE, message, topic=name)[0].control(messages.TopicInfo)
+            return self.request(wire.Opcode.TOPIC_CREATE, message, topic=name)[0].control(TopicInfo)
         except AlreadyExistsError as error:
             if not error.details.get("tries_lost"):
                 raise
             # An answer was lost, so an earlier try of this call may have created the topic.
             info = self.topic(name)
             if (
-                info.schemas[0] == message.schema
+                info.schema_messages[0] == message.schema
                 and info.key == message.key
                 and len(info.partitions) == partitions
             ):
                 return info
             raise
 
-    def topics(self, prefix: str = "") -> list[messages.TopicInfo]:
+    def topics(self, prefix: str = "") -> list[TopicInfo]:
         """See `Client.topics`."""
-        infos: list[messages.TopicInfo] = []
+        infos: list[TopicInfo] = []
         while True:
             after = infos[-1].name if infos else ""
             message = messages.TopicList(prefix=prefix, after=after, limit=TOPICS_A_PAGE)
-            page = self.request(wire.Opcode.TOPIC_LIST, message)[0].control(messages.Topics)
+            page = self.request(wire.Opcode.TOPIC_LIST, message)[0].control(Topics)
             infos += page.topics
             if not page.more or not page.topics:
                 return infos
 
-    def topic(self, name: str) -> messages.TopicInfo:
+    def topic(self, name: str) -> TopicInfo:
         """See `Client.topic`."""
         message = messages.TopicName(name=name)
-        return self.request(wire.Opcode.TOPIC_DESCRIBE, message, topic=name)[0].control(messages.TopicInfo)
+        return self.request(wire.Opcode.TOPIC_DESCRIBE, message, topic=name)[0].control(TopicInfo)
 
     def truncate(self, name: str, partition: int | None, before_offset: int | None) -> None:
         """See `Client.truncate`."""

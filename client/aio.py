@@ -42,11 +42,12 @@ if TYPE_CHECKING:
     from ringfence.arrow.decode import Place
     from ringfence.cluster.offsets import Ends
     from ringfence.common.routing import Layout
-    from ringfence.native.messages import ResumePoint, Status, TopicInfo
+    from ringfence.native.messages import ResumePoint, Status
     from ringfence.producer import Producer as SyncProducer
     from ringfence.reader import Reader as SyncReader
     from ringfence.send.outcomes import Failure
     from ringfence.send.send_future import Appended
+    from ringfence.topic_info import TopicInfo
     from ringfence.transaction import Transaction as SyncTransaction
 
 
@@ -66,12 +67,20 @@ def connect(address: str | None = None, **options: Any) -> Client:
     return Client(sync.connect(address, **options))
 
 
+def shown(of: object) -> str:
+    """The representation of an object of this module, from that of the object that it wraps."""
+    return repr(of).replace("<ringfence.", "<ringfence.aio.", 1)
+
+
 class Client(ProcessLocal):
     """Like `ringfence.Client`."""
 
     def __init__(self, client: sync.Client) -> None:
         self._client = client
         self._executors: WeakValueDictionary[tuple[str | None, ...], SerialExecutor] = WeakValueDictionary()
+
+    def __repr__(self) -> str:
+        return shown(self._client)
 
     async def __aenter__(self) -> Self:
         return self
@@ -192,6 +201,9 @@ class Producer(ProcessLocal):
     def __init__(self, producer: SyncProducer) -> None:
         self._producer = producer
 
+    def __repr__(self) -> str:
+        return shown(self._producer)
+
     @property
     def resume(self) -> dict[int, ResumePoint]:
         """Partition -> resume point of the predecessor of this name."""
@@ -251,6 +263,9 @@ class Transaction(ProcessLocal):
         self._transaction = transaction
         self._executors = SerialExecutor()
 
+    def __repr__(self) -> str:
+        return shown(self._transaction)
+
     @property
     def epoch(self) -> int:
         """Its number within the scope."""
@@ -307,6 +322,11 @@ class Reader(ProcessLocal):
         self._place: Place | None = None
         self._begin: dict[int, Position] = {}
         self._next: dict[int, Position] = {}  # by partition: the row after the last returned batch
+
+    def __repr__(self) -> str:
+        last = self._place
+        at = "" if last is None else f": last batch: partition {last.partition}, offset {last.first_offset}"
+        return f"<ringfence.aio.Reader of {self._topic}{at}>"
 
     @property
     def place(self) -> Place | None:

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
     from ringfence.common.options import OnFull
     from ringfence.common.routing import Layout
-    from ringfence.native.messages import Status, TopicInfo
+    from ringfence.native.messages import Status
+    from ringfence.topic_info import TopicInfo
 
 
 def connect(
@@ -101,6 +102,10 @@ class Client(ProcessLocal):
             self._producers = weakref.WeakSet()
             self._begin()
         return self._io_thread_of_process
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else ""
+        return f"<ringfence.Client {','.join(self.addresses)}{state}>"
 
     @property
     def _admin(self) -> Admin:

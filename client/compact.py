@@ -49,8 +49,9 @@ if TYPE_CHECKING:
 
     from ringfence.client import Client
     from ringfence.cluster.offsets import Ends
-    from ringfence.native.messages import PartitionStats, TopicInfo
+    from ringfence.native.messages import PartitionStats
     from ringfence.reader import Reader
+    from ringfence.topic_info import TopicInfo
 
 # About 150 MB of TPC-H lineitem.
 ROWS_A_FILE = 5_000_000
@@ -126,7 +127,7 @@ def _compact(
     client: Client, topic: str, root: Path, rows_per_file: int, sort: list[str], compression: str
 ) -> Compacted:
     info = client.topic(topic)
-    schema = pa.ipc.read_schema(pa.py_buffer(info.schemas[-1]))
+    schema = info.schemas[-1]
     missing = [name for name in sort if name not in schema.names]
     if missing:
         raise InvalidArgumentError(

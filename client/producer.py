@@ -1,11 +1,11 @@
 """START HERE: the producer that `client.producer(topic)` gives. It takes rows and returns futures.
 
-    send -> record batches -> slots, groups, bodies (caller's thread, no GIL) -> I/O thread: sequence,
-         frames, retries <- SendFuture  <--------------------------------------------------------- outcome
+    send -> record batches -> slots, groups, bodies (caller's thread) -> I/O thread: sequence, frames,
+         retries <- SendFuture  <-------------------------------------------------------------- outcome
 
-`send` returns when the rows are encoded. It waits only while `bytes_in_flight_max` bytes are pending. Every
-send ends with exactly one outcome. `flush`, `close` and the context manager raise the first outcome that is
-not "stored".
+Bodies of 64 KiB and more are written without the GIL; below that, releasing it costs more. `send` returns
+when the rows are encoded. It waits only while `bytes_in_flight_max` bytes are pending. Every send ends with
+exactly one outcome. `flush`, `close` and the context manager raise the first outcome that is not "stored".
 """
 
 from __future__ import annotations
@@ -124,6 +124,11 @@ class Producer(ProcessLocal):
         if self._choice is not None and len(layout.active) > 1 and not io_thread.inside:
             self._choice.wait()
         remember(self)
+
+    def __repr__(self) -> str:
+        name = "" if self.name is None else f" named {self.name!r}"
+        state = "closed" if self._closed else f"{self._outcomes.pending} sends pending"
+        return f"<ringfence.Producer of {self.topic}{name}: {state}, {len(self.failures)} failed>"
 
     # ---- sending ------------------------------------------------------------------------------------------
 

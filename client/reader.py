@@ -20,6 +20,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Self
 
 from ringfence.arrow.decode import Decoder, Place
+from ringfence.cluster.cursor import Cursor
 from ringfence.cluster.offsets import TRY_S, Position, Span, redirect_delay_s
 from ringfence.common.fork import guard
 from ringfence.common.process_local import ProcessLocal
@@ -56,42 +57,6 @@ FETCH_BYTES = 4_194_304  # of one answer: the round trip is then short compared 
 PLACES_AHEAD = 16_384  # places of staged records in memory: a few megabytes
 POLL_S = 5.0  # one long poll
 POLL_SHORT_S = 0.05  # one long poll if there are more partitions than concurrent fetches
-
-
-class Cursor:
-    """The state of one partition: offsets fetched and returned."""
-
-    __slots__ = (
-        "batches",
-        "end",
-        "epoch",
-        "fetched",
-        "fetched_epoch",
-        "first",
-        "offset",
-        "partition",
-        "pending",
-        "redirected_s",
-        "redirects",
-        "requested",
-        "resume_s",
-    )
-
-    def __init__(self, span: Span) -> None:
-        self.partition = span.partition
-        self.offset, self.epoch = span.start, span.epoch  # of the next row to return
-        self.fetched, self.fetched_epoch = span.start, span.epoch  # of the next row to fetch
-        self.end = span.end  # None: follow without end
-        self.first = span.from_log_start  # no row was read yet: the read may begin at a later log start
-        self.redirects = 0  # in a row, since `redirected_s`
-        self.redirected_s = self.resume_s = 0.0
-        self.batches: Iterator[tuple[Place, pa.RecordBatch]] | None = None
-        # Offset of the last FETCH, and whether it is pending.
-        self.requested, self.pending = span.start, False
-
-    @property
-    def wants_more(self) -> bool:
-        return self.end is None or self.fetched < self.end
 
 
 class Reader(ProcessLocal):
@@ -140,6 +105,14 @@ class Reader(ProcessLocal):
         self._closed = self._at_end = False
         self._iterating = threading.Lock()  # protects the queues
         self._owner = guard("reader")
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else ", at its end" if self._at_end else ""
+        place = self.place
+        last = (
+            "" if place is None else f", last batch: partition {place.partition}, offset {place.first_offset}"
+        )
+        return f"<ringfence.Reader of {self._layout.name}: {len(self._cursors)} partitions{last}{state}>"
 
     # ---- iteration ----------------------------------------------------------------------------------------
 
@@ -418,7 +391,7 @@ class Reader(ProcessLocal):
         lists: deque[list[StagedPlace]] = deque()  # of this publish record and the next ones
         staged: Staged = iter(())
         for record, message in self._decoder.records(answer.body):
-            first, last = _span(cursor, record)
+            first, last = cursor.rows_of(record)
             if first >= last:
                 continue
             if record.kind == wire.RecordKind.PUBLISH:
@@ -435,7 +408,7 @@ class Reader(ProcessLocal):
         count = 0
         try:
             for record, message in self._decoder.records(answer.body):
-                first, last = _span(cursor, record)
+                first, last = cursor.rows_of(record)
                 if record.kind != wire.RecordKind.PUBLISH or record.record_number < number or first >= last:
                     continue
                 listed = places(record, message)
@@ -491,9 +464,3 @@ class Reader(ProcessLocal):
         return self._tables.get_by_id(
             self._layout.topic, time.monotonic() + self._timeout_s, self._layout.name
         )
-
-
-def _span(cursor: Cursor, record: wire.RecordHeader) -> tuple[int, int]:
-    """The rows of a record to return: first .. last - 1; none if first >= last."""
-    last = record.first_offset + record.rows
-    return max(record.first_offset, cursor.offset), last if cursor.end is None else min(last, cursor.end)

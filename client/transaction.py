@@ -79,6 +79,18 @@ class Transaction(ProcessLocal):
             self._begun, self.epoch, timeout_s=timeout_s, bytes_in_flight_max=bytes_in_flight_max
         )
 
+    def __repr__(self) -> str:
+        if self._uncertain is not None:
+            state = "outcome unknown"
+        elif self.already:
+            state = "committed before"
+        elif self.rows:
+            state = f"{self.rows} rows committed"
+        else:
+            state = "ended, no rows committed" if self._ended else "open"
+        topic = "" if self._topic is None else f" of {self._topic}"
+        return f"<ringfence.Transaction{topic}, scope {self._scope!r}, epoch {self.epoch}: {state}>"
+
     def send(self, batch: Any, *, topic: str | None = None) -> None:
         """Stage rows for this transaction.
 

@@ -11,6 +11,7 @@ from typing_extensions import Buffer
 __all__ = [
     "Encoder",
     "Node",
+    "Order",
     "RecordReader",
     "SimDisk",
     "SimNode",
@@ -22,6 +23,204 @@ __all__ = [
 ]
 
 # ---- server side ------------------------------------------------------------------------------------
+
+@final
+class Order:
+    """An order to a node, as a value. `Node.order` gives it; its outcome has the result, mostly {}."""
+
+    @property
+    def name(self) -> str:
+        """The constructor's name."""
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The constructor's arguments."""
+    def __eq__(self, other: object, /) -> bool: ...
+    @staticmethod
+    def set_level(level: int) -> Order:
+        """Raise the level of the cluster; a lower level changes nothing."""
+    @staticmethod
+    def install_topic(
+        topic: int,
+        schemas: Sequence[bytes],
+        key_columns: Sequence[int],
+        retention_bytes: int,
+        retention_ms: int,
+    ) -> Order:
+        """Schemas as Arrow IPC schema messages by schema id; key columns as indexes of top-level fields."""
+    @staticmethod
+    def install_table(
+        topic: int,
+        generation: int,
+        version: int,
+        table: bytes,
+        partitions: Sequence[tuple[int, int, int, int, int]],
+        redirect: bytes,
+        redirects: Sequence[tuple[int, bytes]] = (),
+    ) -> Order:
+        """Routing of one topic: (partition, lo, hi, owner node, owner epoch) of every ACTIVE partition.
+
+        `table` is the body of a TABLE answer, `redirects` has the bodies of REDIRECT by the owner's node, and
+        `redirect` is the body of REDIRECT without an owner. Older generations are ignored.
+        Changes are pushed to the connections that have requested the table.
+        """
+    @staticmethod
+    def remove_topic(topic: int) -> Order: ...
+    @staticmethod
+    def open(
+        topic: int,
+        partition: int,
+        lo: int,
+        hi: int,
+        epoch: int,
+        replicas: Sequence[tuple[int, bytes]] = (),
+        quorum: int = 1,
+    ) -> Order:
+        """Own the partition under a new epoch. Appends are admitted once the epoch's record is on `quorum`
+        stores.
+
+        `replicas`: (node, store) of the other replicas; the owner connects to the addresses of `set_peer`.
+        Without a majority of replicas, batches are refused `too_few_replicas`. Result: {records, end_offset}.
+        """
+    @staticmethod
+    def follow(
+        topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int, forced: int = 0
+    ) -> Order:
+        """Accept the records of this epoch's owner, which connects. Returns immediately.
+
+        `forced`: the partition's newest epoch whose owner was chosen without a majority; 0 = none is known.
+        Records of older epochs below the mark that the owner does not have are removed.
+        """
+    @staticmethod
+    def set_peer(node: int, addresses: Sequence[str]) -> Order:
+        """Set the addresses of another node's data plane: numeric ones, because names need a lookup."""
+    @staticmethod
+    def fence(topic: int, partition: int, epoch: int) -> Order:
+        """Refuse appends below `epoch`, durably on this store.
+
+        Result: {epoch: of the last record, records, end_offset, chain, cut: a torn tail was lost here}.
+        """
+    @staticmethod
+    def hold(topic: int, partition: int, epoch: int) -> Order:
+        """A fence that ends only when all appended records are durable on the quorum.
+
+        Result as from `fence`.
+        """
+    @staticmethod
+    def await_records(topic: int, partition: int, records: int, timeout_ms: int) -> Order:
+        """Wait until the log here has so many records, all durable; the order fails after `timeout_ms`.
+
+        Result: as from `fence`, of the log's end.
+        """
+    @staticmethod
+    def sync_start(
+        topic: int,
+        partition: int,
+        change: int,
+        attempt: int,
+        node: int,
+        store: bytes,
+        bytes_per_s: int = 0,  # 0 = no limit; records appended after the start have no limit
+    ) -> Order:
+        """At the owner: copy this log to another store, which does not count for the quorum.
+
+        The states of the copy are ("sync", {...}) outcomes and in `syncs`.
+        """
+    @staticmethod
+    def sync_rate(change: int, bytes_per_s: int) -> Order: ...
+    @staticmethod
+    def sync_stop(change: int) -> Order: ...
+    @staticmethod
+    def receive_start(
+        topic: int,
+        partition: int,
+        lo: int,
+        hi: int,
+        change: int,
+        attempt: int,
+        epoch: int,
+        owner: int,
+        forced: int = 0,
+    ) -> Order:
+        """At the target: like `follow`. The copy is not served and does not count before `adopt`."""
+    @staticmethod
+    def adopt(change: int, attempt: int) -> Order: ...
+    @staticmethod
+    def discard(change: int, attempt: int) -> Order:
+        """Remove records that were received and not adopted, and free their space."""
+    @staticmethod
+    def close(topic: int, partition: int) -> Order: ...
+    @staticmethod
+    def drop(topic: int, partition: int) -> Order:
+        """Remove the partition and free its space. Only for partitions whose topic a command has deleted."""
+    @staticmethod
+    def truncate(topic: int, partition: int, before_offset: int, epoch: int = 0) -> Order:
+        """Move the log start up to `before_offset`: to the mark first, then further as the mark moves.
+
+        Rows of owner epochs above `epoch` stay; 0: no rows stay for their epoch. u64 max: up to the current
+        mark.
+        """
+    @staticmethod
+    def open_producer(
+        topic: int,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        name: bytes,
+        previous_epoch: int = 0,
+    ) -> Order:
+        """Append a producer record. Result: {sequence, send, note, offset, rows} of the previous one, or {}.
+
+        If the producer tables have no room for a new entry, the result is {full: a sentence}, and nothing is
+        appended.
+
+        With `previous_epoch` an earlier epoch was opened here. If the partition has no entry of the producer
+        any more, the result is {forgotten: True}, and nothing is appended.
+        """
+    @staticmethod
+    def doubt(partitions: Sequence[tuple[int, int]]) -> Order:
+        """Mark replicas, (topic, partition), that may lack acknowledged records; they need not be here.
+
+        `fence` of such a replica has `cut` until the replica has all records below the mark of an owner.
+        """
+    @staticmethod
+    def release_quarantine(topic: int, partition: int) -> Order: ...
+    @staticmethod
+    def check_quarantine(topic: int, partition: int) -> Order:
+        """Read every file of a quarantined partition again.
+
+        The order ends with the quarantine if all files are sound, else with an error that names the damage.
+        """
+    @staticmethod
+    def install_scopes(
+        rules: Sequence[tuple[int, int, int, int, Sequence[int]]], gone: int | None = None
+    ) -> Order:
+        """Set the rules for staging: (scope, driver, committed epoch, expired epoch, epochs to be published).
+
+        With `gone` the list is complete: the cluster has removed all other scopes up to that id.
+        """
+    @staticmethod
+    def publish(
+        topic: int,
+        partition: int,
+        scope: int,
+        epoch: int,
+        tokens: bytes,
+        rows: int,
+        upto: int = 0,
+        after: int = 0,
+    ) -> Order:
+        """Give the staged rows of a commit their offsets. Ends when they can be read; repeats are harmless.
+
+        `tokens`: 16 bytes each. `rows`: number of rows staged in this partition, in records below `upto`;
+        0: in all. `after`: the scope's epoch that is published in this partition before this one; 0: none.
+        """
+    @staticmethod
+    def count_staged(topic: int, partition: int, scope: int, epoch: int, tokens: bytes) -> Order:
+        """Count the durable staged rows under these tokens, for a commit that is not decided yet.
+
+        -> {rows, upto, epoch, is_published}: the rows, all in records below `upto`, at the owner of `epoch`;
+        or this epoch of the scope was published here before.
+        """
 
 @final
 class Node:
@@ -90,6 +289,8 @@ class Node:
         """(topic, partition, records, hash) of each producer table, as computed from the log."""
     def set_applied(self, index: int) -> None:
         """Set the index up to which metadata is applied; requests of later producer epochs wait for it."""
+    def set_time_window(self, earliest_ms: int, latest_ms: int) -> None:
+        """Set bounds for the times of records, Unix ms; they move on with the monotonic clock."""
     def set_ready(self, body: bytes) -> None:
         """Set the body of READY (MessagePack)."""
     def set_access(
@@ -100,134 +301,8 @@ class Node:
         `grants`: (name, SHA-256, bits of `wire.Right`, expiry in Unix ms or None, prefix of topics).
         `credential`: the token that this node presents to other nodes; empty: none.
         """
-    # orders: each returns the order's number
-    def set_level(self, level: int) -> int:
-        """Raise the level of the cluster; a lower level changes nothing."""
-    def install_topic(
-        self,
-        topic: int,
-        schemas: Sequence[bytes],
-        key_columns: Sequence[int],
-        retention_bytes: int,
-        retention_ms: int,
-    ) -> int:
-        """Schemas as Arrow IPC schema messages by schema id; key columns as indexes of top-level fields."""
-    def install_table(
-        self,
-        topic: int,
-        generation: int,
-        version: int,
-        table: bytes,
-        partitions: Sequence[tuple[int, int, int, int, int]],
-        redirect: bytes,
-        redirects: Sequence[tuple[int, bytes]] = (),
-    ) -> int:
-        """Routing of one topic: (partition, lo, hi, owner node, owner epoch) of every ACTIVE partition.
-
-        `table` is the body of a TABLE answer, `redirects` has the bodies of REDIRECT by the owner's node, and
-        `redirect` is the body of REDIRECT without an owner. Older generations are ignored.
-        Changes are pushed to the connections that have requested the table.
-        """
-    def remove_topic(self, topic: int) -> int: ...
-    def open(
-        self,
-        topic: int,
-        partition: int,
-        lo: int,
-        hi: int,
-        epoch: int,
-        replicas: Sequence[tuple[int, bytes]] = (),
-        quorum: int = 1,
-    ) -> int:
-        """Own the partition under a new epoch. Appends are admitted once the epoch's record is on `quorum`
-        stores.
-
-        `replicas`: (node, store) of the other replicas; the owner connects to the addresses of `set_peer`.
-        Without a majority of replicas, batches are refused `too_few_replicas`. Result: {records, end_offset}.
-        """
-    def follow(
-        self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int, forced: int = 0
-    ) -> int:
-        """Accept the records of this epoch's owner, which connects. Returns immediately.
-
-        `forced`: the partition's newest epoch whose owner was chosen without a majority; 0 = none is known.
-        Records of older epochs below the mark that the owner does not have are removed.
-        """
-    def set_peer(self, node: int, addresses: Sequence[str]) -> int:
-        """Set the addresses of another node's data plane: numeric ones, because names need a lookup."""
-    def fence(self, topic: int, partition: int, epoch: int) -> int:
-        """Refuse appends below `epoch`, durably on this store.
-
-        Result: {epoch: of the last record, records, end_offset, chain, cut: a torn tail was lost here}.
-        """
-    def hold(self, topic: int, partition: int, epoch: int) -> int:
-        """A fence that ends only when all appended records are durable on the quorum.
-
-        Result as from `fence`.
-        """
-    def sync_start(
-        self,
-        topic: int,
-        partition: int,
-        change: int,
-        attempt: int,
-        node: int,
-        store: bytes,
-        bytes_per_s: int = 0,  # 0 = no limit; records appended after the start have no limit
-    ) -> int:
-        """At the owner: copy this log to another store, which does not count for the quorum.
-
-        The states of the copy are ("sync", {...}) outcomes and in `syncs`.
-        """
-    def sync_rate(self, change: int, bytes_per_s: int) -> int: ...
-    def sync_stop(self, change: int) -> int: ...
-    def receive_start(
-        self,
-        topic: int,
-        partition: int,
-        lo: int,
-        hi: int,
-        change: int,
-        attempt: int,
-        epoch: int,
-        owner: int,
-        forced: int = 0,
-    ) -> int:
-        """At the target: like `follow`. The copy is not served and does not count before `adopt`."""
-    def adopt(self, change: int, attempt: int) -> int: ...
-    def discard(self, change: int, attempt: int) -> int:
-        """Remove records that were received and not adopted, and free their space."""
-    def close(self, topic: int, partition: int) -> int: ...
-    def drop(self, topic: int, partition: int) -> int:
-        """Remove the partition and free its space. Only for partitions whose topic a command has deleted."""
-    def truncate(self, topic: int, partition: int, before_offset: int, epoch: int = 0) -> int:
-        """Move the log start up to `before_offset`: to the mark first, then further as the mark moves.
-
-        Rows of owner epochs above `epoch` stay; 0: no rows stay for their epoch. u64 max: up to the current
-        mark.
-        """
-    def open_producer(
-        self,
-        topic: int,
-        partition: int,
-        producer_id: int,
-        producer_epoch: int,
-        name: bytes,
-        previous_epoch: int = 0,
-    ) -> int:
-        """Append a producer record. Result: {sequence, send, note, offset, rows} of the previous one, or {}.
-
-        If the producer tables have no room for a new entry, the result is {full: a sentence}, and nothing is
-        appended.
-
-        With `previous_epoch` an earlier epoch was opened here. If the partition has no entry of the producer
-        any more, the result is {forgotten: True}, and nothing is appended.
-        """
-    def doubt(self, partitions: Sequence[tuple[int, int]]) -> int:
-        """Mark replicas, (topic, partition), that may lack acknowledged records; they need not be here.
-
-        `fence` of such a replica has `cut` until the replica has all records below the mark of an owner.
-        """
+    def order(self, order: Order) -> int:
+        """Give an order; returns its number. An ("order", number, ...) outcome ends it."""
     def doubted(self) -> list[tuple[int, int]]:
         """(topic, partition) of all replicas that may lack acknowledged records."""
     def log_ends(self) -> bytes:
@@ -244,36 +319,6 @@ class Node:
         """Replace the numbers and the list of doubted replicas beside the log, durably. Not an order.
 
         Raises: StorageError: the previous ones are unchanged.
-        """
-    def release_quarantine(self, topic: int, partition: int) -> int: ...
-    def install_scopes(
-        self, rules: Sequence[tuple[int, int, int, int, Sequence[int]]], gone: int | None = None
-    ) -> int:
-        """Set the rules for staging: (scope, driver, committed epoch, expired epoch, epochs to be published).
-
-        With `gone` the list is complete: the cluster has removed all other scopes up to that id.
-        """
-    def publish(
-        self,
-        topic: int,
-        partition: int,
-        scope: int,
-        epoch: int,
-        tokens: bytes,
-        rows: int,
-        upto: int = 0,
-        after: int = 0,
-    ) -> int:
-        """Give the staged rows of a commit their offsets. Ends when they can be read; repeats are harmless.
-
-        `tokens`: 16 bytes each. `rows`: number of rows staged in this partition, in records below `upto`;
-        0: in all. `after`: the scope's epoch that is published in this partition before this one; 0: none.
-        """
-    def count_staged(self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes) -> int:
-        """Count the durable staged rows under these tokens, for a commit that is not decided yet.
-
-        -> {rows, upto, epoch, is_published}: the rows, all in records below `upto`, at the owner of `epoch`;
-        or this epoch of the scope was published here before.
         """
     def counters(self) -> dict[str, int]: ...
     def partitions(self) -> list[dict[str, Any]]:
@@ -448,107 +493,18 @@ class SimNode:
     def poll(self, limit: int = 256) -> list[tuple[Any, ...]]: ...
     def answer(self, connection: int, header: bytes, body: bytes) -> None: ...
     def set_applied(self, index: int) -> None: ...
+    def set_time_window(self, earliest_ms: int, latest_ms: int) -> None: ...
     def producer_tables(self) -> list[tuple[int, int, int, int]]:
         """(topic, partition, records, hash) of each producer table, as computed from the log."""
     def set_ready(self, body: bytes) -> None: ...
     def set_access(
         self, is_asked: bool, grants: Sequence[tuple[str, bytes, int, int | None, str]], credential: str
     ) -> None: ...
-    def set_level(self, level: int) -> int: ...
-    def install_topic(
-        self,
-        topic: int,
-        schemas: Sequence[bytes],
-        key_columns: Sequence[int],
-        retention_bytes: int,
-        retention_ms: int,
-    ) -> int: ...
-    def install_table(
-        self,
-        topic: int,
-        generation: int,
-        version: int,
-        table: bytes,
-        partitions: Sequence[tuple[int, int, int, int, int]],
-        redirect: bytes,
-        redirects: Sequence[tuple[int, bytes]] = (),
-    ) -> int: ...
-    def remove_topic(self, topic: int) -> int: ...
-    def open(
-        self,
-        topic: int,
-        partition: int,
-        lo: int,
-        hi: int,
-        epoch: int,
-        replicas: Sequence[tuple[int, bytes]] = (),
-        quorum: int = 1,
-    ) -> int: ...
-    def follow(
-        self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int, forced: int = 0
-    ) -> int: ...
-    def set_peer(self, node: int, addresses: Sequence[str]) -> int: ...
-    def fence(self, topic: int, partition: int, epoch: int) -> int: ...
-    def hold(self, topic: int, partition: int, epoch: int) -> int: ...
-    def sync_start(
-        self,
-        topic: int,
-        partition: int,
-        change: int,
-        attempt: int,
-        node: int,
-        store: bytes,
-        bytes_per_s: int = 0,  # 0 = no limit; records appended after the start have no limit
-    ) -> int: ...
-    def sync_rate(self, change: int, bytes_per_s: int) -> int: ...
-    def sync_stop(self, change: int) -> int: ...
-    def receive_start(
-        self,
-        topic: int,
-        partition: int,
-        lo: int,
-        hi: int,
-        change: int,
-        attempt: int,
-        epoch: int,
-        owner: int,
-        forced: int = 0,
-    ) -> int: ...
-    def adopt(self, change: int, attempt: int) -> int: ...
-    def discard(self, change: int, attempt: int) -> int: ...
-    def close(self, topic: int, partition: int) -> int: ...
-    def drop(self, topic: int, partition: int) -> int: ...
-    def truncate(self, topic: int, partition: int, before_offset: int, epoch: int = 0) -> int: ...
-    def open_producer(
-        self,
-        topic: int,
-        partition: int,
-        producer_id: int,
-        producer_epoch: int,
-        name: bytes,
-        previous_epoch: int = 0,
-    ) -> int: ...
-    def doubt(self, partitions: Sequence[tuple[int, int]]) -> int: ...
+    def order(self, order: Order) -> int: ...
     def doubted(self) -> list[tuple[int, int]]: ...
     def log_ends(self) -> bytes: ...
     def lacking(self, entries: bytes) -> list[tuple[int, int]]: ...
     def write_witness(self, numbers: Sequence[int], doubted: Sequence[tuple[int, int]]) -> None: ...
-    def release_quarantine(self, topic: int, partition: int) -> int: ...
-    def install_scopes(
-        self, rules: Sequence[tuple[int, int, int, int, Sequence[int]]], gone: int | None = None
-    ) -> int: ...
-    def publish(
-        self,
-        topic: int,
-        partition: int,
-        scope: int,
-        epoch: int,
-        tokens: bytes,
-        rows: int,
-        upto: int = 0,
-        after: int = 0,
-    ) -> int: ...
-    def count_staged(self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes) -> int: ...
     def counters(self) -> dict[str, int]: ...
     def partitions(self) -> list[dict[str, Any]]: ...
     def syncs(self) -> list[dict[str, Any]]: ...

@@ -284,7 +284,7 @@ class ConfigError(RingfenceError, ValueError):
     """A setting is unknown, missing or outside its range; the message names the setting and its source."""
 
 
-# The class of each code of an answer REFUSED. Invariant: complete; tests/native/test_errors.py checks it.
+# The class of each code of an answer REFUSED. Invariant: complete (tests/unit/native/test_errors.py).
 CODE_ERRORS: dict[Code, type[RingfenceError]] = {
     Code.BAD_HEADER: ProtocolError,
     Code.UNSUPPORTED_VERSION: ProtocolError,

@@ -170,7 +170,7 @@ class TopicInfo(Message):
     name: str
     version: int
     key: list[str]
-    schemas: list[bytes]
+    schema_messages: list[bytes] = msgspec.field(name="schemas")
     replication: int
     retention_bytes: int | None
     retention_ms: int | None

@@ -329,7 +329,7 @@ class RecordHeader(NamedTuple):
     producer_epoch: int = 0
     sequence: int = 0
     send: int = 0
-    time_ms: int = 0  # owner's wall clock at the append, Unix ms, never less than the record before
+    time_ms: int = 0  # owner's time at the append, Unix ms, never less than the record before
     schema_id: int = 0  # index in the topic's list of schemas
     extension_bytes: int = 0  # length of the extension at the front of the body
     body_bytes: int = 0  # length of the body, the extension included, without padding

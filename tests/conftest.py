@@ -9,6 +9,9 @@ import pytest
 
 from tests import longest
 
+# Assertions of shared helpers show their values, as those of test files do.
+pytest.register_assert_rewrite("tests.fakes", "tests.harness")
+
 ROOT = Path(__file__).resolve().parent.parent
 DATA_DEFAULT = ROOT.parent / "shared" / "data"
 

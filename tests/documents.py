@@ -39,7 +39,7 @@ def metrics() -> str:
     assert found, "counters.rs has another shape now"
     levels = [
         (name, what)
-        for file in ("status.rs", "runtime/engine_loop.rs")
+        for file in ("engine/status.rs", "runtime/engine_loop.rs")
         for what, name in re.findall(
             r"// (.+)\n\s*\(\s*\"(\w+)\",", (ROOT / "core" / "node" / "src" / file).read_text()
         )

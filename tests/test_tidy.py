@@ -204,7 +204,7 @@ def test_no_folder_of_a_test_stays_behind(name: str) -> None:
 
 
 # Crates whose files import each other in one direction only: a reader can take them in that order.
-LAYERED_CRATES = ("core/log", "core/batch", "core/transport")
+LAYERED_CRATES = ("core/log", "core/batch", "core/transport", "core/node")
 USE_LINE = re.compile(
     r"^\s*(?:pub(?:\([^)]*\))?\s+)?use ((?:crate|super)(?:::super)*)::([^;]+);", re.MULTILINE
 )
@@ -270,3 +270,52 @@ def test_a_circle_of_files_is_found() -> None:
     circle: dict[tuple[str, ...], set[tuple[str, ...]]] = {("b",): {("c",)}, ("c",): {("b",)}}
     assert circle_of({("a",): {("b",)}, **circle}) == ["a", "b", "c"]
     assert circle_of({("a",): {("b",)}, ("b",): set()}) == []
+
+
+# The rooms of core/node, lowest first: a file uses its own room and rooms of lower layers.
+NODE_LAYERS = (
+    ("ids", "counters", "settings", "error"),
+    ("config",),
+    ("api",),
+    ("turn", "codec"),
+    ("transactions", "replication/state"),
+    ("partition",),
+    ("ingest", "clients"),
+    ("replication",),
+    ("reads", "orders"),
+    ("maintenance",),
+    ("engine",),
+    ("runtime",),
+)
+NODE_ROOMS = {room: layer for layer, rooms in enumerate(NODE_LAYERS) for room in rooms}
+# (file, what it uses) that break the order. The list may only shrink.
+NODE_UPWARD: frozenset[tuple[str, str]] = frozenset()
+
+
+def room_of(module: tuple[str, ...]) -> str:
+    found = [room for room in NODE_ROOMS if module[: room.count("/") + 1] == tuple(room.split("/"))]
+    assert found, f"core/node/src/{'/'.join(module)} stands in no room of NODE_LAYERS"
+    return max(found, key=len)
+
+
+def test_rooms_of_core_node_use_lower_rooms_only() -> None:
+    upward = set()
+    for module, used in crate_imports("core/node").items():
+        if not module:
+            continue  # lib.rs names all rooms
+        for target in used:
+            here, there = room_of(module), room_of(target)
+            if here != there and NODE_ROOMS[there] >= NODE_ROOMS[here]:
+                upward.add(("/".join(module), "/".join(target)))
+    assert upward == NODE_UPWARD
+
+
+def test_only_the_engine_knows_all_machines() -> None:
+    knowing = {
+        name.removeprefix("core/node/src/")
+        for name in RUST
+        if name.startswith("core/node/src/")
+        and re.search(r"^impl (?:Engine|Parts)\b", text_of(name), re.MULTILINE)
+    }
+    assert len(knowing) <= 8
+    assert all(name.startswith("engine/") for name in knowing), knowing

@@ -10,6 +10,7 @@ failovers  kill -9 of an owner until its rows are acknowledged again
 dips       full load before, during and after throttled moves: rates and latencies
 chases     full load over 12, 6 and 3 partitions: does the copy of one that moves catch up
 forwards   bytes that moves send against the least, CPU a forwarded byte against a follower's
+routes     CPU a batch costs its owner before a move and after it
 copies     three replicas on one machine against one
 growth     one node becomes two, three, four under load
 """

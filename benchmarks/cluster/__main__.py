@@ -22,6 +22,7 @@ from benchmarks.cluster import (
     forwards,
     growth,
     moves,
+    routes,
     wide,
 )
 
@@ -34,6 +35,7 @@ PARTS = {
     "dips": dips,
     "chases": chases,
     "forwards": forwards,
+    "routes": routes,
     "copies": copies,
     "growth": growth,
     "wide": wide,

@@ -38,7 +38,6 @@ def measure(kills: int = KILLS) -> dict[str, Any]:
                 client.create_topic(f"t{number}", schema=SCHEMA, key=["id"], partitions=1)
                 served.append(time.monotonic() - killed)
             leader.start()
-            leader.serving()
             nodes.until_whole()
             time.sleep(REST_S)
     return {

@@ -42,7 +42,6 @@ def measure(kills: int = KILLS) -> dict[str, Any]:
                     until(lambda began=began: resumed(steady, began))
                     (leading if of_leader else plain).append(steady.longest_gap_s(began, time.perf_counter()))
                     victim.start()
-                    victim.serving()
                     nodes.until_whole()
                     time.sleep(REST_S)
     limits = {"worst_s": WORST_S, "worst_leader_s": WORST_LEADER_S}

@@ -12,6 +12,7 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,33 @@ from ringfence.control.model.commands import InitCluster, RestartNode
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.results import NodeRestarted
-from ringfence.control.runtime.cluster import Cluster
+from ringfence.control.runtime.cluster import Cluster, build_log
+from ringfence.control.runtime.control_server import ControlServer, Question, refusal_of
+from ringfence.control.runtime.handlers.member_questions import MemberQuestions
+from ringfence.control.runtime.membership.joining import join
+from ringfence.control.runtime.membership.own_start import OwnStart
 from ringfence.control.runtime.process import logs
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.runtime.process.settings import Settings
+from ringfence.control.runtime.process.start_gate import StartGate, starting
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
 from ringfence.control.store.directory import JoiningDirectory, open_directory, open_or_join
 from ringfence.control.store.raft_store import RaftStore
+from ringfence.control.transport.envelope import Envelope
+from ringfence.control.transport.hub import Hub
+
+
+class NoPartitions:
+    """A node without a data plane executes no orders: they are refused as while it starts."""
+
+    async def execute(self, _: int, __: ReassignmentOrder) -> ReassignmentAnswer:
+        raise starting()
+
+    async def execute_many(
+        self, _: int, __: Sequence[ReassignmentOrder]
+    ) -> tuple[ReassignmentAnswer | None, ...]:
+        raise starting()
 
 
 class Member:
@@ -32,9 +54,7 @@ class Member:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.cluster = Cluster(
-            settings, Health(), on_applied=lambda *_: None, on_loads=lambda _: None, on_failed=self._fail
-        )
+        self.hub = Hub(on_message=self._receive, on_question=self._answer)
         self._count = 0
 
     def _fail(self, error: Exception) -> None:
@@ -42,9 +62,26 @@ class Member:
 
     async def start(self) -> None:
         directory = (open_or_join if self.settings.join else open_directory)(self.settings.data_dir)
+        peers: dict[int, tuple[str, ...]] = {}
         if isinstance(directory, JoiningDirectory):
-            directory = await self.cluster.join(directory)
-        await self.cluster.open(directory, RaftStore(directory))
+            directory, peers = await join(self.hub, self.settings, directory)
+        gate = StartGate()
+        self.cluster = Cluster(
+            self.settings,
+            Health(),
+            build_log(self.hub, OwnStart(self.hub, self._fail), self._fail),
+            directory,
+            RaftStore(directory),
+            join_peers=peers,
+            orders=NoPartitions(),
+            gate=gate,
+            counters=tuple,
+            on_loads=lambda _: None,
+            on_time_window=lambda *_: None,
+            on_failed=self._fail,
+        )
+        self.server = self._serve(gate)
+        await self.cluster.check_joined()
         self.cluster.start()
         await self.cluster.catch_up()
         proposer, identity = self.cluster.proposer, directory.identity
@@ -65,6 +102,27 @@ class Member:
         restarted = (await proposer.propose(restart)).result
         assert isinstance(restarted, NodeRestarted), restarted
         proposer.use_session(restarted.session)
+
+    def _serve(self, gate: StartGate) -> ControlServer:
+        """Members join through this one; nothing else is asked."""
+        cluster = self.cluster
+        members = MemberQuestions(
+            cluster.proposer, cluster.members, cluster.levels, cluster.recordings, self.settings
+        )
+        questions: dict[type[messages.Call], Question] = {
+            messages.Join: Question(members.join, while_starting=True),
+            messages.ListNodes: Question(members.list_nodes, while_starting=True),
+        }
+        return ControlServer(questions, gate, cluster.proposer.replica.pulse)
+
+    def _receive(self, envelope: Envelope) -> None:
+        if hasattr(self, "cluster"):
+            self.cluster.peers.receive(envelope)
+
+    async def _answer(self, envelope: Envelope) -> bytes:
+        if hasattr(self, "server"):
+            return await self.server.answer(envelope)
+        return messages.encode(refusal_of(starting()))
 
     def status(self) -> dict[str, Any]:
         replica = self.cluster.proposer.replica
@@ -126,6 +184,7 @@ async def run(settings: Settings) -> None:
         answer = member.status() if what == "status" else await getattr(member, what)(**order)
         print(json.dumps(answer), flush=True)
     await member.cluster.close()
+    member.hub.close()
 
 
 def main() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterable, Sequence
@@ -12,71 +10,35 @@ from pathlib import Path
 from typing import Any, Self
 
 from ringfence.control.runtime.rpc import messages
-from ringfence.control.transport.question import ask_address
-from ringfence.native.errors import ConnectError
+from tests.harness.control import list_nodes
+from tests.harness.processes import NodeProcess, free_port
 
 WAIT_S = 60.0
 ASK_S = 1.0
-PROGRAM = Path(sys.executable).parent / "ringfence"
 
 
-class ServeProcess:
-    """`ringfence serve`; after the first start on the addresses that it had then."""
+class ServeProcess(NodeProcess):
+    """`ringfence serve` as tests run it, at a control address of its own."""
 
     def __init__(self, folder: Path, name: str, join: str | None, options: Sequence[str] = ()) -> None:
-        self._folder, self._name = folder, name
-        self._options = [*(["--join", join] if join else []), *options]
-        self._listen, self.control = "tcp://127.0.0.1:0", "tcp://127.0.0.1:0"
-        self.node, self.address, self.http = 0, "", ""
-        self.process: subprocess.Popen[bytes] | None = None
+        self.control = f"tcp://127.0.0.1:{free_port()}"
+        joined = ("--join", join) if join else ()
+        super().__init__(
+            folder / name, options=("--control", self.control, *joined, *options), log_folder=folder
+        )
 
-    def start(self) -> None:
-        """Start it; `serving` waits for it."""
-        with (self._folder / f"{self._name}.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    PROGRAM,
-                    "serve",
-                    "--json",
-                    "--data",
-                    self._folder / self._name,
-                    "--listen",
-                    self._listen,
-                    "--control",
-                    self.control,
-                    *self._options,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
+    @property
+    def node(self) -> int:
+        """Its number in the cluster."""
+        return int(self.ready["node"])
 
-    def serving(self) -> None:
-        assert self.process is not None
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self._name} did not start; see {self._folder / self._name}.log")
-        ready = json.loads(line)
-        self.node, self.address, self.http = ready["node"], ready["address"], ready["http"] or ""
-        self._listen, self.control = ready["address"], ready["control"]
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+    @property
+    def http(self) -> str:
+        return self.ready["http"] or ""
 
     def says(self) -> messages.Nodes | None:
         """The cluster as this node sees it; None if it does not answer."""
-        try:
-            reply = messages.decode_reply(
-                ask_address(self.control, messages.encode(messages.ListNodes()), ASK_S)
-            )
-        except ConnectError:
-            return None
-        return reply if isinstance(reply, messages.Nodes) else None
+        return list_nodes(self.control, ASK_S)
 
 
 class Nodes:
@@ -92,7 +54,6 @@ class Nodes:
         node = ServeProcess(self._folder, str(len(self.all) + 1), join, options)
         self.all.append(node)
         node.start()
-        node.serving()
         return node
 
     def configure(self, **values: int) -> None:

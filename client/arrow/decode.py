@@ -1,4 +1,7 @@
-"""Decode fetched records as record batches without a copy: columns are views into the received frame."""
+"""Decode fetched records as record batches. Columns are views into the received frame.
+
+Compressed columns, and all columns of a schema with dictionaries, are decoded into memory of their own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parse addresses of nodes: `tcp://HOST[:PORT]` or `ipc://PATH`, several separated by commas."""
+"""Parse addresses of nodes: `tcp://HOST[:PORT]`, `HOST:PORT` or `ipc://PATH`, several separated by commas."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ PORT_DEFAULT = 7411
 ADDRESS_DEFAULT = f"tcp://127.0.0.1:{PORT_DEFAULT}"
 ADDRESS_VARIABLE = "RINGFENCE_ADDRESS"
 _HOST = re.compile(r"[\w.:%\[\]-]*")  # names (IDNA by the resolver), IPv4, [IPv6%zone], port
-_BARE = re.compile(r"[\w.%-]+(:\d{1,5})?|\[[\w:.%]+\](:\d{1,5})?")
+_BARE_HOST = re.compile(r"[\w.%-]+|\[[\w:.%]+\]")
+_BARE = re.compile(rf"({_BARE_HOST.pattern}|\*):(\d{{1,5}}|\*)")  # *: wildcards of addresses to bind
 ADDRESSES_MAX = 64  # addresses for the first connection; routing tables name all nodes
+
+
+def with_scheme(address: str, scheme: str) -> str:
+    """Return `scheme://HOST:PORT` for a bare `HOST:PORT`; return any other text unchanged."""
+    return f"{scheme}://{address}" if _BARE.fullmatch(address) else address
 
 
 def addresses(address: str | None, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -40,7 +46,8 @@ def addresses(address: str | None, environment: Mapping[str, str]) -> tuple[str,
 
 
 def _normal(address: str) -> str:
-    scheme, separator, rest = address.partition("://")
+    full = with_scheme(address, "tcp")
+    scheme, separator, rest = full.partition("://")
     if not address.isprintable() or (scheme == "tcp" and not _HOST.fullmatch(rest)):
         raise ConfigError(f"address {address!r}: the name of the host or file has invalid characters")
     if scheme == "ipc" and separator and rest:
@@ -50,9 +57,9 @@ def _normal(address: str) -> str:
         if not colon or rest.endswith("]"):  # a host or [v6] without port
             return f"tcp://{rest}:{PORT_DEFAULT}"
         if host and port.isdigit() and 0 < int(port) < 65536:
-            return address
-    forms = "tcp://HOST[:PORT] or ipc://PATH"
-    if not separator and _BARE.fullmatch(address):  # the form of other programs
+            return full
+    forms = "tcp://HOST[:PORT], HOST:PORT or ipc://PATH"
+    if not separator and _BARE_HOST.fullmatch(address):
         raise ConfigError(
             f"address {address!r} has no scheme: write 'tcp://{address}' (the forms are {forms})"
         )

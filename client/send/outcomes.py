@@ -38,6 +38,11 @@ class SendOutcomes:
         return tuple(self._kept)
 
     @property
+    def pending(self) -> int:
+        """Number of sends without an outcome."""
+        return self._open
+
+    @property
     def has_pending(self) -> bool:
         """Whether a send has no outcome yet, or a failure was not raised."""
         return self._open > 0 or self._failed > self._shown

@@ -43,6 +43,14 @@ class SendFuture(LazyFuture[tuple[Appended, ...]]):
         self._process = os.getpid()
         self._parts_left = 1
 
+    def __repr__(self) -> str:
+        if not self.done():
+            return f"<SendFuture {self.number}: pending>"
+        if self.error is not None:
+            return f"<SendFuture {self.number}: {type(self.error).__name__}: {self.error.message}>"
+        rows = sum(part.rows for part in self.appended)
+        return f"<SendFuture {self.number}: {rows} rows stored in {len(self.appended)} batches>"
+
     def cancel(self) -> bool:
         """Always False: the rows may already be sent."""
         return False

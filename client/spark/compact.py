@@ -68,7 +68,7 @@ def compact(
     """
     with connect(address, token_file=token_file) as client:
         info = client.topic(topic)
-        arrow = Decoder(info.name, info.schemas, None).schema
+        arrow = Decoder(info.name, info.schema_messages, None).schema
         refuse_misread(info.name, arrow)
         schema = spark_schema(arrow)
         added = compact_topic(

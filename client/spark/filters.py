@@ -103,7 +103,7 @@ class PushedFilters(NamedTuple):
             rows = [(*row, value) for row in rows for value in self.values[column]]
             if len(rows) > VALUES_MAX:
                 return by_filter
-        schema = pa.ipc.read_schema(pa.py_buffer(info.schemas[0]))
+        schema = info.schemas[0]
         key_schema = pa.schema([schema.field(column) for column in info.key])
         try:
             keys = pa.RecordBatch.from_pylist(

@@ -56,7 +56,7 @@ def read(
         address = ",".join(client.addresses)
         info = client.topic(topic)
         name = info.name
-        arrow = Decoder(name, info.schemas, columns).schema
+        arrow = Decoder(name, info.schema_messages, columns).schema
         ends = client.end_offsets(topic)
         spans = (Range(end.partition, end.start, end.end, last_epoch=end.epoch) for end in ends.values())
         ranges = History(client, topic, ends).with_epochs(split(spans, rows_per_task))

@@ -65,7 +65,7 @@ class RingfenceSource(DataSource):
         columns = options.names("columns")
         if len(set(columns)) < len(columns):
             raise InvalidArgumentError("columns: name each column once", given=columns)
-        arrow = Decoder(info.name, info.schemas, columns or None).schema
+        arrow = Decoder(info.name, info.schema_messages, columns or None).schema
         if options.flag("metadata", default=False):
             refuse_duplicates(info.name, arrow)
             arrow = pa.schema([*arrow, *METADATA])

@@ -3,8 +3,8 @@
 START HERE: `program.run`. Each command is a separate module, imported when the command runs, so that
 `ringfence --help` loads neither Arrow nor the node.
 
-Commands: bench, cluster, compact, config, debug, demo, dev, fsck, node, partition, producer, publish, read,
-rebalance, scope, serve, status, token, top, topic.
+Commands: bench, cluster, compact, completion, config, debug, demo, dev, fsck, node, partition, producer,
+publish, read, rebalance, scope, serve, status, token, top, topic.
 
     connection, admin, topic_api, rebalance_api  connections to a data socket, admin API or control address
     fsck_cluster, missing_counts               checks of a whole cluster; unknown row counts in tables

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from ringfence.common.address import with_scheme
 from ringfence.common.token import token_of
 from ringfence.control.cli.connection import single_endpoint, token_option
 from ringfence.control.cli.retry_until import wait_notice
@@ -64,9 +65,10 @@ def http_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "http",
         envvar=ADDRESS_VARIABLE,
         show_envvar=True,
-        metavar="URL[,URL]",
+        metavar="ADDRESS[,ADDRESS]",
         callback=single_endpoint,
-        help=f"Admin API of any node; if one does not answer, the next is tried. [default: {DEFAULT}]",
+        help="Admin API of any node, http://HOST:PORT or HOST:PORT; if one does not answer, the next is "
+        f"tried. [default: {DEFAULT}]",
     )(function)
 
 
@@ -224,12 +226,14 @@ def _slug(problem: Any) -> str:
 
 
 def _check_address(text: str) -> str:
+    """Return the address as a URL. ConfigError if it is neither a URL nor HOST:PORT."""
+    url = with_scheme(text, "http")
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(url)
         is_valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and not parts.path.strip("/")
         parts.port  # noqa: B018 - raises if the port is not valid
     except ValueError:
         is_valid = False
     if not is_valid:
-        raise errors.ConfigError(f"--http {text!r}: expected http://HOST:PORT", key="http")
-    return text
+        raise errors.ConfigError(f"--http {text!r}: expected http://HOST:PORT or HOST:PORT", key="http")
+    return url

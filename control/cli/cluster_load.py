@@ -68,7 +68,9 @@ class Writer:
     def __init__(
         self, address: str, topic: str, number: int, source: pa.RecordBatch, bytes_per_s: float
     ) -> None:
+        # `failure` ended the thread; `errors` are those of single sends, the first one as `error`.
         self.number, self.sent, self.failure = number, 0, ""
+        self.sends, self.errors, self.error = 0, 0, ""
         self.has_answer = False  # whether a send has been answered
         self._address, self._topic, self._source, self._rate = address, topic, source, bytes_per_s
         self._lock = threading.Lock()
@@ -106,6 +108,7 @@ class Writer:
                 while not self._stop.is_set():
                     batch = self._next()
                     sent_s = time.perf_counter()
+                    self.sends += 1
                     sent = _PendingSend(producer.send(batch), batch.nbytes, sent_s)
                     with self._lock:
                         self._pending.append(sent)
@@ -114,8 +117,13 @@ class Writer:
                     self._settle(WINDOW)
                     self._stop.wait(max(0.0, began + sent_bytes / self._rate - time.perf_counter()))
                 self._settle(0)
-        except RingfenceError as error:
-            self.failure = f"{type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001 - the story reports it
+            self._count_error(error)
+            self.failure = self.error
+
+    def _count_error(self, error: Exception) -> None:
+        self.errors += 1
+        self.error = self.error or f"{type(error).__name__}: {error}"
 
     def _next(self) -> pa.RecordBatch:
         """Return the next rows with their identity columns."""
@@ -128,10 +136,14 @@ class Writer:
         )
 
     def _settle(self, pending_max: int) -> None:
-        """Wait until at most `pending_max` sends are pending. Raises the producer's errors."""
+        """Wait until at most `pending_max` sends are pending; count those that failed."""
         while self._pending and (len(self._pending) > pending_max or self._pending[0].future.done()):
             sent = self._pending[0]
-            rows = sum(part.rows for part in sent.future.result(2 * WAIT_S))
+            try:
+                rows = sum(part.rows for part in sent.future.result(2 * WAIT_S))
+            except RingfenceError as error:
+                rows = 0
+                self._count_error(error)
             waited = max(0.0, sent.answered_s - sent.sent_s)
             with self._lock:
                 self._pending.popleft()

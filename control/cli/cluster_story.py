@@ -184,7 +184,14 @@ class ClusterStory:
         for reader in self._readers:
             reader.finish(total)
         self._check_failures()
-        yield Scene("errors that a producer saw", "0", time.perf_counter() - began)
+        errors, sends = (
+            sum(each) for each in zip(*((w.errors, w.sends) for w in self._writers), strict=True)
+        )
+        yield Scene(
+            "errors that a producer saw", f"{errors:,} of {sends:,} sends", time.perf_counter() - began
+        )
+        if errors:
+            raise StoryError(next(writer.error for writer in self._writers if writer.error))
         began = time.perf_counter()
         try:
             rows = verify_topic(self._addresses(), TOPIC, self._source, sent)

@@ -12,7 +12,7 @@ from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
 from ringfence.control.cli.rebalance_api import timeout_option
-from ringfence.control.runtime.process.settings import parse_size
+from ringfence.control.runtime.process.sizes import parse_size
 from ringfence.native.errors import InvalidArgumentError
 
 COLUMNS: Final = ("value", "default", "low", "high", "reason")

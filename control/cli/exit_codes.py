@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
-from ringfence.control.store.directory import WAYS_OUT, unusable_error
 from ringfence.native import errors
 
 
@@ -99,6 +98,8 @@ def storage_errors(root: Path, *, alone: bool = False) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        from ringfence.control.store.directory import WAYS_OUT, unusable_error  # noqa: PLC0415 - loads the store
+
         if error.filename is None:
             is_below_root = alone and error.errno in WAYS_OUT
         else:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 import msgspec
@@ -16,6 +18,8 @@ from ringfence.control.cli.exit_codes import Exit
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+# Between two columns of a table.
+GAP: Final = "  "
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 json_option = click.option(
@@ -41,26 +45,69 @@ def show_table(
 
     `ids`: columns of identifiers; numbers in them have no thousands separators, as options expect them.
     """
-    from rich.console import Console  # noqa: PLC0415 - rich loads in 0.1 s, and --json does not need it
+    rows = [list(row) for row in rows]
+    is_numeric = [
+        bool(rows) and all(isinstance(row[place], int | float) for row in rows)
+        for place in range(len(columns))
+    ]
+    lines = [
+        [
+            str(value) if name in ids and value is not None else format_value(value)
+            for name, value in zip(columns, row, strict=True)
+        ]
+        for row in rows
+    ]
+    if any(columns):
+        lines.insert(0, [printable(name) for name in columns])
+    widths = [max((_width(line[place]) for line in lines), default=0) for place in range(len(columns))]
+    is_terminal = sys.stdout.isatty()
+    # Lines are folded on a terminal only: a file has no width.
+    if is_terminal and sum(widths) + len(GAP) * (len(widths) - 1) > shutil.get_terminal_size().columns:
+        _draw_folded(title, lines, is_numeric, has_header=any(columns))
+        return
+    is_styled = is_terminal and os.environ.get("TERM") != "dumb"
+    drawn = [_line(line, widths, is_numeric) for line in lines]
+    if is_styled and any(columns):
+        drawn[0] = click.style(drawn[0], bold=True)
+    if title:
+        drawn.insert(0, click.style(title, italic=True) if is_styled else title)
+    sys.stdout.write("".join(f"{line}\n" for line in drawn))
+    sys.stdout.flush()
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], is_numeric: Sequence[bool]) -> str:
+    """Return one line of a table, each cell as wide as its column, without blanks at the end."""
+    padded = []
+    for cell, width, is_right in zip(cells, widths, is_numeric, strict=True):
+        blanks = " " * (width - _width(cell))
+        padded.append(blanks + cell if is_right else cell + blanks)
+    return GAP.join(padded).rstrip(" ")
+
+
+def _width(text: str) -> int:
+    """Return the number of terminal columns of a text."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # noqa: PLC0415 - rich loads in 0.1 s, and most tables do not need it
+
+    return cell_len(text)
+
+
+def _draw_folded(
+    title: str, lines: Sequence[Sequence[str]], is_numeric: Sequence[bool], *, has_header: bool
+) -> None:
+    """Print a table that is wider than the terminal: its cells are folded. Takes 0.5 ms a row."""
+    from rich.console import Console  # noqa: PLC0415 - as above
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    cells = [list(row) for row in rows]
-    table = Table(
-        title=title or None, title_justify="left", box=None, pad_edge=False, show_header=any(columns)
-    )
-    for place, name in enumerate(columns):
-        is_numeric = bool(cells) and all(isinstance(row[place], int | float) for row in cells)
-        table.add_column(Text(printable(name)), justify="right" if is_numeric else "left", overflow="fold")
-    for row in cells:
-        table.add_row(
-            *(
-                Text(str(value) if name in ids and value is not None else format_value(value))
-                for name, value in zip(columns, row, strict=True)
-            )
-        )
-    # Lines are wrapped on a terminal only: a file has no width.
-    draw(Console(width=None if sys.stdout.isatty() else 10_000, highlight=False), table)
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, show_header=has_header)
+    names = lines[0] if has_header else [""] * len(is_numeric)
+    for name, is_right in zip(names, is_numeric, strict=True):
+        table.add_column(Text(name), justify="right" if is_right else "left", overflow="fold")
+    for line in lines[has_header:]:
+        table.add_row(*map(Text, line))
+    draw(Console(highlight=False), table)
 
 
 def draw(console: Console, content: RenderableType) -> None:

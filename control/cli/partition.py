@@ -1,4 +1,4 @@
-"""`ringfence partition`: show a partition, force an owner, and give up lost transaction rows."""
+"""`ringfence partition`: show a partition, release it, force an owner, and give up lost rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHY_MAX = 1_000
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Show a partition's owner, replicas and change; force an owner, and give up lost transaction rows.
+    """Show a partition's owner, replicas and change; release it, force an owner, give up lost rows.
 
     \b
     Example:
@@ -55,6 +55,13 @@ class _PartitionApi:
             partition=partition, change=change, owner=owner, accepts=accepts, replicas=replicas
         )
         ask_values(self._control, call, self._timeout_s)
+
+    def release(self, partition: int) -> None:
+        if self._admin is not None:
+            self._admin.change("POST", f"/admin/partitions/{partition}/release")
+            return
+        assert self._control is not None
+        ask_values(self._control, messages.ReleasePartition(partition=partition), self._timeout_s)
 
     def give_up(self, partition: int, scope: int, epoch: int, accepts: str) -> None:
         if self._admin is not None:
@@ -221,6 +228,38 @@ def give_up(
         emit({"partition": partition, "scope": scope, "epoch": epoch, "lost_rows": rows})
     else:
         click.echo(f"partition {partition}: epoch {epoch} of scope {scope} is given up")
+    return Exit.OK
+
+
+@command.command("release")
+@click.argument("partition", type=PARTITION)
+@control_option
+@http_options
+@timeout_option
+@json_option
+def release(
+    *,
+    partition: int,
+    control: str | None,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """End the quarantine of a partition whose records are sound on disk again.
+
+    Each node with a replica reads all of the partition's sealed files again. A replica that is still damaged
+    stays quarantined, and the command names the damage. Nothing is lost.
+
+    \b
+    Example:
+      ringfence partition release 655360 --http http://127.0.0.1:7412
+    """  # noqa: D301
+    _PartitionApi(control, http, token_file, timeout_s).release(partition)
+    if as_json:
+        emit({"partition": partition, "released": True})
+    else:
+        click.echo(f"partition {partition}: every replica is sound, and no quarantine is left")
     return Exit.OK
 
 

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ringfence.control.cli.escape_control import prepare_stdout, printable
 from ringfence.control.cli.exit_codes import Exit, OutputFailedError, exit_code_of, exit_code_table
@@ -48,6 +49,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "debug": ("ringfence.control.cli.debug", "Record steps of consensus and replay them."),
     "bench": ("ringfence.control.cli.bench", "Measure a quick load against a running node."),
     "fsck": ("ringfence.control.cli.fsck", "Check a stopped node's records, or a whole cluster."),
+    "completion": (
+        "ringfence.control.cli.completion",
+        "Print a script that completes commands in bash, zsh or fish.",
+    ),
 }
 
 OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -99,14 +104,20 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
         if cmd_name not in COMMANDS:
             return None
-        # The group's help shows the summaries only, which COMMANDS has.
-        if ctx.resilient_parsing:
-            return click.Command(cmd_name, help=COMMANDS[cmd_name][1])
         command: click.Command = import_module(COMMANDS[cmd_name][0]).command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command without importing the commands, which click's own method does."""
+        names = [
+            CompletionItem(name, help=text)
+            for name, (_, text) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

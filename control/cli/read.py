@@ -135,7 +135,7 @@ def _start(text: str, partitions: list[int]) -> Any:
 
 
 def _schema(client: Client, topic: str, columns: list[str] | None) -> pa.Schema:
-    schema = pa.ipc.read_schema(pa.py_buffer(client.topic(topic).schemas[-1]))
+    schema = client.topic(topic).schemas[-1]
     return schema if columns is None else pa.schema([schema.field(name) for name in columns])
 
 

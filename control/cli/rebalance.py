@@ -257,6 +257,9 @@ def status(*, api: RebalanceApi, as_json: bool) -> int:
 def history(*, api: RebalanceApi, as_json: bool) -> int:
     """List the ended runs, the newest first.
 
+    `rows/s` and `p99 ms` are those of all nodes before, during and after the run. A latency is the time from
+    a batch's arrival at its owner to its acknowledgement.
+
     \b
     Example:
       ringfence rebalance history --http http://127.0.0.1:7412
@@ -265,8 +268,16 @@ def history(*, api: RebalanceApi, as_json: bool) -> int:
     if as_json:
         emit(values)
         return Exit.OK
-    columns = ("run", "action", "node", "outcome", "counts", "longest gap", "why")
-    runs = [{**run, "longest gap": _longest(run["gaps"])} for run in values["runs"]]
+    columns = ("run", "action", "node", "outcome", "counts", "longest gap", "rows/s", "p99 ms", "why")
+    runs = [
+        {
+            **run,
+            "longest gap": _longest(run["gaps"]),
+            "rows/s": _around(run.get("rates"), "rows_s"),
+            "p99 ms": _around(run.get("rates"), "p99_ms"),
+        }
+        for run in values["runs"]
+    ]
     rows = [[_cell(run[name]) for name in columns] for run in runs]
     show_table("rebalances", columns, rows, ids=("run", "node"))
     return Exit.OK
@@ -332,6 +343,15 @@ def _gaps(gaps: dict[str, int]) -> str:
         f"{gaps['count']:,} partitions changed their owners: no batch was acknowledged for {half} (median), "
         f"{longest} (maximum)"
     )
+
+
+def _around(rates: dict[str, Any] | None, name: str) -> str:
+    """Return a figure before, during and after a run; empty if no live node has measured the run."""
+    if rates is None:
+        return ""
+    windows = (rates["before"], rates["during"], rates["after"])
+    figures = (None if window is None else window[name] for window in windows)
+    return " / ".join("-" if figure is None else f"{figure:,}" for figure in figures)
 
 
 def _longest(gaps: dict[str, int]) -> str:

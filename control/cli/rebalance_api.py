@@ -23,7 +23,8 @@ control_option = click.option(
     "--control",
     metavar="ADDRESS",
     callback=single_endpoint,
-    help="Control address of any node, instead of --http: for a cluster without admin API and tokens.",
+    help="Control address of any node, tcp://HOST:PORT or HOST:PORT, instead of --http: for a cluster "
+    "without admin API and tokens.",
 )
 timeout_option = click.option(
     "--timeout",

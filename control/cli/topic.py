@@ -14,12 +14,12 @@ from ringfence.control.cli.connection import PARTITION, address_option, timeout_
 from ringfence.control.cli.escape_control import printable
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.missing_counts import UNKNOWN, check_counts, format_rows, format_size
-from ringfence.control.cli.output import confirm, emit, format_bytes, json_option, show_table
+from ringfence.control.cli.output import confirm, emit, emit_rows, format_bytes, json_option, show_table
 from ringfence.control.cli.schema_text import parse_column, parse_duration_ms
 from ringfence.control.cli.topic_api import open_topic_api
 from ringfence.control.model.names import full_topic_prefix, shown_topic_name
 from ringfence.control.model.text import counted
-from ringfence.control.runtime.process.settings import parse_size
+from ringfence.control.runtime.process.sizes import parse_size
 from ringfence.native.errors import ConfigError
 from ringfence.native.messages import COMPACTED, RETENTION
 
@@ -139,8 +139,7 @@ def list_topics(
     with closing(open_topic_api(address, http, token_file, timeout_s)) as api:
         topics = api.topics(full_topic_prefix(prefix))
     if as_json:
-        for topic in topics:
-            emit(topic)
+        emit_rows(topics)
     else:
         rows = [
             [

@@ -16,10 +16,8 @@ from ringfence.native.errors import AlreadyExistsError, NotFoundError
 
 if TYPE_CHECKING:
     from ringfence import Client
-    from ringfence.native.messages import TopicInfo
+    from ringfence.topic_info import TopicInfo
 
-# Topics per page of the admin API.
-PAGE = 500
 # A topic with the keys that `--json` prints.
 Topic = dict[str, Any]
 # key, partitions, replication, retention_bytes, retention_ms, properties.
@@ -92,19 +90,19 @@ class _Http:
         return {**self.topic(name), "created": created}
 
     def topics(self, prefix: str) -> list[Topic]:
-        names: list[str] = []
+        shown: list[Topic] = []
         while True:
-            after = names[-1] if names else ""
-            query = f"prefix={quote(prefix)}&after={quote(after)}&limit={PAGE}"
-            page = self._get(f"/admin/topics?{query}")
-            names += [topic["name"] for topic in page["topics"]]
+            after = shown[-1]["name"] if shown else ""
+            page = self._get(f"/admin/topics?stats=true&prefix={quote(prefix)}&after={quote(after)}")
+            # A node with an older program ignores `stats`.
+            shown += [
+                _shown(topic) if "stats" in topic else self.topic(topic["name"]) for topic in page["topics"]
+            ]
             if not page["more"]:
-                return [self.topic(name) for name in names]
+                return shown
 
     def topic(self, name: str) -> Topic:
-        topic = self._get(f"{topic_path(name)}?")
-        topic["partitions"] = topic.pop("stats")
-        return {**topic, "created": False, "quarantined": _quarantined_count(topic["partitions"])}
+        return _shown(self._get(f"{topic_path(name)}?"))
 
     def _get(self, path: str) -> Any:
         """Read linearizably; if no majority answers, read the state of one node."""
@@ -130,9 +128,15 @@ class _Http:
         """Do nothing: each request has its own connection."""
 
 
+def _shown(topic: Topic) -> Topic:
+    """Return a topic of the admin API with the keys of `Topic`."""
+    topic["partitions"] = topic.pop("stats")
+    return {**topic, "created": False, "quarantined": _quarantined_count(topic["partitions"])}
+
+
 def _values(info: TopicInfo) -> Topic:
     """Return a topic of the data socket with its schema as columns instead of bytes."""
-    schema = pa.ipc.read_schema(pa.py_buffer(info.schemas[-1]))
+    schema = info.schemas[-1]
     parts = [known_figures(part) for part in info.partitions]
     return {
         "topic": info.topic,
@@ -141,7 +145,7 @@ def _values(info: TopicInfo) -> Topic:
         "version": info.version,
         "key": info.key,
         "columns": _columns(schema),
-        "schemas": len(info.schemas),
+        "schemas": len(info.schema_messages),
         "replication": info.replication,
         "retention_bytes": info.retention_bytes,
         "retention_ms": info.retention_ms,

@@ -30,7 +30,7 @@ def seen(core: Core) -> Seen:
 def check_node(core: Core) -> None:
     """Check state invariants, in O(members), so that every step of every test can."""
     log, unstable = core.log, core.log.unstable
-    last_index = log.last_index()
+    last_index = unstable.last_index()
     assert log.applied <= log.applying <= log.commit <= last_index, (
         f"{_name(core)}: applied {log.applied}, applying {log.applying}, commit {log.commit}, "
         f"last {last_index}"
@@ -41,8 +41,13 @@ def check_node(core: Core) -> None:
     )
     if unstable.entries:
         last = unstable.entries[-1]
-        assert last.index == unstable.offset + len(unstable.entries) - 1, f"{_name(core)}: the tail has a gap"
+        assert last.index == last_index, f"{_name(core)}: the tail has a gap"
         assert last.term <= core.term, f"{_name(core)}: its log ends in term {last.term}"
+    else:
+        durable = log.storage.last_index() if unstable.snapshot is None else unstable.snapshot.index
+        assert durable == last_index, (
+            f"{_name(core)}: unstable from {unstable.offset}, what precedes it ends at {durable}"
+        )
     tracker, role = core.tracker, core.role
     assert set(tracker.members) == tracker.progress.keys(), f"{_name(core)}: {tracker.members}"
     if role is Role.CANDIDATE:
@@ -81,16 +86,16 @@ def _of(core: Core, member: int) -> str:
 
 def check_step(before: Seen, core: Core) -> None:
     """Check delta invariants: term, commit, applied never fall; one vote a term; a leader commits its own."""
-    after = seen(core)
-    assert after.term >= before.term, f"node {core.id}: term {before.term} -> {after.term}"
-    assert after.commit >= before.commit, f"node {core.id}: commit {before.commit} -> {after.commit}"
-    assert after.applied >= before.applied, f"node {core.id}: applied {before.applied} -> {after.applied}"
-    if after.term == before.term:
-        assert before.vote in (NOBODY, after.vote), (
-            f"node {core.id}: vote {before.vote} -> {after.vote} in a term"
+    log, term = core.log, core.term
+    assert term >= before.term, f"node {core.id}: term {before.term} -> {term}"
+    assert log.commit >= before.commit, f"node {core.id}: commit {before.commit} -> {log.commit}"
+    assert log.applied >= before.applied, f"node {core.id}: applied {before.applied} -> {log.applied}"
+    if term == before.term:
+        assert before.vote in (NOBODY, core.vote), (
+            f"node {core.id}: vote {before.vote} -> {core.vote} in a term"
         )
-        if before.role is after.role is Role.LEADER and after.commit > before.commit:
-            assert core.log.term(after.commit) == after.term, (
-                f"node {core.id}: it leads term {after.term} and committed {after.commit} of term "
-                f"{core.log.term(after.commit)} by counting"
+        if log.commit > before.commit and before.role is core.role is Role.LEADER:
+            assert log.term(log.commit) == term, (
+                f"node {core.id}: it leads term {term} and committed {log.commit} of term "
+                f"{log.term(log.commit)} by counting"
             )

@@ -51,21 +51,19 @@ class Log:
         return snapshot.index + 1 if snapshot is not None else self.storage.first_index()
 
     def last_index(self) -> int:
-        index = self.unstable.last_index()
-        return self.storage.last_index() if index is None else index
+        # A tail without entries begins after the last durable entry or snapshot (`check_node`).
+        return self.unstable.last_index()
 
     def last_term(self) -> int:
-        term = self.term(self.last_index())
+        term = self.term(self.unstable.last_index())
         assert term is not None, f"the term of the last entry, {self.last_index()}, is unknown"
         return term
 
     def term(self, index: int) -> int | None:
         """Term of an index in `first_index() - 1 .. last_index()`; None outside."""
-        term = self.unstable.term(index)
-        if term is not None:
-            return term
-        if index + 1 < self.first_index() or index > self.last_index():
-            return None
+        unstable = self.unstable
+        if index >= unstable.offset or unstable.snapshot is not None:
+            return unstable.term(index)  # a snapshot comes after all of storage
         return self.storage.term(index)
 
     def matches(self, index: int, term: int) -> bool:

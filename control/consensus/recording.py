@@ -301,11 +301,8 @@ def _compact(storage: MemoryStorage, step: Compacted) -> None:
 
 
 def _event_bytes(event: Event) -> int:
-    match event:
-        case events.Received(message):
-            return sum(map(size_bytes, message.entries)) + (
-                len(message.snapshot.data) if message.snapshot is not None else 0
-            )
-        case events.Propose(data):
-            return sum(map(len, data))
-    return 0
+    if isinstance(event, events.Received):
+        message = event.message
+        size = sum(map(size_bytes, message.entries)) if message.entries else 0
+        return size if message.snapshot is None else size + len(message.snapshot.data)
+    return sum(map(len, event.data)) if isinstance(event, events.Propose) else 0

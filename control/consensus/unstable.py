@@ -30,14 +30,12 @@ class UnstableTail:
         self.snapshot_handed = False
         self._trace = trace
 
-    def last_index(self) -> int | None:
-        """The last index of the tail; None if storage has the last index."""
-        if self.entries:
-            return self.offset + len(self.entries) - 1
-        return self.snapshot.index if self.snapshot is not None else None
+    def last_index(self) -> int:
+        """The last index of the tail; without entries that of the snapshot, or of storage."""
+        return self.offset + len(self.entries) - 1
 
     def term(self, index: int) -> int | None:
-        """The term of an index in the tail; None if storage may know it."""
+        """The term of an index in the tail; None outside."""
         at = index - self.offset
         if 0 <= at < len(self.entries):
             return self.entries[at].term

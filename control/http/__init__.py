@@ -9,4 +9,5 @@ START HERE: `application` assembles the parts. A request passes them in this ord
     writes, cluster, partitions, producers, rebalance, scopes    operations that change something
     mutations, audit_lines                 the path of every change: key, condition, receipt, audit line
     problems, openapi_bodies, openapi_parts    errors (RFC 9457); bodies; OpenAPI parts of all operations
+    topic_bodies                           bodies of topics with their figures, one or a page
 """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
 from hmac import compare_digest
@@ -22,6 +21,7 @@ from ringfence.control.http.problems import Problem
 from ringfence.control.http.refusal_audit import RefusalAudit
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import RANKS, Role, Token
+from ringfence.control.runtime.handlers.commands import Principal
 from ringfence.control.runtime.process.addresses import is_loopback
 from ringfence.native.wire import CREDENTIAL_BYTES_MAX
 
@@ -35,23 +35,6 @@ class About(Enum):
     MEMBERS = "members"
     # The topic of the path, which is checked here; or topics that the operation checks itself.
     TOPICS = "topics"
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """The caller. A non-empty `prefix` restricts it to topics whose full names begin with the prefix."""
-
-    name: str
-    role: Role
-    prefix: str = ""
-
-    def check(self, topic: str) -> None:
-        """Raise problem 403 if a topic's full name is outside the prefix."""
-        if not topic.startswith(self.prefix):
-            detail = (
-                f"topic {topic[:300]!r}: token {self.name!r} is for topics that begin with {self.prefix!r}"
-            )
-            raise Problem(403, "forbidden", detail, prefix=self.prefix)
 
 
 # The caller while there are no tokens.
@@ -131,8 +114,18 @@ class Access:
             raise Problem(403, "foreign-origin", detail)
 
 
+def check_topic(caller: Principal, topic: str) -> None:
+    """Raise problem 403 if a topic's full name is outside of the caller's prefix."""
+    if not topic.startswith(caller.prefix):
+        detail = (
+            f"topic {topic[:300]!r}: token {caller.name!r} is for topics that begin with {caller.prefix!r}"
+        )
+        raise Problem(403, "forbidden", detail, prefix=caller.prefix)
+
+
 def _check(caller: Principal, request: Request, role: Role, about: About) -> None:
     """Raise problem 403 if the caller's role or prefix does not allow the request."""
+    assert caller.role is not None, "a caller over HTTP has a role"
     if RANKS[caller.role] < RANKS[role]:
         detail = f"{caller.name!r} is {caller.role}, this needs {role}"
         raise Problem(403, "forbidden", detail, needs=str(role), has=str(caller.role))
@@ -144,7 +137,7 @@ def _check(caller: Principal, request: Request, role: Role, about: About) -> Non
         )
         raise Problem(403, "forbidden", detail, prefix=caller.prefix)
     if about is About.TOPICS and "tenant" in request.path_params:
-        caller.check("/".join(request.path_params[part] for part in ("tenant", "namespace", "name")))
+        check_topic(caller, "/".join(request.path_params[part] for part in ("tenant", "namespace", "name")))
 
 
 def _host_of(header: str) -> str:

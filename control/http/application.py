@@ -46,7 +46,9 @@ def application(node: Node, *, loopback: bool) -> ASGIApp:
         separate_input_output_schemas=False,
     )
     problems.install(app)
-    access = Access(lambda: node.proposer.state, RefusalAudit(node.audit), loopback=loopback)
+    access = Access(
+        lambda: node.proposer.state, RefusalAudit(node.audit), loopback=loopback, now_ms=node.proposer.now_ms
+    )
     mutations = Mutations(node, access)
     routers = (
         reads.probes(node),

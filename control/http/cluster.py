@@ -56,8 +56,6 @@ def router(mutations: Mutations) -> APIRouter:
 
         Refused while a node does not know that level or does not answer; the problem names those nodes.
         """
-        return await mutations.change(
-            request, "cluster finalize", lambda context: node.levels.finalize(node.admin, context)
-        )
+        return await mutations.change(request, "cluster finalize", node.levels.plan_finalization)
 
     return combine_routers(reads, changes)

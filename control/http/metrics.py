@@ -31,6 +31,7 @@ LEVELS: Final = frozenset(
         "replicas_unanswered",
         "replicas_unanswered_bytes",
         "scrub_round_ended_ms",
+        "tables_never_acknowledged",
         "topics",
         "unacknowledged",
         "waiting_ahead",

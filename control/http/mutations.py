@@ -1,22 +1,23 @@
-"""The path of every HTTP mutation: authorize, deduplicate by key, check If-Match, execute, audit."""
+"""The path of every HTTP mutation: read key and condition from the headers, submit, answer with a receipt."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
 
 from fastapi import Request, Response
 from starlette.responses import JSONResponse
 
-from ringfence.control.http.access import Access, principal
-from ringfence.control.http.audit_lines import line_of
+from ringfence.control.http.access import Access, check_topic, principal
+from ringfence.control.http.audit_lines import peer_of
 from ringfence.control.http.problems import Problem, of_refusal
 from ringfence.control.model.requests import Condition, RequestKey
 from ringfence.control.model.results import TopicCreated
-from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
+from ringfence.control.runtime.handlers.commands import Build, Door, Outcome, RequestContext, Wait
 from ringfence.control.runtime.node import Node
 from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.process.statuses import status_of
 from ringfence.control.state_machines.metadata.etags import tag_of
 from ringfence.native.wire import Code
 
@@ -24,62 +25,69 @@ KEY_CHARACTERS_MAX: Final = 200
 KEY_HEADER: Final = "Idempotency-Key"
 REPLAYED_HEADER: Final = "Idempotency-Replayed"
 
-Work = Callable[[RequestContext], Awaitable[Outcome]]
+
+@dataclass(frozen=True, slots=True)
+class HttpDoor(Door):
+    """The admin API. Handlers raise problems too."""
+
+    def failure(self, error: BaseException) -> tuple[int, str] | None:
+        if isinstance(error, Problem):
+            return error.status, error.detail
+        if isinstance(error, RequestRefused) and error.code == Code.CONFLICT:
+            return status_of(error), _key_reused(error)
+        return Door.failure(self, error)
 
 
 class Mutations:
     """The mutations of one node. Every mutation goes through `change`."""
 
     def __init__(self, node: Node, access: Access) -> None:
-        self.node, self.access, self.audit = node, access, node.audit
+        self.node, self.access = node, access
 
     async def change(
         self,
         request: Request,
         action: str,
-        work: Work,
+        build: Build,
         *,
+        wait: Wait | None = None,
         resource: str | None = None,
         content: bytes = b"",
         status: int = 200,
         path: str | None = None,
         topic: str | None = None,
     ) -> Response:
-        """Do `work` once, audit it, and answer with a receipt.
+        """Submit a change, and answer with a receipt.
 
         Args:
             request: carries key and condition in its headers.
             action: the name of the change in the audit log.
-            work: proposes the change.
+            build: plans the change.
+            wait: waits until the change is carried out; by default at this node and at the topic's owners.
             resource: the resource that a condition (If-Match) refers to; None if the change creates it.
             content: the body. A key stands for one method, path and content.
             status: the status of the answer on success.
             path: the path of the resource that is created or changed; None: the path of the request.
             topic: the full name of a topic that only the body names; the caller needs a right to it.
         """
-        caller = principal(request)
-        line = line_of(request, caller.name, str(caller.role), action)
+        commands, caller = self.node.handlers.commands, principal(request)
+        door = HttpDoor(request.method, request.url.path, peer_of(request), status)
+        context = RequestContext(None, None, caller, action, door)
         try:
             if topic is not None:
-                caller.check(topic)
-            key = _key(request, caller.name, content)
-            context = RequestContext(key, self._condition(request, resource))
-            outcome = await self.node.admin.run_once(key, lambda: work(context))
-        except RequestRefused as refusal:
-            problem = _other_content(refusal) or of_refusal(refusal)
-            await self.audit.add(line.ended(problem.status, problem.detail))
-            raise problem from refusal
+                check_topic(caller, topic)
+            key, condition = _key(request, caller.name, content), self._condition(request, resource)
         except Problem as problem:
-            await self.audit.add(line.ended(problem.status, problem.detail))
+            await commands.audit_failure(context, problem)
             raise
-        except BaseException as error:
-            # The deadline passed, or the client closed the connection. The change may still be executed; a
-            # repeat with the same key gets the result.
-            self.audit.add_soon(line.ended(0, f"no answer was given: {type(error).__name__}"))
-            raise
-        final_status = 202 if outcome.faults else status
-        await self.audit.add(line.ended(final_status, "; ".join(outcome.faults), outcome.index))
-        return self._receipt(outcome, final_status, path or request.url.path)
+        context = replace(context, key=key, condition=condition)
+        try:
+            outcome = await commands.submit(build, context, wait or self.node.handlers.completion.carried_out)
+        except RequestRefused as refusal:
+            if refusal.code == Code.CONFLICT:
+                raise Problem(422, "key-reused", _key_reused(refusal)) from refusal
+            raise of_refusal(refusal) from refusal
+        return self._receipt(outcome, 202 if outcome.faults else status, path or request.url.path)
 
     def _receipt(self, outcome: Outcome, status: int, path: str) -> Response:
         """The receipt. It depends on the request and the entry only, so a repeat gets the same bytes."""
@@ -134,7 +142,5 @@ def _key(request: Request, caller: str, content: bytes) -> RequestKey | None:
     return RequestKey(f"{caller}\n{key}", digest.digest())
 
 
-def _other_content(refusal: RequestRefused) -> Problem | None:
-    if refusal.code != Code.CONFLICT:
-        return None
-    return Problem(422, "key-reused", f"{KEY_HEADER}: {refusal.message}")
+def _key_reused(refusal: RequestRefused) -> str:
+    return f"{KEY_HEADER}: {refusal.message}"

@@ -222,6 +222,13 @@ class TopicShown(TopicSummary):
     stats: list[PartitionStats]
 
 
+class TopicsShown(BaseModel):
+    """A page of topics with columns and figures. `more`: repeat the request with `after` = the last name."""
+
+    topics: list[TopicShown]
+    more: bool
+
+
 class LayoutPartition(BaseModel):
     partition: int
     name: str

@@ -1,4 +1,4 @@
-"""Serve partitions: owner, replicas and reassignment for viewers, forced owners for admins."""
+"""Serve partitions: owner, replicas and reassignment for viewers; forced owners and releases for admins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combi
 from ringfence.control.http.problems import Problem
 from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
 from ringfence.control.state_machines.metadata.reassignment_checks import ACCEPTS_MIN, WHY_MAX
 
 
@@ -63,19 +62,19 @@ def _reads(mutations: Mutations) -> APIRouter:
     @of_partition.get("/admin/partitions/{partition}", operation_id="partition")
     async def partition(request: Request, partition: Number) -> dict[str, Any]:
         """Owner, replicas and running change; for a failover each replica's answer and possible loss."""
-        topic = mutations.node.partitions.topic_of(PartitionId(partition))
+        topic = mutations.node.handlers.partitions.topic_of(PartitionId(partition))
         prefix = principal(request).prefix
         if not ("" if topic is None else topic.name).startswith(prefix):
             # The same answer if no topic has the partition: otherwise the caller could find out which
             # partitions other tenants have.
             detail = f"partition {partition} is not one of topics that begin with {prefix!r}"
             raise Problem(403, "forbidden", detail, prefix=prefix)
-        return await mutations.node.partitions.show(PartitionId(partition))
+        return await mutations.node.handlers.partitions.show(PartitionId(partition))
 
     @of_cluster.get("/admin/fsck", operation_id="fsck")
     async def fsck() -> dict[str, Any]:
         """Check the invariants I1, I4, I5, I11 and I16 on figures of all nodes. Takes some seconds."""
-        return await mutations.node.inspections.inspect()
+        return await mutations.node.handlers.inspections.inspect()
 
     return combine_routers(of_partition, of_cluster)
 
@@ -88,13 +87,6 @@ def _changes(mutations: Mutations) -> APIRouter:
     )
     node = mutations.node
 
-    async def propose_owner(partition: int, given: ForceGiven, context: RequestContext) -> Outcome:
-        await node.proposer.read_barrier()
-        command = node.partitions.force(
-            PartitionId(partition), given.change, given.owner, given.accepts, given.replicas
-        )
-        return await node.admin.propose(command, context)
-
     @changes.post(
         "/admin/partitions/{partition}/force-owner", operation_id="force_owner", response_model=Receipt
     )
@@ -106,15 +98,11 @@ def _changes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             action[:500],
-            lambda context: propose_owner(partition, given, context),
+            lambda: node.handlers.partitions.plan_owner(
+                PartitionId(partition), given.change, given.owner, given.accepts, given.replicas
+            ),
             content=given.model_dump_json().encode(),
         )
-
-    async def propose_give_up(partition: int, given: GivenUp, context: RequestContext) -> Outcome:
-        command = await node.partitions.lost_partitions.give_up(
-            PartitionId(partition), given.scope, given.epoch
-        )
-        return await node.admin.propose(command, context)
 
     @changes.post("/admin/partitions/{partition}/give-up", operation_id="give_up", response_model=Receipt)
     async def give_up(request: Request, partition: Number, given: Annotated[GivenUp, Body()]) -> Response:
@@ -123,8 +111,17 @@ def _changes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             action[:500],
-            lambda context: propose_give_up(partition, given, context),
+            lambda: node.handlers.partitions.plan_give_up(PartitionId(partition), given.scope, given.epoch),
             content=given.model_dump_json().encode(),
+        )
+
+    @changes.post("/admin/partitions/{partition}/release", operation_id="release", response_model=Receipt)
+    async def release(request: Request, partition: Number) -> Response:
+        """Read the quarantined replicas of a partition again; the quarantine ends where all is sound."""
+        return await mutations.change(
+            request,
+            f"partition {partition} release",
+            lambda: node.handlers.quarantines.plan_release(PartitionId(partition)),
         )
 
     return changes

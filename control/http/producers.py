@@ -14,7 +14,7 @@ from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combi
 from ringfence.control.http.problems import Problem
 from ringfence.control.http.reads import LinearizableRead, NamePart, topic_at
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
+from ringfence.control.runtime.handlers.commands import Plan
 
 PRODUCERS = "/admin/topics/{tenant}/{namespace}/{name}/producers"
 
@@ -64,14 +64,14 @@ def _changes(mutations: Mutations) -> APIRouter:
     changes = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
     node = mutations.node
 
-    async def propose_forget(full: str, label: str, context: RequestContext) -> Outcome:
-        topic = await node.topics.topic_named(full)
+    async def plan_forget(full: str, label: str) -> Plan:
+        topic = await node.handlers.topics.topic_named(full)
         if label not in node.proposer.state.producers.get(topic.topic, {}):
             detail = (
                 f"topic {full!r} has no producer named {label[:300]!r}; `ringfence producer list` lists them"
             )
             raise Problem(404, "unknown-producer", detail)
-        return await node.admin.propose(await node.producers.fence(topic, label), context)
+        return Plan((await node.handlers.producers.fence(topic, label),))
 
     @changes.post(f"{PRODUCERS}/forget", operation_id="forget_producer", response_model=Receipt)
     async def forget(
@@ -87,7 +87,7 @@ def _changes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             f"producer forget {given.name}",
-            lambda context: propose_forget(full, given.name, context),
+            lambda: plan_forget(full, given.name),
             resource=f"topic/{0 if topic is None else topic.topic}",
             content=given.model_dump_json().encode(),
         )

@@ -12,11 +12,11 @@ from ringfence.control.http.access import About, Access, principal
 from ringfence.control.http.metrics import exposition
 from ringfence.control.http.openapi_parts import PROBLEMS, needs, no_store
 from ringfence.control.http.problems import Problem, unknown_node
-from ringfence.control.model.counts import known_figures, totals
-from ringfence.control.model.ids import Index, NodeId, PartitionId
+from ringfence.control.http.topic_bodies import page_with_stats, topic_shown, topic_summary
+from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.names import full_topic_prefix
 from ringfence.control.model.tokens import Role
-from ringfence.control.model.topics import Assignment, Topic
+from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.handlers import views
 from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix
 from ringfence.control.runtime.node import Node
@@ -25,6 +25,8 @@ from ringfence.control.state_machines.metadata.etags import tag_of
 from ringfence.control.state_machines.metadata.table_progress import Progress, TableState, view
 
 LIST_MAX = 1_000
+# Topics of one page without `limit` and `stats`.
+TOPICS_DEFAULT = 100
 NamePart = Annotated[openapi_bodies.Segment, "a part of a topic's name"]
 Pair = Annotated[str, StringConstraints(pattern=r"^[^=]+=", max_length=1_000)]
 
@@ -126,6 +128,7 @@ def of_node(node: Node, access: Access) -> APIRouter:
         """Name, role and prefix of the caller's token."""
         no_store(response)
         caller = principal(request)
+        assert caller.role is not None, "a caller over HTTP has a role"
         return openapi_bodies.Me(name=caller.name, role=caller.role, prefix=caller.prefix)
 
     return router
@@ -204,19 +207,31 @@ def of_topics(node: Node, access: Access) -> APIRouter:
     depends = [*needs(access, Role.VIEWER, About.TOPICS), Depends(LinearizableRead(node))]
     router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
-    @router.get("/admin/topics", operation_id="topics")
+    @router.get(
+        "/admin/topics",
+        operation_id="topics",
+        response_model=openapi_bodies.Topics | openapi_bodies.TopicsShown,
+    )
     async def topics(
         request: Request,
+        response: Response,
         prefix: Annotated[str, Query(max_length=255)] = "",
         after: Annotated[str, Query(max_length=255)] = "",
-        limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 100,
+        limit: Annotated[int | None, Query(ge=1, le=LIST_MAX)] = None,
+        stats: bool = False,  # noqa: FBT001, FBT002 - FastAPI's
         properties: Annotated[list[Pair], Query(alias="property", max_length=16)] = [],  # noqa: B006 - FastAPI copies it
-    ) -> openapi_bodies.Topics:
-        """Topics in the order of their full names, `limit` at a time; `property=KEY=VALUE` filters."""
+    ) -> Any:
+        """Topics in the order of their full names, `limit` at a time; `property=KEY=VALUE` filters.
+
+        `limit`: 100 if it is left out; with `stats` as many as fit 16 MiB.
+        `stats`: with columns and figures, as one topic is shown; the node asks every live node once.
+        """
         state, filters = node.proposer.state, [pair.partition("=")[::2] for pair in properties]
         begin, allowed = full_topic_prefix(prefix), principal(request).prefix
         names = sorted(name for name in state.names if name.startswith(begin) and name > after)
         names = [name for name in names if name.startswith(allowed)]
+        if limit is None:
+            limit = len(names) if stats else TOPICS_DEFAULT
         matching = (
             [
                 topic
@@ -229,7 +244,10 @@ def of_topics(node: Node, access: Access) -> APIRouter:
             if filters
             else [state.topics[state.names[name]] for name in names[: limit + 1]]
         )
-        shown = [_summary(topic) for topic in matching[:limit]]
+        if stats:
+            page = await page_with_stats(node.handlers.topics, matching, limit)
+            return Response(page, media_type="application/json", headers=dict(response.headers))
+        shown = [topic_summary(topic) for topic in matching[:limit]]
         return openapi_bodies.Topics(topics=shown, more=len(matching) > limit)
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}", operation_id="topic")
@@ -238,28 +256,9 @@ def of_topics(node: Node, access: Access) -> APIRouter:
     ) -> openapi_bodies.TopicShown:
         """One topic with the figures of its partitions, and the ETag for If-Match of a change."""
         entry = topic_at(node, tenant, namespace, name)
-        info, lags = await node.topics.shown(entry)
+        info, lags = await node.handlers.topics.shown(entry)
         response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"topic/{entry.topic}")}"'
-        stats = [
-            openapi_bodies.PartitionStats(
-                **known_figures(part),
-                replicas=_nodes(entry.assignments[PartitionId(part.partition)]),
-                lag_records=lags.get(part.partition),
-            )
-            for part in info.partitions
-        ]
-        counts = totals(info)
-        columns = [
-            openapi_bodies.ColumnShown(name=column.name, type=column.type, nullable=column.nullable)
-            for column in entry.schemas[-1].columns
-        ]
-        return openapi_bodies.TopicShown(
-            **_summary(entry).model_dump(),
-            columns=columns,
-            stats=stats,
-            rows=counts["rows"],
-            bytes=counts["bytes"],
-        )
+        return topic_shown(entry, info, lags)
 
     return router
 
@@ -320,27 +319,6 @@ def of_tables(node: Node, access: Access) -> APIRouter:
         )
 
     return router
-
-
-def _nodes(assignment: Assignment) -> list[int]:
-    """The nodes of the replicas, the owner first."""
-    owner = int(assignment.owner.node)
-    return [owner, *sorted(int(replica.node) for replica in assignment.replicas if replica.node != owner)]
-
-
-def _summary(topic: Topic) -> openapi_bodies.TopicSummary:
-    return openapi_bodies.TopicSummary(
-        topic=topic.topic,
-        name=topic.name,
-        version=topic.layout.version,
-        partitions=len(topic.layout.partitions),
-        replication=topic.replication,
-        key=list(topic.key),
-        schemas=len(topic.schemas),
-        retention_bytes=topic.retention_bytes,
-        retention_ms=topic.retention_ms,
-        properties=dict(topic.properties),
-    )
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combi
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalances import Action
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
+from ringfence.control.runtime.handlers.commands import Plan
 from ringfence.control.runtime.handlers.rebalances import shown_plan
 from ringfence.control.state_machines.rebalance.plans import ChosenMove
 
@@ -59,17 +59,17 @@ def _reads(mutations: Mutations) -> APIRouter:
     @reads.get("/admin/rebalance", operation_id="rebalance")
     async def rebalance() -> dict[str, Any]:
         """The current or last run with its moves, as the leader knows it."""
-        return await node.rebalances.show()
+        return await node.handlers.rebalances.show()
 
     @reads.get("/admin/moves", operation_id="moves")
     async def moves() -> dict[str, Any]:
         """The moves of the current or last run."""
-        return {"moves": (await node.rebalances.show())["moves"]}
+        return {"moves": (await node.handlers.rebalances.show())["moves"]}
 
     @reads.get("/admin/rebalance/history", operation_id="rebalance_history")
     async def history() -> dict[str, Any]:
-        """Runs that have ended, the newest first."""
-        return node.rebalances.history()
+        """Runs that have ended, the newest first, with rates and latencies before, during and after each."""
+        return await node.handlers.rebalances.history()
 
     @reads.get("/admin/rebalance/preview", operation_id="rebalance_preview")
     async def preview(
@@ -82,7 +82,7 @@ def _reads(mutations: Mutations) -> APIRouter:
         chosen = [_chosen(text) for text in moves] or [
             ChosenMove(PartitionId(number), ()) for number in partitions
         ]
-        plan = await node.rebalances.plan(Action(action), NodeId(number or 0), chosen)
+        plan = await node.handlers.rebalances.preview(Action(action), NodeId(number or 0), chosen)
         return shown_plan(plan)
 
     return reads
@@ -94,21 +94,14 @@ def _changes(mutations: Mutations) -> APIRouter:
         dependencies=[*needs(mutations.access, Role.ADMIN), Depends(change_headers)],
         responses=PROBLEMS,
     )
-    node = mutations.node
+    rebalances = mutations.node.handlers.rebalances
 
-    async def propose_start(given: RebalanceGiven, context: RequestContext) -> Outcome:
+    async def plan_start(given: RebalanceGiven) -> Plan:
         chosen = [
             ChosenMove(PartitionId(move.partition), tuple(NodeId(number) for number in move.nodes))
             for move in given.moves
         ] or [ChosenMove(PartitionId(number), ()) for number in given.partitions]
-        action, number = Action(given.action), NodeId(given.node or 0)
-        if action is Action.DRAIN and (joined := await node.admin.join_drain(number, context)) is not None:
-            return joined
-        plan = await node.rebalances.plan(action, number, chosen)
-        return await node.admin.propose(plan.command, context)
-
-    async def propose_steer(verb: Verb, context: RequestContext) -> Outcome:
-        return await node.admin.propose(await node.rebalances.command(verb), context)
+        return await rebalances.plan_start(Action(given.action), NodeId(given.node or 0), chosen)
 
     @changes.post("/admin/rebalance", operation_id="start_rebalance", status_code=201, response_model=Receipt)
     async def start(request: Request, given: Annotated[RebalanceGiven, Body()]) -> Response:
@@ -116,7 +109,7 @@ def _changes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             f"rebalance start {given.action}",
-            lambda context: propose_start(given, context),
+            lambda: plan_start(given),
             content=given.model_dump_json().encode(),
             status=201,
         )
@@ -124,9 +117,7 @@ def _changes(mutations: Mutations) -> APIRouter:
     @changes.post("/admin/rebalance/{verb}", operation_id="steer_rebalance", response_model=Receipt)
     async def steer(request: Request, verb: Verb) -> Response:
         """Pause: running moves end, no new one starts. Resume. Cancel: abort running moves, undo nothing."""
-        return await mutations.change(
-            request, f"rebalance {verb}", lambda context: propose_steer(verb, context)
-        )
+        return await mutations.change(request, f"rebalance {verb}", lambda: rebalances.plan_steer(verb))
 
     return changes
 

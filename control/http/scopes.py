@@ -19,7 +19,7 @@ from ringfence.control.http.reads import LIST_MAX, LinearizableRead
 from ringfence.control.model.ids import ScopeId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.handlers.admin import Outcome, RequestContext
+from ringfence.control.runtime.handlers.commands import Plan
 from ringfence.control.state_machines.metadata.scope_owners import (
     access_fault,
     is_temporary,
@@ -100,8 +100,8 @@ def _changes(mutations: Mutations) -> APIRouter:
     changes = APIRouter(tags=["scopes"], dependencies=depends, responses=PROBLEMS)
     node = mutations.node
 
-    async def propose_forget(name: str, prefix: str, context: RequestContext) -> Outcome:
-        command = await node.transactions.forget_command(name, prefix)
+    async def plan_forget(name: str, prefix: str) -> Plan:
+        command = await node.handlers.transactions.forget_command(name, prefix)
         if command is None:
             if prefix:  # The answer is the same for a scope of another owner and for none.
                 detail = (
@@ -111,7 +111,7 @@ def _changes(mutations: Mutations) -> APIRouter:
                 raise Problem(403, "unauthorized", detail)
             detail = f"no scope is named {name[:300]!r}; `ringfence scope list` lists them"
             raise Problem(404, "unknown-scope", detail)
-        return await node.admin.propose(command, context)
+        return Plan((command,))
 
     @changes.post(f"{SCOPES}/forget", operation_id="forget_scope", response_model=Receipt)
     async def forget(request: Request, given: Annotated[ForgetGiven, Body()]) -> Response:
@@ -120,7 +120,7 @@ def _changes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             f"scope forget {given.name}",
-            lambda context: propose_forget(given.name, prefix, context),
+            lambda: plan_forget(given.name, prefix),
             content=given.model_dump_json().encode(),
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal
 from urllib.parse import quote
 
@@ -19,11 +18,11 @@ from ringfence.control.http.mutations import Mutations
 from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs
 from ringfence.control.http.problems import Problem, unknown_node
 from ringfence.control.http.reads import NamePart
-from ringfence.control.model.commands import CreateToken, RevokeToken
+from ringfence.control.model.commands import CreateToken, RevokeToken, SetConfig
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.tokens import Role
-from ringfence.control.model.topics import Topic
-from ringfence.control.runtime.handlers.admin import Outcome
+from ringfence.control.runtime.handlers import node_plans
+from ringfence.control.runtime.handlers.commands import Plan, plan_of
 from ringfence.control.runtime.handlers.topics import full_name
 from ringfence.control.runtime.handlers.type_names import parse_type
 from ringfence.native import messages
@@ -67,7 +66,7 @@ def _add_creation(router: APIRouter, mutations: Mutations) -> None:
         return await mutations.change(
             request,
             "topic create",
-            lambda context: mutations.node.admin.create_topic(order, context),
+            mutations.node.handlers.topics.creation(order),
             content=_bytes(given),
             status=201,
             path=path,
@@ -76,18 +75,17 @@ def _add_creation(router: APIRouter, mutations: Mutations) -> None:
 
 
 def _add_topic_changes(router: APIRouter, mutations: Mutations) -> None:
-    admin = mutations.node.admin
+    topics = mutations.node.handlers.topics
 
     @router.delete(TOPIC, operation_id="delete_topic", response_model=openapi_bodies.Receipt)
     async def delete(request: Request, tenant: NamePart, namespace: NamePart, name: NamePart) -> Response:
         """Delete a topic and its rows. The name is free immediately."""
         full = f"{tenant}/{namespace}/{name}"
-        return await mutations.change(
-            request,
-            "topic delete",
-            lambda context: _then(_topic(mutations, full), lambda topic: admin.delete_topic(topic, context)),
-            resource=_resource(mutations, full),
-        )
+
+        async def build() -> Plan:
+            return topics.deletion(await topics.topic_named(full))
+
+        return await mutations.change(request, "topic delete", build, resource=_resource(mutations, full))
 
     @router.post(f"{TOPIC}/truncate", operation_id="truncate_topic", response_model=openapi_bodies.Receipt)
     async def truncate(
@@ -103,12 +101,15 @@ def _add_topic_changes(router: APIRouter, mutations: Mutations) -> None:
         order = messages.TopicTruncate(
             name=full, partition=given.partition, before_offset=given.before_offset
         )
+
+        async def build() -> Plan:
+            return await topics.truncation(await topics.topic_named(full), order)
+
         return await mutations.change(
             request,
             "topic truncate",
-            lambda context: _then(
-                _topic(mutations, full), lambda topic: admin.truncate_topic(topic, order, context)
-            ),
+            build,
+            wait=mutations.node.handlers.completion.truncated,
             resource=_resource(mutations, full),
             content=_bytes(given),
         )
@@ -123,20 +124,13 @@ def _add_topic_changes(router: APIRouter, mutations: Mutations) -> None:
     ) -> Response:
         """Add a schema: the last schema, with further nullable columns at the end."""
         full, schema = f"{tenant}/{namespace}/{name}", _schema(given)
+
+        async def build() -> Plan:
+            return topics.addition(await topics.topic_named(full), schema)
+
         return await mutations.change(
-            request,
-            "schema add",
-            lambda context: _then(
-                _topic(mutations, full), lambda topic: admin.add_schema(topic, schema, context)
-            ),
-            resource=_resource(mutations, full),
-            content=_bytes(given),
+            request, "schema add", build, resource=_resource(mutations, full), content=_bytes(given)
         )
-
-
-async def _topic(mutations: Mutations, full: str) -> Topic:
-    """The topic with this full name, even if another node has just created it."""
-    return await mutations.node.topics.topic_named(full)
 
 
 def _resource(mutations: Mutations, full: str) -> str:
@@ -151,10 +145,10 @@ def of_nodes(mutations: Mutations) -> APIRouter:
         _router("cluster", mutations, Role.OPERATOR),
         _router("cluster", mutations, Role.ADMIN),
     )
-    admin = mutations.node.admin
+    proposer = mutations.node.proposer
 
     def member(number: int) -> NodeId:
-        if number not in mutations.node.proposer.state.nodes:
+        if number not in proposer.state.nodes:
             raise unknown_node(number)
         return NodeId(number)
 
@@ -175,7 +169,7 @@ def of_nodes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             f"node {change}",
-            lambda context: admin.change_node(node, change, context),
+            lambda: node_plans.plan(proposer, node, change, joins=True),
             resource=f"node/{number}",
         )
 
@@ -185,7 +179,7 @@ def of_nodes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             "node remove",
-            lambda context: admin.change_node(member(number), "remove", context),
+            lambda: node_plans.plan(proposer, member(number), "remove", joins=True),
             resource=f"node/{number}",
         )
 
@@ -195,7 +189,7 @@ def of_nodes(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             f"config {' '.join(f'{name}={value}' for name, value in given.values.items())}"[:200],
-            lambda context: admin.set_config(given.values, context),
+            lambda: plan_of(SetConfig(values=given.values)),
             resource="config",
             content=_bytes(given),
         )
@@ -208,7 +202,7 @@ def of_nodes(mutations: Mutations) -> APIRouter:
 def of_tokens(mutations: Mutations) -> APIRouter:
     """Tokens, for admins."""
     router = _router("tokens", mutations, Role.ADMIN)
-    admin, node = mutations.node.admin, mutations.node
+    node = mutations.node
 
     @router.get("/admin/tokens", operation_id="tokens")
     async def tokens() -> openapi_bodies.Tokens:
@@ -245,7 +239,8 @@ def of_tokens(mutations: Mutations) -> APIRouter:
         return await mutations.change(
             request,
             f"token create {given.name} {given.role}",
-            lambda context: admin.change_token(command, context),
+            lambda: plan_of(command),
+            wait=node.handlers.completion.carried_out_everywhere,
             content=_bytes(given),
             status=201,
             path=f"/admin/tokens/{quote(given.name, safe='')}",
@@ -257,25 +252,21 @@ def of_tokens(mutations: Mutations) -> APIRouter:
     async def revoke_token(request: Request, name: openapi_bodies.Name) -> Response:
         """Revoke a token. Every node that has applied the change refuses its secret."""
 
-        def command() -> RevokeToken:
+        async def build() -> Plan:
             if name not in node.proposer.state.tokens:
                 detail = f"no token is named {name[:100]!r}; `ringfence token list` lists them"
                 raise Problem(404, "unknown-token", detail)
-            return RevokeToken(name=name)
+            return Plan((RevokeToken(name=name),))
 
         return await mutations.change(
             request,
             f"token revoke {name}",
-            lambda context: admin.change_token(command(), context),
+            build,
+            wait=node.handlers.completion.carried_out_everywhere,
             resource=f"token/{name}",
         )
 
     return router
-
-
-async def _then(first: Awaitable[Topic], second: Callable[[Topic], Awaitable[Outcome]]) -> Outcome:
-    """`await second(await first)`, for lambdas, which cannot await."""
-    return await second(await first)
 
 
 def _bytes(given: BaseModel) -> bytes:

@@ -98,6 +98,8 @@ class MetadataState(msgspec.Struct, frozen=True):
 
 
 EMPTY: Final = MetadataState()
+# What `msgspec.to_builtins` makes of values with parts.
+_NESTED: Final = frozenset({dict, list, tuple})
 _DECODER = msgspec.msgpack.Decoder(MetadataState)
 
 
@@ -157,10 +159,13 @@ def decode_state(data: bytes | memoryview) -> MetadataState:
 
 def sorted_maps(value: Any) -> Any:
     """`value` with the keys of all maps sorted; msgspec sorts string keys only, and ids are integers."""
-    if isinstance(value, dict):
-        return {key: sorted_maps(value[key]) for key in sorted(value)}
-    if isinstance(value, list | tuple):
-        return [sorted_maps(part) for part in value]
+    kind = type(value)
+    if kind is dict:
+        if len(value) > 1:
+            value = {key: value[key] for key in sorted(value)}
+        return {key: sorted_maps(part) if type(part) in _NESTED else part for key, part in value.items()}
+    if kind in _NESTED:
+        return [sorted_maps(part) if type(part) in _NESTED else part for part in value]
     return value
 
 

@@ -1,10 +1,12 @@
 """Run one node as one process: native threads for data, one asyncio loop for everything else.
 
-START HERE: `node.Node` builds the parts and starts them in order.
+START HERE: `wiring.build` makes all parts in the order of their needs, `node.Node` starts and stops them.
 Layers, top first; imports run downward only:
 
-    serve, node, cluster    the process around a node; the node; its part of the cluster
-    control_server          answer requests of other nodes and administrators at the control address
+    serve, node             the process around a node; start and stop of the node
+    wiring                  build all parts
+    cluster                 the node's part of the cluster: log, consensus, members, reassignments
+    control_server          dispatch questions of other nodes and administrators at the control address
     handlers/               requests about topics, producers, partitions, rebalances; views and inspections
     transactions/           BEGIN, COMMIT and EXPIRE of scopes; publishing of committed epochs
     reassignment/           moves of partitions: the leader's side and a node's side

@@ -1,4 +1,4 @@
-"""Build and run one node: open, recover, draw epochs, open partitions, listen, serve, stop."""
+"""Start and stop one node: open, recover, draw epochs, open partitions, listen, serve, stop."""
 
 from __future__ import annotations
 
@@ -6,51 +6,29 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Mapping
-from functools import partial
-from importlib.metadata import version
-from typing import Any, Final
+from typing import Any
 
-import msgspec
 import structlog
 
 from ringfence.control.model.commands import InitCluster, RestartNode, SetAddresses
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.nodes import Life
-from ringfence.control.model.state import EMPTY, MetadataState
-from ringfence.control.model.topics import Replica
-from ringfence.control.runtime.cluster import Cluster
+from ringfence.control.runtime.control_server import refusal_of
 from ringfence.control.runtime.data_plane import recovery
-from ringfence.control.runtime.data_plane.cleanup_confirmations import CleanupConfirmations
-from ringfence.control.runtime.data_plane.executor import OrderExecutor
-from ringfence.control.runtime.data_plane.log_witnesses import LogWitnesses
-from ringfence.control.runtime.data_plane.native_node import NativeNode
-from ringfence.control.runtime.data_plane.purge import TopicPurge
 from ringfence.control.runtime.handlers import cluster_levels
-from ringfence.control.runtime.handlers.admin import Admin
 from ringfence.control.runtime.handlers.audit import Audit
-from ringfence.control.runtime.handlers.audited_topics import AuditedTopics
 from ringfence.control.runtime.handlers.cluster_events import ClusterEvents
-from ringfence.control.runtime.handlers.inspections import Inspections
-from ringfence.control.runtime.handlers.native_events import NativeEvents
-from ringfence.control.runtime.handlers.partitions import Partitions
-from ringfence.control.runtime.handlers.producers import ProducerRequests
-from ringfence.control.runtime.handlers.rebalances import Rebalances
-from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix, restrict_to_prefix
-from ringfence.control.runtime.handlers.topics import TopicRequests
+from ringfence.control.runtime.handlers.cluster_levels import ClusterLevels
+from ringfence.control.runtime.membership.joining import join
+from ringfence.control.runtime.membership.own_start import OwnStart
 from ringfence.control.runtime.process import addresses, descriptors
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.runtime.process.settings import Settings
+from ringfence.control.runtime.process.start_gate import StartGate, starting
 from ringfence.control.runtime.raft.proposer import RaftProposer
-from ringfence.control.runtime.reassignment.participant import Participant
-from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX, RequestDispatch, Route
-from ringfence.control.runtime.transactions.lost_partitions import LostPartitions
-from ringfence.control.runtime.transactions.requests import TransactionRequests
-from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
-from ringfence.control.runtime.transactions.unpublished import UnpublishedEpochs
-from ringfence.control.state_machines.metadata.access import OPEN, access_of
-from ringfence.control.state_machines.rebalance.loads import LoadReport
+from ringfence.control.runtime.rpc import messages as calls
+from ringfence.control.runtime.wiring import PROGRAM, Foundation, Handlers, Parts, build
 from ringfence.control.store.directory import (
     NODE_FIRST,
     DataDirectory,
@@ -60,14 +38,13 @@ from ringfence.control.store.directory import (
     unusable_error,
 )
 from ringfence.control.store.raft_store import RaftStore
-from ringfence.native import _node, cluster_messages, messages
+from ringfence.control.transport.envelope import Envelope
+from ringfence.control.transport.hub import Hub
+from ringfence.native import _node, messages
 from ringfence.native.errors import StorageError
-from ringfence.native.wire import DEDUPE_WINDOW, LEVEL_NEWEST, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Opcode
+from ringfence.native.wire import LEVEL_NEWEST
 
 _LOG = structlog.get_logger("ringfence.node")
-# Heartbeat interval for clients, in ms; a failed peer is detected after two.
-HEARTBEAT_MS: Final = 10_000
-PROGRAM: Final = f"ringfence {version('ringfence')}"
 
 
 class Node:
@@ -80,18 +57,13 @@ class Node:
         self.addresses: list[str] = []
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._started_s = time.monotonic()
-        self._directory: DataDirectory | JoiningDirectory | None = None
-        self._store: RaftStore | None = None
-        # False until the start of this node is applied: until then its partitions have no epoch.
-        self._are_orders_executed = False
-        self._access = OPEN
-        self._cluster = Cluster(
-            settings,
-            self.health,
-            on_applied=self._applied,
-            on_failed=self._fail,
-            on_loads=self._update_load_hints,
-        )
+        self._gate = StartGate()
+        self._hub = Hub(on_message=self._receive, on_question=self._answer, on_fenced=self._fenced)
+        self._own_start = OwnStart(self._hub, self.fail)
+        # None until the start has recovered the data directory.
+        self._parts: Parts | None = None
+        # Closes what the start has opened, the last first.
+        self._opened = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
         """Start the node; it serves on return.
@@ -102,23 +74,27 @@ class Node:
         addresses.check_listen(self.settings.listen, insecure=self.settings.insecure)
         if self.settings.control is not None:
             addresses.check_listen((self.settings.control,), insecure=self.settings.insecure)
-        addresses.check_join(self.settings.join)
+        addresses.check_connect(self.settings.join, "join")
+        addresses.check_connect(self.settings.advertise, "advertise")
         if self.settings.http is not None:
             # Check the address before a store is created: the endpoint binds only after the node serves.
             addresses.http_host_port(self.settings.http, insecure=self.settings.insecure)
-        check_addresses(self.settings)
-        self._directory = _open_directory(self.settings)
+        addresses.check_addresses(self.settings)
+        directory = _open_directory(self.settings)
+        self._opened.callback(directory.close)  # a join returns another object with the same lock
+        self._opened.callback(self._hub.close)
         try:
-            if isinstance(self._directory, JoiningDirectory):
-                self._directory = await self._cluster.join(self._directory)
-            await self._start_or_fail(self._directory)
+            join_peers: dict[int, tuple[str, ...]] = {}
+            if isinstance(directory, JoiningDirectory):
+                directory, join_peers = await join(self._hub, self.settings, directory)
+            await self._start_or_fail(directory, join_peers)
         except BaseException:
-            await self._close()
+            await self._opened.aclose()
             raise
 
-    async def _start_or_fail(self, directory: DataDirectory) -> None:
+    async def _start_or_fail(self, directory: DataDirectory, join_peers: dict[int, tuple[str, ...]]) -> None:
         """Start, and end the start if the journal or a native thread fails: it would wait forever."""
-        starting = asyncio.ensure_future(self._start(directory))
+        starting = asyncio.ensure_future(self._start(directory, join_peers))
         first: set[asyncio.Future[Any]] = {starting, self.failed}
         try:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -130,10 +106,11 @@ class Node:
             with contextlib.suppress(asyncio.CancelledError):
                 await starting
 
-    async def _start(self, directory: DataDirectory) -> None:
+    async def _start(self, directory: DataDirectory, join_peers: dict[int, tuple[str, ...]]) -> None:
         loop = asyncio.get_running_loop()
         with recovery.with_repair_hint():
-            store = self._store = RaftStore(directory, journal_bytes_max=self.settings.journal_bytes)
+            store = RaftStore(directory, journal_bytes_max=self.settings.journal_bytes)
+        self._opened.callback(store.close)
         if store.journal.cut_bytes:
             _LOG.warning(
                 "journal cut",
@@ -143,104 +120,90 @@ class Node:
         recovery.check_log(directory.log, store.recovered.index)
         for name, why in recovery.unreadable_segments(directory.log).items():
             self.health.set_reason(f"unreadable {name}", f"{directory.log / name} {why}")
-        identity = directory.identity
-        self._here = Replica(node=NodeId(identity.node), store=identity.store)
-        self.audit = Audit(self.settings.data_dir, self.here, self.health)
-        self.native = self._native(directory, cluster_levels.level_at_start(directory, store))
-        report = await loop.run_in_executor(None, self.native.recover)
+        native = self._native(directory, cluster_levels.level_at_start(directory, store))
+        self._opened.push_async_callback(loop.run_in_executor, None, native.stop, 1.0)
+        report = await loop.run_in_executor(None, native.recover)
         _LOG.info(
             "recovered", **{key: report[key] for key in ("files", "bytes", "records", "seconds", "cut_bytes")}
         )
         recovery.check_age(report["partitions"], store.recovered.index)
-        await self._cluster.open(directory, store)
-        staged_row_counts = self._build_data_plane(directory, report)
+        parts = self._parts = build(
+            Foundation(
+                self.settings,
+                self.health,
+                self.cluster_events,
+                self._gate,
+                self._hub,
+                self._own_start,
+                directory,
+                store,
+                native,
+                report,
+                join_peers,
+                self.status,
+                self.fail,
+            )
+        )
+        self._opened.push_async_callback(parts.close)
+        await parts.cluster.check_joined()
         # These tasks must run before the start is committed: `_draw_epochs` waits for them.
-        self._native_node.start()
-        self._executor.start()
-        self.transactions.start()
-        self._cluster.start()
-        await self._draw_epochs()
-        self._cluster.control_server.attach_data_plane(self._executor, self._native_node, staged_row_counts)
-        lookups = (self.proposer, self._cluster.peer_client, self._cluster.reassignments.coordinator)
-        self.rebalances = Rebalances(*lookups, self._cluster.members.board)
-        self.partitions = Partitions(*lookups, LostPartitions(self.proposer, staged_row_counts))
-        participant = Participant(self.proposer, self._executor, self._native_node, self._here)
-        self.inspections = Inspections(
-            self.proposer, self._cluster.peer_client, self._cluster.members, self._native_node
-        )
-        self._cluster.control_server.attach_reassignment(
-            participant, self.rebalances, self.partitions, self.inspections, self.audit
-        )
+        parts.data_plane.native_node.start()
+        parts.data_plane.executor.start()
+        parts.handlers.transactions.start()
+        parts.cluster.start()
+        await self._draw_epochs(parts)
+        self._gate.open()
         recovery.report_partitions(report["partitions"], self.proposer.state, self.health)
         # Clients can connect only now: every partition of this node is open under its new epoch.
-        await self._listen()
-        self._topic_purge.resume()
-        self._log_witnesses.start()
+        await self._listen(parts)
+        parts.data_plane.topic_purge.resume()
+        parts.data_plane.log_witnesses.start()
         self.health.phase = "serving"
 
-    def _build_data_plane(self, directory: DataDirectory, report: Mapping[str, Any]) -> StagedRowCounts:
-        """Build what turns metadata into orders, and requests into commands; `report` is recovery's."""
-        self._events = NativeEvents(
-            self.proposer, self._here, self.health, self.cluster_events, self.audit, self._fail
-        )
-        self._native_node = NativeNode(
-            self.native, on_request=self._request, on_event=self._events.take, on_failed=self._fail
-        )
-        self._log_witnesses = LogWitnesses(
-            self.proposer, self._native_node, self._here, self.health, report, self.settings.data_dir
-        )
-        self._topic_purge = TopicPurge(self.proposer, self._here.store)
-        self._cleanup_confirmations = CleanupConfirmations(self.proposer, self._here.store)
-        self._executor = OrderExecutor(
-            self._native_node,
-            self._here,
-            self.health,
-            on_dropped=self._topic_purge.begin,
-            on_cleaned_up=self._cleanup_confirmations.confirm,
-            on_failed=self._fail,
-            on_level=directory.note_cluster_level,
-        )
-        staged_row_counts = StagedRowCounts(self.proposer, self._native_node, self._cluster.peer_client)
-        unpublished = UnpublishedEpochs(self.health, self._here.node)
-        self.transactions = TransactionRequests(
-            self.proposer, self._native_node, self._here, staged_row_counts, unpublished, self._fail
-        )
-        self._requests = RequestDispatch(
-            self.native,
-            self._routes(),
-            generation=lambda: self.proposer.applied.index,
-            request_ms=self.settings.request_ms,
-            pulse=self.proposer.replica.pulse,
-            narrow=partial(restrict_to_prefix, lambda: self.proposer.state),
-        )
-        return staged_row_counts
+    @property
+    def parts(self) -> Parts:
+        assert self._parts is not None, "the node is not started"
+        return self._parts
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the start has recovered the data directory, so that there are parts."""
+        return self._parts is not None
+
+    @property
+    def handlers(self) -> Handlers:
+        return self.parts.handlers
 
     @property
     def proposer(self) -> RaftProposer:
-        return self._cluster.proposer
+        return self.parts.proposer
 
     @property
     def here(self) -> NodeId:
-        return self._here.node
+        return self.parts.here.node
 
     @property
-    def levels(self) -> cluster_levels.ClusterLevels:
-        return self._cluster.levels
+    def audit(self) -> Audit:
+        return self.parts.audit
+
+    @property
+    def levels(self) -> ClusterLevels:
+        return self.parts.cluster.levels
 
     @property
     def digest(self) -> tuple[Index, bytes]:
         """The newest metadata index that was hashed, and the hash."""
-        return self._cluster.members.digest
+        return self.parts.cluster.members.digest
 
     async def executed_indexes(self) -> dict[NodeId, int]:
         """Per live node, the metadata index up to which the node has executed its orders."""
-        own = {self._here.node: self._executor.executed_index(self.proposer.applied.index)}
-        return await self._cluster.peer_client.executed_indexes() | own
+        executed = self.parts.data_plane.executor.executed_index(self.proposer.applied.index)
+        return await self.parts.cluster.peer_client.executed_indexes() | {self.here: executed}
 
     @property
     def control_address(self) -> str | None:
         """The address for other nodes; None for a single node without a control address."""
-        return self._cluster.hub.address or None
+        return self._hub.address or None
 
     @property
     def uptime_s(self) -> float:
@@ -251,16 +214,18 @@ class Node:
 
         Returns soon after `stop_s` at the latest.
         """
+        parts = self.parts
         self.health.phase = "stopping"
-        await self._requests.finish(self.settings.stop_s / 2)
-        await self._cluster.hand_over()
-        await asyncio.get_running_loop().run_in_executor(None, self.native.stop, self.settings.stop_s)
+        await parts.handlers.requests.finish(self.settings.stop_s / 2)
+        await parts.cluster.hand_over()
+        native = parts.data_plane.native_node.node
+        await asyncio.get_running_loop().run_in_executor(None, native.stop, self.settings.stop_s)
         # After the native node has stopped, the log bounds do not change any more.
-        await self._log_witnesses.save_bounds()
-        await self._close()
+        await parts.data_plane.log_witnesses.save_bounds()
+        await self._opened.aclose()
 
     def status(self) -> messages.Status:
-        state, identity, replica = self.proposer.state, self._identity, self.proposer.replica
+        state, identity, replica = self.proposer.state, self.parts.directory.identity, self.proposer.replica
         return messages.Status(
             cluster=identity.cluster,
             history=identity.history,
@@ -274,7 +239,7 @@ class Node:
             index=self.proposer.applied.index,
             topics=len(state.topics),
             partitions=sum(len(topic.layout.partitions) for topic in state.topics.values()),
-            counters=self.native.counters(),
+            counters=self.parts.data_plane.native_node.node.counters(),
             leader=replica.leader,
             term=replica.term,
             role=replica.role,
@@ -282,19 +247,16 @@ class Node:
             failed=sorted(number for number, node in state.nodes.items() if node.life is Life.FAILED),
         )
 
-    def _update_load_hints(self, loads: Mapping[NodeId, LoadReport]) -> None:
-        self._executor.load_hints.update(loads)
-
     def advertised_loads(self) -> dict[str, dict[int, int]]:
         """Load hints for producers of topics without key: bytes per second by topic and partition."""
-        return self._executor.load_hints.advertised
+        return self.parts.data_plane.executor.load_hints.advertised
+
+    def fail(self, error: Exception) -> None:
+        """End the node with `error`; the first error counts."""
+        if not self.failed.done():
+            self.failed.set_result(error)
 
     # ---- start-up ---------------------------------------------------------------------------------
-
-    @property
-    def _identity(self) -> Any:
-        assert isinstance(self._directory, DataDirectory), "the node is not started"
-        return self._directory.identity
 
     def _native(self, directory: DataDirectory, level: int) -> _node.Node:
         """The native node at `level`, the newest one known before the log is read; an order raises it."""
@@ -321,12 +283,13 @@ class Node:
             faults=settings.faults,
         )
 
-    async def _draw_epochs(self) -> None:
+    async def _draw_epochs(self, parts: Parts) -> None:
         """Commit the start, which gives every partition here a new epoch; then give orders for all of it."""
-        identity = self._identity
+        identity, proposer, cluster = parts.directory.identity, parts.proposer, parts.cluster
+        witnesses, here = parts.data_plane.log_witnesses, parts.here.node
         advertised = self.settings.advertise or addresses.advertised(self.settings.listen)
-        await self._cluster.catch_up()
-        if not self.proposer.state.cluster and identity.node == NODE_FIRST:
+        await cluster.catch_up()
+        if not proposer.state.cluster and identity.node == NODE_FIRST:
             init = InitCluster(
                 cluster=identity.cluster,
                 history=identity.history,
@@ -335,34 +298,31 @@ class Node:
                 nodes_min=self.settings.nodes_min,
                 level=identity.level,
             )
-            await self._cluster.commit(init)
+            await cluster.commit(init)
         # The engine must doubt replicas of an older log before any partition is opened.
-        await self._log_witnesses.check()
-        restarted = await self._cluster.commit_start(
+        await witnesses.check()
+        restarted = await cluster.commit_start(
             RestartNode(
                 node=NodeId(identity.node),
                 store=identity.store,
                 addresses=advertised,
                 program=PROGRAM,
-                control=self._cluster.control,
+                control=cluster.control,
                 zone=self.settings.zone or None,
                 http=self._http(),
                 level=LEVEL_NEWEST,
-                witness=await self._log_witnesses.draw(),
+                witness=await witnesses.draw(),
             )
         )
-        self.proposer.use_session(restarted.session)
+        proposer.use_session(restarted.session)
         weight = self.settings.weight
-        if weight not in (None, self.proposer.state.nodes[self._here.node].weight):
-            await self._cluster.commit(SetNode(node=self._here.node, weight=weight))
-        await self._cluster.finalize_alone()
-        self._are_orders_executed = True
-        self._set_access(self.proposer.state)
-        index = self.proposer.applied.index
-        self._native_node.applied(index)
-        self._executor.enqueue(EMPTY, self.proposer.state, index)
-        self.transactions.apply(self.proposer.state)
-        for fault in await self._executor.until_executed(index):
+        if weight not in (None, proposer.state.nodes[here].weight):
+            await cluster.commit(SetNode(node=here, weight=weight))
+        await cluster.finalize_alone()
+        await cluster.until_time_known()
+        index = Index(proposer.applied.index)
+        parts.log.listeners.begin(proposer.state, index)
+        for fault in await parts.data_plane.executor.until_executed(index):
             _LOG.error("not opened", fault=fault)
         _LOG.info("opened", partitions=restarted.partitions, epoch=restarted.epoch)
 
@@ -373,121 +333,27 @@ class Node:
         host, port = addresses.http_host_port(self.settings.http, insecure=self.settings.insecure)
         return (addresses.http_advertised(host, port),) if port else None
 
-    def _set_access(self, state: MetadataState) -> None:
-        """Give the engine the current tokens. It evaluates open connections again, immediately."""
-        access = access_of(state)
-        if access != self._access:
-            self._access = access
-            grants = [msgspec.structs.astuple(grant) for grant in access.grants]
-            self.native.set_access(access.is_asked, grants, access.credential)
-            self.native.set_ready(self._ready())
-
-    def _ready(self) -> bytes:
-        identity = self._identity
-        return messages.encode(
-            messages.Ready(
-                cluster=identity.cluster,
-                history=identity.history,
-                node=identity.node,
-                store=identity.store,
-                version_min=PROTOCOL_VERSION_MIN,
-                version_max=PROTOCOL_VERSION,
-                program=PROGRAM,
-                message_bytes_max=self.settings.body_bytes_max,
-                window=DEDUPE_WINDOW,
-                heartbeat_ms=HEARTBEAT_MS,
-                credential_needed=self._access.is_asked,
-            )
-        )
-
-    async def _listen(self) -> None:
-        self.native.set_ready(self._ready())
-        self.addresses = list(self.native.listen(list(self.settings.listen)))
+    async def _listen(self, parts: Parts) -> None:
+        parts.data_plane.access.greet()
+        self.addresses = list(parts.data_plane.native_node.node.listen(list(self.settings.listen)))
         advertised = self.settings.advertise or addresses.advertised(self.addresses)
-        if advertised != self.proposer.state.nodes[self._here.node].addresses:
-            applied = await self._cluster.commit(SetAddresses(node=self._here.node, addresses=advertised))
-            await self._executor.until_executed(applied.index)
+        if advertised != parts.proposer.state.nodes[self.here].addresses:
+            applied = await parts.cluster.commit(SetAddresses(node=self.here, addresses=advertised))
+            await parts.data_plane.executor.until_executed(applied.index)
 
-    def _routes(self) -> dict[int, Route]:
-        peer_client = self._cluster.peer_client
-        topics = self.topics = TopicRequests(self.proposer, self._executor, self.native, peer_client)
-        self.admin = Admin(self.proposer, topics)
-        audited = AuditedTopics(topics, self.proposer, self.audit)
-        producers = self.producers = ProducerRequests(self.proposer, self._native_node, peer_client)
+    # ---- the control address, also before there are parts ---------------------------------------------
 
-        async def status(_: None) -> messages.Message:
-            return restrict_status_to_prefix(self.proposer.state, CALLER_PREFIX.get(), self.status())
+    def _receive(self, envelope: Envelope) -> None:
+        if self._parts is not None:
+            self._parts.cluster.peers.receive(envelope)
 
-        return {
-            Opcode.TOPIC_CREATE: Route(messages.TopicCreate, audited.create),
-            Opcode.TOPIC_LIST: Route(messages.TopicList, topics.list_topics),
-            Opcode.TOPIC_DESCRIBE: Route(messages.TopicName, topics.describe),
-            Opcode.TOPIC_TRUNCATE: Route(messages.TopicTruncate, audited.truncate),
-            Opcode.TOPIC_DELETE: Route(messages.TopicName, audited.delete),
-            Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, audited.add_schema),
-            Opcode.PRODUCER_OPEN: Route(messages.ProducerOpen, producers.open),
-            Opcode.STATUS: Route(None, status),
-            Opcode.BEGIN: Route(cluster_messages.ScopeBegin, self.transactions.begin),
-            Opcode.COMMIT: Route(cluster_messages.ScopeCommit, self.transactions.commit),
-            Opcode.EXPIRE: Route(cluster_messages.ScopeExpire, self.transactions.expire),
-        }
+    async def _answer(self, envelope: Envelope) -> bytes:
+        if self._parts is None:
+            return calls.encode(refusal_of(starting()))
+        return await self._parts.handlers.control_server.answer(envelope)
 
-    # ---- while it runs ----------------------------------------------------------------------------
-
-    def _applied(self, before: MetadataState, after: MetadataState, index: Index) -> None:
-        if self._are_orders_executed:
-            self._native_node.applied(index)
-            if before.tokens is not after.tokens or before.config is not after.config:
-                self._set_access(after)
-            self._executor.enqueue(before, after, index)
-            self.cluster_events.applied(before, after, index)
-            self.transactions.apply(after)
-
-    def _request(self, connection: int, header: bytes, body: bytes, prefix: str, token: str) -> None:
-        self._requests.serve(connection, header, body, prefix, token)
-
-    def _fail(self, error: Exception) -> None:
-        if not self.failed.done():
-            self.failed.set_result(error)
-
-    async def _close(self) -> None:
-        if hasattr(self, "_topic_purge"):
-            self._topic_purge.close()
-            self._cleanup_confirmations.close()
-        if hasattr(self, "_executor"):
-            await self._executor.close()
-        if hasattr(self, "transactions"):
-            await self.transactions.close()
-        if hasattr(self, "_log_witnesses"):
-            await self._log_witnesses.close()
-        await self._cluster.close()
-        if hasattr(self, "audit"):
-            await self.audit.close()
-        if self._store is not None:
-            self._store.close()
-        if hasattr(self, "_native_node"):
-            self._native_node.close()
-        if hasattr(self, "native"):
-            await asyncio.get_running_loop().run_in_executor(None, self.native.stop, 1.0)
-        if self._directory is not None:
-            self._directory.close()
-            self._directory = None
-
-
-def check_addresses(settings: Settings) -> None:
-    """Check the addresses before a new store is created. An existing store is locked first: its lock reports
-    a node that is already running.
-
-    Raises:
-        ConfigError: the node could not listen on an address, or would ask itself to join.
-    """
-    if os.path.exists(settings.data_dir / "store.toml"):  # noqa: PTH110 - a path may be too long for pathlib's
-        return
-    addresses.check_joins_other(settings.join, settings.control)
-    bound = [("listen", address) for address in settings.listen]
-    bound += [("control", settings.control)] if settings.control is not None else []
-    bound += [("http", f"tcp://{settings.http}")] if settings.http is not None else []
-    addresses.check_free(bound)
+    def _fenced(self, why: str) -> None:
+        self._own_start.fenced(why)
 
 
 def _open_directory(settings: Settings) -> DataDirectory | JoiningDirectory:

@@ -367,7 +367,9 @@ def _now_ms() -> int:
 
 def _is_readable(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message waits. Usually none does, and an exception `Again` would cost twice as much."""
-    return bool(_number(socket, zmq.EVENTS) & _POLLIN)
+    waiting = socket.getsockopt(zmq.EVENTS)
+    assert type(waiting) is int, f"EVENTS is {waiting!r}"
+    return waiting & _POLLIN != 0
 
 
 def _number(socket: zmq.Socket[bytes], option: zmq.SocketOption) -> int:

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import zmq
 
+from ringfence.common.address import with_scheme
 from ringfence.control.transport import envelope as envelopes
 from ringfence.control.transport.envelope import ENVELOPE_BYTES_MAX, VERSION, Envelope, EnvelopeError, Kind
 from ringfence.native.errors import ConfigError, ConnectError
@@ -15,11 +16,12 @@ def ask_address(address: str, body: bytes, timeout_s: float) -> bytes:
     """Send a question, and return the body of the answer.
 
     Raises:
-        ConfigError: `address` is invalid.
+        ConfigError: `address` is neither tcp://HOST:PORT nor HOST:PORT nor ipc://PATH.
         ConnectError: no answer came in time, or the answer is no control message of this version.
     """
+    address = with_scheme(address, "tcp")
     if urlsplit(address).scheme not in {"tcp", "ipc"}:
-        raise ConfigError(f"control={address!r}: it must be tcp://HOST:PORT", key="control")
+        raise ConfigError(f"control={address!r}: it must be tcp://HOST:PORT or HOST:PORT", key="control")
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
         dealer.setsockopt(zmq.LINGER, 0)
         dealer.setsockopt(zmq.MAXMSGSIZE, ENVELOPE_BYTES_MAX)

@@ -2,7 +2,7 @@
 //!
 //! | file | wraps |
 //! |---|---|
-//! | `node.rs`, `outcome.rs` | `ringfence-node`'s runtime: orders down, outcomes up |
+//! | `node.rs`, `order.rs`, `outcome.rs` | `ringfence-node`'s runtime: orders down, outcomes up |
 //! | `fsck.rs` | the log's check of a stopped store |
 //! | `sim_node.rs`, `sim_disk.rs` | the same engine and log, stepped by a simulator on a disk that fails by seed |
 //! | `sim_planted.rs` | faults on purpose; only with the feature `planted`, never in a wheel |
@@ -21,6 +21,7 @@ mod encode;
 mod error;
 mod fsck;
 mod node;
+mod order;
 mod outcome;
 mod record;
 mod sim_disk;
@@ -40,6 +41,8 @@ mod _node {
     use crate::fsck::fsck;
     #[pymodule_export]
     use crate::node::Node;
+    #[pymodule_export]
+    use crate::order::Order;
     #[pymodule_export]
     use crate::record::RecordReader;
     #[pymodule_export]

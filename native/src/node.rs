@@ -6,13 +6,13 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use ringfence_log::Witness;
-use ringfence_node::{Config, CountStaged, NodeError, Order, Place, Publish, Runtime, TablePartition, TransportKind};
+use ringfence_node::{Config, NodeError, Runtime, TimeWindow, TransportKind};
 use ringfence_wire::LEVEL_NEWEST;
 
 use crate::access::{Given, table_of};
 use crate::error::{of_node, raise_with};
+use crate::order::Order;
 use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
-use crate::stage::{Rule, rule_of, tokens_of};
 
 /// The default of `level` in the signatures: what text shows of a constant is not its value.
 const _: () = assert!(LEVEL_NEWEST == 1);
@@ -23,10 +23,6 @@ pub struct Node {
 }
 
 impl Node {
-    fn order(&self, py: Python<'_>, order: Order) -> PyResult<u64> {
-        self.work(py, |runtime| runtime.order(order))
-    }
-
     fn work<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Runtime) -> Result<T, NodeError> + Send) -> PyResult<T> {
         py.detach(|| work(&self.runtime)).map_err(|error| of_node(py, &error))
     }
@@ -38,11 +34,6 @@ pub fn identity(py: Python<'_>, name: &str, bytes: &[u8]) -> PyResult<[u8; 16]> 
         let message = format!("{name} has {} bytes, an id has 16", bytes.len());
         raise_with(py, "ConfigError", &message, "setting", name)
     })
-}
-
-/// (node, store) of replicas.
-pub fn places(py: Python<'_>, given: Vec<(u64, Vec<u8>)>) -> PyResult<Vec<Place>> {
-    given.into_iter().map(|(node, store)| Ok(Place { node, store: identity(py, "store", &store)? })).collect()
 }
 
 #[pymethods]
@@ -140,6 +131,10 @@ impl Node {
         self.work(py, |runtime| runtime.set_applied(index))
     }
 
+    fn set_time_window(&self, py: Python<'_>, earliest_ms: u64, latest_ms: u64) -> PyResult<()> {
+        self.work(py, |runtime| runtime.set_time_window(TimeWindow { earliest_ms, latest_ms }))
+    }
+
     fn set_ready(&self, py: Python<'_>, body: &[u8]) -> PyResult<()> {
         self.work(py, |runtime| runtime.set_ready(body))
     }
@@ -149,178 +144,9 @@ impl Node {
         self.work(py, |runtime| runtime.set_access(table))
     }
 
-    fn set_level(&self, py: Python<'_>, level: u16) -> PyResult<u64> {
-        self.order(py, Order::SetLevel { level })
-    }
-
-    fn install_topic(
-        &self,
-        py: Python<'_>,
-        topic: u64,
-        schemas: Vec<Vec<u8>>,
-        key_columns: Vec<usize>,
-        retention_bytes: u64,
-        retention_ms: u64,
-    ) -> PyResult<u64> {
-        self.order(py, Order::InstallTopic { topic, schemas, key_columns, retention_bytes, retention_ms })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(
-        signature = (topic, generation, version, table, partitions, redirect, redirects = vec![]),
-        text_signature = "($self, topic, generation, version, table, partitions, redirect, redirects=())"
-    )]
-    fn install_table(
-        &self,
-        py: Python<'_>,
-        topic: u64,
-        generation: u64,
-        version: u64,
-        table: Vec<u8>,
-        partitions: Vec<(u64, u16, u16, u64, u64)>,
-        redirect: Vec<u8>,
-        redirects: Vec<(u64, Vec<u8>)>,
-    ) -> PyResult<u64> {
-        let partitions = partitions
-            .into_iter()
-            .map(|(partition, lo, hi, owner, epoch)| TablePartition { partition, lo, hi, owner, epoch })
-            .collect();
-        self.order(py, Order::InstallTable { topic, generation, version, table, partitions, redirect, redirects })
-    }
-
-    fn remove_topic(&self, py: Python<'_>, topic: u64) -> PyResult<u64> {
-        self.order(py, Order::RemoveTopic { topic })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(
-        signature = (topic, partition, lo, hi, epoch, replicas = vec![], quorum = 1),
-        text_signature = "($self, topic, partition, lo, hi, epoch, replicas=(), quorum=1)"
-    )]
-    fn open(
-        &self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        lo: u16,
-        hi: u16,
-        epoch: u64,
-        replicas: Vec<(u64, Vec<u8>)>,
-        quorum: u16,
-    ) -> PyResult<u64> {
-        let replicas = places(py, replicas)?;
-        self.order(py, Order::Open { topic, partition, lo, hi, epoch, replicas, quorum })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, partition, lo, hi, epoch, owner, forced = 0))]
-    fn follow(
-        &self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        lo: u16,
-        hi: u16,
-        epoch: u64,
-        owner: u64,
-        forced: u64,
-    ) -> PyResult<u64> {
-        self.order(py, Order::Follow { topic, partition, lo, hi, epoch, owner, forced })
-    }
-
-    fn set_peer(&self, py: Python<'_>, node: u64, addresses: Vec<String>) -> PyResult<u64> {
-        self.order(py, Order::SetPeer { node, addresses })
-    }
-
-    fn fence(&self, py: Python<'_>, topic: u64, partition: u64, epoch: u64) -> PyResult<u64> {
-        self.order(py, Order::Fence { topic, partition, epoch })
-    }
-
-    fn hold(&self, py: Python<'_>, topic: u64, partition: u64, epoch: u64) -> PyResult<u64> {
-        self.order(py, Order::Hold { topic, partition, epoch })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, partition, change, attempt, node, store, bytes_per_s = 0))]
-    fn sync_start(
-        &self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        change: u64,
-        attempt: u32,
-        node: u64,
-        store: &[u8],
-        bytes_per_s: u64,
-    ) -> PyResult<u64> {
-        let target = Place { node, store: identity(py, "store", store)? };
-        self.order(py, Order::SyncStart { topic, partition, change, attempt, target, bytes_per_s })
-    }
-
-    fn sync_rate(&self, py: Python<'_>, change: u64, bytes_per_s: u64) -> PyResult<u64> {
-        self.order(py, Order::SyncRate { change, bytes_per_s })
-    }
-
-    fn sync_stop(&self, py: Python<'_>, change: u64) -> PyResult<u64> {
-        self.order(py, Order::SyncStop { change })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, partition, lo, hi, change, attempt, epoch, owner, forced = 0))]
-    fn receive_start(
-        &self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        lo: u16,
-        hi: u16,
-        change: u64,
-        attempt: u32,
-        epoch: u64,
-        owner: u64,
-        forced: u64,
-    ) -> PyResult<u64> {
-        self.order(py, Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner, forced })
-    }
-
-    fn adopt(&self, py: Python<'_>, change: u64, attempt: u32) -> PyResult<u64> {
-        self.order(py, Order::Adopt { change, attempt })
-    }
-
-    fn discard(&self, py: Python<'_>, change: u64, attempt: u32) -> PyResult<u64> {
-        self.order(py, Order::Discard { change, attempt })
-    }
-
-    fn close(&self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
-        self.order(py, Order::Close { topic, partition })
-    }
-
-    fn drop(&self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
-        self.order(py, Order::Drop { topic, partition })
-    }
-
-    #[pyo3(signature = (topic, partition, before_offset, epoch=0))]
-    fn truncate(&self, py: Python<'_>, topic: u64, partition: u64, before_offset: u64, epoch: u64) -> PyResult<u64> {
-        self.order(py, Order::Truncate { topic, partition, before_offset, epoch })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, partition, producer_id, producer_epoch, name, previous_epoch = 0))]
-    fn open_producer(
-        &self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        producer_id: u64,
-        producer_epoch: u64,
-        name: Vec<u8>,
-        previous_epoch: u64,
-    ) -> PyResult<u64> {
-        self.order(py, Order::OpenProducer { topic, partition, producer_id, producer_epoch, previous_epoch, name })
-    }
-
-    fn doubt(&self, py: Python<'_>, partitions: Vec<(u64, u64)>) -> PyResult<u64> {
-        self.order(py, Order::Doubt { partitions })
+    fn order(&self, py: Python<'_>, order: &Bound<'_, Order>) -> PyResult<u64> {
+        let order = order.get().inner.clone();
+        self.work(py, |runtime| runtime.order(order))
     }
 
     fn doubted(&self, py: Python<'_>) -> Vec<(u64, u64)> {
@@ -337,47 +163,6 @@ impl Node {
 
     fn write_witness(&self, py: Python<'_>, numbers: Vec<u64>, doubted: Vec<(u64, u64)>) -> PyResult<()> {
         self.work(py, |runtime| runtime.write_witness(&Witness { numbers, doubted }))
-    }
-
-    fn release_quarantine(&self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
-        self.order(py, Order::ReleaseQuarantine { topic, partition })
-    }
-
-    #[pyo3(signature = (rules, gone = None))]
-    fn install_scopes(&self, py: Python<'_>, rules: Vec<Rule>, gone: Option<u64>) -> PyResult<u64> {
-        let rules = rules.into_iter().map(rule_of).collect();
-        self.order(py, Order::InstallScopes { rules, gone })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, partition, scope, epoch, tokens, rows, upto = 0, after = 0))]
-    fn publish(
-        &self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        scope: u64,
-        epoch: u64,
-        tokens: &[u8],
-        rows: u64,
-        upto: u64,
-        after: u64,
-    ) -> PyResult<u64> {
-        let tokens = tokens_of(py, tokens)?;
-        self.order(py, Order::Publish(Publish { topic, partition, scope, epoch, tokens, rows, upto, after }))
-    }
-
-    fn count_staged(
-        &self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        scope: u64,
-        epoch: u64,
-        tokens: &[u8],
-    ) -> PyResult<u64> {
-        let tokens = tokens_of(py, tokens)?;
-        self.order(py, Order::CountStaged(CountStaged { topic, partition, scope, epoch, tokens }))
     }
 
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

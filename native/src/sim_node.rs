@@ -4,15 +4,15 @@ use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use ringfence_log::Witness;
-use ringfence_node::{Config, CountStaged, NodeError, Now, Order, Place, Publish, Stepped, TablePartition};
+use ringfence_node::{Config, NodeError, Now, Stepped, TimeWindow};
 
 use crate::access::{Given, table_of};
 use crate::error::of_node;
-use crate::node::{identity, places};
+use crate::node::identity;
+use crate::order::Order;
 use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
 use crate::sim_disk::SimDisk;
 use crate::sim_values::{Answered, ToOther, answered, header_of, to_other};
-use crate::stage::{Rule, rule_of, tokens_of};
 
 #[pyclass(unsendable, module = "ringfence.native._node")]
 pub struct SimNode {
@@ -23,10 +23,6 @@ pub struct SimNode {
 impl SimNode {
     fn work<T>(&mut self, py: Python<'_>, work: impl FnOnce(&mut Stepped) -> Result<T, NodeError>) -> PyResult<T> {
         work(&mut self.node).map_err(|error| of_node(py, &error))
-    }
-
-    fn order(&mut self, py: Python<'_>, order: Order) -> PyResult<u64> {
-        self.work(py, |node| node.order(order))
     }
 }
 
@@ -220,6 +216,10 @@ impl SimNode {
         self.work(py, |node| node.set_applied(index))
     }
 
+    fn set_time_window(&mut self, py: Python<'_>, earliest_ms: u64, latest_ms: u64) -> PyResult<()> {
+        self.work(py, |node| node.set_time_window(TimeWindow { earliest_ms, latest_ms }))
+    }
+
     fn producer_tables(&mut self, py: Python<'_>) -> PyResult<Vec<(u64, u64, u64, u64)>> {
         self.work(py, |node| node.producer_tables())
     }
@@ -233,185 +233,9 @@ impl SimNode {
         self.work(py, |node| node.set_access(table))
     }
 
-    fn set_level(&mut self, py: Python<'_>, level: u16) -> PyResult<u64> {
-        self.order(py, Order::SetLevel { level })
-    }
-
-    fn install_topic(
-        &mut self,
-        py: Python<'_>,
-        topic: u64,
-        schemas: Vec<Vec<u8>>,
-        key_columns: Vec<usize>,
-        retention_bytes: u64,
-        retention_ms: u64,
-    ) -> PyResult<u64> {
-        self.order(py, Order::InstallTopic { topic, schemas, key_columns, retention_bytes, retention_ms })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(
-        signature = (topic, generation, version, table, partitions, redirect, redirects = vec![]),
-        text_signature = "($self, topic, generation, version, table, partitions, redirect, redirects=())"
-    )]
-    fn install_table(
-        &mut self,
-        py: Python<'_>,
-        topic: u64,
-        generation: u64,
-        version: u64,
-        table: Vec<u8>,
-        partitions: Vec<(u64, u16, u16, u64, u64)>,
-        redirect: Vec<u8>,
-        redirects: Vec<(u64, Vec<u8>)>,
-    ) -> PyResult<u64> {
-        let partitions = partitions
-            .into_iter()
-            .map(|(partition, lo, hi, owner, epoch)| TablePartition { partition, lo, hi, owner, epoch })
-            .collect();
-        self.order(py, Order::InstallTable { topic, generation, version, table, partitions, redirect, redirects })
-    }
-
-    fn remove_topic(&mut self, py: Python<'_>, topic: u64) -> PyResult<u64> {
-        self.order(py, Order::RemoveTopic { topic })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(
-        signature = (topic, partition, lo, hi, epoch, replicas = vec![], quorum = 1),
-        text_signature = "($self, topic, partition, lo, hi, epoch, replicas=(), quorum=1)"
-    )]
-    fn open(
-        &mut self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        lo: u16,
-        hi: u16,
-        epoch: u64,
-        replicas: Vec<(u64, Vec<u8>)>,
-        quorum: u16,
-    ) -> PyResult<u64> {
-        let replicas = places(py, replicas)?;
-        self.order(py, Order::Open { topic, partition, lo, hi, epoch, replicas, quorum })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, partition, lo, hi, epoch, owner, forced = 0))]
-    fn follow(
-        &mut self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        lo: u16,
-        hi: u16,
-        epoch: u64,
-        owner: u64,
-        forced: u64,
-    ) -> PyResult<u64> {
-        self.order(py, Order::Follow { topic, partition, lo, hi, epoch, owner, forced })
-    }
-
-    fn set_peer(&mut self, py: Python<'_>, node: u64, addresses: Vec<String>) -> PyResult<u64> {
-        self.order(py, Order::SetPeer { node, addresses })
-    }
-
-    fn fence(&mut self, py: Python<'_>, topic: u64, partition: u64, epoch: u64) -> PyResult<u64> {
-        self.order(py, Order::Fence { topic, partition, epoch })
-    }
-
-    fn hold(&mut self, py: Python<'_>, topic: u64, partition: u64, epoch: u64) -> PyResult<u64> {
-        self.order(py, Order::Hold { topic, partition, epoch })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, partition, change, attempt, node, store, bytes_per_s = 0))]
-    fn sync_start(
-        &mut self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        change: u64,
-        attempt: u32,
-        node: u64,
-        store: &[u8],
-        bytes_per_s: u64,
-    ) -> PyResult<u64> {
-        let target = Place { node, store: identity(py, "store", store)? };
-        self.order(py, Order::SyncStart { topic, partition, change, attempt, target, bytes_per_s })
-    }
-
-    fn sync_rate(&mut self, py: Python<'_>, change: u64, bytes_per_s: u64) -> PyResult<u64> {
-        self.order(py, Order::SyncRate { change, bytes_per_s })
-    }
-
-    fn sync_stop(&mut self, py: Python<'_>, change: u64) -> PyResult<u64> {
-        self.order(py, Order::SyncStop { change })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, partition, lo, hi, change, attempt, epoch, owner, forced = 0))]
-    fn receive_start(
-        &mut self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        lo: u16,
-        hi: u16,
-        change: u64,
-        attempt: u32,
-        epoch: u64,
-        owner: u64,
-        forced: u64,
-    ) -> PyResult<u64> {
-        self.order(py, Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner, forced })
-    }
-
-    fn adopt(&mut self, py: Python<'_>, change: u64, attempt: u32) -> PyResult<u64> {
-        self.order(py, Order::Adopt { change, attempt })
-    }
-
-    fn discard(&mut self, py: Python<'_>, change: u64, attempt: u32) -> PyResult<u64> {
-        self.order(py, Order::Discard { change, attempt })
-    }
-
-    fn close(&mut self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
-        self.order(py, Order::Close { topic, partition })
-    }
-
-    fn drop(&mut self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
-        self.order(py, Order::Drop { topic, partition })
-    }
-
-    #[pyo3(signature = (topic, partition, before_offset, epoch=0))]
-    fn truncate(
-        &mut self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        before_offset: u64,
-        epoch: u64,
-    ) -> PyResult<u64> {
-        self.order(py, Order::Truncate { topic, partition, before_offset, epoch })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, partition, producer_id, producer_epoch, name, previous_epoch = 0))]
-    fn open_producer(
-        &mut self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        producer_id: u64,
-        producer_epoch: u64,
-        name: Vec<u8>,
-        previous_epoch: u64,
-    ) -> PyResult<u64> {
-        self.order(py, Order::OpenProducer { topic, partition, producer_id, producer_epoch, previous_epoch, name })
-    }
-
-    fn doubt(&mut self, py: Python<'_>, partitions: Vec<(u64, u64)>) -> PyResult<u64> {
-        self.order(py, Order::Doubt { partitions })
+    fn order(&mut self, py: Python<'_>, order: &Bound<'_, Order>) -> PyResult<u64> {
+        let order = order.get().inner.clone();
+        self.work(py, |node| node.order(order))
     }
 
     fn doubted(&self) -> Vec<(u64, u64)> {
@@ -428,47 +252,6 @@ impl SimNode {
 
     fn write_witness(&mut self, py: Python<'_>, numbers: Vec<u64>, doubted: Vec<(u64, u64)>) -> PyResult<()> {
         self.work(py, |node| node.write_witness(&Witness { numbers, doubted }))
-    }
-
-    fn release_quarantine(&mut self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
-        self.order(py, Order::ReleaseQuarantine { topic, partition })
-    }
-
-    #[pyo3(signature = (rules, gone = None))]
-    fn install_scopes(&mut self, py: Python<'_>, rules: Vec<Rule>, gone: Option<u64>) -> PyResult<u64> {
-        let rules = rules.into_iter().map(rule_of).collect();
-        self.order(py, Order::InstallScopes { rules, gone })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, partition, scope, epoch, tokens, rows, upto = 0, after = 0))]
-    fn publish(
-        &mut self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        scope: u64,
-        epoch: u64,
-        tokens: &[u8],
-        rows: u64,
-        upto: u64,
-        after: u64,
-    ) -> PyResult<u64> {
-        let tokens = tokens_of(py, tokens)?;
-        self.order(py, Order::Publish(Publish { topic, partition, scope, epoch, tokens, rows, upto, after }))
-    }
-
-    fn count_staged(
-        &mut self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        scope: u64,
-        epoch: u64,
-        tokens: &[u8],
-    ) -> PyResult<u64> {
-        let tokens = tokens_of(py, tokens)?;
-        self.order(py, Order::CountStaged(CountStaged { topic, partition, scope, epoch, tokens }))
     }
 
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ringfence.native import wire
-from tests.benchmarks.fake_node import FakeNode
+from tests.fakes.acknowledging_node import FakeNode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,9 +15,11 @@ import ringfence
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError, refusal
-from tests.system.disk import Disk
-from tests.system.harness import NodeProcess, cli, until
-from tests.system.network import Network
+from tests.harness.clocks import ProcessClock
+from tests.harness.control import list_nodes
+from tests.harness.disk import Disk
+from tests.harness.network import Network
+from tests.harness.processes import NodeProcess, cli, until
 
 NODES = 4
 TOPIC = "chaos"
@@ -36,10 +38,6 @@ SMALL = (
 )
 """So that files are closed, recycled and given back, and journals compacted, within minutes."""
 ASK_S = 5.0
-CLOCK_READ_S = 1
-"""How often a node looks at its clock's file."""
-CLOCK_LIBRARY = "faketime/libfaketimeMT.so.1"
-"""Debian's libfaketime: a process's wall clock. The monotonic one is left alone: no machine's ever jumps."""
 
 
 class Fleet:
@@ -53,12 +51,14 @@ class Fleet:
             subprocess.run(["mount", *command], check=True, capture_output=True)
         self.controls = [f"tcp://{host}:{CONTROL_PORT}" for host in network.hosts]
         self.nodes: list[NodeProcess] = []
+        self.clocks: list[ProcessClock] = []
         self.favoured: int | None = None
         """The node that the next moves make an owner."""
         for place, (host, prefix) in enumerate(zip(network.hosts, network.prefixes, strict=True)):
             folder = self.folder(place)
             folder.mkdir(parents=True)
             self.disks.append(Disk(folder, DISK_MB))
+            self.clocks.append(ProcessClock(folder / "clock"))
             join = ("--join", self.controls[0]) if place else ()
             options = ("--insecure", "--control", self.controls[place], *join, *SMALL)
             self.nodes.append(
@@ -69,35 +69,9 @@ class Fleet:
                     prefix=prefix,
                     port=7411,
                     log_folder=folder,
-                    environment=self._clock(place),
+                    environment=self.clocks[place].environment,
                 )
             )
-
-    def _clock(self, place: int) -> dict[str, str]:
-        """A wall clock of its own, which `set_clock` moves while the process runs."""
-        library = next(Path("/usr/lib").glob(f"*/{CLOCK_LIBRARY}"), None)
-        assert library is not None, f"{CLOCK_LIBRARY} is not under /usr/lib: install the package libfaketime"
-        self.set_clock(place, 0)
-        return {
-            "LD_PRELOAD": str(library),
-            "FAKETIME_TIMESTAMP_FILE": str(self._clock_file(place)),
-            "FAKETIME_CACHE_DURATION": str(CLOCK_READ_S),
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
-
-    def _clock_file(self, place: int) -> Path:
-        return self.folder(place) / "clock"
-
-    def sign(self, place: int) -> int:
-        """-1 for a node whose clock is right or behind, 1 for one that is ahead."""
-        return 1 if int(self._clock_file(place).read_text()) > 0 else -1
-
-    def set_clock(self, place: int, ahead_s: int) -> None:
-        """Within a second the node's wall clock is so far ahead of the true one, or behind it."""
-        path = self._clock_file(place)
-        fresh = path.with_suffix(".new")
-        fresh.write_text(f"{ahead_s:+d}\n")
-        fresh.rename(path)
 
     @contextmanager
     def favour(self, place: int) -> Iterator[None]:
@@ -161,15 +135,10 @@ class Fleet:
 
     def listed(self) -> messages.Nodes | None:
         """The cluster as the first node that answers knows it."""
-        for place in range(NODES):
-            try:
-                reply = messages.decode_reply(
-                    ask_address(self.controls[place], messages.encode(messages.ListNodes()), 1.0)
-                )
-            except ConnectError:
-                continue
-            if isinstance(reply, messages.Nodes) and reply.leader:
-                return reply
+        for control in self.controls:
+            known = list_nodes(control, 1.0)
+            if known is not None and known.leader:
+                return known
         return None
 
     def is_whole(self) -> bool:
@@ -189,6 +158,10 @@ class Fleet:
         for node in self.nodes:
             lines = [line for line in node.log.read_text().splitlines() if '"level": "info"' not in line]
             yield from (f"{node.address}: {line[:1_000]}" for line in lines[-most:])
+
+    def has_reported_clock(self) -> bool:
+        """Whether a node has logged that its clock is wrong."""
+        return any("the cluster's time, the median" in node.log.read_text() for node in self.nodes)
 
     def checked(self) -> list[str]:
         """What `fsck --cluster` finds wrong, or cannot prove within a minute: metadata, fences, chains."""

@@ -15,7 +15,7 @@ from ringfence.native.errors import RingfenceError
 from tests.chaos.fleet import NODES, Fleet
 from tests.chaos.log_clients import SCHEMA, EndAsker, PlainWriter, final_read
 from tests.checker.log_history import Forced, History, Outcome, Truncate
-from tests.system.harness import until
+from tests.harness.processes import until
 
 WORK_S: Final = 3.0
 WRITER: Final = 300_000

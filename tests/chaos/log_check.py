@@ -43,7 +43,7 @@ from tests.chaos.log_named import NamedWriter
 from tests.chaos.mover import REPLICAS, Mover
 from tests.checker.log_anomalies import anomalies
 from tests.checker.log_history import FINAL, History, Outcome
-from tests.system.network import Network
+from tests.harness.network import Network
 
 CUT_TOPIC = "cut"
 PARTITIONS = 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -15,9 +14,6 @@ from tests.chaos.seen import Seen
 
 CAUGHT_UP_S = 120.0
 """Within which readers have what everybody can read: a minute of a loaded machine's rows, twice."""
-WRONG_CLOCK_MS = 50_000
-"""A row whose time lies further ahead has it from a clock that jumped: jumps are of a minute and more."""
-
 LOOK_ROWS = 50_000
 
 
@@ -25,8 +21,6 @@ LOOK_ROWS = 50_000
 class Read:
     seen: Seen = field(default_factory=Seen)
     changed: list[Violation] = field(default_factory=list)
-    is_clock_wrong: bool = False
-    """A row was stored at a time that has not come yet."""
 
 
 def read_all(addresses: str, topic: str, source: pa.RecordBatch) -> Read:
@@ -37,7 +31,6 @@ def read_all(addresses: str, topic: str, source: pa.RecordBatch) -> Read:
             place = reader.place
             assert place is not None
             read.seen.add(place.partition, place.first_offset, *identity_of(batch))
-            read.is_clock_wrong |= place.time_ms > time.time() * 1000 + WRONG_CLOCK_MS
             waiting.append((place, batch))
             rows += batch.num_rows
             if rows >= LOOK_ROWS:

@@ -5,7 +5,7 @@
       └ python -m tests.chaos --inside    process 1 of a pid namespace: nodes and tracers die with it
 
 Mounts and the network (bridge, namespaces of the hosts) are in the same sandbox. A loop device clears itself
-when its file system is no longer mounted (`tests/system/disk.py`). So nothing is left over, however a run
+when its file system is no longer mounted (`tests/harness/disk.py`). So nothing is left over, however a run
 ends: no handler has to run for it.
 """
 

@@ -13,7 +13,7 @@ from ringfence.control.state_machines.metadata.state_machine import apply
 from tests.checker.history import UNKNOWN, Operation, Recorder
 from tests.checker.search import Verdict, check
 from tests.checker.topics import Create, Delete, Describe, TopicsModel
-from tests.control.commands import INIT, create, entry
+from tests.fakes.metadata_commands import INIT, create, entry
 
 MODEL = TopicsModel()
 Call = Create | Delete | Describe

@@ -155,3 +155,19 @@ def snapshot(index: int, term: int, voters: Sequence[int] = (1, 2, 3)) -> Snapsh
 
 def entries(first: int, *terms: int, data: bytes = b"x") -> tuple[Entry, ...]:
     return tuple(Entry(term, index, data=data) for index, term in enumerate(terms, first))
+
+
+def leader(**options: object) -> Lab:
+    lab = Lab(1, **options)  # type: ignore[arg-type]
+    lab.lead()
+    return lab
+
+
+def heartbeat(lab: Lab, sender: int = 2, term: int = 0, commit: int = 0) -> Message:
+    return Message(
+        type=MessageType.HEARTBEAT, sender=sender, to=lab.core.id, term=term or lab.core.term, commit=commit
+    )
+
+
+def of_type(messages: list[Message], kind: MessageType) -> list[Message]:
+    return [message for message in messages if message.type is kind]

@@ -1,4 +1,4 @@
-"""Hand-over, forwarding, leases, removed leaders, lost stores."""
+"""Leaders without space, leases, removed leaders, lost stores, changes of the configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from ringfence.control.consensus.errors import (
     LocalMessageError,
     LogLostError,
     MalformedMessageError,
-    ProposalDroppedError,
     UnknownPeerError,
 )
 from ringfence.control.consensus.messages import (
@@ -28,54 +27,7 @@ from ringfence.control.consensus.messages import (
     Snapshot,
 )
 from ringfence.control.consensus.progress import ProgressState
-from tests.consensus.lab import Lab, entries, snapshot
-
-
-def leader(**options: object) -> Lab:
-    lab = Lab(1, **options)  # type: ignore[arg-type]
-    lab.lead()
-    return lab
-
-
-def heartbeat(lab: Lab, sender: int = 2, term: int = 0, commit: int = 0) -> Message:
-    return Message(
-        type=MessageType.HEARTBEAT, sender=sender, to=lab.core.id, term=term or lab.core.term, commit=commit
-    )
-
-
-def of_type(messages: list[Message], kind: MessageType) -> list[Message]:
-    return [message for message in messages if message.type is kind]
-
-
-def test_leadership_goes_at_once_to_a_follower_that_has_everything() -> None:
-    lab = leader()
-    lab.step(events.Transfer(2))
-    (message,) = of_type(lab.settle(), MessageType.TIMEOUT_NOW)
-    assert message.to == 2
-    assert "propose again" in lab.refuses(events.Propose((b"x",)), ProposalDroppedError)
-
-
-def test_leadership_waits_until_the_follower_has_caught_up() -> None:
-    lab = leader()
-    lab.step(events.Propose((b"x",)))
-    lab.step(events.Transfer(2))
-    assert of_type(lab.settle(), MessageType.TIMEOUT_NOW) == []
-    assert [m.to for m in of_type(lab.acknowledge(2), MessageType.TIMEOUT_NOW)] == [2]
-
-
-def test_a_hand_over_that_does_not_happen_ends_after_an_election_timeout() -> None:
-    lab = leader()
-    lab.step(events.Transfer(2))
-    for _ in range(lab.options.election_ticks):
-        lab.step(events.Tick())
-    lab.step(events.Propose((b"x",)))
-
-
-def test_leadership_goes_neither_to_a_learner_nor_to_a_stranger() -> None:
-    lab = leader(learners=(4,))
-    for to in (4, 9):
-        lab.step(events.Transfer(to))
-        assert lab.core.transferee == 0
+from tests.consensus.lab import Lab, entries, heartbeat, leader, of_type, snapshot
 
 
 def test_a_leader_without_space_hands_over_to_the_voter_that_has_the_most() -> None:
@@ -127,38 +79,6 @@ def test_who_has_no_space_does_not_campaign_and_does_so_with_some() -> None:
     assert lab.core.role is Role.CANDIDATE
 
 
-def test_who_is_told_to_campaign_is_heard_although_the_others_have_a_lease() -> None:
-    lab = Lab(2, check_quorum=True, pre_vote=True)
-    lab.step(heartbeat(lab, sender=1, term=1))
-    lab.step(Message(type=MessageType.TIMEOUT_NOW, sender=1, to=2, term=1))
-    requests = of_type(lab.settle(), MessageType.VOTE)
-    assert [m.to for m in requests] == [1, 3]
-    other = Lab(3, check_quorum=True)
-    other.step(heartbeat(other, sender=1, term=1))
-    other.step(requests[1])
-    (answer,) = of_type(other.settle(), MessageType.VOTE_ANSWER)
-    assert not answer.reject
-
-
-def test_a_follower_forwards_proposals_to_the_leader_it_knows() -> None:
-    lab = Lab(2)
-    assert "no leader" in lab.refuses(events.Propose((b"x",)), ProposalDroppedError)
-    lab.step(heartbeat(lab, sender=1, term=1))
-    lab.step(events.Propose((b"x", b"y")))
-    (message,) = of_type(lab.settle(), MessageType.PROPOSE)
-    assert (message.to, message.sender, message.term) == (1, 2, 0)
-    assert [entry.data for entry in message.entries] == [b"x", b"y"]
-    first = leader()
-    first.step(message)
-    assert first.core.log.last_index() == 3
-
-
-def test_a_follower_that_does_not_forward_says_where_to_propose() -> None:
-    lab = Lab(2, forward_proposals=False)
-    lab.step(heartbeat(lab, sender=1, term=1))
-    assert "propose at the leader, 1" in lab.refuses(events.Propose((b"x",)), ProposalDroppedError)
-
-
 def test_a_leader_without_a_quorum_steps_down_after_an_election_timeout() -> None:
     lab = leader(check_quorum=True)
     for _ in range(2 * lab.options.election_ticks):
@@ -169,13 +89,6 @@ def test_a_leader_without_a_quorum_steps_down_after_an_election_timeout() -> Non
         kept.step(events.Tick())
         kept.step(kept.answer(2, MessageType.HEARTBEAT_ANSWER))
     assert kept.core.role is Role.LEADER
-
-
-def test_a_node_that_was_cut_off_does_not_raise_the_term_with_pre_vote() -> None:
-    lab = Lab(3, terms=(1,), term=1, pre_vote=True)
-    for _ in range(10 * lab.options.election_ticks):
-        lab.step(events.Tick())
-    assert (lab.core.term, lab.core.role) == (1, Role.PRE_CANDIDATE)
 
 
 def test_a_message_from_outside_is_never_a_local_one() -> None:
@@ -223,24 +136,6 @@ def test_a_proposal_that_says_it_is_a_change_and_is_none_changes_nothing() -> No
     message = Message(type=MessageType.PROPOSE, sender=2, to=1, entries=(good, bad))
     assert "holds no change" in lab.refuses(message, MalformedMessageError)
     assert (lab.core.pending_change_index, lab.core.log.last_index(), lab.core.uncommitted_bytes) == before
-
-
-def test_a_refusal_tells_a_candidate_that_it_is_no_longer_one_of_many() -> None:
-    """It holds the end of the joint configuration and does not know that it is committed."""
-    joint = ConfigurationState((2,), (1, 2, 3), (), (3,), auto_leave=True)
-    lab = Lab(2, terms=(1,), commit=1, configuration=joint, commit_by_vote=True)
-    leave = to_entry(LEAVE_JOINT)
-    lab.disk.append([Entry(1, 2, leave.type, leave.data)])
-    lab.start()
-    lab.step(events.Campaign())
-    lab.settle()
-    lab.step(lab.answer(1, MessageType.VOTE_ANSWER, reject=True, index=2, log_term=1))
-    assert (lab.core.log.commit, lab.core.role) == (2, Role.FOLLOWER)
-    lab.settle()
-    lab.node.apply_change(LEAVE_JOINT)
-    lab.step(events.Campaign())
-    lab.settle()
-    assert lab.core.role is Role.LEADER
 
 
 def test_a_refusal_commits_nothing_where_the_logs_differ() -> None:
@@ -321,13 +216,6 @@ def test_how_far_it_is_committed_is_heard_from_a_node_of_an_older_term() -> None
     assert (lab.core.log.commit, lab.core.term) == (2, 7)
 
 
-def test_who_refuses_a_vote_says_how_far_it_is_committed() -> None:
-    lab = Lab(2, terms=(1, 1, 2), commit=2)
-    lab.step(Message(type=MessageType.VOTE, sender=1, to=2, term=3, index=1, log_term=1))
-    (answer,) = lab.settle()
-    assert (answer.reject, answer.index, answer.log_term) == (True, 2, 1)
-
-
 def test_a_snapshot_of_which_nothing_is_heard_is_given_up() -> None:
     lab = leader(snapshot_timeout_ticks=5)
     lab.disk.compact(1)
@@ -355,20 +243,6 @@ def test_a_follower_that_a_snapshot_does_not_include_makes_the_leader_want_a_new
     lab.step(lab.answer(4, MessageType.HEARTBEAT_ANSWER))
     assert [m.snapshot.index for m in of_type(lab.settle(), MessageType.SNAPSHOT) if m.snapshot] == [2]
     assert not lab.node.wants_snapshot()
-
-
-def test_a_leader_shows_what_it_knows_of_its_members_and_others_show_none() -> None:
-    lab = leader(learners=(4,))
-    shown = lab.node.status()
-    assert (shown.role, shown.lead, shown.commit, shown.last_index) == (Role.LEADER, 1, 1, 1)
-    assert [(m, s.match, s.is_learner) for m, s in shown.members.items()] == [
-        (1, 1, False),
-        (2, 1, False),
-        (3, 1, False),
-        (4, 1, True),
-    ]
-    assert shown.configuration == ConfigurationState((1, 2, 3), (), (4,))
-    assert Lab(2).node.status().members == {}
 
 
 def test_a_joint_configuration_that_must_be_left_by_hand_is() -> None:

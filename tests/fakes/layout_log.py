@@ -30,7 +30,7 @@ from ringfence.control.model.state import canonical_bytes, decode_state
 from ringfence.control.model.topics import Replica, Topic
 from ringfence.control.state_machines.metadata.state_hash import StateDigests
 from ringfence.control.state_machines.metadata.state_machine import apply
-from tests.control.commands import cluster, create, entry, restart
+from tests.fakes.metadata_commands import cluster, create, entry, restart
 
 END = LogEnd(Epoch(1), 7, 70, 99)
 

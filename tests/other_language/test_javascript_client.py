@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import ringfence
-from tests.system.harness import NodeProcess
+from tests.harness.processes import NodeProcess
 
 HERE = Path(__file__).resolve().parent
 TOPIC = "javascript"

@@ -38,7 +38,7 @@ from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.wire import Code
-from tests.control.commands import cluster, create, entry, restart
+from tests.fakes.metadata_commands import cluster, create, entry, restart
 
 SPLIT, MERGE, REPARTITION = TransitionKind.SPLIT, TransitionKind.MERGE, TransitionKind.REPARTITION
 TRIES: Final = 3

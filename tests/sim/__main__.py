@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tests.sim import apart, shrink
-from tests.sim.mix import Plan
+from tests.sim.faults.plan import Plan
 from tests.sim.simulation import Result
 
 TOLD_EACH = 100

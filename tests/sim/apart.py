@@ -1,19 +1,23 @@
-"""A seed in a process of its own, forked behind the cluster's birth: all that it leaves ends with it.
+"""Seeds in processes of their own, forked after the cluster's birth: all that they leave ends with them.
 
-What killed machines leave behind (tasks, their frames, all that hangs on them) is a third of a long seed's
-time when it is collected; a process that ends collects nothing.
+What killed machines leave (tasks, their frames, all that hangs on them) is a third of a long seed's time when
+it is collected; a process that ends collects nothing. A process runs some seeds: each of the parent's pages
+that it touches is copied once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
+import math
 import os
 import resource
 import signal
 import sys
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from types import ModuleType
@@ -22,13 +26,16 @@ from typing import Final, NoReturn
 import msgspec
 
 from ringfence.native import _node
-from tests.sim import content, simulation
-from tests.sim.mix import Plan
+from tests.sim import simulation
+from tests.sim.checks.violation import ViolationError
+from tests.sim.clients import content
+from tests.sim.faults.plan import Plan
 from tests.sim.simulation import Result
-from tests.sim.violation import ViolationError
 
-TOLD_BYTES_MAX: Final = 1 << 28
-"""Of one seed; a story of 60 virtual seconds takes 10 MB."""
+HEAD_BYTES: Final = 8
+"""Before each result: its size."""
+SECONDS_EACH: Final = 100
+"""Virtual seconds of one process: its memory grows by 2 MB with each of them, and ends with it."""
 CPU_S_MIN: Final = 30
 CPU_S_EACH: Final = 6
 """Of a processor, for each virtual second; one takes 0.07 to 0.3 of them, one with faults some times that.
@@ -45,62 +52,119 @@ class Told(msgspec.Struct):
     counts: dict[str, int]
     broken: tuple[str, str] | None
     story: tuple[str, ...]
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """One plan, what runs it, and how many seconds of a processor it may take."""
+
+    plan: Plan
+    run: Callable[[], Result]
+    cpu_s: int
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    plan: Plan
+    """A process that runs plays, one after the other; it sends each result when it has it."""
+
+    plays: tuple[Play, ...]
     pid: int
     pipe: int
 
     def result(self) -> Result:
-        """Waits for its end. ChildProcessError when it ended without a result."""
-        with os.fdopen(self.pipe, "rb") as pipe:
-            body = pipe.read(TOLD_BYTES_MAX)
-        _, status = os.waitpid(self.pid, 0)
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
-            why = "it was not over when its processor's time was: something goes round for ever"
-            return Result(self.plan.seed, "", 0, 0, 0, {}, ViolationError("I13", why), ())
-        if status != 0:
-            raise ChildProcessError(f"seed {self.plan.seed}: its process ended with wait status {status}")
-        told = msgspec.msgpack.decode(body, type=Told)
-        broken = None if told.broken is None else ViolationError(*told.broken)
-        return Result(
-            self.plan.seed,
-            told.trace,
-            told.events,
-            told.acknowledged,
-            told.elections,
-            told.counts,
-            broken,
-            told.story,
-        )
+        """The result of the only play. ChildProcessError when the process ended without one."""
+        (result,) = self.results()
+        return result
+
+    def results(self) -> Generator[Result, None, None]:
+        """Waits for each. The process ends when they are closed before the last."""
+        told, has_ended = 0, False
+        try:
+            with os.fdopen(self.pipe, "rb") as pipe:
+                while told < len(self.plays) and (head := pipe.read(HEAD_BYTES)):
+                    yield _result(self.plays[told].plan, pipe.read(int.from_bytes(head)))
+                    told += 1
+            has_ended = True
+        finally:
+            if not has_ended:
+                os.kill(self.pid, signal.SIGKILL)
+            _, status = os.waitpid(self.pid, 0)
+        if told == len(self.plays):
+            return
+        seed = self.plays[told].plan.seed
+        if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
+            raise ChildProcessError(f"seed {seed}: its process ended with wait status {status}")
+        why = "it was not over when its processor's time was: something goes round for ever"
+        yield Result(seed, "", 0, 0, 0, {}, ViolationError("I13", why), ())
+        if told + 1 < len(self.plays):
+            yield from forked(self.plays[told + 1 :]).results()
+
+    def stop(self) -> None:
+        """End it, whatever it has done; only before its results are asked for."""
+        os.close(self.pipe)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def _result(plan: Plan, body: bytes) -> Result:
+    told = msgspec.msgpack.decode(body, type=Told)
+    return Result(
+        plan.seed,
+        told.trace,
+        told.events,
+        told.acknowledged,
+        told.elections,
+        told.counts,
+        None if told.broken is None else ViolationError(*told.broken),
+        told.story,
+        told.cpu_s,
+    )
 
 
 def run(plan: Plan, native: ModuleType = _node, *, is_told: bool = False) -> Result:
     """As `simulation.run`, with nothing left behind."""
-    return begun(plan, native, is_told=is_told).result()
+    return forked([_play(plan, native, is_told=is_told)]).result()
 
 
-def each(plans: Iterable[Plan], at_once: int) -> Iterator[tuple[Plan, Result]]:
-    """The plans with their results, in order; as many as said are under way."""
-    under_way: deque[Child] = deque()
+def each(plans: Iterable[Plan], at_once: int) -> Generator[tuple[Plan, Result], None, None]:
+    """The plans with their results, in order; as many processes as said are under way."""
+    left = iter(plans)
+    under_way = deque[tuple[list[Plan], Child]]()
+    try:
+        while True:
+            while len(under_way) < at_once and (some := _some(left)):
+                under_way.append((some, forked([_play(plan) for plan in some])))
+            if not under_way:
+                return
+            some, child = under_way.popleft()
+            with contextlib.closing(child.results()) as results:
+                yield from zip(some, results, strict=True)
+    finally:
+        for _, child in under_way:
+            child.stop()
+
+
+def _some(plans: Iterator[Plan]) -> list[Plan]:
+    """The next plans, as many as one process may run."""
+    some: list[Plan] = []
+    seconds = 0
     for plan in plans:
-        under_way.append(begun(plan))
-        if len(under_way) >= at_once:
-            yield under_way[0].plan, under_way.popleft().result()
-    while under_way:
-        yield under_way[0].plan, under_way.popleft().result()
+        some.append(plan)
+        seconds += plan.seconds
+        if seconds + plan.seconds > SECONDS_EACH:
+            break
+    return some
 
 
-def begun(plan: Plan, native: ModuleType = _node, *, is_told: bool = False) -> Child:
+def _play(plan: Plan, native: ModuleType = _node, *, is_told: bool = False) -> Play:
     _warm(plan.machines, plan.level)
     play = partial(simulation.run, plan, native, is_told=is_told, is_last=True)
-    return forked(plan, play, CPU_S_MIN + CPU_S_EACH * plan.seconds)
+    return Play(plan, play, CPU_S_MIN + CPU_S_EACH * plan.seconds)
 
 
-def forked(plan: Plan, play: partial[Result], cpu_s: int) -> Child:
-    """`play` in a process that ends after so many seconds of a processor, whatever it does."""
+def forked(plays: Sequence[Play]) -> Child:
+    """A process for these plays. One of them that takes more of a processor than it may ends it."""
     sys.stdout.flush()
     sys.stderr.flush()
     ours, theirs = os.pipe()
@@ -108,10 +172,9 @@ def forked(plan: Plan, play: partial[Result], cpu_s: int) -> Child:
     if pid == 0:
         os.close(ours)
         faulthandler.register(signal.SIGXCPU, chain=True)  # where it was
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
-        _played(play, theirs)
+        _play_all(plays, theirs)
     os.close(theirs)
-    return Child(plan, pid, ours)
+    return Child(tuple(plays), pid, ours)
 
 
 @cache
@@ -122,26 +185,36 @@ def _warm(machines: int, level: int) -> None:
     gc.freeze()  # nobody touches what is shared with the children
 
 
-def _played(play: partial[Result], pipe: int) -> NoReturn:
+def _play_all(plays: Sequence[Play], pipe: int) -> NoReturn:
     """In the child: only the pipe tells what came of it."""
     status = 1
     try:
-        result = play()
-        broken = result.violation
-        told = Told(
-            result.trace,
-            result.events,
-            result.acknowledged,
-            result.elections,
-            result.counts,
-            None if broken is None else (broken.invariant, str(broken).removeprefix(f"{broken.invariant}: ")),
-            result.story,
-        )
         with os.fdopen(pipe, "wb") as out:
-            out.write(msgspec.msgpack.encode(told))
+            spent, (_, most_s) = 0.0, resource.getrlimit(resource.RLIMIT_CPU)
+            for play in plays:
+                resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(spent) + play.cpu_s, most_s))
+                result = play.run()
+                before, spent = spent, time.process_time()
+                body = msgspec.msgpack.encode(_told(result, spent - before))
+                out.write(len(body).to_bytes(HEAD_BYTES) + body)
+                out.flush()
         status = 0
     except BaseException:  # noqa: BLE001 - the parent hears of it by the status
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
     finally:
         os._exit(status)
+
+
+def _told(result: Result, cpu_s: float) -> Told:
+    broken = result.violation
+    return Told(
+        result.trace,
+        result.events,
+        result.acknowledged,
+        result.elections,
+        result.counts,
+        None if broken is None else (broken.invariant, str(broken).removeprefix(f"{broken.invariant}: ")),
+        result.story,
+        cpu_s,
+    )

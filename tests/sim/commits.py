@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
 
-from tests.sim.customer import Customer
-from tests.sim.machine import Machine
-from tests.sim.mix import Plan
+from tests.sim.checks.violation import ViolationError
+from tests.sim.clients.customer import ClusterClient
+from tests.sim.faults.plan import Plan
+from tests.sim.faults.struck import Cell, Struck, cells_of
 from tests.sim.simulation import TOPIC
-from tests.sim.struck import Cell, Struck, cells_of
-from tests.sim.violation import ViolationError
+from tests.sim.world.machine import Machine
 
 MACHINES: Final = 4
 SECONDS: Final = 6
@@ -108,7 +108,7 @@ class Committed(Struck):
         owners = {int(assignment.owner.node) for assignment in assignments.values()}
         return [machine for machine in self.machines if self.node_of(machine) in owners]
 
-    def clients_meant(self) -> list[Customer]:
+    def clients_meant(self) -> list[ClusterClient]:
         return [*self.writers]
 
     def seen_by_clients(self) -> list[Machine | None]:

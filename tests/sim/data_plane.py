@@ -26,16 +26,16 @@ from typing import Any, Final
 import msgspec
 
 from ringfence.native import _node, messages
-from tests.sim.agenda import Agenda
-from tests.sim.content import SCHEMA
-from tests.sim.faults import Rates
-from tests.sim.host import Host
-from tests.sim.ledger import Ledger, Record
-from tests.sim.producer import Producer
-from tests.sim.readback import read_back
-from tests.sim.reader import Reader
-from tests.sim.violation import ViolationError
-from tests.sim.wire import Wire
+from tests.sim.checks.ledger import Ledger, Record
+from tests.sim.checks.violation import ViolationError
+from tests.sim.clients.content import SCHEMA
+from tests.sim.clients.producer import Producer
+from tests.sim.clients.readback import read_back
+from tests.sim.clients.reader import Reader
+from tests.sim.faults.rates import Rates
+from tests.sim.world.agenda import Agenda
+from tests.sim.world.host import Host
+from tests.sim.world.wire import Wire
 
 SECOND_US: Final = 1_000_000
 FAULTY_US: Final = 10 * SECOND_US
@@ -83,6 +83,7 @@ class DataPlane:
         self._trace = hashlib.blake2b(digest_size=16)
         self._ids = self._connections = 0
         self._wires: dict[int, Wire] = {}
+        self._native = native
         self._orders: dict[int, Callable[[str | None, dict[str, Any]], None]] = {}
         self._healed = False
         shards = self.random.choice([1, 1, 2])
@@ -213,7 +214,7 @@ class DataPlane:
         before = part.start + (part.mark - part.start) * self.random.randrange(50, 101) // 100
         if self.host.running and before > part.start:
             self.ledger.truncated(partition, before)
-            self._order(lambda node: node.truncate(TOPIC, partition, before), lambda *_: None)
+            self._order(self._native.Order.truncate(TOPIC, partition, before), lambda *_: None)
             self.count("truncated")
 
     def _fail_syncs(self) -> None:
@@ -253,7 +254,7 @@ class DataPlane:
         self.trace(report)
         self.ledger.told(report["partitions"])
         self._order(
-            lambda node: node.install_topic(TOPIC, [SCHEMA], [], 0, 0), lambda error, _: self._must(error)
+            self._native.Order.install_topic(TOPIC, [SCHEMA], [], 0, 0), lambda error, _: self._must(error)
         )
         damaged = {
             status["partition"] for status in report["partitions"] if status["quarantined"] is not None
@@ -268,9 +269,9 @@ class DataPlane:
     def _must(self, error: str | None) -> None:
         assert error is None, error
 
-    def _order(self, give: Callable[[Any], int], ended: Callable[[str | None, dict[str, Any]], None]) -> None:
+    def _order(self, order: Any, ended: Callable[[str | None, dict[str, Any]], None]) -> None:
         if self.host.begin(self.host.life):
-            self._orders[give(self.host.node)] = ended
+            self._orders[self.host.node.order(order)] = ended
             self.host.later(0, self.host.pump)
 
     def _assign(self, partition: int) -> None:
@@ -286,7 +287,7 @@ class DataPlane:
         redirect = messages.encode(messages.Redirected(owner=NODE, addresses=[]))
         body = msgspec.msgpack.encode({"generation": epoch, "version": 1})
         self._order(
-            lambda node: node.install_table(TOPIC, epoch, 1, body, table, redirect),
+            self._native.Order.install_table(TOPIC, epoch, 1, body, table, redirect),
             lambda error, _: self._must(error),
         )
 
@@ -296,7 +297,7 @@ class DataPlane:
             else:
                 self._open_failed(partition, error)
 
-        self._order(lambda node: node.open(TOPIC, partition, 0, 65_535, epoch), opened)
+        self._order(self._native.Order.open(TOPIC, partition, 0, 65_535, epoch), opened)
 
     def _open_failed(self, partition: int, error: str) -> None:
         """Quarantined, or without room: again later, or after a restart."""
@@ -321,7 +322,7 @@ class DataPlane:
             else:
                 self._open_failed(partition, error)
 
-        self._order(lambda node: node.release_quarantine(TOPIC, partition), released)
+        self._order(self._native.Order.release_quarantine(TOPIC, partition), released)
 
     def _answer(self, connection: int, header: bytes, body: bytes) -> None:
         self._trace.update(header)

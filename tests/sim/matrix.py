@@ -20,13 +20,14 @@ from types import ModuleType
 from typing import Any, Final
 
 from ringfence.native import _node
-from tests.sim import birth, commits, simulation
-from tests.sim.customer import Customer
-from tests.sim.machine import Machine
-from tests.sim.mix import Plan
+from tests.sim import commits, simulation
+from tests.sim.checks.violation import ViolationError
+from tests.sim.clients.customer import ClusterClient
+from tests.sim.faults.plan import Plan
+from tests.sim.faults.struck import Cell, Struck, cells_of
 from tests.sim.simulation import TOPIC, Result
-from tests.sim.struck import Cell, Struck, cells_of
-from tests.sim.violation import ViolationError
+from tests.sim.world import birth
+from tests.sim.world.machine import Machine
 
 MACHINES: Final = 4
 SECONDS: Final = 7
@@ -123,7 +124,7 @@ class Moved(Struck):
     def machine_meant(self) -> Machine | None:
         return self.by_node(self._before[0] if self.cell.victim == "source" else self._after[0])
 
-    def clients_meant(self) -> list[Customer]:
+    def clients_meant(self) -> list[ClusterClient]:
         return [*self.publishers]
 
     def seen_by_clients(self) -> list[Machine | None]:

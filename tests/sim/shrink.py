@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tests.sim.mix import Plan, Strike
+from tests.sim.faults.plan import Plan, Strike
 
 RUNS_MAX: Final = 200
 """A run takes a third of a second: a minute of shrinking."""

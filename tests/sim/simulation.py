@@ -18,22 +18,24 @@ from ringfence.control.runtime.raft import replica as runtime_replica
 from ringfence.control.runtime.reassignment import order_batches
 from ringfence.native import _node
 from ringfence.native.errors import ClosedError
-from tests.sim import birth, current, forced, network, quiet, replicas, strikes
-from tests.sim.admin import Admin
-from tests.sim.consumer import Consumer
-from tests.sim.content import body_of
-from tests.sim.intercept import installed
-from tests.sim.ledger import Record
-from tests.sim.machine import Machine
-from tests.sim.mix import Plan
-from tests.sim.named import Named
-from tests.sim.network import Weather
-from tests.sim.observe import observed
-from tests.sim.publisher import Publisher
-from tests.sim.readback import read_back
-from tests.sim.violation import ViolationError
-from tests.sim.world import SECOND_US, World, prepared
-from tests.sim.writer import Writer
+from tests.sim.checks import replicas
+from tests.sim.checks.ledger import Record
+from tests.sim.checks.observe import observed
+from tests.sim.checks.violation import ViolationError
+from tests.sim.clients.admin import Admin
+from tests.sim.clients.consumer import Consumer
+from tests.sim.clients.content import body_of
+from tests.sim.clients.named import NamedProducer
+from tests.sim.clients.publisher import Publisher
+from tests.sim.clients.readback import read_back
+from tests.sim.clients.writer import Writer
+from tests.sim.faults import forced, strikes
+from tests.sim.faults.plan import Plan
+from tests.sim.world import birth, current, network, quiet
+from tests.sim.world.intercept import installed
+from tests.sim.world.machine import Machine
+from tests.sim.world.network import Weather
+from tests.sim.world.world import SECOND_US, World, prepared
 
 TOPIC: Final = "rows"
 HEALED_US: Final = 60 * SECOND_US
@@ -60,6 +62,8 @@ class Result:
     counts: dict[str, int] = field(repr=False)
     violation: ViolationError | None = None
     story: tuple[str, ...] = field(default=(), repr=False)
+    cpu_s: float = field(default=0.0, compare=False)
+    """Of a processor, where it ran in a process of its own."""
 
     @property
     def faults(self) -> int:
@@ -89,7 +93,7 @@ class Simulation(World):
         self._changes = any(each.kind == "change" for each in plan.strikes)
         self.admin = Admin(self, Random(self.random.random()))
         self.publishers = [
-            (Named if number == 1 and plan.seed % NAMED == 0 else Publisher)(
+            (NamedProducer if number == 1 and plan.seed % NAMED == 0 else Publisher)(
                 self, number, Random(self.random.random()), TOPIC
             )
             for number in range(1, plan.producers + 1)
@@ -381,31 +385,31 @@ class Simulation(World):
 def surroundings(*, is_last: bool = False) -> Iterator[None]:
     """What runs share: interception, watching, no collection of garbage in the middle of a run.
 
-    Behind the last run of a process nothing is collected at all.
+    A process that ends after its runs (`is_last`) collects nothing at all.
     """
     body_of(1, 1)  # what imports lazily does so in the real world
     gc.disable()
     gc.freeze()  # what is there already is no garbage of this run
     try:
-        with quiet.logs(), installed(), observed():
+        with quiet.logs(is_last=is_last), installed(), observed():
             yield
     finally:
-        if not is_last:
-            _forget_the_dead()
-            gc.enable()
+        before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        try:
+            network.forget()
+            if not is_last:
+                _forget_the_dead()
+                gc.enable()
+        finally:
+            sys.unraisablehook = before
 
 
 def _forget_the_dead() -> None:
     """Tasks of killed processes are closed now: what they would still do, nobody is there for."""
-    network.forget()
-    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    try:
-        # What a closing coroutine touches lives on until the next round, and all that hangs on it.
-        for _ in range(ROUNDS_MAX):
-            if not gc.collect():
-                break
-    finally:
-        sys.unraisablehook = before
+    # What a closing coroutine touches lives on until the next round, and all that hangs on it.
+    for _ in range(ROUNDS_MAX):
+        if not gc.collect():
+            break
 
 
 Make = Callable[[Plan, ModuleType], "Simulation"]
@@ -419,7 +423,7 @@ def run(
     make: Make = Simulation,
     is_last: bool = False,
 ) -> Result:
-    """Play one plan. A broken promise stands in the result. Behind the last one the process ends."""
+    """Play one plan. A broken promise stands in the result. `is_last`: see `surroundings`."""
     birth.born(plan.machines, plan.level)
     options = partial(vars(runtime_replica)["Options"], **dict(plan.options))
     with (

@@ -10,11 +10,12 @@ from types import ModuleType
 from typing import Any, Final
 
 from ringfence.native import _node
-from tests.sim import birth, simulation
-from tests.sim.machine import Machine
-from tests.sim.mix import Plan
+from tests.sim import simulation
+from tests.sim.checks.violation import ViolationError
+from tests.sim.faults.plan import Plan
 from tests.sim.simulation import TOPIC, Result, Simulation
-from tests.sim.violation import ViolationError
+from tests.sim.world import birth
+from tests.sim.world.machine import Machine
 
 MACHINES: Final = 3
 SECONDS: Final = 12

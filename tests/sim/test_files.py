@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.sim.files import DiedError, File, Files
+from tests.sim.world.files import DiedError, File, Files
 
 
 def made(files: Files, name: str = "/d/f") -> int:

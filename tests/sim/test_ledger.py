@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.sim.content import body_of
-from tests.sim.ledger import Batch, Ledger, Stored
-from tests.sim.violation import ViolationError
+from tests.sim.checks.ledger import Batch, Ledger, Stored
+from tests.sim.checks.violation import ViolationError
+from tests.sim.clients.content import body_of
 
 PARTITION = 11
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.sim.ledger import Forced
+from tests.sim.checks.ledger import Forced
+from tests.sim.checks.violation import ViolationError
 from tests.sim.test_ledger import PARTITION, Case, stored
-from tests.sim.violation import ViolationError
 
 FORCED = Forced(epoch=9, last_epoch=3, end=10)
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.sim import matrix
-from tests.sim.struck import Cell
+from tests.sim.faults.struck import Cell
 
 FIXED = (
     Cell("prepared", "target", "power", "long"),

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.sim.checks.violation import ViolationError
 from tests.sim.data_plane import run
 from tests.sim.planted import native
-from tests.sim.violation import ViolationError
 
 # What is broken, in which seeds at most it must show, and the invariants that may name it.
 FAULTS = {

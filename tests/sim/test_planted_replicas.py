@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from tests.sim import matrix, simulation
-from tests.sim.mix import Plan, with_older_logs
+from tests.sim.faults.plan import Plan, with_older_logs
 from tests.sim.planted import replicas
 from tests.sim.planted.__main__ import find_in_replicas
 

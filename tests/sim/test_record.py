@@ -28,6 +28,7 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path, code: list[str
     file.write_bytes(before + b'{"code":"first","rev')  # killed in the middle of a line
     found = record.go_on(file, SEEDS, SECONDS)
     assert sorted(found) == list(SEEDS)
+    assert record.go_on(tmp_path / "at_once.jsonl", SEEDS, SECONDS, jobs=2).keys() == found.keys()
     assert file.read_bytes().startswith(before) and file.read_bytes().endswith(b"\n")
     assert record.known(file, code[0], SECONDS) == found
     size = file.stat().st_size

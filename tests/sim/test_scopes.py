@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.sim import scopes
-from tests.sim.content import body_of
-from tests.sim.ledger import Batch, Ledger, Published, Record, Stored
-from tests.sim.mix import Plan
-from tests.sim.scopes import Commit, ScopeLedger
+from tests.sim.checks import scopes
+from tests.sim.checks.ledger import Batch, Ledger, Published, Record, Stored
+from tests.sim.checks.scopes import Commit, ScopeLedger
+from tests.sim.checks.violation import ViolationError
+from tests.sim.clients.content import body_of
+from tests.sim.faults.plan import Plan
 from tests.sim.simulation import Result, run
-from tests.sim.violation import ViolationError
 
 PLANS = [plan for plan in map(Plan.drawn, range(1, 70)) if plan.writers]
 FEW = PLANS[:12]

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError
-from ringfence.native._node import Node, SimDisk, SimNode
-from tests.sim.content import SCHEMA
+from ringfence.native._node import Node, Order, SimDisk, SimNode
+from tests.sim.clients.content import SCHEMA
 
 TOPIC, PARTITION = 7, 9
 
@@ -50,13 +50,13 @@ async def drive(loop: Loop) -> list[dict[str, Any]]:
         cast("Node", node), on_request=lambda *_: None, on_event=lambda _: None, on_failed=lambda _: None
     )
     driver.start()
-    calls = (
-        partial(node.install_topic, TOPIC, [SCHEMA], [], 0, 0),
-        partial(node.install_table, TOPIC, 5, 1, b"\x80", [(PARTITION, 0, 65_535, 3, 5)], b"\x80"),
-        partial(node.open, TOPIC, PARTITION, 0, 65_535, 5),
+    orders = (
+        Order.install_topic(TOPIC, [SCHEMA], [], 0, 0),
+        Order.install_table(TOPIC, 5, 1, b"\x80", [(PARTITION, 0, 65_535, 3, 5)], b"\x80"),
+        Order.open(TOPIC, PARTITION, 0, 65_535, 5),
     )
-    results = [await ended(loop, node, loop.create_task(driver.order(give))) for give in calls]
-    again = loop.create_task(driver.order(partial(node.open, TOPIC, PARTITION, 0, 65_535, 5)))
+    results = [await ended(loop, node, loop.create_task(driver.order(order))) for order in orders]
+    again = loop.create_task(driver.order(orders[-1]))
     with pytest.raises(OrderError, match="not above"):
         await ended(loop, node, again)
     driver.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim import shrink
-from tests.sim.mix import Plan
+from tests.sim.faults.plan import Plan
 
 
 @pytest.mark.parametrize("needed", [{3}, {0, 7}, {2, 5, 11}])

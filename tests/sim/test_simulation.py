@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim import apart
 from tests.sim.__main__ import main
-from tests.sim.mix import Plan
+from tests.sim.faults.plan import Plan
 from tests.sim.planted.control import planted
 from tests.sim.simulation import Result, run
 
@@ -39,9 +40,9 @@ def test_no_promise_is_broken(seed: int) -> None:
 
 def test_no_promise_is_broken_in_the_seeds_of_the_day(soak: int) -> None:
     first = 1_000_000 + datetime.datetime.now(tz=datetime.UTC).date().toordinal() * 100
-    for seed in range(first, first + ROTATING * soak):
-        broken = run(Plan.drawn(seed)).violation
-        assert broken is None, f"{broken}; replay: python -m tests.sim --seed {seed}"
+    for plan, ended in apart.each(map(Plan.drawn, range(first, first + ROTATING * soak)), 1):
+        broken = ended.violation
+        assert broken is None, f"{broken}; replay: python -m tests.sim --seed {plan.seed}"
 
 
 def program(capfd: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
@@ -97,7 +98,10 @@ def test_equal_seeds_give_equal_traces(seed: int) -> None:
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_no_trace_depends_on_the_process(hash_seed: str) -> None:
-    script = "from tests.sim import mix, simulation; print(simulation.run(mix.Plan.drawn(2)).trace)"
+    script = (
+        "from tests.sim import simulation; from tests.sim.faults import plan; "
+        "print(simulation.run(plan.Plan.drawn(2)).trace)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script],
         env=os.environ | {"PYTHONHASHSEED": hash_seed},

@@ -41,6 +41,8 @@ OPTIONS = {
     "spark.speculation.minTaskRuntime": "2s",
 }
 TASKS = 4
+SHUFFLED = 6
+"""Partitions of a shuffle: more than the cores, so that tasks begin after the death of an executor."""
 READS = 3
 """Micro-batches of a stream that reads a topic."""
 PATIENCE_S = 120.0
@@ -133,7 +135,23 @@ class Reorders(Step):
                 yield batch.take(pa.array(range(batch.num_rows - 1, -1, -1)))
 
 
+class ShuffleLost(Step):
+    """Behind a shuffle. An executor dies with its shuffle files when a task has given its third batch.
+
+    Tasks that come later fetch from it in vain: Spark runs the stage before once more, and then this one.
+    """
+
+    def rows(self, batches: Batches, task: int, attempt: int) -> Batches:
+        if attempt == 0 and not self.mark(f"task-{task}"):
+            self.mark("stage-again")  # attempts are counted from 0 in each attempt of a stage
+        for number, batch in enumerate(batches):
+            if number == 2 and self.mark("killed"):
+                os.kill(executor(), signal.SIGKILL)
+            yield batch
+
+
 STEPS: dict[str, type[Step]] = {
+    "shuffle": ShuffleLost,
     "plain": Plain,
     "executor": ExecutorDies,
     "waits": Waits,
@@ -168,7 +186,8 @@ def run(spark: SparkSession, address: str, asked: dict[str, Any]) -> tuple[int, 
     elif asked.get("stream"):
         _stream(spark, address, asked, step)
     else:
-        made = truth.mapInArrow(step, truth.schema)
+        rows = truth.repartition(SHUFFLED, "id") if asked["scenario"] == "shuffle" else truth
+        made = rows.mapInArrow(step, truth.schema)
         made.write.format("ringfence").option("address", address).mode("append").save(asked["topic"])
     return content(truth)
 

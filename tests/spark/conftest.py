@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ringfence.control.cli.demo_spark import QUICK
 from ringfence.spark.schema import use_this_python
-from tests.system.harness import NodeProcess
+from tests.harness.processes import NodeProcess
 
 SCALE = "0.01"  # 60,175 rows
 

@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import ringfence
-from tests.client.helpers import ids_of
-from tests.system.harness import NodeProcess, free_port
+from tests.fakes.client_topic import ids_of
+from tests.harness.processes import NodeProcess, free_port
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 ID = pa.field("id", pa.int64(), nullable=False)

@@ -15,9 +15,9 @@ import ringfence
 from ringfence.control.cli.demo_steps import Content
 from ringfence.control.cli.spark_process import SparkProcess, spark_process
 from ringfence.spark import arrow_schema
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import cli, until
 from tests.spark.cluster import READS
-from tests.system.cluster import Three
-from tests.system.harness import cli, until
 
 TIMEOUT_S = 400.0  # of one scenario on a machine ten times overbooked; seconds on a quiet one
 ROWS = 20_000
@@ -26,7 +26,7 @@ ROWS = 20_000
 class Bench:
     """Three nodes, and a Spark driver that writes into them."""
 
-    def __init__(self, three: Three, spark: SparkProcess, folder: Path) -> None:
+    def __init__(self, three: ThreeNodes, spark: SparkProcess, folder: Path) -> None:
         self.three, self._spark, self.folder, self.lines = three, spark, folder, spark.lines
         self.client = ringfence.connect(",".join(node.address for node in three.nodes), timeout_s=60)
 
@@ -62,6 +62,10 @@ class Bench:
             self.three.nodes[place].start()
             self.three.until_whole()
 
+    def count(self, text: str) -> int:
+        """Lines of the driver's log with this text."""
+        return self._spark.count(text)
+
     def end(self, topic: str) -> int:
         """Wait for the scenario; compare the topic with what Spark wanted to write. Rows."""
         readable, _, _ = select.select([self._spark.lines], [], [], TIMEOUT_S)
@@ -78,7 +82,7 @@ class Bench:
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("cluster")
-    three = Three(folder)
+    three = ThreeNodes(folder)
     try:
         three.start()
         addresses = ",".join(node.address for node in three.nodes)
@@ -95,6 +99,17 @@ def test_an_executor_killed_in_the_middle_of_its_tasks(bench: Bench, stream: boo
     bench.begin("executor", topic, stream=stream)
     assert bench.end(topic) == ROWS
     assert (bench.marks(topic) / "killed").exists(), "no executor was killed"
+
+
+def test_a_stage_that_runs_again_because_a_shuffle_was_lost(bench: Bench) -> None:
+    """C3: FetchFailed. The writing stage has a second attempt, whose tasks find stages of the first one."""
+    bench.create("shuffled", 3)
+    bench.begin("shuffle", "shuffled")
+    assert bench.end("shuffled") == ROWS
+    marks = bench.marks("shuffled")
+    assert (marks / "killed").exists(), "no executor was killed"
+    assert (marks / "stage-again").exists(), "the stage was not tried again"
+    assert bench.count("FetchFailed") > 0
 
 
 def test_an_owner_killed_while_rows_are_staged_at_it(bench: Bench) -> None:

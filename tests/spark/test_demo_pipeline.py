@@ -11,7 +11,7 @@ from ringfence.control.cli.dev_story import StoryError
 from ringfence.control.cli.local_cluster import LocalCluster
 from ringfence.control.cli.pipeline_answers import QueryAnswer, digest
 from ringfence.control.cli.pipeline_story import PipelineStory
-from tests.system.harness import cli
+from tests.harness.processes import cli
 
 SCALE = "0.005"  # 37,604 rows
 

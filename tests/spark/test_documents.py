@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import ringfence
 import ringfence.spark
 from tests.conftest import ROOT
-from tests.system.harness import NodeProcess
+from tests.harness.processes import NodeProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.conftest import ROOT
-from tests.system.harness import NodeProcess
+from tests.harness.processes import NodeProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 SAYS = {"spark_batch": "4 files, 10000 rows", "spark_stream": "4500 rows"}

@@ -15,9 +15,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 import ringfence
 from ringfence.native.errors import InvalidArgumentError, TruncatedError
 from ringfence.spark.source import RingfenceSource
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import batch
 from tests.system import test_force_owner as forced
-from tests.system.cluster import Three
-from tests.system.harness import batch
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 
@@ -70,7 +70,7 @@ def read(reader: Any) -> list[int]:
 
 
 def test_a_stream_ends_where_its_rows_were_lost_and_goes_on_where_the_log_has_them(
-    four: Three, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    four: ThreeNodes, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two of three replicas have rows 100 to 199 and are lost; the third one gets others in their place."""
     ids, asked = {four.id(place): place for place in range(4)}, forced.Asked(four, capsys)

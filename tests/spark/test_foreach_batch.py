@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import ringfence
 import ringfence.spark
-from tests.system.harness import NodeProcess
+from tests.harness.processes import NodeProcess
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

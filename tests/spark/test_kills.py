@@ -20,10 +20,10 @@ from pyspark.sql import SparkSession
 
 import ringfence
 from ringfence.compact import files as compacted_files
-from tests.client.helpers import ids_of
 from tests.conftest import ROOT
+from tests.fakes.client_topic import ids_of
+from tests.harness.processes import NodeProcess, until
 from tests.spark.driver import ROWS, ROWS_A_FILE, batch, compact, stream
-from tests.system.harness import NodeProcess, until
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 TIMEOUT_S = 240  # of one driver; Spark alone takes 10 s on a quiet machine

@@ -19,9 +19,9 @@ import ringfence
 import ringfence.spark
 from ringfence.control.cli.demo_spark import content
 from tests.conftest import ROOT
+from tests.harness.processes import NodeProcess, until
 from tests.spark.driver import held
 from tests.spark.test_kills import killed
-from tests.system.harness import NodeProcess, until
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 TIMEOUT_S = 240

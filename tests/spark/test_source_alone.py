@@ -20,7 +20,7 @@ from ringfence.spark.batch_read import FilteringReader
 from ringfence.spark.compact import refuse_misread
 from ringfence.spark.source import RingfenceSource
 from ringfence.spark.staging import Target
-from tests.system.harness import NodeProcess
+from tests.harness.processes import NodeProcess
 
 ID = StructType([StructField("id", LongType())])
 OWN = pa.schema([("id", pa.int64()), ("_offset", pa.int64()), ("_time", pa.string())])

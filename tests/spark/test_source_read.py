@@ -18,8 +18,8 @@ from pyspark.sql import functions as f
 
 import ringfence
 import ringfence.spark
+from tests.harness.processes import NodeProcess
 from tests.spark.test_spark import ROWS, content_of
-from tests.system.harness import NodeProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 

@@ -15,9 +15,9 @@ from pyspark.sql import functions as f
 
 import ringfence
 import ringfence.spark
-from tests.client.helpers import ids_of
+from tests.fakes.client_topic import ids_of
+from tests.harness.processes import NodeProcess
 from tests.spark.test_spark import ROWS, content_of, content_of_batches
-from tests.system.harness import NodeProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 
@@ -144,7 +144,7 @@ def test_a_write_that_finds_a_partition_full_of_stages_says_so_and_comes_whole_l
         client.create_topic("full", schema=pa.schema([("id", pa.int64())]))
         hog = client.transaction("full", scope="hog")
         one = pa.record_batch({"id": pa.array([0], pa.int64())})
-        for _ in range(65_536):  # as many as a partition takes (core/node/src/stage_table.rs)
+        for _ in range(65_536):  # as many as a partition takes (core/node/src/transactions/staging.rs)
             hog.send(one)
         hog.flush()
         frame = spark.range(1, 101, numPartitions=2)

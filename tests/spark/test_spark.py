@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 import ringfence
 from ringfence.native.slots import hash64
 from ringfence.spark import arrow_schema, spark_schema
-from tests.system.harness import NodeProcess
+from tests.harness.processes import NodeProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 ROWS = 60_175

@@ -12,15 +12,15 @@ from pyspark.sql import DataFrame, SparkSession
 import ringfence
 import ringfence.spark
 from ringfence.native.errors import UnauthorizedError
-from tests.system.locked import Locked
+from tests.harness.token_node import TokenNode
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
-    made = Locked(tmp_path_factory.mktemp("locked"))
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenNode]:
+    made = TokenNode(tmp_path_factory.mktemp("locked"))
     with made.node:
         for name, role in (("root", "admin"), ("viewer", "viewer"), ("writer", "writer")):
             made.make(name, role)
@@ -31,16 +31,16 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
         yield made
 
 
-def options(locked: Locked, name: str | None) -> dict[str, str]:
+def options(locked: TokenNode, name: str | None) -> dict[str, str]:
     known = {"address": locked.node.address, "topic": "t", "timeoutSeconds": "30"}
     return known if name is None else {**known, "tokenFile": str(locked.files / name)}
 
 
-def write(rows: DataFrame, locked: Locked, name: str | None) -> None:
+def write(rows: DataFrame, locked: TokenNode, name: str | None) -> None:
     rows.write.format("ringfence").options(**options(locked, name)).mode("append").save()
 
 
-def test_who_may_write_writes_and_who_may_read_reads(spark: SparkSession, locked: Locked) -> None:
+def test_who_may_write_writes_and_who_may_read_reads(spark: SparkSession, locked: TokenNode) -> None:
     write(spark.range(0, 100, numPartitions=2), locked, "writer")
     back = spark.read.format("ringfence").options(**options(locked, "viewer")).load()
     assert sorted(row.id for row in back.collect()) == list(range(100))
@@ -51,7 +51,7 @@ def test_who_may_write_writes_and_who_may_read_reads(spark: SparkSession, locked
 
 
 def test_without_the_right_a_job_fails_at_once_with_our_reason_and_stores_nothing(
-    spark: SparkSession, locked: Locked
+    spark: SparkSession, locked: TokenNode
 ) -> None:
     rows = spark.range(5, numPartitions=1)
     with locked.connect("root") as client:
@@ -74,7 +74,7 @@ def test_without_the_right_a_job_fails_at_once_with_our_reason_and_stores_nothin
         ringfence.spark.read(spark, address=locked.node.address, topic="t")
 
 
-def test_no_plan_of_a_job_has_the_token(spark: SparkSession, locked: Locked) -> None:
+def test_no_plan_of_a_job_has_the_token(spark: SparkSession, locked: TokenNode) -> None:
     secret = (locked.files / "viewer").read_text().strip()
     back = spark.read.format("ringfence").options(**options(locked, "viewer")).load()
     java = back._jdf.queryExecution()

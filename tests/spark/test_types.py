@@ -15,7 +15,7 @@ import ringfence
 import ringfence.spark
 from ringfence.native.errors import SchemaError
 from ringfence.spark import arrow_schema
-from tests.system.harness import NodeProcess
+from tests.harness.processes import NodeProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 ZONES = ("UTC", "Asia/Kathmandu", "America/New_York")

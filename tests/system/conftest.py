@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringfence.native.wire import Status
-from tests.system.harness import NodeProcess
-from tests.system.raw import RawClient
+from tests.harness.processes import NodeProcess
+from tests.harness.raw_client import RawClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,18 +8,16 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
-from tests.http.desk import TOPIC, Answer, send
-from tests.http.test_access import MATRIX
-from tests.system.cluster import Three
-from tests.system.harness import NodeProcess, cli, free_port, until
-from tests.system.test_http_floods import opened
-from tests.system.test_http_floods import told as heard
+from tests.fakes.admin_api import TOPIC, Answer, send
+from tests.fakes.api_roles import MATRIX
+from tests.harness.admin_http import ask, open_raw, read_until_closed, with_http
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import NodeProcess, cli, until
 
 SCHEMATHESIS = Path(sys.executable).parent / "schemathesis"
 SECRET = "rf_for_tests_" + "0" * 40
@@ -35,19 +33,6 @@ PLACE = """
 "path.name" = "t"
 "path.number" = 1
 """
-
-
-def ask(address: str, method: str, path: str, given: Any = None, **headers: str) -> Answer:
-    body = None if given is None else json.dumps(given).encode()
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return send(address, method, path, body, {"content-type": "application/json", **named})
-
-
-def with_http(node: NodeProcess) -> str:
-    """Lets a node that is not started yet serve HTTP; the address."""
-    port = free_port()
-    node.options = (*node.options, "--http", f"127.0.0.1:{port}")
-    return f"http://127.0.0.1:{port}"
 
 
 def fuzz(root: Path, address: str, phases: str, *, examples: int, config: str = "") -> None:
@@ -140,7 +125,7 @@ def huge(address: str) -> None:
     assert all(answer.slug for answer in told), "each says why"
     port = int(address.rpartition(":")[2])
     for head in (b"GET /", b"GET /admin/status HTTP/1.1\r\nx-long: "):
-        assert heard(opened(port, head + b"y" * 16_500)).startswith(b"HTTP/1.1 400 ")
+        assert read_until_closed(open_raw(port, head + b"y" * 16_500)).startswith(b"HTTP/1.1 400 ")
     shown = ask(address, "GET", "/admin/topics?limit=1000", **BEARER).body["topics"]
     assert [topic["name"] for topic in shown] == ["public/default/t"]
 
@@ -187,7 +172,7 @@ def test_no_endpoint_lets_anybody_in_who_shows_no_sound_token(tmp_path: Path) ->
 
 
 def test_a_change_with_a_key_survives_the_leader_and_any_node_takes_it(tmp_path: Path) -> None:
-    three = Three(tmp_path)
+    three = ThreeNodes(tmp_path)
     addresses = [with_http(node) for node in three.nodes]
     try:
         three.start()

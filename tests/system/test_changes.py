@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,80 +13,43 @@ import pytest
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.native import messages, wire
-from ringfence.native.messages import TopicInfo
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
-from tests.system.load import Load
-from tests.system.raw import RawClient, RawTopic
+from tests.harness.cluster import ThreeNodes
+from tests.harness.load import Load
+from tests.harness.loaded_cluster import check, create, grown, moved, publishing
+from tests.harness.processes import NodeProcess, batch, cli, free_port, read_ids, until
+from tests.harness.raw_client import RawClient, RawTopic
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Three]:
-    cluster = Three(tmp_path)
+def three(tmp_path: Path) -> Iterator[ThreeNodes]:
+    cluster = ThreeNodes(tmp_path)
     try:
         yield cluster.start()
     finally:
         cluster.kill_all()
 
 
-def create(three: Three, partitions: int, replication: int, retention_bytes: int | None = None) -> TopicInfo:
-    with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
-        return client.create_topic(
-            "t",
-            schema=SCHEMA,
-            key=["id"],
-            partitions=partitions,
-            replication=replication,
-            retention_bytes=retention_bytes,
-        )
-
-
-def publishing(three: Three, places: list[int]) -> list[Load]:
-    loads = [Load(three.nodes[place].address, "t", place).start() for place in places]
-    until(lambda: all(len(load.acknowledged) > 500 for load in loads), what="rows")
-    return loads
-
-
-def moved(three: Three, *arguments: str) -> dict[str, Any]:
-    """A run of moves by the command line, to its end; it must be done."""
-    done = cli(*arguments, "--control", three.controls[0], "--wait", "--json", timeout_s=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert told["outcome"] == "DONE", told
-    return told
-
-
-def grown(loads: list[Load], rows: int) -> Callable[[], bool]:
-    """Whether each producer got so many more rows acknowledged since now, or has failed."""
-    before = [len(load.acknowledged) for load in loads]
-    return lambda: all(
-        load.errors or len(load.acknowledged) > count + rows
-        for load, count in zip(loads, before, strict=True)
-    )
-
-
 def pause_ms(loads: list[Load], since_s: float) -> float:
     return max(load.pause_s(since_s) for load in loads) * 1000
 
 
-def check(three: Three, loads: list[Load], place: int) -> int:
-    """No producer saw an error; every acknowledged row once and in order, read from the node at `place`."""
-    for load in loads:
-        load.finish()
-    assert [load.errors for load in loads] == [[] for _ in loads]
+def rows_of_partition(three: ThreeNodes, partition: int, place: int) -> list[tuple[int, int]]:
+    """(producer, id) of each row that the node at `place` gives of its partition."""
     with ringfence.connect(three.nodes[place].address, timeout_s=30) as client:
-        rows = read_ids(client, "t")
-    acknowledged = {load.producer: load.acknowledged for load in loads}
-    check_identity(rows, acknowledged, {load.producer: load.sent for load in loads})
-    return sum(map(len, acknowledged.values()))
+        parts = list(client.read("t", partition=partition))
+    return [
+        pair
+        for part in parts
+        for pair in zip(part["producer"].to_pylist(), part["id"].to_pylist(), strict=True)
+    ]
 
 
-def end_offset(three: Three, partition: int) -> int:
+def end_offset(three: ThreeNodes, partition: int) -> int:
     with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
         return next(part.end_offset for part in client.topic("t").partitions if part.partition == partition)
 
 
-def check_redirect(three: Three, topic: int, index: int, old: int, new: int) -> None:
+def check_redirect(three: ThreeNodes, topic: int, index: int, old: int, new: int) -> None:
     """The old owner takes nothing more, and names the new one of just this partition."""
     with RawClient(three.nodes[old].address) as client:
         raw = RawTopic.existing(client, topic, "t")
@@ -96,10 +59,13 @@ def check_redirect(three: Three, topic: int, index: int, old: int, new: int) -> 
     assert (body.owner, body.addresses) == (three.id(new), [three.nodes[new].address])
 
 
-def test_a_partition_moves_under_load_and_comes_back(three: Three) -> None:
-    """One replica: the target copies; the source keeps its rows, and the way back copies what came since."""
+def test_a_partition_moves_under_load_and_comes_back(three: ThreeNodes) -> None:
+    """Z3: producers at all nodes. The target copies; the source keeps its rows, and gets what came since.
+
+    In the end it has, in the partition that moved, exactly the rows that were acknowledged there.
+    """
     topic = create(three, 3, 1)
-    loads = publishing(three, [0, 1])
+    loads = publishing(three, [0, 1, 2])
     part = topic.partitions[0]
     home = next(place for place in range(3) if three.id(place) == part.owner)
     away = (home + 1) % 3
@@ -119,13 +85,22 @@ def test_a_partition_moves_under_load_and_comes_back(three: Three) -> None:
         check_redirect(three, topic.topic, 0, source, target)
         assert sum(copied) <= end, "the rows of the first way are there already"
     print(f"{check(three, loads, 2)} rows acknowledged, each stored once and in order")
+    for load in loads:
+        assert len(load.acknowledged) == load.sent
+    part_rows = rows_of_partition(three, part.partition, home)
+    key = ringfence.slots(batch(0, max(load.sent for load in loads)), key=["id"])
+    here = {row for row, slot in enumerate(key) if part.lo <= slot <= part.hi}
+    assert len(part_rows) == len(set(part_rows))
+    assert set(part_rows) == {
+        (load.producer, row) for load in loads for row in load.acknowledged if row in here
+    }
     # What came back is on the disk that it had left before.
     three.nodes[home].kill()
     three.nodes[home].start()
     check(three, loads, 2)
 
 
-def test_a_partition_moves_whose_beginning_is_gone(three: Three) -> None:
+def test_a_partition_moves_whose_beginning_is_gone(three: ThreeNodes) -> None:
     """Head and producer table travel: the producer goes on; what is left is read, also after a restart."""
     topic = create(three, 1, 1, retention_bytes=1 << 20)
     [load] = publishing(three, [0])
@@ -154,7 +129,7 @@ def test_a_partition_moves_whose_beginning_is_gone(three: Three) -> None:
 def test_a_partition_moves_between_nodes_with_the_smallest_segments(tmp_path: Path) -> None:
     """Pieces of a copy are longer than the largest body that such a node takes of clients."""
     rows, step = 300_000, 1_000
-    three = Three(tmp_path, options=("--segment-bytes", "1MiB"))
+    three = ThreeNodes(tmp_path, options=("--segment-bytes", "1MiB"))
     try:
         three.start()
         [part] = create(three, 1, 1).partitions
@@ -175,7 +150,7 @@ def test_a_partition_moves_between_nodes_with_the_smallest_segments(tmp_path: Pa
         three.kill_all()
 
 
-def test_a_node_is_drained_under_load(three: Three) -> None:
+def test_a_node_is_drained_under_load(three: ThreeNodes) -> None:
     """The node leads the metadata, too: it gives the lead away."""
     create(three, 6, 1)
     drained = three.leader()
@@ -194,7 +169,7 @@ def test_a_node_is_drained_under_load(three: Three) -> None:
     print(f"{check(three, loads, drained)} rows acknowledged, each stored once and in order")
 
 
-def test_an_owner_is_killed_and_its_partitions_go_on_elsewhere(three: Three) -> None:
+def test_an_owner_is_killed_and_its_partitions_go_on_elsewhere(three: ThreeNodes) -> None:
     """Three replicas: whoever has every acknowledged row takes over under a new epoch."""
     before = {part.partition: part for part in create(three, 3, 3).partitions}
     leader = three.leader()
@@ -216,7 +191,7 @@ def test_an_owner_is_killed_and_its_partitions_go_on_elsewhere(three: Three) -> 
     print(f"{rows} rows acknowledged, each stored once and in order")
 
 
-def test_an_owner_that_was_paused_tells_no_old_tales_and_takes_nothing(three: Three) -> None:
+def test_an_owner_that_was_paused_tells_no_old_tales_and_takes_nothing(three: ThreeNodes) -> None:
     """It wakes with an open partition, and others have gone on: ends and batches wait for a quorum's word."""
     topic = create(three, 1, 3)
     [part] = topic.partitions
@@ -249,7 +224,7 @@ def test_an_owner_that_was_paused_tells_no_old_tales_and_takes_nothing(three: Th
 
 
 def test_a_drain_goes_on_when_the_only_node_that_could_take_what_is_left_is_back(
-    three: Three, tmp_path: Path
+    three: ThreeNodes, tmp_path: Path
 ) -> None:
     """Four nodes, three replicas: with one of them dead, a drained one cannot give anything away."""
     create(three, 4, 3)
@@ -284,7 +259,7 @@ def test_a_drain_goes_on_when_the_only_node_that_could_take_what_is_left_is_back
         assert end["moves"], "it was this run that moved them"
 
 
-def stranded_drain(three: Three) -> None:
+def stranded_drain(three: ThreeNodes) -> None:
     """Three replicas, three nodes: nobody else may take what a drained one has."""
     first, door = str(three.id(0)), ("--control", three.controls[0])
     ended = cli("node", "drain", first, "--wait", "--json", *door)
@@ -310,6 +285,6 @@ def audited(node: NodeProcess) -> list[dict[str, Any]]:
     return [line for line in told if line["method"] == "CONTROL"]
 
 
-def life_of(three: Three, number: int) -> str:
+def life_of(three: ThreeNodes, number: int) -> str:
     nodes = three.listed(three.leader())["nodes"]
     return next((node["life"] for node in nodes if node["node"] == number), "")

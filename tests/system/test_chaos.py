@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.harness import until
+from tests.harness.processes import until
 
 ROOT = Path(__file__).parents[2]
 # A test that is killed takes the run with it: the run's own sandbox dies with its parent, too.

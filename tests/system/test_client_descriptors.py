@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.system.harness import NodeProcess
+from tests.harness.processes import NodeProcess
 
 PROGRAM = """
 import os, resource, sys, threading

@@ -19,8 +19,8 @@ import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.transport import envelope
 from ringfence.control.transport.envelope import Envelope, Kind
-from tests.system.cluster import MEMORY, THREE_VOTERS, Three, names
-from tests.system.harness import (
+from tests.harness.cluster import MEMORY, THREE_VOTERS, ThreeNodes, names
+from tests.harness.processes import (
     PROGRAM,
     SCHEMA,
     NodeProcess,
@@ -37,15 +37,15 @@ WAITS = "Only another node knows whether the entry was committed"
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Three]:
-    cluster = Three(tmp_path)
+def three(tmp_path: Path) -> Iterator[ThreeNodes]:
+    cluster = ThreeNodes(tmp_path)
     try:
         yield cluster.start()
     finally:
         cluster.kill_all()
 
 
-def test_a_topic_is_created_on_one_placed_over_all_and_known_to_all(three: Three) -> None:
+def test_a_topic_is_created_on_one_placed_over_all_and_known_to_all(three: ThreeNodes) -> None:
     created = three.create(1, "t")
     owners = [partition.owner for partition in created.partitions]
     assert sorted(owners.count(node.ready["node"]) for node in three.nodes) == [2, 2, 2]
@@ -77,7 +77,7 @@ def test_a_topic_is_created_on_one_placed_over_all_and_known_to_all(three: Three
         until(all_tell, what="loads of all nodes")
 
 
-def test_metadata_goes_on_after_a_kill_of_the_leader(three: Three) -> None:
+def test_metadata_goes_on_after_a_kill_of_the_leader(three: ThreeNodes) -> None:
     before = three.placed(0, three.create(0, "before").name)
     leader = three.leader()
     rest = [place for place in range(3) if place != leader]
@@ -101,7 +101,7 @@ def test_metadata_goes_on_after_a_kill_of_the_leader(three: Three) -> None:
     until(lambda: three.topics(leader) == names("after", "before"), what="both topics after the restart")
 
 
-def test_all_killed_and_restarted_keep_their_metadata(three: Three) -> None:
+def test_all_killed_and_restarted_keep_their_metadata(three: ThreeNodes) -> None:
     for number in range(5):
         three.create(number % 3, f"t{number}", partitions=2)
     before = [three.placed(0, f"t{number}") for number in range(5)]
@@ -149,7 +149,7 @@ def test_a_node_that_was_alone_becomes_the_first_of_a_cluster(tmp_path: Path) ->
         assert {part.owner for part in created.partitions} == {before["node"], second.ready["node"]}
 
 
-def test_one_alone_of_three_neither_leads_nor_takes_commands(three: Three) -> None:
+def test_one_alone_of_three_neither_leads_nor_takes_commands(three: ThreeNodes) -> None:
     for place in (1, 2):
         three.nodes[place].kill()
     time.sleep(2)
@@ -164,7 +164,7 @@ def test_one_alone_of_three_neither_leads_nor_takes_commands(three: Three) -> No
     until(lambda: three.listed(0)["leader"] != 0, what="a leader again")
 
 
-def test_a_node_is_demoted_promoted_and_removed(three: Three) -> None:
+def test_a_node_is_demoted_promoted_and_removed(three: ThreeNodes) -> None:
     node = three.nodes[2].ready["node"]
     assert cli("node", "demote", str(node), "--control", three.controls[0]).returncode == 0
     until(lambda: "learner" in three.roles(0), what="a learner")
@@ -226,7 +226,7 @@ def test_a_removed_node_that_is_started_again_says_so_and_ends(two: tuple[NodePr
     assert said in second.log.read_text()
 
 
-def test_a_node_of_another_cluster_is_refused(three: Three, tmp_path: Path) -> None:
+def test_a_node_of_another_cluster_is_refused(three: ThreeNodes, tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "foreign"):
         pass
     done = cli(
@@ -242,7 +242,7 @@ def test_a_node_of_another_cluster_is_refused(three: Three, tmp_path: Path) -> N
     assert "belongs to cluster" in done.stderr
 
 
-def test_garbage_on_the_control_socket_hurts_nobody(three: Three) -> None:
+def test_garbage_on_the_control_socket_hurts_nobody(three: ThreeNodes) -> None:
     leader = three.leader()
     cluster = bytes.fromhex(three.nodes[0].ready["cluster"])
     me = three.nodes[leader].ready["node"]
@@ -294,7 +294,7 @@ def test_dev_runs_a_cluster_until_it_is_told_to_stop(tmp_path: Path) -> None:
     import signal
     import subprocess
 
-    from tests.system.harness import PROGRAM
+    from tests.harness.processes import PROGRAM
 
     for round_number in range(2):
         command = [str(PROGRAM), "dev", "--nodes", "3", "--data", str(tmp_path / "dev"), "--json"]
@@ -322,7 +322,7 @@ def test_the_demo_of_a_cluster_loses_neither_rows_nor_commands() -> None:
     assert len({seen for scene, seen in scenes.items() if scene.startswith("all rows through")}) == 1
 
 
-def with_a_dead_owner(three: Three, topic: str, folder: Path) -> tuple[Path, NodeProcess, NodeProcess]:
+def with_a_dead_owner(three: ThreeNodes, topic: str, folder: Path) -> tuple[Path, NodeProcess, NodeProcess]:
     """A file of 1,000 rows for a topic over all nodes; one that serves, and one that does not any more."""
     three.create(0, topic, partitions=6)
     file = folder / "rows.parquet"
@@ -332,7 +332,7 @@ def with_a_dead_owner(three: Three, topic: str, folder: Path) -> tuple[Path, Nod
 
 
 def test_a_file_that_is_stored_in_part_is_not_said_to_be_worth_another_try(
-    three: Three, tmp_path: Path
+    three: ThreeNodes, tmp_path: Path
 ) -> None:
     """The rows of partitions whose owner is gone are not stored; the same command would double the others."""
     file, alive, dead = with_a_dead_owner(three, "torn", tmp_path)
@@ -355,7 +355,7 @@ def test_a_file_that_is_stored_in_part_is_not_said_to_be_worth_another_try(
 
 
 def test_a_file_of_a_scope_is_stored_whole_or_not_at_all_and_once_however_often_it_is_sent(
-    three: Three, tmp_path: Path
+    three: ThreeNodes, tmp_path: Path
 ) -> None:
     file, alive, dead = with_a_dead_owner(three, "whole", tmp_path)
 

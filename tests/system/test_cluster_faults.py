@@ -14,9 +14,12 @@ import pytest
 
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
-from tests.system.harness import SCHEMA, batch, check_identity, read_ids, until
-from tests.system.load import Load
-from tests.system.world import World, begun, copied, epochs, owned_by, says
+from ringfence.native import messages
+from ringfence.native.wire import Status
+from tests.harness.isolated_cluster import IsolatedCluster, copied, epochs, isolated_cluster, owned_by, says
+from tests.harness.load import Load
+from tests.harness.processes import SCHEMA, batch, check_identity, read_ids, until
+from tests.harness.raw_client import Answer, RawClient, RawTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,19 +31,21 @@ FULL = "no space for the metadata journal"
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with begun(tmp_path_factory.mktemp("world")) as world:
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IsolatedCluster]:
+    with isolated_cluster(tmp_path_factory.mktemp("world")) as world:
         yield world
 
 
 @pytest.fixture
-def world(started: World) -> World:
+def world(started: IsolatedCluster) -> IsolatedCluster:
     started.three.until_whole()
     return started
 
 
 @pytest.mark.timeout(120)
-def test_a_stopped_leader_is_replaced_fails_and_lives_again_through_the_log(world: World, soak: int) -> None:
+def test_a_stopped_leader_is_replaced_fails_and_lives_again_through_the_log(
+    world: IsolatedCluster, soak: int
+) -> None:
     three = world.three
     leader = three.leader()
     rest = world.others(leader)
@@ -62,7 +67,7 @@ def test_a_stopped_leader_is_replaced_fails_and_lives_again_through_the_log(worl
 
 
 @pytest.mark.timeout(120)
-def test_a_leader_that_is_cut_off_leads_no_more_and_its_rows_go_on(world: World) -> None:
+def test_a_leader_that_is_cut_off_leads_no_more_and_its_rows_go_on(world: IsolatedCluster) -> None:
     three = world.three
     leader = three.leader()
     rest = world.others(leader)
@@ -93,7 +98,7 @@ def test_a_leader_that_is_cut_off_leads_no_more_and_its_rows_go_on(world: World)
 
 
 @pytest.mark.timeout(120)
-def test_without_any_leader_every_partition_takes_and_gives_rows(world: World) -> None:
+def test_without_any_leader_every_partition_takes_and_gives_rows(world: IsolatedCluster) -> None:
     three = world.three
     three.create(0, "headless", partitions=6)
     with ringfence.connect(three.nodes[1].address, timeout_s=30) as client:
@@ -114,7 +119,55 @@ def test_without_any_leader_every_partition_takes_and_gives_rows(world: World) -
 
 
 @pytest.mark.timeout(120)
-def test_a_leader_that_hears_nobody_steps_down(world: World) -> None:
+def test_an_owner_that_was_cut_off_takes_no_append_when_it_is_back(world: IsolatedCluster) -> None:
+    """F15: partition, promote, heal. The old owner refuses appends, and then names the new one."""
+    three = world.three
+    topic = three.create(0, "fenced", partitions=1, replication=3)
+    [part] = topic.partitions
+    old = next(place for place in range(3) if three.id(place) == part.owner)
+    rest = world.others(old)
+    load = Load(three.nodes[rest[0]].address, "fenced", 0).start()
+    until(lambda: load.errors or len(load.acknowledged) > 500, what="rows")
+    with RawClient(three.nodes[old].address) as client:
+        raw = RawTopic.existing(client, topic.topic, "fenced")
+        assert raw.publish(batch(0, 1, producer=9), 0).status == Status.OK, "else it is refused anyhow"
+
+        def append() -> Answer:
+            answer: Answer | None = raw.publish(batch(1, 1, producer=9), 1, deadline_ms=500)
+            while answer is not None and answer.status == Status.PUSH:  # of the newer table
+                answer = client.receive()
+            assert answer is not None
+            return answer
+
+        world.network.cut(old, rest)
+        try:
+            until(
+                lambda: three.placed(rest[0], "fenced")[part.partition][0] != part.owner, what="another owner"
+            )
+            seen = len(load.acknowledged)
+            until(lambda: load.errors or len(load.acknowledged) > seen + 500, what="rows at the new owner")
+            alone = [append() for _ in range(3)]
+        finally:
+            world.network.heal()
+        healed = [append()]
+        while healed[-1].status != Status.REDIRECT:
+            assert len(healed) < 100, healed
+            healed.append(append())
+        told = [answer.status for answer in [*alone, *healed[:-1]]]
+        assert told == [Status.REFUSED] * len(told), (alone, healed)
+        owner, epoch = three.placed(rest[0], "fenced")[part.partition]
+        assert healed[-1].read(messages.Redirected).owner == owner != part.owner
+        assert epoch > part.epoch
+    load.finish()
+    assert load.errors == []
+    with ringfence.connect(three.nodes[old].address, timeout_s=30) as reader:
+        rows = read_ids(reader, "fenced")
+    # The second row of producer 9 was never acknowledged, and nowhere stored.
+    check_identity(rows, {0: load.acknowledged, 9: [0]}, {0: load.sent, 9: 1})
+
+
+@pytest.mark.timeout(120)
+def test_a_leader_that_hears_nobody_steps_down(world: IsolatedCluster) -> None:
     three = world.three
     leader = three.leader()
     world.network.cut(leader, world.others(leader), one_way=True)
@@ -126,7 +179,7 @@ def test_a_leader_that_hears_nobody_steps_down(world: World) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_voter_whose_disk_is_full_waits_and_goes_on(world: World) -> None:
+def test_a_voter_whose_disk_is_full_waits_and_goes_on(world: IsolatedCluster) -> None:
     three = world.three
     filler = world.disk.fill()
     try:
@@ -143,7 +196,7 @@ def test_a_voter_whose_disk_is_full_waits_and_goes_on(world: World) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_truncate_is_not_done_while_an_owner_has_no_space_to_do_it(world: World) -> None:
+def test_a_truncate_is_not_done_while_an_owner_has_no_space_to_do_it(world: IsolatedCluster) -> None:
     three = world.three
     three.create(0, "cut", partitions=6)
     three.create(0, "late", partitions=6)
@@ -180,7 +233,7 @@ def test_a_truncate_is_not_done_while_an_owner_has_no_space_to_do_it(world: Worl
 
 
 @pytest.mark.timeout(120)
-def test_a_leader_whose_disk_is_full_hands_over_and_metadata_goes_on(world: World) -> None:
+def test_a_leader_whose_disk_is_full_hands_over_and_metadata_goes_on(world: IsolatedCluster) -> None:
     three = world.three
 
     def third_leads() -> bool:
@@ -214,7 +267,7 @@ def test_a_leader_whose_disk_is_full_hands_over_and_metadata_goes_on(world: Worl
 
 
 @pytest.mark.timeout(120)
-def test_a_voter_that_starts_on_a_full_disk_waits_for_space_and_then_serves(world: World) -> None:
+def test_a_voter_that_starts_on_a_full_disk_waits_for_space_and_then_serves(world: IsolatedCluster) -> None:
     three = world.three
     third = three.nodes[2]
     third.kill()
@@ -243,7 +296,7 @@ def test_a_voter_that_starts_on_a_full_disk_waits_for_space_and_then_serves(worl
 
 
 @pytest.mark.timeout(180)
-def test_a_rolling_restart_under_load_shows_producers_no_error(world: World) -> None:
+def test_a_rolling_restart_under_load_shows_producers_no_error(world: IsolatedCluster) -> None:
     three = world.three
     three.create(0, "rolled", partitions=6)
     loads = [
@@ -268,7 +321,9 @@ def test_a_rolling_restart_under_load_shows_producers_no_error(world: World) -> 
 
 
 @pytest.mark.timeout(120)
-def test_a_copied_directory_is_refused_while_the_original_lives(world: World, tmp_path: Path) -> None:
+def test_a_copied_directory_is_refused_while_the_original_lives(
+    world: IsolatedCluster, tmp_path: Path
+) -> None:
     three = world.three
     before = three.listed(0)["index"]
     copy = copied(world, 1, tmp_path)
@@ -287,7 +342,9 @@ def test_a_copied_directory_is_refused_while_the_original_lives(world: World, tm
 
 
 @pytest.mark.timeout(120)
-def test_a_stopped_node_that_a_copy_took_over_from_ends_when_it_wakes(world: World, tmp_path: Path) -> None:
+def test_a_stopped_node_that_a_copy_took_over_from_ends_when_it_wakes(
+    world: IsolatedCluster, tmp_path: Path
+) -> None:
     three = world.three
     original = three.nodes[1]
     original.freeze()

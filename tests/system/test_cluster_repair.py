@@ -11,11 +11,20 @@ import pytest
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.native import wire
-from tests.http.desk import TOPIC, send
-from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
-from tests.system.raw import RawClient
-from tests.system.test_admin_http import with_http
-from tests.system.world import World, begun
+from tests.fakes.admin_api import TOPIC, send
+from tests.harness.admin_http import with_http
+from tests.harness.isolated_cluster import IsolatedCluster, isolated_cluster
+from tests.harness.processes import (
+    SCHEMA,
+    NodeProcess,
+    batch,
+    check_identity,
+    cli,
+    free_port,
+    read_ids,
+    until,
+)
+from tests.harness.raw_client import RawClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,13 +35,13 @@ FAT = {f"p{number}": "x" * 1_000 for number in range(7)}
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with begun(tmp_path_factory.mktemp("world")) as world:
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IsolatedCluster]:
+    with isolated_cluster(tmp_path_factory.mktemp("world")) as world:
         yield world
 
 
 @pytest.fixture
-def world(started: World) -> World:
+def world(started: IsolatedCluster) -> IsolatedCluster:
     started.three.until_whole()
     return started
 
@@ -50,7 +59,7 @@ def flipped(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.timeout(120)
-def test_a_node_that_lacks_an_entry_serves_nothing_of_it_until_it_has_it(world: World) -> None:
+def test_a_node_that_lacks_an_entry_serves_nothing_of_it_until_it_has_it(world: IsolatedCluster) -> None:
     """Z8: what a node cannot know that it owns it neither stores nor answers for; senders wait for it."""
     three = world.three
     world.network.cut(2, [0, 1])
@@ -74,13 +83,13 @@ def test_a_node_that_lacks_an_entry_serves_nothing_of_it_until_it_has_it(world: 
     check_identity(rows, {0: range(300)}, {0: 300})
 
 
-def ring(world: World, place: int) -> set[int]:
+def ring(world: IsolatedCluster, place: int) -> set[int]:
     return {node["node"] for node in world.three.listed(place)["nodes"] if node["in_ring"]}
 
 
 @pytest.mark.timeout(120)
 def test_a_ring_that_grew_is_served_by_who_has_its_entry_and_by_nobody_else(
-    world: World, tmp_path: Path
+    world: IsolatedCluster, tmp_path: Path
 ) -> None:
     """Z8: the commit is the majority's; the node that it did not reach knows neither ring nor table."""
     three, host = world.three, world.network.hosts[0]
@@ -119,7 +128,7 @@ def test_a_ring_that_grew_is_served_by_who_has_its_entry_and_by_nobody_else(
 
 
 @pytest.mark.timeout(120)
-def test_a_node_that_was_away_for_long_gets_a_snapshot(world: World) -> None:
+def test_a_node_that_was_away_for_long_gets_a_snapshot(world: IsolatedCluster) -> None:
     three, away = world.three, world.three.nodes[2]
     away.kill()
     with ringfence.connect(three.nodes[0].address, timeout_s=60) as client:
@@ -135,7 +144,7 @@ def test_a_node_that_was_away_for_long_gets_a_snapshot(world: World) -> None:
 
 @pytest.mark.timeout(120)
 def test_damaged_metadata_is_refused_untouched_and_a_wiped_node_joins_as_another(
-    world: World, tmp_path: Path
+    world: IsolatedCluster, tmp_path: Path
 ) -> None:
     three, hurt = world.three, world.three.nodes[2]
     assert hurt.stop() == 0
@@ -166,7 +175,7 @@ def test_damaged_metadata_is_refused_untouched_and_a_wiped_node_joins_as_another
     assert removed.returncode == 0, removed.stderr
 
 
-def role_of(world: World, node: int) -> str:
+def role_of(world: IsolatedCluster, node: int) -> str:
     nodes = world.three.listed(0)["nodes"]
     return next((known["role"] for known in nodes if known["node"] == node), "")
 

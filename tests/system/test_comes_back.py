@@ -7,21 +7,21 @@ import time
 from pathlib import Path
 
 import ringfence
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, batch, until
-from tests.system.test_admin_http import ask, with_http
-from tests.system.test_changes import check, create, grown, moved, publishing
+from tests.harness.admin_http import ask, with_http
+from tests.harness.cluster import ThreeNodes
+from tests.harness.loaded_cluster import check, create, grown, moved, publishing
+from tests.harness.processes import SCHEMA, batch, until
 
 TURNS = 2
 SEGMENT_BYTES = 2 << 20
 
 
-def counted(three: Three, place: int, name: str) -> int:
+def counted(three: ThreeNodes, place: int, name: str) -> int:
     with ringfence.connect(three.nodes[place].address, timeout_s=30) as client:
         return client.status().counters[name]
 
 
-def in_two_files(three: Three, place: int) -> None:
+def in_two_files(three: ThreeNodes, place: int) -> None:
     """Wait until the node's partitions, the one that moves too, have rows in more than one file."""
     until_bytes = counted(three, place, "bytes_written") + 3 * SEGMENT_BYTES // 2
     until(lambda: counted(three, place, "bytes_written") > until_bytes, what="another file")
@@ -29,7 +29,7 @@ def in_two_files(three: Three, place: int) -> None:
 
 def test_a_partition_goes_there_and_back_at_once_again_and_again(tmp_path: Path) -> None:
     """Nothing is kept of who leaves, and its neighbours hold the files: a log begins anew behind its drop."""
-    three = Three(tmp_path, options=("--segment-bytes", str(SEGMENT_BYTES)))
+    three = ThreeNodes(tmp_path, options=("--segment-bytes", str(SEGMENT_BYTES)))
     http = with_http(three.nodes[0])
     try:
         three.start()
@@ -65,7 +65,7 @@ def test_a_partition_goes_there_and_back_at_once_again_and_again(tmp_path: Path)
 def test_an_answer_that_comes_when_its_partition_is_gone_ends_nobody(tmp_path: Path) -> None:
     """A replica stands still with requests of six partitions; they are deleted, the files given back."""
     small = ("--budget-bytes", "96MiB", "--segment-bytes", "4MiB", "--reserve-bytes", "1MiB")
-    three = Three(tmp_path, options=small)
+    three = ThreeNodes(tmp_path, options=small)
     try:
         three.start()
         with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:

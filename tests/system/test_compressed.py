@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from ringfence.native import wire
-from tests.system.harness import SCHEMA, NodeProcess, batch
-from tests.system.raw import RawClient, RawTopic, message_of
+from tests.harness.processes import SCHEMA, NodeProcess, batch
+from tests.harness.raw_client import RawClient, RawTopic, message_of
 
 Code, Op, Status = wire.Code, wire.Opcode, wire.Status
 BOMBS = 24

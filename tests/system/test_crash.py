@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ringfence
-from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, read_ids
-from tests.system.load import Load
+from tests.harness.load import Load
+from tests.harness.processes import SCHEMA, NodeProcess, batch, check_identity, cli, read_ids
 
 if TYPE_CHECKING:
     from pathlib import Path

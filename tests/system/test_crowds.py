@@ -13,9 +13,9 @@ import pytest
 import ringfence
 from ringfence.native import messages, wire
 from ringfence.native.cluster_messages import ScopeBegin, ScopeBegun
-from tests.system.cluster import Three
-from tests.system.harness import NodeProcess
-from tests.system.raw import RawClient
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import NodeProcess
+from tests.harness.raw_client import RawClient
 
 RIVALS = 80
 OTHER_ENTRIES = 10
@@ -73,7 +73,7 @@ def test_processes_of_one_job_are_one_driver_however_many_begin_at_once(client: 
 
 
 def test_in_a_cluster_a_crowd_costs_at_most_an_entry_a_node_each(tmp_path: Path) -> None:
-    rivals, cluster = 45, Three(tmp_path).start()
+    rivals, cluster = 45, ThreeNodes(tmp_path).start()
     try:
         with ExitStack() as stack:
             clients = [

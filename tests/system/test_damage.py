@@ -14,9 +14,9 @@ from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.store.journal import JOURNAL_FORMAT
 from ringfence.native import wire
 from ringfence.native._node import crc32c
-from tests.system import files
-from tests.system.disk import Disk
-from tests.system.harness import SCHEMA, NodeProcess, batch, cli
+from tests.harness import segment_files
+from tests.harness.disk import Disk
+from tests.harness.processes import SCHEMA, NodeProcess, batch, cli
 
 
 @pytest.fixture
@@ -48,8 +48,10 @@ def test_a_flipped_byte_quarantines_one_partition_and_fsck_names_the_record(
 ) -> None:
     node, ids = stopped
     victim = sorted(ids)[1]
-    found = files.rows_of(node.data, victim)[5]
-    files.flip(found.path, found.position + (60 if where == "header" else wire.RECORD_HEADER_BYTES + 200))
+    found = segment_files.rows_of(node.data, victim)[5]
+    segment_files.flip(
+        found.path, found.position + (60 if where == "header" else wire.RECORD_HEADER_BYTES + 200)
+    )
 
     report = cli("fsck", "--data", str(node.data), "--json")
     assert report.returncode == 6, report.stdout + report.stderr
@@ -57,7 +59,7 @@ def test_a_flipped_byte_quarantines_one_partition_and_fsck_names_the_record(
     assert [(one["partition"], one["position"]) for one in named] == [(victim, found.position)], named
     assert Path(named[0]["file"]).name == found.path.name
 
-    before = files.content_of(node.data)
+    before = segment_files.content_of(node.data)
     with node, ringfence.connect(node.address) as client:
         for partition, expected in ids.items():
             if partition != victim:
@@ -85,7 +87,7 @@ def test_a_flipped_byte_quarantines_one_partition_and_fsck_names_the_record(
         assert {words[0]: words[-1] for words in table[1:]} == {"sound": "-", "t": "1"}
         with pytest.raises(ringfence.QuarantinedError, match=str(victim)):
             client.truncate("t")
-    after = files.content_of(node.data)
+    after = segment_files.content_of(node.data)
     assert {name for name in before if not name.endswith(".free")} <= after.keys(), "nothing is deleted"
 
 
@@ -95,12 +97,12 @@ def test_a_named_producer_goes_on_beside_a_quarantined_partition_and_none_is_ope
     """It once waited for a new epoch that no partition could give it; an open waited for half a minute."""
     node, ids = stopped
     victim = sorted(ids)[1]
-    found = files.rows_of(node.data, victim)[5]
+    found = segment_files.rows_of(node.data, victim)[5]
     node.start()
     with ringfence.connect(node.address) as client, client.producer("t", name="loader", timeout_s=20) as held:
         held.send(batch(10_000, 64)).result(20)
         node.kill()
-        files.flip(found.path, found.position + wire.RECORD_HEADER_BYTES + 200)
+        segment_files.flip(found.path, found.position + wire.RECORD_HEADER_BYTES + 200)
         node.start()
         outcomes = [held.send(batch(row, 1)).exception(20) for row in range(20_000, 20_032)]
         told = [type(error) for error in outcomes if error is not None]
@@ -122,11 +124,11 @@ def test_a_record_that_nobody_can_decode_is_named_with_the_offset_behind_it(
     """Nodes before the strict check of metadata stored such bodies; their logs are sound otherwise."""
     node, ids = stopped
     victim = sorted(ids)[2]
-    found = files.rows_of(node.data, victim)[30]
+    found = segment_files.rows_of(node.data, victim)[30]
     begin = found.position + wire.RECORD_HEADER_BYTES
     body = bytearray(found.path.read_bytes()[begin : begin + found.header.body_bytes])
     body[8:12] = bytes(4)  # the offset to the first table of the metadata
-    files.replace_body(node.data, found, bytes(body))
+    segment_files.replace_body(node.data, found, bytes(body))
     report = cli("fsck", "--data", str(node.data), "--json")
     assert report.returncode == 0, report.stdout + report.stderr
     offset, rows = found.header.first_offset, found.header.rows
@@ -146,10 +148,10 @@ def test_a_newest_file_that_is_gone_ends_the_start_until_it_is_back_or_given_up(
     stopped: tuple[NodeProcess, dict[int, list[int]]],
 ) -> None:
     node, ids = stopped
-    newest = files.segments(node.data)[-1]
+    newest = segment_files.segments(node.data)[-1]
     aside = node.data.parent / newest.name
     newest.rename(aside)
-    before = files.content_of(node.data)
+    before = segment_files.content_of(node.data)
     report = cli("fsck", "--data", str(node.data), "--json")
     assert report.returncode == Exit.DAMAGE, report.stdout + report.stderr
     named = [json.loads(line)["damage"] for line in report.stdout.splitlines() if '"damage"' in line]
@@ -157,7 +159,7 @@ def test_a_newest_file_that_is_gone_ends_the_start_until_it_is_back_or_given_up(
     with pytest.raises(AssertionError, match="exit code 7") as refused:
         node.start()
     assert f"{newest.name} is missing" in str(refused.value)
-    assert files.content_of(node.data) == before
+    assert segment_files.content_of(node.data) == before
     aside.rename(newest)
     with node, ringfence.connect(node.address) as client:
         assert {partition: read(client, partition) for partition in ids} == ids
@@ -167,14 +169,14 @@ def test_a_newer_log_format_is_refused_byte_identically_and_opens_again_when_res
     stopped: tuple[NodeProcess, dict[int, list[int]]],
 ) -> None:
     node, ids = stopped
-    newest = files.segments(node.data)[-1]
+    newest = segment_files.segments(node.data)[-1]
     original = newest.read_bytes()
-    files.make_newer(newest)
-    before = files.content_of(node.data)
+    segment_files.make_newer(newest)
+    before = segment_files.content_of(node.data)
     with pytest.raises(AssertionError, match="exit code 7") as refused:
         node.start()
     assert "newer" in str(refused.value)
-    assert files.content_of(node.data) == before
+    assert segment_files.content_of(node.data) == before
     newest.write_bytes(original)
     with node, ringfence.connect(node.address) as client:
         assert {partition: read(client, partition) for partition in ids} == ids
@@ -186,10 +188,10 @@ def test_a_newer_identity_format_is_refused_byte_identically(
     node, _ = stopped
     identity = node.data / "store.toml"
     identity.write_text(identity.read_text().replace("format = 2", "format = 3"))
-    before = files.content_of(node.data)
+    before = segment_files.content_of(node.data)
     with pytest.raises(AssertionError, match="exit code 7"):
         node.start()
-    assert files.content_of(node.data) == before
+    assert segment_files.content_of(node.data) == before
 
 
 def test_newer_metadata_is_refused_byte_identically_and_serves_again_when_restored(
@@ -203,11 +205,11 @@ def test_newer_metadata_is_refused_byte_identically_and_serves_again_when_restor
     newer[4:6] = (JOURNAL_FORMAT + 1).to_bytes(2, "little")
     newer[60:64] = crc32c(bytes(newer[:60])).to_bytes(4, "little")
     journal.write_bytes(newer)
-    before = files.content_of(node.data)
+    before = segment_files.content_of(node.data)
     with pytest.raises(AssertionError, match=f"exit code {Exit.STORAGE}") as refused:
         node.start()
     assert f"has format {JOURNAL_FORMAT + 1}" in str(refused.value)
-    assert files.content_of(node.data) == before
+    assert segment_files.content_of(node.data) == before
     journal.write_bytes(original)
     with node, ringfence.connect(node.address) as client:
         assert {partition: read(client, partition) for partition in ids} == ids
@@ -220,14 +222,14 @@ def test_segment_files_of_another_store_are_refused_and_left_alone(
     other = NodeProcess(tmp_path / "other")
     with other:
         pass
-    foreign = files.segments(node.data)[0]
-    target = files.segments(other.data)[0] if files.segments(other.data) else None
+    foreign = segment_files.segments(node.data)[0]
+    target = segment_files.segments(other.data)[0] if segment_files.segments(other.data) else None
     folder = target.parent if target else other.data / "log"
     (folder / foreign.name).write_bytes(foreign.read_bytes())
-    before = files.content_of(other.data)
+    before = segment_files.content_of(other.data)
     with pytest.raises(AssertionError, match="exit code 7"):
         other.start()
-    assert files.content_of(other.data) == before
+    assert segment_files.content_of(other.data) == before
 
 
 def test_a_torn_tail_is_cut_and_everything_before_it_is_there(
@@ -235,7 +237,7 @@ def test_a_torn_tail_is_cut_and_everything_before_it_is_there(
 ) -> None:
     """Bytes of a group that was never acknowledged: half a record behind the last group."""
     node, ids = stopped
-    last = max(files.records(node.data), key=lambda found: (found.header.file_number, found.position))
+    last = max(segment_files.records(node.data), key=lambda found: (found.header.file_number, found.position))
     end = last.position + last.header.span_bytes
     with last.path.open("r+b") as file:
         file.seek(end)
@@ -299,7 +301,7 @@ def test_a_segment_that_is_no_file_is_named_where_its_records_are_missing(
     stopped: tuple[NodeProcess, dict[int, list[int]]], kind: str, tmp_path: Path
 ) -> None:
     node, _ = stopped
-    segment = files.segments(node.data)[0]
+    segment = segment_files.segments(node.data)[0]
     segment.rename(tmp_path / "elsewhere")
     if kind == "link":
         segment.symlink_to(tmp_path / "elsewhere")

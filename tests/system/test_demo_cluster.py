@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
-from tests.system.harness import cli
+from tests.harness.processes import cli
 
 
 def test_the_cluster_changes_and_no_row_is_lost(tmp_path: Path) -> None:
@@ -17,4 +18,6 @@ def test_the_cluster_changes_and_no_row_is_lost(tmp_path: Path) -> None:
     for part in ("joins", "kill -9 of node", "kill -9 of the leader", "drained and leaves"):
         assert part in told, scenes
     assert "acknowledged rows, each present once" in scenes["all rows read again"]
-    assert scenes["errors that a producer saw"] == "0"
+    counted = re.fullmatch(r"0 of ([\d,]+) sends", scenes["errors that a producer saw"])
+    assert counted is not None, scenes
+    assert int(counted[1].replace(",", "")) > 100, "too few sends to say anything"

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from ringfence.control.cli.exit_codes import Exit
-from tests.http.desk import PLACE, TOPIC, Answer, send
-from tests.system.harness import cli, until
-from tests.system.test_rebalance import Desk
+from tests.fakes.admin_api import PLACE, TOPIC, Answer, send
+from tests.harness.admin_cluster import AdminCluster
+from tests.harness.processes import cli, until
 
 TOPIC_NAME = "public/default/t"
 EVENTS = 20
@@ -79,8 +79,8 @@ class Stream:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path)
+def desk(tmp_path: Path) -> Iterator[AdminCluster]:
+    made = AdminCluster(tmp_path)
     try:
         made.three.start()
         yield made
@@ -91,7 +91,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 class Office:
     """A cluster whose changes are asked for by name, at a node that is named."""
 
-    def __init__(self, desk: Desk, folder: Path) -> None:
+    def __init__(self, desk: AdminCluster, folder: Path) -> None:
         self.desk, self.folder = desk, folder / "tokens"
         self.secrets: dict[str, str] = {}
         self.folder.mkdir()
@@ -157,7 +157,9 @@ def check_told(stream: Stream, wanted: list[tuple[str, dict[str, Any]]]) -> None
 
 
 @pytest.mark.timeout(180)
-def test_every_change_is_told_in_order_by_every_node_and_audited_once(desk: Desk, tmp_path: Path) -> None:
+def test_every_change_is_told_in_order_by_every_node_and_audited_once(
+    desk: AdminCluster, tmp_path: Path
+) -> None:
     """And a stream that broke is taken up where it ended."""
     three, office = desk.three, Office(desk, tmp_path)
     root = office.secrets["root"]
@@ -222,7 +224,7 @@ def test_every_change_is_told_in_order_by_every_node_and_audited_once(desk: Desk
 
 @pytest.mark.timeout(120)
 def test_a_stream_of_a_life_that_is_over_is_not_taken_up_as_if_nothing_was_missed(
-    desk: Desk, tmp_path: Path
+    desk: AdminCluster, tmp_path: Path
 ) -> None:
     three, office = desk.three, Office(desk, tmp_path)
     root, place = office.secrets["root"], (three.leader() + 1) % 3

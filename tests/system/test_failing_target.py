@@ -17,10 +17,10 @@ import pytest
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.native.errors import RingfenceError
-from tests.system.harness import NodeProcess, check_identity, cli, read_ids, until
-from tests.system.load import Load
-from tests.system.test_changes import grown
-from tests.system.test_rebalance import FAST_BYTES_S, ROWS, Desk
+from tests.harness.admin_cluster import FAST_BYTES_S, ROWS, AdminCluster
+from tests.harness.load import Load
+from tests.harness.loaded_cluster import grown
+from tests.harness.processes import NodeProcess, check_identity, cli, read_ids, until
 
 ONE_IN_TEN = ("--faults", "fail_write=10")
 EACH = ("--faults", "fail_write=1")
@@ -76,7 +76,7 @@ class Keeper:
 class Scene:
     """A topic of one partition under load, and a target, not the leader, that is to fail."""
 
-    def __init__(self, desk: Desk, rows: int = ROWS, pause_s: float = 0.0) -> None:
+    def __init__(self, desk: AdminCluster, rows: int = ROWS, pause_s: float = 0.0) -> None:
         self.desk, self.rows, three = desk, rows, desk.three
         self.partition, self.source, self.target = desk.create("t", rows)
         if self.target == three.leader():
@@ -139,8 +139,8 @@ class Scene:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path)
+def desk(tmp_path: Path) -> Iterator[AdminCluster]:
+    desk = AdminCluster(tmp_path)
     try:
         desk.three.start()
         yield desk
@@ -151,7 +151,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("rows", "pause_s"), [(ROWS, 0.0), (ROWS // 20, 0.5)], ids=["busy", "quiet"])
 def test_a_move_to_a_target_that_fails_one_write_in_ten_ends_on_one_side_with_all_rows(
-    desk: Desk, rows: int, pause_s: float
+    desk: AdminCluster, rows: int, pause_s: float
 ) -> None:
     """Under full load no life of the target lasts for the copy. A small, quiet partition comes and stays."""
     scene = Scene(desk, rows, pause_s)
@@ -183,7 +183,7 @@ def test_a_move_to_a_target_that_fails_one_write_in_ten_ends_on_one_side_with_al
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("pauses", [True, False], ids=["paused", "running"])
 def test_a_leader_killed_behind_the_third_failed_try_leaves_no_fourth_one(
-    desk: Desk, *, pauses: bool
+    desk: AdminCluster, *, pauses: bool
 ) -> None:
     """Paused in its third try, the run ends with the next leader; running, with either of them."""
     scene, three = Scene(desk), desk.three

@@ -13,9 +13,9 @@ import pytest
 
 import ringfence
 from ringfence.native import wire
-from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, read_ids, until
-from tests.system.load import Load
-from tests.system.raw import RawClient
+from tests.harness.load import Load
+from tests.harness.processes import SCHEMA, NodeProcess, batch, check_identity, read_ids, until
+from tests.harness.raw_client import RawClient
 
 MIB = 1 << 20
 

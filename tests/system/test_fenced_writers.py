@@ -12,9 +12,9 @@ import pytest
 import ringfence
 from ringfence.native.cluster_messages import ScopeBegin
 from ringfence.native.wire import Opcode
-from tests.client.helpers import SCHEMA, ids_of, rows
-from tests.client.proxy import Proxy
-from tests.system.harness import NodeProcess
+from tests.fakes.client_topic import SCHEMA, ids_of, rows
+from tests.harness.processes import NodeProcess
+from tests.harness.proxy import Proxy
 
 
 @pytest.fixture

@@ -11,15 +11,15 @@ import pytest
 
 import ringfence
 from ringfence.control.cli.program import run
-from tests.system.bounds import known_rows
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, free_port, read_ids, until
+from tests.harness.cluster import ThreeNodes
+from tests.harness.log_ends import marked_rows
+from tests.harness.processes import SCHEMA, NodeProcess, batch, check_identity, free_port, read_ids, until
 
 
 @pytest.fixture
-def four(tmp_path: Path) -> Iterator[Three]:
+def four(tmp_path: Path) -> Iterator[ThreeNodes]:
     """Three that vote, and a fourth one: with it and one of the others down the metadata goes on."""
-    cluster = Three(tmp_path)
+    cluster = ThreeNodes(tmp_path)
     try:
         cluster.start()
         control = f"tcp://127.0.0.1:{free_port()}"
@@ -37,7 +37,7 @@ def four(tmp_path: Path) -> Iterator[Three]:
 class Asked:
     """What commands print of a cluster, as JSON."""
 
-    def __init__(self, four: Three, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, four: ThreeNodes, capsys: pytest.CaptureFixture[str]) -> None:
         self._four, self._capsys = four, capsys
 
     def told(self, *arguments: str) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Asked:
 
 
 def test_a_partition_without_a_majority_serves_again_with_what_one_replica_has(
-    four: Three, capsys: pytest.CaptureFixture[str]
+    four: ThreeNodes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids = {four.id(place): place for place in range(4)}
 
@@ -130,7 +130,7 @@ class Placed(NamedTuple):
     spare: int
 
 
-def level_replicas(four: Three, asked: Asked) -> Placed:
+def level_replicas(four: ThreeNodes, asked: Asked) -> Placed:
     """A hundred rows on three level replicas, one of them on the fourth node, which does not vote."""
     ids = {four.id(place): place for place in range(4)}
     with ringfence.connect(four.nodes[0].address, timeout_s=30) as client:
@@ -158,7 +158,7 @@ def level_replicas(four: Three, asked: Asked) -> Placed:
 
 
 def test_a_log_start_of_lost_rows_takes_none_of_those_that_have_their_offsets_now(
-    four: Three, capsys: pytest.CaptureFixture[str]
+    four: ThreeNodes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Truncate to 1,000, lose the two that had these rows, force the one that ends at 100; start again."""
     ids, asked = {four.id(place): place for place in range(4)}, Asked(four, capsys)
@@ -188,7 +188,7 @@ def test_a_log_start_of_lost_rows_takes_none_of_those_that_have_their_offsets_no
 
 
 def test_a_name_that_a_forced_owner_never_heard_of_is_not_taken_for_a_new_one(
-    four: Three, capsys: pytest.CaptureFixture[str]
+    four: ThreeNodes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids, asked = {four.id(place): place for place in range(4)}, Asked(four, capsys)
     topic, part, left, second, spare = level_replicas(four, asked)
@@ -217,7 +217,7 @@ def test_a_name_that_a_forced_owner_never_heard_of_is_not_taken_for_a_new_one(
 
 
 def test_a_live_replica_with_more_rows_follows_a_forced_owner_without_a_restart(
-    four: Three, capsys: pytest.CaptureFixture[str]
+    four: ThreeNodes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It stood still when the owner was chosen, and knows that the rows which that one lacks are marked."""
     ids, asked = {four.id(place): place for place in range(4)}, Asked(four, capsys)
@@ -226,7 +226,7 @@ def test_a_live_replica_with_more_rows_follows_a_forced_owner_without_a_restart(
     four.nodes[here].kill()
     with ringfence.connect(late.address, timeout_s=60) as client, client.producer(topic) as producer:
         producer.send(batch(100, 1_400))
-    until(lambda: known_rows(late, part) == 1_500, what="a mark above all of them")
+    until(lambda: marked_rows(late, part) == 1_500, what="a mark above all of them")
     four.nodes[3].kill()
     late.freeze()
     four.nodes[here].start()

@@ -14,14 +14,16 @@ import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run
 from ringfence.native import wire
-from tests.system import files
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, batch, until
+from tests.harness import segment_files
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import SCHEMA, batch, until
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Three]:
-    cluster = Three(tmp_path, options=("--segment-bytes", "4MiB"))  # directories are copied, and read whole
+def three(tmp_path: Path) -> Iterator[ThreeNodes]:
+    cluster = ThreeNodes(
+        tmp_path, options=("--segment-bytes", "4MiB")
+    )  # directories are copied, and read whole
     try:
         yield cluster.start()
     finally:
@@ -36,7 +38,7 @@ def fsck(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict
 
 
 def test_a_cluster_is_sound_until_a_store_loses_what_it_has(
-    three: Three, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    three: ThreeNodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def checked(*arguments: str) -> tuple[int, dict[str, Any]]:
         return fsck(capsys, *arguments)
@@ -100,8 +102,8 @@ def check_planted(
     others = [one for one in report["findings"] if one["invariant"] not in {"I16", "I5"}]
     assert all("the file is missing" in str(one) and one["node"] == node for one in others), report
     arguments = planted()
-    found = files.rows_of(copy, victim)[0]
-    files.flip(found.path, found.position + wire.RECORD_HEADER_BYTES + 200)
+    found = segment_files.rows_of(copy, victim)[0]
+    segment_files.flip(found.path, found.position + wire.RECORD_HEADER_BYTES + 200)
     code, report = fsck(capsys, *arguments)
     told = [(one["invariant"], one["node"], one["partition"]) for one in report["findings"]]
     assert (code, told) == (Exit.DAMAGE, [("I5", node, victim)]), report

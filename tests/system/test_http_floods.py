@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import time
 from pathlib import Path
 
@@ -11,25 +9,11 @@ import pyarrow as pa
 import pytest
 
 import ringfence
-from tests.http.desk import send
-from tests.system.harness import NodeProcess, free_port, until
+from tests.fakes.admin_api import send
+from tests.harness.admin_http import open_raw, read_until_closed
+from tests.harness.processes import NodeProcess, free_port, until
 
 HEAD = b"GET /health/live HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: "
-
-
-def opened(port: int, first: bytes) -> socket.socket:
-    one = socket.create_connection(("127.0.0.1", port), timeout=30)
-    one.sendall(first)
-    return one
-
-
-def told(one: socket.socket) -> bytes:
-    """What the node said before it closed the connection."""
-    answer = b""
-    with one, contextlib.suppress(ConnectionResetError):  # closed over bytes that nobody read
-        while part := one.recv(4_096):
-            answer += part
-    return answer
 
 
 def status(port: int) -> int:
@@ -47,12 +31,12 @@ def test_heads_that_never_end_take_no_descriptor_from_the_log(tmp_path: Path) ->
     with node, ringfence.connect(node.address, timeout_s=20) as client:
         client.create_topic("t", schema=pa.schema([("text", pa.string())]), partitions=1)
         # 200 open files: 100 of them kept, a third of those for HTTP.
-        flood = [opened(port, HEAD if number % 2 else b"") for number in range(300)]
-        held = [opened(port, HEAD if number % 2 else b"") for number in range(33)]
+        flood = [open_raw(port, HEAD if number % 2 else b"") for number in range(300)]
+        held = [open_raw(port, HEAD if number % 2 else b"") for number in range(33)]
         with client.producer("t", timeout_s=20) as producer:
             for _ in range(12):  # each begins a segment of a MiB, or nearly
                 producer.send(pa.table({"text": ["x" * 800_000]})).result(20)
-        assert {told(one)[:12] for one in flood} <= {b"", b"HTTP/1.1 503"}
+        assert {read_until_closed(one)[:12] for one in flood} <= {b"", b"HTTP/1.1 503"}
         dripping = held[1]
         answer, until_s = b"", time.monotonic() + 60
         while not answer and time.monotonic() < until_s:
@@ -63,7 +47,9 @@ def test_heads_that_never_end_take_no_descriptor_from_the_log(tmp_path: Path) ->
             except TimeoutError:
                 continue
         assert answer.startswith(b"HTTP/1.1 408"), "each byte must not begin the time anew"
-        assert {told(one)[:12] for one in held if one is not dripping} == {b"HTTP/1.1 408"}, "all were open"
+        assert {read_until_closed(one)[:12] for one in held if one is not dripping} == {b"HTTP/1.1 408"}, (
+            "all were open"
+        )
         dripping.close()
         until(lambda: status(port) == 200, 30, "it answers again")
         assert client.status().state == "serving"
@@ -85,7 +71,7 @@ def test_probes_are_answered_whatever_holds_the_other_connections(tmp_path: Path
             "bodies of probes": b"GET /health/live HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n{",
         }
         for kind, first in floods.items():
-            held = [opened(port, first) for _ in range(200)]
+            held = [open_raw(port, first) for _ in range(200)]
             assert [status(port) for _ in range(30)] == [200] * 30, kind
             for one in held:
                 one.close()

@@ -10,7 +10,7 @@ import pytest
 
 import ringfence
 from ringfence.network.peer import Peer
-from tests.system.harness import NodeProcess, free_port
+from tests.harness.processes import NodeProcess, free_port
 
 
 def has_ipv6() -> bool:

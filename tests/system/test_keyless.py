@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, batch, read_ids, until
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import SCHEMA, batch, read_ids, until
 
 EACH = 10  # rows of a send
 SOON_S = 5.0  # far below the sends' own deadline
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Three]:
-    cluster = Three(tmp_path)
+def three(tmp_path: Path) -> Iterator[ThreeNodes]:
+    cluster = ThreeNodes(tmp_path)
     try:
         yield cluster.start()
     finally:
@@ -32,7 +32,7 @@ def three(tmp_path: Path) -> Iterator[Three]:
 class Sending:
     """Sends of a producer, one after the other, and which owners they went to."""
 
-    def __init__(self, three: Three, client: ringfence.Client, producer: ringfence.Producer) -> None:
+    def __init__(self, three: ThreeNodes, client: ringfence.Client, producer: ringfence.Producer) -> None:
         owner = {entry.partition: entry.owner for entry in client.layout("t").active}
         self._place_of = {number: owner[number] for number in owner}
         self._producer, self.ids = producer, 0
@@ -51,13 +51,13 @@ class Sending:
         return Counter(self.one() for _ in range(sends))
 
 
-def opened(three: Three, order: list[int]) -> ringfence.Client:
+def opened(three: ThreeNodes, order: list[int]) -> ringfence.Client:
     return ringfence.connect(",".join(three.nodes[place].address for place in order), timeout_s=60)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("own", [False, True], ids=["an owner", "the client's own node"])
-def test_sends_leave_out_a_node_that_is_down_until_it_is_back(three: Three, *, own: bool) -> None:
+def test_sends_leave_out_a_node_that_is_down_until_it_is_back(three: ThreeNodes, *, own: bool) -> None:
     down = next(place for place in range(3) if place != three.leader())
     others = [place for place in range(3) if place != down]
     with opened(three, [down, *others] if own else [*others, down]) as client:
@@ -79,7 +79,7 @@ def test_sends_leave_out_a_node_that_is_down_until_it_is_back(three: Three, *, o
 
 
 @pytest.mark.timeout(300)
-def test_sends_leave_out_a_node_that_stands_still_and_what_it_has_is_stored_once(three: Three) -> None:
+def test_sends_leave_out_a_node_that_stands_still_and_what_it_has_is_stored_once(three: ThreeNodes) -> None:
     still = next(place for place in range(3) if place != three.leader())
     others = [place for place in range(3) if place != still]
     with opened(three, others) as client:
@@ -107,7 +107,7 @@ def test_sends_leave_out_a_node_that_stands_still_and_what_it_has_is_stored_once
 
 
 @pytest.mark.timeout(300)
-def test_a_transaction_leaves_out_a_node_that_is_down_until_it_is_back(three: Three) -> None:
+def test_a_transaction_leaves_out_a_node_that_is_down_until_it_is_back(three: ThreeNodes) -> None:
     down = next(place for place in range(3) if place != three.leader())
     with opened(three, [place for place in range(3) if place != down]) as client:
         client.create_topic("t", schema=SCHEMA, partitions=6)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import ringfence
 from ringfence.native.messages import TopicInfo
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, batch, read_ids
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import SCHEMA, batch, read_ids
 
 
-def made(three: Three, place: int, rows: int) -> TopicInfo:
+def made(three: ThreeNodes, place: int, rows: int) -> TopicInfo:
     with ringfence.connect(three.nodes[place].address, timeout_s=30) as client:
         topic = client.create_topic("t", schema=SCHEMA, key=["id"], partitions=1, replication=3)
         with client.producer("t") as producer:
@@ -18,14 +18,14 @@ def made(three: Three, place: int, rows: int) -> TopicInfo:
     return topic
 
 
-def ids(three: Three, place: int) -> list[int]:
+def ids(three: ThreeNodes, place: int) -> list[int]:
     """Ids in the order of offsets, as a reader gets them."""
     with ringfence.connect(three.nodes[place].address, timeout_s=60) as client:
         return [known for rows in read_ids(client, "t").values() for _, known in rows]
 
 
 def test_a_replica_that_was_down_during_a_truncate_never_shows_the_rows_again(tmp_path: Path) -> None:
-    three = Three(tmp_path)
+    three = ThreeNodes(tmp_path)
     try:
         three.start()
         topic = made(three, 0, 1_000)

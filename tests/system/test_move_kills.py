@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,20 +18,20 @@ import ringfence
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, cli, until
-from tests.system.test_changes import check, grown, publishing
-from tests.system.test_rebalance import Desk
+from tests.harness.admin_cluster import AdminCluster
+from tests.harness.cluster import ThreeNodes
+from tests.harness.loaded_cluster import check, grown, publishing
+from tests.harness.processes import SCHEMA, batch, check_identity, cli, read_ids, until
 
 SLOW = ("--faults", "slow_sync_ms=60")
 """Each phase needs a sync or two: so it lasts long enough to be met."""
 PHASES = ("PREPARED", "HELD", "COMMITTED")
-VICTIMS = ("source", "target", "leader")
+VICTIMS = ("source", "target")
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path, *SLOW)
+def desk(tmp_path: Path) -> Iterator[AdminCluster]:
+    made = AdminCluster(tmp_path, *SLOW)
     try:
         made.three.start()
         yield made
@@ -38,7 +39,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         made.three.kill_all()
 
 
-def chosen(three: Three) -> tuple[int, int, int, int]:
+def chosen(three: ThreeNodes) -> tuple[int, int, int, int]:
     """A partition that the leader does not own; places of its owner, of another node, of the leader."""
     leader = three.leader()
     with ringfence.connect(three.nodes[leader].address, timeout_s=30) as client:
@@ -47,7 +48,7 @@ def chosen(three: Three) -> tuple[int, int, int, int]:
     return parts[three.id(source)], source, 3 - leader - source, leader
 
 
-def phase(three: Three, place: int, partition: int) -> str:
+def phase(three: ThreeNodes, place: int, partition: int) -> str:
     """Of the partition's change, as the node at `place` knows it; empty when there is none."""
     call = messages.encode(messages.ShowPartition(partition=partition, here=True))
     try:
@@ -58,11 +59,11 @@ def phase(three: Three, place: int, partition: int) -> str:
     return str(change["phase"]) if change else ""
 
 
-def killed_in(desk: Desk, when: str, victim: str) -> str:
+def killed_in(desk: AdminCluster, when: str, victim: str) -> str:
     """A move, with the victim killed and started again; what of it happened."""
     three = desk.three
     partition, source, target, leader = chosen(three)
-    place = {"source": source, "target": target, "leader": leader}[victim]
+    place = {"source": source, "target": target}[victim]
     watched = next(other for other in range(3) if other != place)
     assert desk.start(leader, (partition, target)).status == 201
     until(lambda: phase(three, watched, partition) == when, 20, f"a change that is {when}")
@@ -83,7 +84,7 @@ def killed_in(desk: Desk, when: str, victim: str) -> str:
 
 @pytest.mark.timeout(400)
 def test_whoever_is_killed_in_whatever_phase_of_a_move_it_ends_with_one_owner_and_all_rows(
-    desk: Desk,
+    desk: AdminCluster,
 ) -> None:
     three = desk.three
     desk.configure(hold_timeout_ms=1_000, reverse_hold_s=0)
@@ -100,3 +101,108 @@ def test_whoever_is_killed_in_whatever_phase_of_a_move_it_ends_with_one_owner_an
         return cli("fsck", "--cluster", "--control", three.controls[0]).returncode == 0
 
     until(is_sound, what="a sound cluster: one owner each, nothing left of a copy")
+
+
+MOVES, STORED = 12, 4_000
+"""Some 300 kB a partition: no copy ends while the limit is a byte a second."""
+STEPS = ("PREPARED", "HELD", "COMMITTED", "OPENED", "CLEAN")
+"""CLEAN: the entry that ends the change, the move's last step."""
+
+
+def moves_shown(three: ThreeNodes, place: int) -> dict[int, dict[str, Any]]:
+    """The moves of the run as the node at `place` knows them, by partition."""
+    call = messages.encode(messages.ShowRebalance())
+    reply = messages.decode_reply(ask_address(three.controls[place], call, 5.0))
+    assert isinstance(reply, messages.Document), reply
+    return {move["partition"]: move for move in reply.value["moves"]}
+
+
+def met(three: ThreeNodes, place: int, partition: int, step: str) -> bool:
+    """Wait for this step of the partition's change; False if it was over before it was seen."""
+    seen = ""
+    while True:
+        now = phase(three, place, partition)
+        if now == step or (step == "CLEAN" and seen and not now):
+            return True
+        if not now:
+            return False
+        seen = now
+
+
+def until_met(three: ThreeNodes, place: int, step: str) -> None:
+    """Wait until a move of the run is at this step."""
+
+    def is_met() -> bool:
+        moves = moves_shown(three, place)
+        assert any(move["state"] != "COMMITTED" for move in moves.values()), f"no move is left for {step}"
+        begun = [number for number, move in moves.items() if move["state"] in {"DUAL_WRITE", "COPYING"}]
+        return bool(begun) and met(three, place, begun[0], step)
+
+    until(is_met, what=f"a move at its step {step}")
+
+
+def killed_after(desk: AdminCluster, step: str) -> dict[int, dict[str, Any]]:
+    """Kill the leader at this step of a move of the run; the moves that were over then."""
+    three = desk.three
+    leader = three.leader()
+    watched = (leader + 1) % 3
+    until_met(three, watched, step)
+    three.nodes[leader].kill()
+    over = {
+        number: known
+        for number, known in moves_shown(three, watched).items()
+        if known["state"] == "COMMITTED" and not phase(three, watched, number)
+    }
+    until(lambda: three.led_by_one_of([at for at in range(3) if at != leader]), what="another leader")
+    # The run goes on, but no copy ends before the cluster is whole: later steps need moves, too.
+    desk.configure(watched, sync_bytes_per_s=1)
+    three.nodes[leader].start()
+    three.until_whole()
+    desk.configure(watched, sync_bytes_per_s=0)
+    return over
+
+
+@pytest.mark.timeout(400)
+def test_a_run_of_many_moves_goes_on_over_a_kill_of_the_leader_at_each_step(
+    desk: AdminCluster, soak: int
+) -> None:
+    """Z7: committed moves are left alone by the next leader, the others are made; each row is there once."""
+    three = desk.three
+    desk.configure(hold_timeout_ms=1_000, reverse_hold_s=0)
+    with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=MOVES)
+        with client.producer("t") as producer:
+            for start in range(0, STORED, 100):
+                producer.send(batch(start, 100, producer=9, text="x" * 1_000))
+    loads = publishing(three, [0, 1])
+    for _ in range(soak):
+        with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
+            homes = {part.partition: part.owner for part in client.topic("t").partitions}
+        ids = [three.id(place) for place in range(3)]
+        away = {partition: (ids.index(owner) + 1) % 3 for partition, owner in homes.items()}
+        until(lambda: three.led_by_one_of([0, 1, 2]), what="a leader")
+        assert desk.start(three.leader(), *away.items()).status == 201
+        before: dict[int, dict[str, Any]] = {}
+        for step in STEPS:
+            over = killed_after(desk, step)
+            print(f"leader killed at {step}: {len(over)} of {MOVES} moves were over")
+            assert before.items() <= over.items(), "what was over has changed"
+            before = over
+        until(lambda: desk.shown()["state"] == "IDLE", what="the end of the run")
+        ended = desk.shown()
+        assert (ended["outcome"], ended["counts"]) == ("DONE", {"COMMITTED": MOVES}), ended
+        moves = {move["partition"]: move for move in ended["moves"]}
+        assert before.items() <= moves.items(), "what was over has changed"
+        assert all(1 <= move["attempts"] <= 3 for move in moves.values()), moves
+        with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
+            owners = {part.partition: part.owner for part in client.topic("t").partitions}
+        assert owners == {partition: ids[place] for partition, place in away.items()}
+    until(grown(loads, 500), what="rows after the last move")
+    for load in loads:
+        load.finish()
+    assert [load.errors for load in loads] == [[], []]
+    with ringfence.connect(three.nodes[2].address, timeout_s=30) as client:
+        rows = read_ids(client, "t")
+    acknowledged = {load.producer: load.acknowledged for load in loads}
+    sent = {load.producer: load.sent for load in loads}
+    check_identity(rows, {**acknowledged, 9: range(STORED)}, {**sent, 9: STORED})

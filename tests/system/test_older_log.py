@@ -11,9 +11,9 @@ import pytest
 
 import ringfence
 from ringfence.control.cli.program import run
-from tests.system.bounds import known_rows
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, read_ids, until
+from tests.harness.cluster import ThreeNodes
+from tests.harness.log_ends import marked_rows
+from tests.harness.processes import SCHEMA, NodeProcess, batch, check_identity, read_ids, until
 
 FIRST, LATER = 2_000, 500
 
@@ -44,7 +44,7 @@ def test_rows_that_an_older_copy_lacks_are_waited_for(
 
     The two that are left ended at the same record: together they would have been a majority without the rows.
     """
-    cluster = Three(tmp_path)
+    cluster = ThreeNodes(tmp_path)
 
     def shown(part: int, place: int) -> dict[str, Any]:
         ended = run(["partition", "show", str(part), "--control", cluster.controls[place], "--json"])
@@ -71,7 +71,7 @@ def test_rows_that_an_older_copy_lacks_are_waited_for(
         ):
             late.send(batch(FIRST, LATER)).result(60)
         until(
-            lambda: known_rows(cluster.nodes[older], part) == FIRST + LATER,
+            lambda: marked_rows(cluster.nodes[older], part) == FIRST + LATER,
             what="the follower's bound on disk",
         )
         cluster.nodes[older].kill()

@@ -14,9 +14,9 @@ import pytest
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.native.errors import ConnectError
-from tests.system.cluster import Three
-from tests.system.harness import PROGRAM, SCHEMA, batch, cli, until
-from tests.system.test_admin_http import with_http
+from tests.harness.admin_http import with_http
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import PROGRAM, SCHEMA, batch, cli, until
 
 ROWS = 600
 
@@ -35,7 +35,7 @@ class Down(NamedTuple):
 
 @pytest.fixture(scope="module")
 def down(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Down]:
-    cluster = Three(tmp_path_factory.mktemp("down"))
+    cluster = ThreeNodes(tmp_path_factory.mktemp("down"))
     http = [with_http(node) for node in cluster.nodes]
     try:
         cluster.start()

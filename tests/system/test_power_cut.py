@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ringfence
-from tests.system.disk import Disk
-from tests.system.harness import SCHEMA, NodeProcess, check_identity, cli, read_ids, until
-from tests.system.load import Load
+from tests.harness.disk import Disk
+from tests.harness.load import Load
+from tests.harness.processes import SCHEMA, NodeProcess, check_identity, cli, read_ids, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ def test_acknowledged_rows_survive_power_cuts(disk: Disk, soak: int) -> None:
 MADE = """
 import sys, time
 from pathlib import Path
-from tests.system.disk import Disk
+from tests.harness.disk import Disk
 disk = Disk(Path(sys.argv[1]), 64)
 print(flush=True)
 time.sleep(60)

@@ -23,80 +23,36 @@ from ringfence.control.runtime.rpc import messages
 from ringfence.control.state_machines.reassignment.messages import Fence, ReassignmentOrder, Receive, Sync
 from ringfence.control.transport.question import ask_address
 from ringfence.native.wire import Code
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
-from tests.system.load import Load
-from tests.system.test_admin_http import ask, with_http
+from tests.harness.admin_cluster import (
+    CRAWL_BYTES_S,
+    FAST_BYTES_S,
+    ROWS,
+    SLOW_BYTES_S,
+    STEP,
+    TEXT,
+    AdminCluster,
+)
+from tests.harness.admin_http import ask
+from tests.harness.load import Load
+from tests.harness.processes import (
+    SCHEMA,
+    NodeProcess,
+    batch,
+    check_identity,
+    cli,
+    free_port,
+    read_ids,
+    until,
+)
 
-CRAWL_BYTES_S, SLOW_BYTES_S, FAST_BYTES_S = 300_000, 1_000_000, 4_000_000
-ROWS, STEP = 4_000, 100
-TEXT = "x" * 1_000
-"""4 MB in each topic, in records of 100 kB: a copy goes on by such steps."""
 LOOK_S = 2.0
 QUICK_S = 0.02
 """An answer that takes longer tells of a moment that nobody knows."""
 
 
-class Desk:
-    """A cluster of three with their admin APIs."""
-
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.three = Three(folder, options=options)
-        self.doors = [with_http(node) for node in self.three.nodes]
-
-    def create(self, name: str, rows: int = ROWS) -> tuple[int, int, int]:
-        """A topic of one partition with rows: partition, place of its owner, another place."""
-        with ringfence.connect(self.three.nodes[0].address, timeout_s=60) as client:
-            made = client.create_topic(name, schema=SCHEMA, key=["id"], partitions=1)
-            with client.producer(name) as producer:
-                for start in range(0, rows, STEP):
-                    producer.send(batch(start, STEP, text=TEXT))
-            [part] = made.partitions
-        source = next(place for place in range(3) if self.three.id(place) == part.owner)
-        return part.partition, source, (source + 1) % 3
-
-    def owner(self, name: str) -> int:
-        with ringfence.connect(self.three.nodes[0].address, timeout_s=30) as client:
-            return client.topic(name).partitions[0].owner
-
-    def check(self, name: str) -> None:
-        with ringfence.connect(self.three.nodes[0].address, timeout_s=60) as client:
-            check_identity(read_ids(client, name), {0: range(ROWS)}, {0: ROWS})
-
-    def configure(self, place: int = 0, **values: int) -> None:
-        changed = ask(self.doors[place], "PATCH", "/admin/config", {"values": values}, if_match="*")
-        assert changed.status == 200, changed
-
-    def start(self, place: int, *moves: tuple[int, int]) -> Any:
-        """Moves of partitions to the nodes at places, asked for at the node at `place`."""
-        given = [{"partition": number, "nodes": [self.three.id(to)]} for number, to in moves]
-        return ask(self.doors[place], "POST", "/admin/rebalance", {"action": "move", "moves": given})
-
-    def steer(self, place: int, verb: str) -> int:
-        return ask(self.doors[place], "POST", f"/admin/rebalance/{verb}").status
-
-    def shown(self, place: int = 0) -> dict[str, Any]:
-        told: dict[str, Any] = ask(self.doors[place], "GET", "/admin/rebalance").body
-        return told
-
-    def ended(self) -> dict[str, Any]:
-        until(lambda: self.shown()["state"] == "IDLE", what="the end of the run")
-        return self.shown()
-
-    def ring(self, place: int = 0) -> Any:
-        return ask(self.doors[place], "GET", "/admin/ring?linearizable=true").body
-
-    def counter(self, place: int, name: str) -> int:
-        told = ask(self.doors[place], "GET", "/admin/status").body
-        return int(told["counters"][name])
-
-    def forwarded(self) -> list[int]:
-        return [self.counter(place, "replicated_bytes") for place in range(3)]
-
-
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    desk = Desk(tmp_path_factory.mktemp("rebalance"))
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
+    desk = AdminCluster(tmp_path_factory.mktemp("rebalance"))
     try:
         desk.three.start()
         yield desk
@@ -105,7 +61,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 
 
 @pytest.fixture
-def desk(started: Desk) -> Desk:
+def desk(started: AdminCluster) -> AdminCluster:
     started.ended()
     started.configure(sync_bytes_per_s=0)
     return started
@@ -127,7 +83,7 @@ def paced(client: ringfence.Client, seconds: float) -> float:
     return (last - first) / (ended - began)
 
 
-def test_the_limit_of_a_copy_holds_within_a_tenth_and_changes_while_it_runs(desk: Desk) -> None:
+def test_the_limit_of_a_copy_holds_within_a_tenth_and_changes_while_it_runs(desk: AdminCluster) -> None:
     """Z11; and Z15: nothing is forwarded before the move, and nothing after it, while rows come."""
     rows = 12 * ROWS
     partition, source, target = desk.create("paced", rows)
@@ -160,7 +116,7 @@ def test_the_limit_of_a_copy_holds_within_a_tenth_and_changes_while_it_runs(desk
     assert desk.owner("paced") == desk.three.id(target)
 
 
-def test_a_pause_starts_nothing_and_a_cancel_leaves_no_copy_and_no_ring(desk: Desk) -> None:
+def test_a_pause_starts_nothing_and_a_cancel_leaves_no_copy_and_no_ring(desk: AdminCluster) -> None:
     """Z17, Z18, Z6: over HTTP at changing nodes, in the middle of a copy; `top` shows it."""
     first, source, target = desk.create("left")
     second, other, goal = desk.create("right")
@@ -207,7 +163,60 @@ def test_a_pause_starts_nothing_and_a_cancel_leaves_no_copy_and_no_ring(desk: De
     desk.check("right")
 
 
-def test_of_two_starts_at_two_nodes_at_once_one_begins(desk: Desk) -> None:
+def test_starts_that_cannot_be_are_422_and_untimely_ones_409_and_change_nothing(desk: AdminCluster) -> None:
+    """Z10: at every node, with the reason; neither run nor ring nor owner differs afterwards."""
+    partition, source, target = desk.create("refused")
+    spare = 3 - source - target
+    run, ring = desk.shown()["run"], desk.ring()
+    here, there, other = (desk.three.id(place) for place in (source, target, spare))
+
+    def moves(*each: tuple[int, list[int]]) -> dict[str, Any]:
+        return {"action": "move", "moves": [{"partition": number, "nodes": nodes} for number, nodes in each]}
+
+    impossible: dict[str, Any] = {
+        "body.action": {"action": "nonsense"},
+        "Field required": {},
+        "valid dictionary": "move",
+        "body.extra": {**moves((partition, [there])), "extra": 1},
+        "body.node": {"action": "drain", "node": "x"},
+        "body.moves.0.nodes": moves((partition, [])),
+        "body.moves.0.partition": moves((-1, [there])),
+        "node 0 is not a member": {"action": "add_node"},
+        "node 999 is not a member": {"action": "remove_node", "node": 999},
+        "node 998 is not a member": moves((partition, [998])),
+        "there is no partition 12345": moves((12_345, [there])),
+        f"is already at [{here}]": moves((partition, [here])),
+        "two moves in one plan": moves((partition, [there]), (partition, [other])),
+        f"has 1 replicas, not [{there}, {here}]": moves((partition, [there, here])),
+        "balance takes no node": {"action": "balance", "node": here},
+        f"partition {partition} has no change that can": {"action": "reverse", "partitions": [partition]},
+    }
+    for place in range(3):
+        for reason, given in impossible.items():
+            refused = ask(desk.doors[place], "POST", "/admin/rebalance", given)
+            assert refused.status == 422, (given, refused)
+            assert reason in refused.body["detail"], refused
+        assert ask(desk.doors[place], "POST", "/admin/rebalance/nonsense").status == 422
+        for verb in ("pause", "resume", "cancel"):
+            refused = ask(desk.doors[place], "POST", f"/admin/rebalance/{verb}")
+            assert (refused.status, refused.slug) == (409, "already-exists"), refused
+        shown = desk.shown(place)
+        assert (shown["run"], shown["state"], desk.ring(place)) == (run, "IDLE", ring)
+    desk.configure(sync_bytes_per_s=CRAWL_BYTES_S)
+    assert desk.start(0, (partition, target)).status == 201
+    run = desk.shown()["run"]
+    for place in range(3):
+        for given in (moves((partition, [other])), {"action": "balance"}, {"action": "drain", "node": there}):
+            refused = ask(desk.doors[place], "POST", "/admin/rebalance", given)
+            assert (refused.status, refused.slug) == (409, "already-exists"), (given, refused)
+        assert desk.shown(place)["run"] == run
+    assert desk.steer(1, "cancel") == 200
+    assert desk.ended()["outcome"] == "CANCELLED"
+    assert desk.owner("refused") == here
+    desk.check("refused")
+
+
+def test_of_two_starts_at_two_nodes_at_once_one_begins(desk: AdminCluster) -> None:
     partition, _, target = desk.create("twice")
     desk.configure(sync_bytes_per_s=CRAWL_BYTES_S)
     gate = Barrier(3)
@@ -227,7 +236,7 @@ def test_of_two_starts_at_two_nodes_at_once_one_begins(desk: Desk) -> None:
     desk.check("twice")
 
 
-def test_orders_of_changes_that_are_over_and_of_older_terms_do_nothing(desk: Desk) -> None:
+def test_orders_of_changes_that_are_over_and_of_older_terms_do_nothing(desk: AdminCluster) -> None:
     """Old control messages that come again: each is refused by name, and rows go in and out as before.
 
     Nothing is forwarded before the move, nor after it in the time in which it could be reversed (Z15).
@@ -281,7 +290,7 @@ def _place(node: NodeProcess) -> Replica:
     return Replica(NodeId(int(node.ready["node"])), bytes.fromhex(node.ready["store"]))
 
 
-def test_top_shows_rows_bytes_and_lag_of_each_partition(desk: Desk) -> None:
+def test_top_shows_rows_bytes_and_lag_of_each_partition(desk: AdminCluster) -> None:
     """One of three replicas stands still: rows are acknowledged without it, and its lag is told."""
     with ringfence.connect(desk.three.nodes[0].address, timeout_s=60) as client:
         [part] = client.create_topic("copied", schema=SCHEMA, partitions=1, replication=3).partitions
@@ -314,7 +323,7 @@ def test_top_shows_rows_bytes_and_lag_of_each_partition(desk: Desk) -> None:
 
 
 def test_joining_moves_nothing_and_the_policy_evens_loads_only_when_it_is_switched_on(
-    desk: Desk, tmp_path: Path
+    desk: AdminCluster, tmp_path: Path
 ) -> None:
     """J7, Z12; then the new node is drained, comes back, and stays empty until it is undrained (F18)."""
     control = f"tcp://127.0.0.1:{free_port()}"
@@ -351,7 +360,7 @@ def test_joining_moves_nothing_and_the_policy_evens_loads_only_when_it_is_switch
             check_identity(read_ids(client, "loaded"), {0: load.acknowledged}, {0: load.sent})
 
 
-def _drained_and_back(desk: Desk, spare: NodeProcess, owners: Callable[..., list[int]]) -> None:
+def _drained_and_back(desk: AdminCluster, spare: NodeProcess, owners: Callable[..., list[int]]) -> None:
     node = str(spare.ready["node"])
     door = ("--http", desk.doors[1])
     assert cli("node", "drain", node, "--wait", *door).returncode == 0

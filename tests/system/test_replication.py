@@ -16,16 +16,16 @@ from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
 from ringfence.native import _node
 from ringfence.native.errors import DeadlineError, RingfenceError
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, batch, check_identity, read_ids, until
-from tests.system.load import Load
+from tests.harness.cluster import ThreeNodes
+from tests.harness.load import Load
+from tests.harness.processes import SCHEMA, batch, check_identity, read_ids, until
 
 ROWS = 500
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Three]:
-    cluster = Three(tmp_path)
+def three(tmp_path: Path) -> Iterator[ThreeNodes]:
+    cluster = ThreeNodes(tmp_path)
     try:
         yield cluster.start()
     finally:
@@ -35,7 +35,7 @@ def three(tmp_path: Path) -> Iterator[Three]:
 
 
 @pytest.mark.timeout(300)
-def test_a_node_whose_disk_fails_ends_and_its_partitions_go_on_elsewhere(three: Three) -> None:
+def test_a_node_whose_disk_fails_ends_and_its_partitions_go_on_elsewhere(three: ThreeNodes) -> None:
     with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
         client.create_topic("t", schema=SCHEMA, key=["id"], partitions=6, replication=3)
     failing = next(place for place in range(3) if place != three.leader())
@@ -62,7 +62,7 @@ def test_a_node_whose_disk_fails_ends_and_its_partitions_go_on_elsewhere(three: 
 class Story:
     """One producer of one topic with one partition; it knows what was acknowledged."""
 
-    def __init__(self, cluster: Three) -> None:
+    def __init__(self, cluster: ThreeNodes) -> None:
         self.cluster = cluster
         with ringfence.connect(cluster.nodes[0].address, timeout_s=30) as client:
             info = client.create_topic("t", schema=SCHEMA, key=["id"], partitions=1, replication=3)
@@ -129,7 +129,7 @@ def level(story: Story, producer: ringfence.Producer) -> bool:
     return True
 
 
-def test_what_no_other_replica_has_is_neither_acknowledged_nor_read(three: Three) -> None:
+def test_what_no_other_replica_has_is_neither_acknowledged_nor_read(three: ThreeNodes) -> None:
     """F17: both followers stand still while a batch is appended; readers of old ends wait, too."""
     story = Story(three)
     got: list[int] = []
@@ -164,7 +164,7 @@ def test_what_no_other_replica_has_is_neither_acknowledged_nor_read(three: Three
     story.check()
 
 
-def test_it_goes_on_without_one_replica_refuses_without_two_and_catches_up(three: Three) -> None:
+def test_it_goes_on_without_one_replica_refuses_without_two_and_catches_up(three: ThreeNodes) -> None:
     story = Story(three)
     first, second = story.others
     # Its id is drawn while there is a majority to draw from.

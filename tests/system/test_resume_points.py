@@ -10,16 +10,16 @@ import pytest
 import ringfence
 from ringfence.arrow.encode import note_extension
 from ringfence.native import messages, wire
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, batch, read_ids, until
-from tests.system.raw import RawClient, RawTopic
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import SCHEMA, batch, read_ids, until
+from tests.harness.raw_client import RawClient, RawTopic
 
 TAKEOVERS_MAX = 8
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Three]:
-    cluster = Three(tmp_path)
+def three(tmp_path: Path) -> Iterator[ThreeNodes]:
+    cluster = ThreeNodes(tmp_path)
     try:
         yield cluster.start()
     finally:
@@ -73,13 +73,13 @@ class Named:
                 return None
 
 
-def owner(three: Three, place: int) -> int:
+def owner(three: ThreeNodes, place: int) -> int:
     [(node, _)] = three.placed(place, "t").values()
     return next(place for place in range(3) if three.id(place) == node)
 
 
 @pytest.mark.timeout(300)
-def test_a_batch_that_no_quorum_had_is_no_resume_point(three: Three) -> None:
+def test_a_batch_that_no_quorum_had_is_no_resume_point(three: ThreeNodes) -> None:
     with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
         topic = client.create_topic("t", schema=SCHEMA, key=["id"], partitions=1, replication=3).topic
     first = owner(three, 0)

@@ -14,9 +14,9 @@ import ringfence
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
 from ringfence.native.errors import ConnectError
-from tests.system.harness import NodeProcess, check_identity, free_port, read_ids, until
-from tests.system.load import Load
-from tests.system.world import World, begun
+from tests.harness.isolated_cluster import IsolatedCluster, isolated_cluster
+from tests.harness.load import Load
+from tests.harness.processes import NodeProcess, check_identity, free_port, read_ids, until
 
 DELAYS_S = (0.0, 0.01, 0.02, 0.03, 0.05, 0.1)
 """From the question to the cut, which takes 10 ms itself; the ring comes some 30 ms after the question."""
@@ -25,12 +25,12 @@ HOLD_S = 2.0
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with begun(tmp_path) as made:
+def world(tmp_path: Path) -> Iterator[IsolatedCluster]:
+    with isolated_cluster(tmp_path) as made:
         yield made
 
 
-def joining(world: World, folder: Path) -> NodeProcess:
+def joining(world: IsolatedCluster, folder: Path) -> NodeProcess:
     """A fourth node, on the first one's host."""
     three, host = world.three, world.network.hosts[0]
     options = (
@@ -46,7 +46,7 @@ def joining(world: World, folder: Path) -> NodeProcess:
 class Rounds:
     """Takes one node out of the ring and in again, and looks at what each member shows."""
 
-    def __init__(self, world: World, node: int) -> None:
+    def __init__(self, world: IsolatedCluster, node: int) -> None:
         self.world, self.three, self.node = world, world.three, node
         self.seen: list[tuple[int, frozenset[int]]] = []
         self.missed = 0
@@ -140,7 +140,7 @@ class Rounds:
 
 @pytest.mark.timeout(300)
 def test_a_member_cut_off_while_the_ring_is_committed_shows_the_old_or_the_new_one(
-    world: World, tmp_path: Path
+    world: IsolatedCluster, tmp_path: Path
 ) -> None:
     three = world.three
     with joining(world, tmp_path / "d") as fourth:

@@ -12,51 +12,51 @@ import pytest
 import ringfence
 from ringfence.control.cli.program import run
 from ringfence.native import wire
-from tests.system import files
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, batch, cli, until
+from tests.harness import segment_files
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import SCHEMA, batch, cli, until
 
 ROWS = 20_000
 """16 MiB in two partitions and segments of 4 MiB: most of them take nothing any more."""
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Three]:
-    cluster = Three(tmp_path, options=("--segment-bytes", "4MiB", "--scrub-bytes-s", "64MiB"))
+def three(tmp_path: Path) -> Iterator[ThreeNodes]:
+    cluster = ThreeNodes(tmp_path, options=("--segment-bytes", "4MiB", "--scrub-bytes-s", "64MiB"))
     try:
         yield cluster.start()
     finally:
         cluster.kill_all()
 
 
-def figures(three: Three, place: int) -> dict[str, Any]:
+def figures(three: ThreeNodes, place: int) -> dict[str, Any]:
     told = cli("status", "--json", address=three.nodes[place].address)
     found: dict[str, Any] = json.loads(told.stdout)
     return found
 
 
-def ids(three: Three, place: int) -> list[int]:
+def ids(three: ThreeNodes, place: int) -> list[int]:
     with ringfence.connect(three.nodes[place].address, timeout_s=30) as client:
         return sorted(row for part in client.read("t") for row in part["id"].to_pylist())
 
 
-def owners(three: Three) -> dict[int, int]:
+def owners(three: ThreeNodes) -> dict[int, int]:
     """Place of each partition's owner."""
     with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
         parts = client.topic("t").partitions
     return {part.partition: next(at for at in range(3) if three.id(at) == part.owner) for part in parts}
 
 
-def rotten(data: Path, partition: int, where: int) -> files.Found:
+def rotten(data: Path, partition: int, where: int) -> segment_files.Found:
     """Flip a byte of a row's record in the oldest file."""
-    oldest = files.segments(data)[0]
-    found = [one for one in files.rows_of(data, partition) if one.path == oldest][3]
-    files.flip(found.path, found.position + where)
+    oldest = segment_files.segments(data)[0]
+    found = [one for one in segment_files.rows_of(data, partition) if one.path == oldest][3]
+    segment_files.flip(found.path, found.position + where)
     return found
 
 
 def test_what_rots_on_a_follower_and_on_an_owner_is_put_right(
-    three: Three, capsys: pytest.CaptureFixture[str]
+    three: ThreeNodes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
         client.create_topic("t", schema=SCHEMA, key=["id"], partitions=2, replication=3)
@@ -75,7 +75,7 @@ def test_what_rots_on_a_follower_and_on_an_owner_is_put_right(
 
     # A follower is down while its bits rot: its start finds it, and the partition is quarantined there.
     three.nodes[follower].kill()
-    oldest = files.segments(three.nodes[follower].data)[0]
+    oldest = segment_files.segments(three.nodes[follower].data)[0]
     before = oldest.read_bytes()
     rotten(three.nodes[follower].data, partition, body)
     assert oldest.read_bytes() != before
@@ -85,7 +85,7 @@ def test_what_rots_on_a_follower_and_on_an_owner_is_put_right(
 
     # The owner is up: a reader meets it, waits for the repair, and gets what was written.
     owner = owners(three)[partition]
-    oldest = files.segments(three.nodes[owner].data)[0]
+    oldest = segment_files.segments(three.nodes[owner].data)[0]
     before = oldest.read_bytes()
     rotten(three.nodes[owner].data, partition, body)
     assert ids(three, owner) == list(range(ROWS))

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, batch, check_identity, read_ids
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import SCHEMA, batch, check_identity, read_ids
 
 SOON_S = 15.0  # the failover, the client's own 3 s, and a slow machine; a heartbeat needs 29 s and more
 OPENED, WHOLE = 7, 8  # producers of what transactions write
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Three]:
-    cluster = Three(tmp_path)
+def three(tmp_path: Path) -> Iterator[ThreeNodes]:
+    cluster = ThreeNodes(tmp_path)
     try:
         yield cluster.start()
     finally:
@@ -40,7 +40,7 @@ def timed(work: Callable[[], object]) -> float:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("own", [False, True], ids=["an owner", "the client's own node"])
-def test_a_producer_and_a_transaction_go_on_within_seconds(three: Three, *, own: bool) -> None:
+def test_a_producer_and_a_transaction_go_on_within_seconds(three: ThreeNodes, *, own: bool) -> None:
     silent = next(place for place in range(3) if place != three.leader())
     order = [place for place in range(3) if place != silent]
     order.insert(0 if own else 2, silent)
@@ -76,7 +76,7 @@ def test_a_producer_and_a_transaction_go_on_within_seconds(three: Three, *, own:
 
 
 @pytest.mark.timeout(300)
-def test_a_count_ends_once_others_hear_nothing_of_an_owner_either(three: Three) -> None:
+def test_a_count_ends_once_others_hear_nothing_of_an_owner_either(three: ThreeNodes) -> None:
     silent = next(place for place in range(3) if place != three.leader())
     address = ",".join(three.nodes[place].address for place in range(3) if place != silent)
     with ringfence.connect(address, timeout_s=60) as client:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from tests.system.harness import SCHEMA, NodeProcess, batch, cli, read_ids, until
+from tests.harness.processes import SCHEMA, NodeProcess, batch, cli, read_ids, until
 
 MIB = 1 << 20
 WIDE = "x" * 10_000

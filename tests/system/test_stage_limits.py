@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 import ringfence
-from tests.client.helpers import SCHEMA, ids_of, rows
-from tests.system.harness import NodeProcess
+from tests.fakes.client_topic import SCHEMA, ids_of, rows
+from tests.harness.processes import NodeProcess
 
 BATCHES_MAX = 65_536
-"""Staged at one partition, of all scopes (`core/node/src/stage_table.rs`)."""
+"""Staged at one partition, of all scopes (`core/node/src/transactions/staging.rs`)."""
 
 
 @pytest.fixture

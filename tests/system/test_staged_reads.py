@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import ringfence
-from tests.client.helpers import SCHEMA, rows
-from tests.system.harness import NodeProcess
+from tests.fakes.client_topic import SCHEMA, rows
+from tests.harness.processes import NodeProcess
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 import ringfence
 from ringfence.native import wire
-from tests.system.harness import until
-from tests.system.locked import Locked
+from tests.harness.processes import until
+from tests.harness.token_node import TokenNode
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16) + bytes(32)
 """ZMTP 3.0: such a peer is sent no heartbeat, and is never found silent."""
@@ -57,7 +57,7 @@ def closed(one: socket.socket) -> bool:
 
 @pytest.mark.timeout(180)
 def test_producers_go_on_beside_strangers_who_hold_what_they_can(tmp_path: Path) -> None:
-    locked = Locked(tmp_path)
+    locked = TokenNode(tmp_path)
     locked.node.options += ("--connections-max", "64", "--budget-bytes", "160MiB")
     with locked.node as node:
         locked.make("root", "admin")

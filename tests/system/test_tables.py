@@ -19,18 +19,18 @@ import pytest
 
 import ringfence
 from ringfence.native import messages, wire
-from tests.http.desk import PLACE, TOPIC, send
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, NodeProcess, batch, cli, until
-from tests.system.load import Load
-from tests.system.raw import RawClient, RawTopic
-from tests.system.test_admin_http import ask, with_http
+from tests.fakes.admin_api import PLACE, TOPIC, send
+from tests.harness.admin_http import ask, with_http
+from tests.harness.cluster import ThreeNodes
+from tests.harness.load import Load
+from tests.harness.processes import SCHEMA, NodeProcess, batch, cli, until
+from tests.harness.raw_client import RawClient, RawTopic
 
 MIB = 1 << 20
 
 
 class Cluster(NamedTuple):
-    three: Three
+    three: ThreeNodes
     http: list[str]
 
     def asked(self, place: int, path: str) -> Any:
@@ -53,7 +53,7 @@ def asked(address: str, path: str) -> Any:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    three = Three(tmp_path_factory.mktemp("tables"))
+    three = ThreeNodes(tmp_path_factory.mktemp("tables"))
     http = [with_http(node) for node in three.nodes]
     try:
         three.start()

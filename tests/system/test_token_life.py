@@ -12,15 +12,15 @@ import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.native.errors import RingfenceError, UnauthorizedError
 from ringfence.native.wire import Code, Opcode
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, batch, check_identity, cli, free_port, read_ids, until
-from tests.system.load import Load
-from tests.system.locked import Locked
-from tests.system.raw import RawClient
+from tests.harness.cluster import ThreeNodes
+from tests.harness.load import Load
+from tests.harness.processes import SCHEMA, batch, check_identity, cli, free_port, read_ids, until
+from tests.harness.raw_client import RawClient
+from tests.harness.token_node import TokenNode
 
 
 def test_tokens_are_asked_for_from_the_first_one_on_and_end_on_open_connections(tmp_path: Path) -> None:
-    locked = Locked(tmp_path)
+    locked = TokenNode(tmp_path)
     with locked.node, contextlib.ExitStack() as stack:
         with locked.connect() as early:  # as ever: nobody is asked
             early.create_topic("t", schema=SCHEMA, key=["id"])
@@ -68,7 +68,7 @@ def _fails(client: ringfence.Client, match: str) -> bool:
     return False
 
 
-def _no_secret_anywhere(locked: Locked) -> None:
+def _no_secret_anywhere(locked: TokenNode) -> None:
     """Neither on the node's disk nor in its log."""
     secrets = [file.read_text().strip().encode() for file in locked.files.iterdir()]
     assert len(secrets) == 3
@@ -81,7 +81,7 @@ def _no_secret_anywhere(locked: Locked) -> None:
 def test_a_token_file_is_read_at_each_connection_and_a_wrong_one_is_named_at_the_deadline(
     tmp_path: Path,
 ) -> None:
-    locked = Locked(tmp_path)
+    locked = TokenNode(tmp_path)
     with locked.node:
         locked.make("root", "admin")
         file = locked.make("p", "writer")
@@ -106,9 +106,9 @@ def test_a_token_file_is_read_at_each_connection_and_a_wrong_one_is_named_at_the
 
 def test_while_the_setting_says_so_the_data_socket_asks_nobody(tmp_path: Path) -> None:
     """How a cluster gets its first tokens without a pause: clients are given theirs before it is asked."""
-    from tests.system.test_admin_http import ask
+    from tests.harness.admin_http import ask
 
-    locked = Locked(tmp_path)
+    locked = TokenNode(tmp_path)
     with locked.node:
         assert ask(locked.http, "PATCH", "/admin/config", {"values": {"data_tokens": 0}}).status == 200
         locked.make("root", "admin")
@@ -123,7 +123,7 @@ def test_while_the_setting_says_so_the_data_socket_asks_nobody(tmp_path: Path) -
 
 @pytest.mark.timeout(240)
 def test_with_tokens_rows_are_replicated_and_a_producer_goes_on_over_a_failover(tmp_path: Path) -> None:
-    three = Three(tmp_path)
+    three = ThreeNodes(tmp_path)
     http = f"http://127.0.0.1:{free_port()}"
     three.nodes[0].options = (*three.nodes[0].options, "--http", http.removeprefix("http://"))
     files = {name: tmp_path / f"{name}.token" for name in ("root", "writer", "second")}

@@ -19,15 +19,15 @@ from ringfence.control.model.tokens import RANKS, RIGHTS, Role
 from ringfence.native import cluster_messages, messages, wire
 from ringfence.native.errors import AlreadyExistsError, ConfigError, UnauthorizedError
 from ringfence.native.wire import Code, Opcode, Right, Status
-from tests.system.harness import PROGRAM, SCHEMA, batch, cli
-from tests.system.locked import Locked
-from tests.system.raw import RawClient
+from tests.harness.processes import PROGRAM, SCHEMA, batch, cli
+from tests.harness.raw_client import RawClient
+from tests.harness.token_node import TokenNode
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenNode]:
     """One node for all that changes nothing of its tokens; a topic `t` with ten rows."""
-    made = Locked(tmp_path_factory.mktemp("locked"))
+    made = TokenNode(tmp_path_factory.mktemp("locked"))
     with made.node:
         made.make("root", "admin")
         for role in ("viewer", "writer", "operator"):
@@ -66,7 +66,7 @@ ASKED: dict[str, tuple[Right, Callable[[ringfence.Client], Any]]] = {
 
 
 @pytest.mark.parametrize("role", [*Role, None])
-def test_each_role_may_do_what_it_is_for_and_nothing_else(locked: Locked, role: Role | None) -> None:
+def test_each_role_may_do_what_it_is_for_and_nothing_else(locked: TokenNode, role: Role | None) -> None:
     name = None if role is None else "root" if role is Role.ADMIN else str(role)
     with locked.connect(name) as client:
         for what, (right, ask) in ASKED.items():
@@ -81,7 +81,7 @@ def test_each_role_may_do_what_it_is_for_and_nothing_else(locked: Locked, role: 
             assert role is None or f'has not the right "{right.name.lower()}"' in str(caught.value)
 
 
-def test_the_audit_log_tells_who_changed_a_topic_at_a_data_address(locked: Locked) -> None:
+def test_the_audit_log_tells_who_changed_a_topic_at_a_data_address(locked: TokenNode) -> None:
     name, wider = "acme/hr/audited", SCHEMA.append(pa.field("more", pa.int32()))
     with locked.connect("operator") as client:
         for _ in range(2):  # the second one changes nothing, and leaves no line
@@ -110,7 +110,7 @@ def test_the_audit_log_tells_who_changed_a_topic_at_a_data_address(locked: Locke
 
 
 def test_a_token_that_is_none_is_refused_at_once_and_told_nowhere(
-    locked: Locked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    locked: TokenNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RINGFENCE_TOKEN", raising=False)
     secret = "rf_" + "wrong" * 9
@@ -142,7 +142,7 @@ def test_a_token_that_is_none_is_refused_at_once_and_told_nowhere(
     assert "wrongwrong" not in str(given.value)
 
 
-def test_a_prefix_holds_on_the_data_socket(locked: Locked) -> None:
+def test_a_prefix_holds_on_the_data_socket(locked: TokenNode) -> None:
     with locked.connect("sales") as client:
         send(client, "acme/sales/orders")
         assert client.count("acme/sales/orders") == 1
@@ -159,7 +159,7 @@ def test_a_prefix_holds_on_the_data_socket(locked: Locked) -> None:
                 ask()
 
 
-def test_a_prefix_uses_no_scope_of_another_tenant_and_is_told_no_loads(locked: Locked) -> None:
+def test_a_prefix_uses_no_scope_of_another_tenant_and_is_told_no_loads(locked: TokenNode) -> None:
     with locked.connect("root") as root:
         people = root.topic("acme/hr/people").topic
         theirs = root.scopes.begin("payroll", topic="acme/hr/people")
@@ -189,7 +189,7 @@ def test_a_prefix_uses_no_scope_of_another_tenant_and_is_told_no_loads(locked: L
         assert root.status().counters
 
 
-def test_no_request_of_the_data_socket_reaches_another_tenants_topic(locked: Locked) -> None:
+def test_no_request_of_the_data_socket_reaches_another_tenants_topic(locked: TokenNode) -> None:
     """Every opcode of a client, with the other tenant's topic, or its partition under an own topic."""
     foreign, own = "acme/hr/people", "acme/sales/orders"
     with locked.connect("root") as root:
@@ -225,7 +225,7 @@ def test_no_request_of_the_data_socket_reaches_another_tenants_topic(locked: Loc
                     assert crossed.status in {Status.REFUSED, Status.REDIRECT}, (opcode, topic, crossed)
 
 
-def test_a_tenant_that_begins_many_scopes_lets_no_epoch_of_another_be_stored_twice(locked: Locked) -> None:
+def test_a_tenant_that_begins_many_scopes_lets_no_epoch_of_another_be_stored_twice(locked: TokenNode) -> None:
     def limit_scopes(most: int) -> None:
         known = ("--http", locked.http, "--token-file", str(locked.files / "root"))
         done = cli("config", "set", f"scopes_max={most}", *known)
@@ -273,7 +273,7 @@ def test_a_tenant_that_begins_many_scopes_lets_no_epoch_of_another_be_stored_twi
         limit_scopes(4_096)
 
 
-def test_a_name_that_is_given_back_fences_its_holder_and_begins_again(locked: Locked) -> None:
+def test_a_name_that_is_given_back_fences_its_holder_and_begins_again(locked: TokenNode) -> None:
     known = ("--http", locked.http, "--token-file", str(locked.files / "operator"))
     topic = "acme/hr/people"
     with locked.connect("writer") as client:
@@ -296,7 +296,7 @@ def test_a_name_that_is_given_back_fences_its_holder_and_begins_again(locked: Lo
         assert "no producer named 'nobody'" in again.stderr
 
 
-def test_a_client_that_was_written_from_the_protocol_alone_shows_its_token(locked: Locked) -> None:
+def test_a_client_that_was_written_from_the_protocol_alone_shows_its_token(locked: TokenNode) -> None:
     def hello(client: RawClient, credential: Any) -> Any:
         body = messages.encode(
             messages.Hello(version_min=1, version_max=1, client="raw", credential=credential)
@@ -322,7 +322,7 @@ def test_a_client_that_was_written_from_the_protocol_alone_shows_its_token(locke
         assert client.ask(Opcode.REPLICATE).code == Code.UNAUTHORIZED, "no role may pass for a node"
 
 
-def test_the_command_line_takes_a_file_or_the_environment_and_no_argument(locked: Locked) -> None:
+def test_the_command_line_takes_a_file_or_the_environment_and_no_argument(locked: TokenNode) -> None:
     def run(*arguments: str, token: str | None = None) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "RINGFENCE_ADDRESS": locked.node.address}
         environment.pop("RINGFENCE_TOKEN", None)

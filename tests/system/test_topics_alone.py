@@ -11,9 +11,9 @@ import pytest
 
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
-from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, batch, cli
-from tests.system.test_admin_http import with_http
+from tests.harness.admin_http import with_http
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import SCHEMA, batch, cli
 
 SOON_S = 15.0
 """The 5 s of a look that asks a majority, figures of two topics, and a slow machine; a command has 30 s."""
@@ -29,7 +29,7 @@ class Alone(NamedTuple):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
-    cluster = Three(tmp_path_factory.mktemp("alone"))
+    cluster = ThreeNodes(tmp_path_factory.mktemp("alone"))
     http = [with_http(node) for node in cluster.nodes]
     try:
         cluster.start()

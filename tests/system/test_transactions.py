@@ -15,10 +15,10 @@ import pytest
 import ringfence
 import ringfence.aio
 from ringfence.common.scope_values import Begun, StagedRows
-from tests.client.helpers import SCHEMA, ids_of, rows, until
-from tests.client.proxy import Proxy
-from tests.system.cluster import Three
-from tests.system.harness import NodeProcess
+from tests.fakes.client_topic import SCHEMA, ids_of, rows, until
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import NodeProcess
+from tests.harness.proxy import Proxy
 
 
 @pytest.fixture
@@ -314,7 +314,7 @@ def test_a_commit_whose_asker_died_is_published_all_the_same(tmp_path: Path) -> 
 
 def test_a_transaction_outlives_the_owners_of_its_rows(tmp_path: Path) -> None:
     """Rows are staged on two disks at least: whoever takes a partition over has them, and publishes them."""
-    three = Three(tmp_path).start()
+    three = ThreeNodes(tmp_path).start()
     try:
         addresses = ",".join(node.address for node in three.nodes)
         with ringfence.connect(addresses, timeout_s=60) as client:
@@ -406,7 +406,7 @@ def test_a_commit_of_other_rows_than_are_staged_is_refused_and_changes_nothing(
 
 
 def test_owners_on_other_nodes_are_asked_before_a_commit_is_decided(tmp_path: Path) -> None:
-    three = Three(tmp_path).start()
+    three = ThreeNodes(tmp_path).start()
     try:
         with ringfence.connect(three.nodes[0].address, timeout_s=60) as client:
             client.create_topic("spread", schema=SCHEMA, key=["id"], partitions=6)

@@ -13,9 +13,18 @@ from typing import Any
 import pytest
 
 import ringfence
-from tests.system.disk import Disk
-from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
-from tests.system.load import Load
+from tests.harness.disk import Disk
+from tests.harness.load import Load
+from tests.harness.processes import (
+    SCHEMA,
+    NodeProcess,
+    batch,
+    check_identity,
+    cli,
+    free_port,
+    read_ids,
+    until,
+)
 
 MIB = 1 << 20
 LITTLE = ("--budget-bytes", "16MiB")

@@ -15,13 +15,13 @@ import pytest
 
 from ringfence.control.store import identity
 from ringfence.native.wire import LEVEL_NEWEST
-from tests.system.harness import cli, free_port
+from tests.harness.processes import cli, free_port
 from tests.upgrade import lives
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.system.cluster import Three
+    from tests.harness.cluster import ThreeNodes
 
 DATA = Path(__file__).parents[1] / "upgrade" / "data"
 
@@ -80,7 +80,7 @@ def https() -> tuple[str, ...]:
 
 
 @pytest.fixture
-def upgraded(tmp_path: Path, https: tuple[str, ...]) -> Iterator[Three]:
+def upgraded(tmp_path: Path, https: tuple[str, ...]) -> Iterator[ThreeNodes]:
     cluster = lives.three(tmp_path, http=https)
     try:
         yield cluster
@@ -89,7 +89,7 @@ def upgraded(tmp_path: Path, https: tuple[str, ...]) -> Iterator[Three]:
 
 
 def test_three_nodes_stay_at_their_level_until_they_are_finalized(
-    tmp_path: Path, upgraded: Three, https: tuple[str, ...]
+    tmp_path: Path, upgraded: ThreeNodes, https: tuple[str, ...]
 ) -> None:
     had = unpacked("three", tmp_path)
     folders = [node.data for node in upgraded.nodes]

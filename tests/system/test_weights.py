@@ -12,8 +12,8 @@ import pytest
 
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
-from tests.system.cluster import MEMORY
-from tests.system.harness import SCHEMA, NodeProcess, cli, free_port, until
+from tests.harness.cluster import MEMORY
+from tests.harness.processes import SCHEMA, NodeProcess, cli, free_port, until
 
 PARTITIONS = 40
 

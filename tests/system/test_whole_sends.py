@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import ringfence
-from tests.client.helpers import SCHEMA, ids_of, rows
-from tests.system.harness import NodeProcess
+from tests.fakes.client_topic import SCHEMA, ids_of, rows
+from tests.harness.processes import NodeProcess
 
 ROW_TOO_LARGE = 68_000_000
 

@@ -13,11 +13,11 @@ import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
-from ringfence.native.errors import ConnectError
-from tests.system.cluster import MEMORY
-from tests.system.harness import SCHEMA, NodeProcess, check_identity, cli, free_port, read_ids, until
-from tests.system.load import Load
-from tests.system.test_changes import grown
+from tests.harness.cluster import MEMORY
+from tests.harness.control import list_nodes
+from tests.harness.load import Load
+from tests.harness.loaded_cluster import grown
+from tests.harness.processes import SCHEMA, NodeProcess, check_identity, cli, free_port, read_ids, until
 
 ZONES = ("red", "red", "green", "green", "blue")
 
@@ -40,13 +40,7 @@ class Five:
             list(pool.map(lambda node: node.start(), self.nodes[1:]))
 
     def told(self, place: int) -> messages.Nodes | None:
-        try:
-            reply = messages.decode_reply(
-                ask_address(self.controls[place], messages.encode(messages.ListNodes()), 2.0)
-            )
-        except ConnectError:
-            return None
-        return reply if isinstance(reply, messages.Nodes) else None
+        return list_nodes(self.controls[place], 2.0)
 
     def voters(self, place: int) -> int:
         told = self.told(place)

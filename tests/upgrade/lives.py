@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import ringfence
-from tests.system.cluster import Three
-from tests.system.harness import PROGRAM, SCHEMA, NodeProcess, batch, read_ids
+from tests.harness.cluster import ThreeNodes
+from tests.harness.processes import PROGRAM, SCHEMA, NodeProcess, batch, read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,9 +43,9 @@ def one(root: Path, program: Path = PROGRAM, *options: str) -> NodeProcess:
     return NodeProcess(root / "one", options=(*SMALL, *options), program=program)
 
 
-def three(root: Path, program: Path = PROGRAM, *, http: Sequence[str] = ()) -> Three:
+def three(root: Path, program: Path = PROGRAM, *, http: Sequence[str] = ()) -> ThreeNodes:
     """Three nodes at addresses that do not change; `http` are those of their admin APIs."""
-    cluster = Three(root, hosts=HOSTS, options=("--insecure",))
+    cluster = ThreeNodes(root, hosts=HOSTS, options=("--insecure",))
     cluster.controls = [f"tcp://{host}:{CONTROL}" for host in HOSTS]
     for place, node in enumerate(cluster.nodes):
         node.port, node.program = PORT, program

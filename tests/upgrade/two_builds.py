@@ -19,9 +19,9 @@ from typing import Any, Final
 import ringfence
 from ringfence.control.store import identity
 from ringfence.native.wire import LEVEL_NEWEST
-from tests.system.cluster import Three
-from tests.system.harness import PROGRAM, SCHEMA, check_identity, cli, free_port, read_ids, until
-from tests.system.load import Load
+from tests.harness.cluster import ThreeNodes
+from tests.harness.load import Load
+from tests.harness.processes import PROGRAM, SCHEMA, check_identity, cli, free_port, read_ids, until
 from tests.upgrade import lives
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ class Story:
     def __init__(self, root: Path, old: Path) -> None:
         self.old, self._began = old, time.monotonic()
         self.https = [f"{host}:{free_port()}" for host in lives.HOSTS]
-        self.cluster: Three = lives.three(root, old, http=self.https)
+        self.cluster: ThreeNodes = lives.three(root, old, http=self.https)
         self.addresses = ",".join(node.address for node in self.cluster.nodes)
 
     def say(self, what: str) -> None:

@@ -7,38 +7,31 @@ import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from ringfence.control.model.ids import TopicId
 from ringfence.control.model.state import MetadataState
-from ringfence.control.model.topics import Replica, Topic
-from ringfence.control.runtime.data_plane import table_bodies
+from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane.load_hints import LoadHints
 from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError
+from ringfence.control.runtime.data_plane.native_orders import describe, table_order, to_native
+from ringfence.control.runtime.data_plane.partition_opens import PartitionOpens
 from ringfence.control.runtime.data_plane.retries import OrderRetries, RetriedOrder
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.state_machines import orders
 from ringfence.control.state_machines.orders import (
-    ClosePartition,
     DropPartition,
-    FencePartition,
-    FollowPartition,
-    FollowSealed,
     InstallTable,
-    InstallTopic,
-    LocateNode,
     NodeOrder,
     OpenPartition,
-    OpenSealed,
     RemoveTopic,
     SetLevel,
-    TruncatePartition,
 )
 from ringfence.control.state_machines.reassignment.cleanup import Adopt, Discard, Release, StopSync
 from ringfence.native import messages
+from ringfence.native._node import Order
 
 _LOG = structlog.get_logger("ringfence.orders")
 # Entries whose faults are kept for callers of `until_executed`; the oldest are dropped first.
@@ -83,7 +76,7 @@ class OrderExecutor:
             on_level: called with the cluster's level before the native node gets the level.
         """
         self._native_node, self._here, self._health = native_node, here, health
-        self.load_hints = LoadHints(native_node)
+        self.load_hints, self.opens = LoadHints(native_node), PartitionOpens()
         self._on_dropped, self._on_cleaned_up, self._on_failed = on_dropped, on_cleaned_up, on_failed
         self._on_level = on_level
         # Entries with orders that are not executed yet, the oldest first. The first one is being executed.
@@ -171,16 +164,16 @@ class OrderExecutor:
         return faults
 
     async def _execute(self, order: NodeOrder, entry: _EntryOrders) -> str | None:
-        key, give = self._call(order, entry)
+        key, native_order = describe(order), self._to_native(order, entry)
         if isinstance(order, OpenPartition) and order.replicas:
             # The order ends only when a majority has the partition, and other nodes may need later entries
             # for that. So the entry does not wait for it.
-            opening = asyncio.get_running_loop().create_task(self._open(order, key, give), name=key)
+            opening = asyncio.get_running_loop().create_task(self._open(order, key, native_order), name=key)
             self._opening_tasks.add(opening)
             opening.add_done_callback(self._opening_tasks.discard)
             return None
         try:
-            await self._give(order, give)
+            await self._give(order, native_order)
         except OrderError as error:
             if isinstance(order, DropPartition) and self._is_gone(order):
                 # The partition was dropped before a crash; the confirmation was not sent.
@@ -195,25 +188,33 @@ class OrderExecutor:
         self._health.clear_reason(key)
         if isinstance(order, Adopt | Discard | Release):
             self._on_cleaned_up(order)
+        if isinstance(order, OpenPartition):
+            self.opens.opened((order.topic, order.partition), order.epoch)
         return None
 
-    async def _give(self, order: NodeOrder, give: Callable[[], int]) -> None:
-        await self._native_node.order(give)
+    async def _give(self, order: NodeOrder, native_order: Order) -> None:
+        if isinstance(order, SetLevel):
+            try:
+                self._on_level(order.level)
+            except OSError as error:
+                raise OrderError(str(error)) from error
+        await self._native_node.order(native_order)
         if isinstance(order, Discard) and self._is_unknown_copy(order):
-            await self._native_node.order(partial(self._native_node.node.drop, order.topic, order.partition))
+            await self._native_node.order(Order.drop(order.topic, order.partition))
         if isinstance(order, DropPartition | Discard | Release) and self._native_node.storage_failed:
             raise OrderError(
                 "a disk of this node has failed: the next start finds out which partitions were dropped"
             )
 
-    async def _open(self, order: OpenPartition, key: str, give: Callable[[], int]) -> None:
+    async def _open(self, order: OpenPartition, key: str, native_order: Order) -> None:
         try:
-            await self._native_node.order(give, holds_slot=False)
+            await self._native_node.order(native_order, holds_slot=False)
         except OrderError as error:
             self._health.set_reason(key, f"{key}: {error}")
             self._retries.failed(order)
         else:
             self._health.clear_reason(key)
+            self.opens.opened((order.topic, order.partition), order.epoch)
 
     def _was_executed(self, order: NodeOrder) -> bool:
         """Whether an earlier process has executed `order`.
@@ -266,120 +267,19 @@ class OrderExecutor:
         )
 
     def _withdrawn(self, order: RetriedOrder) -> None:
-        assert self._newest is not None, "an order came before any state"
-        self._health.clear_reason(self._call(order, self._newest)[0])
+        self._health.clear_reason(describe(order))
 
     def _has_any_of(self, topic: TopicId) -> bool:
         return any(counters["topic"] == topic for counters in self._native_node.node.partitions())
 
-    def _call(self, order: NodeOrder, entry: _EntryOrders) -> tuple[str, Callable[[], int]]:
-        """The name of an order in fault texts, and the call that gives the order to the native node."""
-        node = self._native_node.node
+    def _to_native(self, order: NodeOrder, entry: _EntryOrders) -> Order:
         match order:
-            case SetLevel(level):
-                return f"raising the level to {level}", partial(self._set_level, level)
-            case InstallTopic(topic):
-                return f"installing topic {topic.name}", partial(
-                    node.install_topic,
-                    topic.topic,
-                    [schema.message for schema in topic.schemas],
-                    order.key_columns,
-                    *_engine_retention(topic),
-                )
-            case OpenPartition() | FollowPartition() | LocateNode():
-                return self._replica_call(order)
-            case OpenSealed(topic, partition) | FollowSealed(topic, partition):
-                return f"opening sealed partition {partition} of topic {topic}", _refuse_sealed
-            case FencePartition(topic, partition, epoch):
-                name = f"fencing partition {partition} of topic {topic}"
-                return name, partial(node.fence, topic, partition, epoch)
-            case ClosePartition(topic, partition):
-                return f"closing partition {partition} of topic {topic}", partial(
-                    node.close, topic, partition
-                )
-            case TruncatePartition(topic, partition, before, epoch):
-                name = f"truncating partition {partition} of topic {topic}"
-                return name, partial(node.truncate, topic, partition, before, epoch)
-            case StopSync() | Adopt() | Discard() | Release():
-                return self._cleanup_call(order)
             case InstallTable(topic):
-                return f"installing the table of topic {topic.name}", self._table_call(order, entry)
+                table, install = table_order(topic, entry.state, entry.index, self._here)
+                self.load_hints.set_table(topic, table, install)
+                return install(messages.encode(table))
             case RemoveTopic(topic):
                 self.load_hints.remove_table(topic)
-                return f"removing topic {topic}", partial(node.remove_topic, topic)
-            case DropPartition(topic, partition):
-                return f"dropping partition {partition} of topic {topic}", partial(
-                    node.drop, topic, partition
-                )
-
-    def _set_level(self, level: int) -> int:
-        self._on_level(level)
-        return self._native_node.node.set_level(level)
-
-    def _replica_call(
-        self, order: OpenPartition | FollowPartition | LocateNode
-    ) -> tuple[str, Callable[[], int]]:
-        node = self._native_node.node
-        match order:
-            case OpenPartition(topic, partition, slots, epoch, replicas):
-                name = f"opening partition {partition} of topic {topic}"
-                members = [(replica.node, replica.store) for replica in replicas]
-                quorum = (members, order.quorum) if members else ()
-                return name, partial(node.open, topic, partition, slots.lo, slots.hi, epoch, *quorum)
-            case FollowPartition(topic, partition, slots, epoch, owner, forced):
-                name = f"following partition {partition} of topic {topic}"
-                arguments = (topic, partition, slots.lo, slots.hi, epoch, owner, forced)
-                return name, partial(node.follow, *arguments)
-            case LocateNode(other, addresses):
-                return f"locating node {other}", partial(node.set_peer, other, addresses)
-
-    def _cleanup_call(self, order: StopSync | Adopt | Discard | Release) -> tuple[str, Callable[[], int]]:
-        node: Any = self._native_node.node
-        attempt = (order.change, order.attempt)
-        what = f"of change {order.change} of partition {order.partition}"
-        match order:
-            case StopSync():
-                return f"ending the copy {what}", lambda: node.sync_stop(order.change)
-            case Adopt():
-                return f"adopting the copy {what}", lambda: node.adopt(*attempt)
-            case Discard():
-                return f"discarding the copy {what}", lambda: node.discard(*attempt)
-            case Release():
-                return f"releasing the replica {what}", lambda: node.drop(order.topic, order.partition)
-
-    def _table_call(self, order: InstallTable, entry: _EntryOrders) -> Callable[[], int]:
-        topic, state = order.topic, entry.state
-        active: list[tuple[int, int, int, int, int]] = []
-        for part in topic.layout.active():
-            assignment: Any = topic.assignments[part.partition]
-            active.append(
-                (part.partition, part.slots.lo, part.slots.hi, assignment.owner.node, assignment.epoch)
-            )
-        table = table_bodies.table(state, topic, entry.index)
-        own = messages.encode(table_bodies.redirect(state, self._here.node))
-        owners = [
-            (node.node, messages.encode(table_bodies.redirect(state, node.node))) for node in table.nodes
-        ]
-
-        def install(body: bytes) -> int:
-            number: int = self._native_node.node.install_table(
-                topic.topic, entry.index, topic.layout.version, body, active, own, owners
-            )
-            return number
-
-        self.load_hints.set_table(topic, table, install)
-        return partial(install, messages.encode(table))
-
-
-def _refuse_sealed() -> int:
-    """The engine does not serve SEALED partitions yet: the cluster's level, which no program raises so far,
-    keeps layout changes closed.
-    """
-    raise OrderError("this program's engine does not serve sealed partitions")
-
-
-def _engine_retention(topic: Topic) -> tuple[int, int]:
-    """Retention limits in bytes and ms that the engine applies by itself; 0 = no limit."""
-    if topic.properties.get(messages.RETENTION) == messages.COMPACTED:
-        return 0, 0
-    return topic.retention_bytes or 0, topic.retention_ms or 0
+            case DropPartition(topic, partition) | Release(topic=topic, partition=partition):
+                self.opens.dropped((topic, partition))
+        return to_native(order)

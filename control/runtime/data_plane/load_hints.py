@@ -19,10 +19,11 @@ from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError
 from ringfence.control.state_machines.rebalance.loads import LoadReport, advertised_loads
 from ringfence.native import messages
+from ringfence.native._node import Order
 
 _LOG = structlog.get_logger("ringfence.hints")
-# Repeats the order that installed a table, with another body.
-Install = Callable[[bytes], int]
+# The order that installs a table with this body.
+Install = Callable[[bytes], Order]
 # Topics with load hints: each costs encoding its table again, every two seconds at most.
 TOPICS_MAX: Final = 1_024
 
@@ -44,7 +45,7 @@ class LoadHints:
         self._task: asyncio.Task[None] | None = None
 
     def set_table(self, topic: Topic, table: messages.Table, install: Install) -> None:
-        """Use `table`, which an order is about to install; `install` repeats the order."""
+        """Use `table`, which an order is about to install; `install` makes it for another body."""
         if topic.key:
             return
         if topic.topic in self._tables or len(self._tables) < TOPICS_MAX:
@@ -76,7 +77,7 @@ class LoadHints:
             body = messages.encode(msgspec.structs.replace(entry.table, loads=loads))
             try:
                 # The generation is unchanged: a node with a newer table ignores the loads.
-                await self._native_node.order(lambda it=entry, body=body: it.install(body))  # type: ignore[misc]
+                await self._native_node.order(entry.install(body))
             except OrderError as error:
                 _LOG.debug("loads not advertised", topic=entry.topic.name, why=str(error))
             else:

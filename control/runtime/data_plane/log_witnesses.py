@@ -34,6 +34,7 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.state_machines.metadata.replica_counts import partitions_on
+from ringfence.native._node import Order
 from ringfence.native.errors import StorageError
 
 _LOG = structlog.get_logger("ringfence.witness")
@@ -188,7 +189,7 @@ class LogWitnesses:
     async def _doubt(self, keys: Iterable[Key]) -> None:
         replicas = [(int(topic), int(partition)) for topic, partition in keys]
         try:
-            await self._native_node.order(lambda: int(self._native.doubt(replicas)))
+            await self._native_node.order(Order.doubt(replicas))
         except OrderError as error:
             raise StorageError(f"replicas of an older log cannot be marked as doubted: {error}") from error
 

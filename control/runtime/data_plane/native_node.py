@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import structlog
 
-from ringfence.native._node import Node
+from ringfence.native._node import Node, Order
 from ringfence.native.errors import ClosedError
 
 _LOG = structlog.get_logger("ringfence.native")
@@ -35,12 +35,18 @@ class NativeNode:
         on_request: Callable[[int, bytes, bytes, str, str], None],
         on_event: Callable[[tuple[Any, ...]], None],
         on_failed: Callable[[Exception], None],
+        on_counters: Callable[[Mapping[str, int]], None] = lambda _: None,
     ) -> None:
-        """`on_failed` is called once, when a native thread has ended; the node must stop then."""
+        """Set the callbacks.
+
+        `on_failed` is called once, when a native thread has ended; the node must stop then. `on_counters`
+        gets the counters every WATCH_S.
+        """
         self.node = node
         # True once the disk of a shard has failed in this process: its last orders may be on disk or not.
         self.storage_failed = False
         self._on_request, self._on_event, self._on_failed = on_request, on_event, on_failed
+        self._on_counters = on_counters
         self._orders: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._slots = asyncio.Semaphore(ORDERS_MAX)
         self._descriptor = -1
@@ -68,8 +74,13 @@ class NativeNode:
         with contextlib.suppress(ClosedError):  # a stopped data plane accepts no batches
             self.node.set_applied(index)
 
-    async def order(self, give: Callable[[], int], *, holds_slot: bool = True) -> dict[str, Any]:
-        """Call `give`, which returns an order's number, and wait for the order's end.
+    def set_time_window(self, earliest_ms: int, latest_ms: int) -> None:
+        """Set bounds for the times of records, Unix ms; they move on with the monotonic clock."""
+        with contextlib.suppress(ClosedError):
+            self.node.set_time_window(earliest_ms, latest_ms)
+
+    async def order(self, order: Order, *, holds_slot: bool = True) -> dict[str, Any]:
+        """Give an order, and wait for its end.
 
         With `holds_slot=False` the order waits without a slot. An order that depends on other nodes must do
         this: it would block the orders that those nodes wait for.
@@ -79,7 +90,7 @@ class NativeNode:
         """
         async with self._slots:
             try:
-                number = give()
+                number = self.node.order(order)
             except Exception as error:
                 raise OrderError(str(error)) from error
             # The outcome cannot arrive earlier: only this thread polls.
@@ -119,10 +130,11 @@ class NativeNode:
 
     def _look(self) -> None:
         try:
-            self.node.counters()
+            counters = self.node.counters()
         except Exception as error:  # noqa: BLE001 - as above
             self._fail(error)
             return
+        self._on_counters(counters)
         self._drain()
         if self._descriptor >= 0:
             self._watch = asyncio.get_running_loop().call_later(WATCH_S, self._look)

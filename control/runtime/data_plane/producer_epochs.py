@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.rpc import messages
+from ringfence.native._node import Order
 from ringfence.native.wire import Code
 
 
@@ -23,14 +23,8 @@ async def raise_epoch(native_node: NativeNode, call: messages.OpenProducer) -> d
     """
     try:
         result = await native_node.order(
-            partial(
-                native_node.node.open_producer,
-                call.topic,
-                call.partition,
-                call.producer,
-                call.epoch,
-                call.name,
-                call.previous,
+            Order.open_producer(
+                call.topic, call.partition, call.producer, call.epoch, call.name, call.previous
             )
         )
     except OrderError as error:

@@ -96,7 +96,7 @@ def topic_info(
         name=topic.name,
         version=topic.layout.version,
         key=list(topic.key),
-        schemas=[schema.message for schema in topic.schemas],
+        schema_messages=[schema.message for schema in topic.schemas],
         replication=topic.replication,
         retention_bytes=topic.retention_bytes,
         retention_ms=topic.retention_ms,
@@ -108,6 +108,8 @@ def topic_info(
 
 def _why_unknown(state: MetadataState, owner: NodeId) -> str:
     """The reason for missing counters of a partition: its owner has failed, or did not answer."""
-    node = state.nodes[owner]
+    node = state.nodes.get(owner)
+    if node is None:  # the topic is older than the state, which was read after the owners had answered
+        return f"node {owner} was removed"
     condition = "FAILED" if node.life is Life.FAILED else "silent"
     return f"node {owner} is {condition} ({', '.join(node.addresses)})"

@@ -1,18 +1,24 @@
-"""Handle requests of clients and administrators: check, propose one entry, answer.
+"""Handle requests of clients and administrators: plan the commands, submit them, answer.
 
-topics           TOPIC_* and SCHEMA_ADD of clients
-producers        PRODUCER_OPEN; names of producers, listed and forgotten
-partitions       one partition: replicas, moves, an owner by force
-rebalances       runs of moves: preview, start, pause, resume, cancel
-admin            every change by an administrator: deduplicate by key, propose, wait, answer
-audited_topics   changes of topics at a data address, with their lines in the audit log
-audit            the audit log: one JSON line a change or refusal
-cluster_events   events of the cluster for `/admin/events`: derived from two states
-native_events    reports of the native node: reasons of health, log lines, events
-cluster_levels   versions and levels of all nodes; finalization of an upgrade
-views            metadata as values for administrators
-inspections      invariants of a running cluster: collect figures of all stores and judge them
-schemas          untrusted Arrow schemas into columns that the metadata compares
-type_names       column types by the names that pyarrow prints
-token_prefixes   restrict requests to the topic prefix of the caller's token
+commands          START HERE: the path of every change, from its authorization to its audit line
+completion        wait until a committed change is carried out
+topics            plan changes of topics, and read topics
+topic_changes     changes of topics at a data address
+control_changes   changes of nodes, rebalances and partitions at the control address
+node_plans        plan the named changes of a node
+member_questions  answer questions about members, levels and consensus at the control address
+data_questions    answer questions of other nodes to this node's data plane
+producers         PRODUCER_OPEN; names of producers, listed and forgotten
+partitions        one partition: replicas, moves, an owner by force
+quarantines       end quarantines of replicas that are sound again
+rebalances        runs of moves: preview, start, pause, resume, cancel
+audit             the audit log: one JSON line a change or refusal
+cluster_events    events of the cluster for `/admin/events`: derived from two states
+native_events     reports of the native node: reasons of health, log lines, events
+cluster_levels    versions and levels of all nodes; finalization of an upgrade
+views             metadata as values for administrators
+inspections       invariants of a running cluster: collect figures of all stores and judge them
+schemas           untrusted Arrow schemas into columns that the metadata compares
+type_names        column types by the names that pyarrow prints
+token_prefixes    restrict requests to the topic prefix of the caller's token
 """

@@ -11,20 +11,16 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 import structlog
 
-from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.health import Health
-from ringfence.control.runtime.process.statuses import status_of
 
-T = TypeVar("T")
 _LOG = structlog.get_logger("ringfence.audit")
 FOLDER: Final = "audit"
 FILE: Final = "audit.log"
@@ -102,24 +98,6 @@ class Audit:
         if len(self._pending) > WAITING_MAX:
             raise OSError(errno.EBUSY, f"{WAITING_MAX} lines wait for the disk")
         await asyncio.get_running_loop().run_in_executor(self._writer, self._write, data)
-
-    async def run_audited(self, line: Line, work: Awaitable[tuple[T, int]]) -> T:
-        """Do a change and write its line.
-
-        `work` returns the answer and the index of the entry; 0: the request changed nothing, so it gets no
-        line.
-        """
-        try:
-            reply, index = await work
-        except RequestRefused as refusal:
-            await self.add(line.ended(status_of(refusal), refusal.message, refusal.index))
-            raise
-        except BaseException as error:
-            self.add_soon(line.ended(0, f"no answer was given: {type(error).__name__}"))
-            raise
-        if index:
-            await self.add(line.ended(200, "", index))
-        return reply
 
     async def close(self) -> None:
         if self._pending:

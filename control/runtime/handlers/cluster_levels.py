@@ -15,7 +15,7 @@ from typing import Any, Final
 from ringfence.control.model.commands import RaiseLevel
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.results import Done
-from ringfence.control.runtime.handlers.admin import NO_CONTEXT, Outcome, RequestContext
+from ringfence.control.runtime.handlers.commands import Outcome, Plan
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
@@ -23,7 +23,7 @@ from ringfence.control.runtime.rpc.client import PeerClient
 from ringfence.control.state_machines.rebalance.loads import LoadBoard
 from ringfence.control.store.directory import DataDirectory
 from ringfence.control.store.raft_store import RaftStore
-from ringfence.native.errors import NewerFormatError, StorageError
+from ringfence.native.errors import StorageError
 from ringfence.native.wire import LEVEL_NEWEST, Code
 
 # Timeout for another node's answer, and for writing its promise: one small file and one sync.
@@ -92,8 +92,8 @@ class ClusterLevels:
         except OSError as error:
             raise RequestRefused(Code.STORAGE_FAILED, f"store.toml cannot be written: {error}") from error
 
-    async def finalize(self, admin: Any, context: RequestContext = NO_CONTEXT) -> Outcome:
-        """Raise the cluster's level to the newest one of this program, unless the cluster has it already.
+    async def plan_finalization(self) -> Plan:
+        """Plan to raise the cluster's level to the newest one of this program, unless it has that level.
 
         Raises:
             RequestRefused: a node does not know that level, or does not answer; the message names the node.
@@ -101,17 +101,14 @@ class ClusterLevels:
         await self._proposer.read_barrier()
         state = self._proposer.state
         if state.level >= LEVEL_NEWEST:
-            return Outcome(self._proposer.applied.index, Done(), repeated=True)
+            return Plan(done=Outcome(self._proposer.applied.index, Done(), repeated=True))
         holds = (await self.versions())["holds"]
         if not holds:
             holds = await self._collect_promises(sorted(state.nodes))
         if holds:
             message = f"level {LEVEL_NEWEST} has to wait: " + "; ".join(map(_hold_text, holds))
             raise RequestRefused(Code.UNSUPPORTED_VERSION, message)
-        outcome: Outcome = await admin.propose(
-            RaiseLevel(level=LEVEL_NEWEST, nodes=tuple(sorted(state.nodes))), context
-        )
-        return outcome
+        return Plan((RaiseLevel(level=LEVEL_NEWEST, nodes=tuple(sorted(state.nodes))),))
 
     async def raise_if_alone(self) -> RaiseLevel | None:
         """The command that a node proposes at its start if it is the whole cluster; None if none is needed.
@@ -147,14 +144,6 @@ class ClusterLevels:
         if not missing:
             await self.promise(LEVEL_NEWEST)
         return missing
-
-
-def check_level(level: int, subject: str) -> None:
-    """Raise NewerFormatError if `subject` has a level that this program does not know."""
-    if level > LEVEL_NEWEST:
-        raise NewerFormatError(
-            f"{subject} has level {level}, this program knows up to level {LEVEL_NEWEST}; use a newer program"
-        )
 
 
 def level_at_start(directory: DataDirectory, store: RaftStore) -> int:

@@ -36,13 +36,13 @@ class Inspections:
     """Reports this node's figures, and inspects the cluster."""
 
     def __init__(
-        self, proposer: RaftProposer, peer_client: PeerClient, members: Members, driver: NativeNode
+        self, proposer: RaftProposer, peer_client: PeerClient, members: Members, native_node: NativeNode
     ) -> None:
-        self._proposer, self._peer_client, self._members, self._driver = (
+        self._proposer, self._peer_client, self._members, self._native_node = (
             proposer,
             peer_client,
             members,
-            driver,
+            native_node,
         )
         self._one_at_a_time = asyncio.Lock()
 
@@ -55,12 +55,12 @@ class Inspections:
             broken = await asyncio.to_thread(_broken, state, index)
         at, digest = self._members.digest
         later = sorted(
-            (part for part in self._driver.node.partitions() if int(part["partition"]) > after),
+            (part for part in self._native_node.node.partitions() if int(part["partition"]) > after),
             key=lambda part: int(part["partition"]),
         )
         tables = {
             (topic, partition, records): table_hash
-            for topic, partition, records, table_hash in self._driver.node.producer_tables()
+            for topic, partition, records, table_hash in self._native_node.node.producer_tables()
         }
         values = tuple(
             {name: part.get(name) for name in FIGURES}

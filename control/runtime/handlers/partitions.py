@@ -1,4 +1,4 @@
-"""Show one partition with its reassignment, and build the command that forces an owner (unclean election)."""
+"""Show one partition with its reassignment, and plan a forced owner (unclean election)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ringfence.control.model.reassignment_commands import ForceOwner
 from ringfence.control.model.reassignments import Change, ChangeId, ChangeKind
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
+from ringfence.control.runtime.handlers.commands import Plan
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
@@ -34,7 +35,7 @@ class Partitions:
         lost_partitions: LostPartitions,
     ) -> None:
         self._proposer, self._peer_client, self._coordinator = proposer, peer_client, coordinator
-        self.lost_partitions = lost_partitions
+        self._lost_partitions = lost_partitions
 
     async def show(self, partition: PartitionId) -> dict[str, Any]:
         """The leader's view, which has the replicas' answers; this node's view if the leader is silent."""
@@ -73,18 +74,25 @@ class Partitions:
             "unpublished": unpublished(state, partition),
         }
 
-    def force(
+    async def plan_owner(
         self, partition: PartitionId, change: int, owner: int, accepts: str, replicas: Iterable[int] = ()
-    ) -> ForceOwner:
-        """The command that makes `owner` the owner. The state machine validates it."""
+    ) -> Plan:
+        """Plan to make `owner` the owner. The state machine validates it."""
+        # The command must name the open failover: an older state could name a finished one.
+        await self._proposer.read_barrier()
         _assigned(self._proposer.state, partition)
-        return ForceOwner(
+        command = ForceOwner(
             partition=partition,
             change=ChangeId(change),
             owner=NodeId(owner),
             accepts=accepts,
             replicas=tuple(NodeId(node) for node in replicas),
         )
+        return Plan((command,))
+
+    async def plan_give_up(self, partition: PartitionId, scope: int, epoch: int) -> Plan:
+        """Plan to publish a committed epoch without a part whose owner has lost rows of it."""
+        return Plan((await self._lost_partitions.give_up(partition, scope, epoch),))
 
     def _shown_change(self, state: MetadataState, change: Change) -> dict[str, Any]:
         shown: dict[str, Any] = {

@@ -41,8 +41,8 @@ Resume = dict[int, messages.ResumePoint]
 class ProducerRequests:
     """Handlers; each returns the answer's body or raises RequestRefused."""
 
-    def __init__(self, proposer: RaftProposer, driver: NativeNode, peer_client: PeerClient) -> None:
-        self._proposer, self._driver, self._peer_client = proposer, driver, peer_client
+    def __init__(self, proposer: RaftProposer, native_node: NativeNode, peer_client: PeerClient) -> None:
+        self._proposer, self._native_node, self._peer_client = proposer, native_node, peer_client
 
     async def open(self, request: messages.ProducerOpen) -> messages.ProducerOpened:
         topic = await topic_named(self._proposer, request.topic)
@@ -140,7 +140,7 @@ class ProducerRequests:
         call = replace(call, topic=topic.topic, partition=partition)
         owner = topic.assignments[partition].owner.node
         if owner == self._peer_client.here:
-            return await raise_epoch(self._driver, call)
+            return await raise_epoch(self._native_node, call)
         return await self._peer_client.open_producer(owner, call)
 
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.model.ids import NodeId
 from ringfence.control.model.reassignments import Kept
-from ringfence.control.model.rebalance_commands import (
-    CancelRebalance,
-    PauseRebalance,
-    RebalanceCommand,
-    ResumeRebalance,
-)
+from ringfence.control.model.rebalance_commands import CancelRebalance, PauseRebalance, ResumeRebalance
 from ringfence.control.model.rebalances import (
     LEAVING,
     Action,
@@ -27,9 +22,9 @@ from ringfence.control.model.rebalances import (
     Run,
     RunState,
 )
-from ringfence.control.model.results import RebalanceStarted
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime.membership.node_commands import joined_drain
+from ringfence.control.runtime.handlers import node_plans
+from ringfence.control.runtime.handlers.commands import Plan
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
@@ -42,6 +37,7 @@ from ringfence.control.state_machines.reassignment.coordinator import Coordinato
 from ringfence.control.state_machines.reassignment.messages import Synced
 from ringfence.control.state_machines.rebalance.loads import LoadBoard
 from ringfence.control.state_machines.rebalance.plans import ChosenMove, Preview, left_out, preview
+from ringfence.control.state_machines.rebalance.run_rates import RunRates, combine, encode_windows
 from ringfence.control.state_machines.rebalance.runner import describe_change
 from ringfence.native.wire import Code
 
@@ -62,10 +58,15 @@ class Rebalances:
     """Handlers; they raise RequestRefused."""
 
     def __init__(
-        self, proposer: RaftProposer, peer_client: PeerClient, coordinator: Coordinator, board: LoadBoard
+        self,
+        proposer: RaftProposer,
+        peer_client: PeerClient,
+        coordinator: Coordinator,
+        board: LoadBoard,
+        run_rates: RunRates,
     ) -> None:
         self._proposer, self._peer_client, self._coordinator = proposer, peer_client, coordinator
-        self._board = board
+        self._board, self._run_rates = board, run_rates
 
     async def show(self) -> dict[str, Any]:
         """The leader's view of the rebalance; this node's view if the leader does not answer."""
@@ -96,35 +97,20 @@ class Rebalances:
             "policy": None if decision is None else decision.why,
         }
 
-    def history(self) -> dict[str, Any]:
+    async def history(self) -> dict[str, Any]:
+        """The runs that have ended, the newest first, with the rates that the live nodes have measured."""
+        nodes = [self._run_rates.windows, *await self._peer_client.run_rates()]
         state = self._proposer.state
-        return {"runs": [shown_run(state, run) for run in reversed(state.runs)]}
+        return {
+            "runs": [
+                {**shown_run(state, run), "rates": combine(nodes, run.run)} for run in reversed(state.runs)
+            ]
+        }
 
-    async def steer(self, call: messages.SteerRebalance) -> dict[str, Any]:
-        """Execute a verb and return its answer."""
-        if call.verb in {"preview", "start"}:
-            chosen = [
-                ChosenMove(PartitionId(partition), tuple(NodeId(node) for node in nodes))
-                for partition, nodes in call.moves
-            ] or [ChosenMove(PartitionId(partition), ()) for partition in call.partitions]
-            action, node = _action(call.action), NodeId(call.node)
-            if call.verb == "start" and action is Action.DRAIN:
-                run = await joined_drain(self._proposer, node)
-                if run is not None:
-                    return {"run": run.run}
-            plan = await self.plan(action, node, chosen)
-            return shown_plan(plan) if call.verb == "preview" else await self.start(plan)
-        if call.verb == "show":
-            return await self.show()
-        if call.verb == "history":
-            return self.history()
-        if call.verb not in STEERS:
-            message = f"verb={call.verb!r}: preview, start, show, history, {', '.join(STEERS)}"
-            raise RequestRefused(Code.INVALID_ARGUMENT, message)
-        await self._proposer.propose(await self.command(call.verb))
-        return await self.show()
+    def rates_here(self) -> dict[str, Any]:
+        return encode_windows(self._run_rates.windows)
 
-    async def plan(self, action: Action, node: NodeId, chosen: list[ChosenMove]) -> Preview:
+    async def preview(self, action: Action, node: NodeId, chosen: list[ChosenMove]) -> Preview:
         """The moves that would start now, on the newest state. RequestRefused if they could not start."""
         await self._proposer.read_barrier()
         plan = preview(self._proposer.state, action, node, chosen)
@@ -132,18 +118,30 @@ class Rebalances:
             raise RequestRefused(_code(self._proposer.state, plan), plan.refusal.message)
         return plan
 
-    async def command(self, verb: str) -> RebalanceCommand:
-        """The command that pauses, resumes or cancels the current run."""
+    async def plan_start(
+        self,
+        action: Action,
+        node: NodeId,
+        chosen: list[ChosenMove],
+        on_preview: Callable[[Preview], None] = lambda _: None,
+    ) -> Plan:
+        """Plan a start. A drain joins the running one of the node; else `on_preview` gets the moves."""
+        if action is Action.DRAIN and (joined := await node_plans.joined_drain(self._proposer, node)):
+            return joined
+        previewed = await self.preview(action, node, chosen)
+        on_preview(previewed)
+        return Plan((previewed.command,))
+
+    async def plan_steer(self, verb: str) -> Plan:
+        """Plan to pause, resume or cancel the current run."""
+        if verb not in STEERS:
+            message = f"verb={verb!r}: preview, start, show, history, {', '.join(STEERS)}"
+            raise RequestRefused(Code.INVALID_ARGUMENT, message)
         await self._proposer.read_barrier()
         run = self._proposer.state.rebalance.run
         if verb == "pause":
-            return PauseRebalance(run=run)
-        return ResumeRebalance(run=run) if verb == "resume" else CancelRebalance(run=run)
-
-    async def start(self, plan: Preview) -> dict[str, Any]:
-        started = (await self._proposer.propose(plan.command)).result
-        assert isinstance(started, RebalanceStarted), started
-        return {"run": started.run, **shown_plan(plan)}
+            return Plan((PauseRebalance(run=run),))
+        return Plan((ResumeRebalance(run=run) if verb == "resume" else CancelRebalance(run=run),))
 
     def _shown_loads(self) -> list[dict[str, Any]]:
         """The last load reports of the nodes. Only the leader receives reports."""
@@ -326,7 +324,8 @@ def _shown_plan_move(move: PlannedMove) -> dict[str, Any]:
     }
 
 
-def _action(text: str) -> Action:
+def action_of(text: str) -> Action:
+    """The action with this name. RequestRefused if there is none."""
     try:
         return Action(text)
     except ValueError as error:

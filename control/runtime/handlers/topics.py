@@ -1,11 +1,9 @@
-"""Execute requests about topics: TOPIC_* and SCHEMA_ADD."""
+"""Plan changes of topics, and read topics. `topic_changes` and HTTP submit the plans."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from msgspec import UNSET
 
@@ -13,11 +11,11 @@ from ringfence.control.model import names
 from ringfence.control.model.commands import AddSchema, CreateTopic, DeleteTopic, TruncateTopic
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.ranges import SLOT_LAST, tile
-from ringfence.control.model.results import SchemaAdded, TopicCreated
 from ringfence.control.model.schemas import difference
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.data_plane import partition_stats, table_bodies
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
+from ringfence.control.runtime.handlers.commands import Build, Plan
 from ringfence.control.runtime.handlers.schemas import columns_of, key_fault
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
@@ -33,66 +31,46 @@ from ringfence.native.wire import CONTROL_BYTES_MAX, Code
 # Size of all topics in one TOPIC_LIST answer; the rest of the body is framing.
 LIST_BYTES_MAX: Final = CONTROL_BYTES_MAX - 4_096
 LIST_MAX: Final = 1_000
-# Tries to add a schema. A try fails if another schema came first, and topics have few schemas.
-SCHEMA_TRIES_MAX: Final = 10
 # Placements of one topic. A try fails only if a node fails between its choice and the entry.
 PLACEMENT_TRIES_MAX: Final = 4
-# Waits between reads of the owners' log starts. An owner moves its start once a majority has confirmed the
-# rows below.
-TRUNCATE_WAITS_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
-T = TypeVar("T")
+# Figures by (topic, partition).
+Stats = dict[tuple[int, int], dict[str, Any]]
 
 
 class TopicRequests:
-    """The handlers; each returns the answer's body or raises RequestRefused."""
+    """Plans and reads of one node; each raises RequestRefused if the request is invalid."""
 
     def __init__(
         self, proposer: RaftProposer, executor: OrderExecutor, node: Node, peer_client: PeerClient
     ) -> None:
         self._proposer, self._executor, self._node, self._peer_client = proposer, executor, node, peer_client
 
-    async def create(self, request: messages.TopicCreate) -> messages.TopicInfo:
-        name = full_name(request.name)
-        existing = self._proposer.state.topic_named(name)
-        if existing is not None and request.exist_ok:
-            return await self._existing(existing, request)
-        try:
-            applied = await self.propose_placed(request, self._proposer.propose)
-        except RequestRefused as refusal:
-            # A concurrent request may have created the topic first.
-            existing = self._proposer.state.topic_named(name)
-            if refusal.code == Code.ALREADY_EXISTS and request.exist_ok and existing is not None:
-                return await self._existing(existing, request)
-            raise
-        assert isinstance(applied.result, TopicCreated), applied.result
-        topic = self._proposer.state.topics.get(applied.result.topic)
-        if topic is None:
-            # Entries are applied in batches: the same batch may hold the deletion.
-            message = f"topic {request.name!r} was created, and another request has deleted it since"
-            raise RequestRefused(Code.UNKNOWN_TOPIC, message)
-        await self._until_carried_out(
-            applied.index, f"topic {request.name!r} is created, but not served", topic
-        )
-        return await self.info(topic, created=True)
+    def creation(self, request: messages.TopicCreate) -> Build:
+        """Plan a new topic on nodes that are eligible now.
 
-    async def propose_placed(
-        self, request: messages.TopicCreate, propose: Callable[[CreateTopic], Awaitable[T]]
-    ) -> T:
-        """Choose nodes for a new topic and propose it; try again if a chosen node is no longer eligible.
-
-        The caller has named no nodes, so this method repeats the choice instead of refusing the request.
+        The caller has named no nodes. So the choice is repeated, instead of refusing the request, if a chosen
+        node is no longer eligible.
         """
-        why = ""
-        for _ in range(PLACEMENT_TRIES_MAX):
+        tries = 0
+
+        async def build() -> Plan:
             command = self.create_command(request)
-            try:
-                return await propose(command)
-            except RequestRefused as refusal:
+
+            async def is_overtaken(refusal: RequestRefused) -> bool:
+                nonlocal tries
+                tries += 1
                 if refusal.code != Code.INVALID_ARGUMENT or not self._is_overtaken(command):
-                    raise
-                why = refusal.message
-        message = f"nodes failed while they were chosen, {PLACEMENT_TRIES_MAX} times: {why}"
-        raise RequestRefused(Code.TOO_FEW_REPLICAS, message, retry_after_ms=1_000)
+                    return False
+                if tries < PLACEMENT_TRIES_MAX:
+                    return True
+                message = (
+                    f"nodes failed while they were chosen, {PLACEMENT_TRIES_MAX} times: {refusal.message}"
+                )
+                raise RequestRefused(Code.TOO_FEW_REPLICAS, message, retry_after_ms=1_000)
+
+            return Plan((command,), is_overtaken=is_overtaken)
+
+        return build
 
     def _is_overtaken(self, command: CreateTopic) -> bool:
         """Whether the refusal's reason is gone by now, or is the choice of a node."""
@@ -137,7 +115,7 @@ class TopicRequests:
             raise RequestRefused(Code.INVALID_ARGUMENT, f"limit={request.limit}: it must be 1 to {LIST_MAX}")
         if request.linearizable:
             await self._proposer.read_barrier()
-        hosted = await self._hosted()
+        hosted = await self.hosted()
         state = self._proposer.state
         matching = sorted(name for name in state.names if name.startswith(prefix) and name > request.after)
         topics: list[messages.TopicInfo] = []
@@ -150,46 +128,13 @@ class TopicRequests:
             topics.append(info)
         return messages.Topics(topics=topics, more=len(topics) < len(matching))
 
-    async def truncate(self, request: messages.TopicTruncate) -> messages.TopicInfo:
-        topic = await self.newest_topic_named(request.name)
-        command = await self.truncate_command(topic, request)
-        applied = await self._proposer.propose(command)
-        progress = f"topic {request.name!r} is truncated in the metadata, not on disk"
-        await self._until_carried_out(applied.index, progress, topic, late_is_fault=True)
-        if late := await self.until_truncated(command):
-            message = f"{progress}: {late[0]}"
-            raise RequestRefused(Code.UNKNOWN_OUTCOME, message, retry_after_ms=1_000, index=applied.index)
-        return await self.info(await self.topic_named(request.name))
-
-    async def until_truncated(self, command: TruncateTopic) -> list[str]:
-        """Wait until the owners' logs begin at the command's offsets; return texts about those that do not.
-
-        An owner that reports no figures carries out the command once it is back.
-        """
-        late: list[str] = []
-        for wait_s in TRUNCATE_WAITS_S:
-            topic = self._proposer.state.topics.get(command.topic)
-            if topic is None or not any(command.starts.values()):
-                return []
-            hosted = await self._hosted(topic)
-            begins = {
-                part: hosted.get((topic.topic, part), {}).get("start_offset") for part in command.starts
-            }
-            late = [
-                f"partition {part} begins at row {begin} at its owner, which moves it to {start} when a "
-                "majority confirms the rows below"
-                for part, start in command.starts.items()
-                if (begin := begins[part]) is not None and begin < start
-            ]
-            if not late:
-                return []
-            await asyncio.sleep(wait_s)
-        return late
+    async def truncation(self, topic: Topic, request: messages.TopicTruncate) -> Plan:
+        return Plan((await self.truncate_command(topic, request),), topic=topic)
 
     async def truncate_command(self, topic: Topic, request: messages.TopicTruncate) -> TruncateTopic:
         """The command; without an offset in the request it has the current end of each partition."""
         chosen = self._chosen(topic, request.partition)
-        hosted = await self._hosted(topic)
+        hosted = await self.hosted(topic)
         starts: dict[PartitionId, int] = {}
         has_epochs = self._proposer.state.level > 0
         for partition in chosen:
@@ -215,57 +160,17 @@ class TopicRequests:
         epochs = {partition: topic.assignments[partition].epoch for partition in chosen}
         return TruncateTopic(topic=topic.topic, starts=starts, epochs=epochs if has_epochs else UNSET)
 
-    async def delete(self, request: messages.TopicName) -> messages.TopicInfo:
-        topic = await self.newest_topic_named(request.name)
-        last_info = await self.info(topic)
-        applied = await self._proposer.propose(DeleteTopic(topic=topic.topic))
-        progress = f"topic {request.name!r} is deleted, but its space is not freed yet"
-        await self._until_carried_out(applied.index, progress, topic)
-        return last_info
+    def deletion(self, topic: Topic) -> Plan:
+        return Plan((DeleteTopic(topic=topic.topic),), topic=topic)
 
-    async def add_schema(self, request: messages.SchemaAdd) -> messages.SchemaAdded:
-        for _ in range(SCHEMA_TRIES_MAX - 1):
-            topic = await self.newest_topic_named(request.name)
-            try:
-                return await self._add_schema(topic, request)
-            except RequestRefused:
-                # Another request may have added a schema first, possibly this one.
-                if len((await self.newest_topic_named(request.name)).schemas) == len(topic.schemas):
-                    raise
-        return await self._add_schema(await self.newest_topic_named(request.name), request)
-
-    async def _add_schema(self, topic: Topic, request: messages.SchemaAdd) -> messages.SchemaAdded:
-        columns = columns_of(request.schema)
-        for schema_id, schema in enumerate(topic.schemas):
-            if schema.columns == columns:
-                return messages.SchemaAdded(schema_id=schema_id)
-        applied = await self._proposer.propose(self.schema_addition(topic, request.schema))
-        assert isinstance(applied.result, SchemaAdded), applied.result
-        progress = f"topic {request.name!r} has the schema, but its node does not use it yet"
-        await self._until_carried_out(applied.index, progress, topic)
-        return messages.SchemaAdded(schema_id=applied.result.schema_id)
-
-    def schema_addition(self, topic: Topic, schema: bytes) -> AddSchema:
-        """The command that appends a schema to the topic's current ones."""
-        return AddSchema(
+    def addition(self, topic: Topic, schema: bytes) -> Plan:
+        """Append a schema to the topic's current ones."""
+        command = AddSchema(
             topic=topic.topic, schema_id=len(topic.schemas), schema=schema, columns=columns_of(schema)
         )
+        return Plan((command,), topic=topic)
 
-    async def until_carried_out(
-        self, index: int, topic: Topic | None = None, *, late_is_fault: bool = False
-    ) -> list[str]:
-        """Wait until this node and the owners of `topic` have executed the entry's orders; return faults."""
-        topic = topic or self._proposer.state.topics.get(TopicId(index))
-        owners = set() if topic is None else {assigned.owner.node for assigned in topic.assignments.values()}
-        return await self._executor.until_executed(index) or await self._peer_client.await_execution(
-            owners, index, late_is_fault=late_is_fault
-        )
-
-    async def until_applied_everywhere(self, index: int) -> None:
-        """Wait until every live node has applied the entry, except nodes that do not answer."""
-        await self._peer_client.await_execution(self._proposer.state.nodes, index)
-
-    async def _existing(self, topic: Topic, request: messages.TopicCreate) -> messages.TopicInfo:
+    async def existing(self, topic: Topic, request: messages.TopicCreate) -> messages.TopicInfo:
         """The info of an existing topic. A request with another schema or key is refused.
 
         Otherwise a producer would write into a topic that it did not ask for.
@@ -322,20 +227,9 @@ class TopicRequests:
             raise RequestRefused(Code.UNKNOWN_PARTITION, message, partition=partition)
         return [PartitionId(partition)]
 
-    async def _until_carried_out(
-        self, index: int, progress: str, topic: Topic, *, late_is_fault: bool = False
-    ) -> None:
-        """Wait for the orders of this node and of the partitions' owners; `progress` begins the refusal."""
-        faults = await self.until_carried_out(index, topic, late_is_fault=late_is_fault)
-        if faults:
-            # A late owner still carries out the order. A repeat would use newer offsets, so it would be
-            # another truncation: the outcome is reported as unknown.
-            code = Code.UNKNOWN_OUTCOME if late_is_fault else Code.INTERNAL
-            raise RequestRefused(code, f"{progress}: {faults[0]}", retry_after_ms=1_000, index=index)
-
     async def info(self, topic: Topic, *, created: bool = False) -> messages.TopicInfo:
         """The topic with the figures of those partitions whose owners answer."""
-        stats = await self._hosted(topic)
+        stats = await self.hosted(topic)
         return table_bodies.topic_info(self._proposer.state, topic, stats, created=created)
 
     async def shown(self, topic: Topic) -> tuple[messages.TopicInfo, dict[int, int]]:
@@ -343,12 +237,16 @@ class TopicRequests:
 
         The lags omit partitions whose owners do not answer.
         """
-        stats = await self._hosted(topic)
+        return self.shown_with(topic, await self.hosted(topic))
+
+    def shown_with(self, topic: Topic, stats: Stats) -> tuple[messages.TopicInfo, dict[int, int]]:
+        """Like `shown`, with figures that include those of the topic."""
+        owned = (part.partition for part in topic.layout.partitions if (topic.topic, part.partition) in stats)
         # A node with an older program reports no lag.
-        lags = {partition: int(figures.get("lag_records", 0)) for (_, partition), figures in stats.items()}
+        lags = {int(part): int(stats[topic.topic, part].get("lag_records", 0)) for part in owned}
         return table_bodies.topic_info(self._proposer.state, topic, stats), lags
 
-    async def _hosted(self, topic: Topic | None = None) -> dict[tuple[int, int], dict[str, Any]]:
+    async def hosted(self, topic: Topic | None = None) -> Stats:
         """The owners' figures by (topic, partition), without those of owners that do not answer."""
         remote = await self._peer_client.hosted(0 if topic is None else topic.topic)
         local = partition_stats.hosted(self._node, 0 if topic is None else topic.topic)

@@ -22,6 +22,7 @@ from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.topics import Replica as Place
 from ringfence.control.runtime.membership import removed_node
+from ringfence.control.runtime.membership.cluster_clock import Clocks, ClusterClock
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.runtime.raft.proposer import RaftProposer
@@ -72,7 +73,19 @@ class Beat(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     loads: LoadReport | None = None
 
 
-_BEATS: Final = msgspec.msgpack.Decoder(Beat)
+class TimedBeat(Beat, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A heartbeat from level 1 on; programs without levels refuse the additional field.
+
+    `clock_ms` is the sender's wall clock, `time_ms` a leader's estimate of the cluster's time; 0 without an
+    estimate, and from other nodes. Both are Unix ms. One field would not do: a receiver may know the sender
+    as the leader when a heartbeat arrives that the sender wrote as a follower.
+    """
+
+    clock_ms: Number = 0
+    time_ms: Number = 0
+
+
+_BEATS: Final = msgspec.msgpack.Decoder(TimedBeat)
 
 
 class Members:
@@ -90,6 +103,7 @@ class Members:
         counters: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
         on_loads: Callable[[Mapping[NodeId, LoadReport]], None] = lambda _: None,
         is_started: Callable[[], bool],
+        on_time_window: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
         """Set the callbacks; `start` starts the task.
 
@@ -104,7 +118,9 @@ class Members:
             on_loads: called every few seconds with the loads of all nodes.
             is_started: whether the start that this process proposed is applied. Until then the node's last
                 start belongs to another process. A later start is a repeat, or ends this process.
+            on_time_window: gets the bounds for times of records, with each heartbeat.
         """
+        self.clock = ClusterClock(here.node, health, on_time_window)
         self._is_started = is_started
         self._counters, self._meter, self.board = counters, Meter(), LoadBoard()
         self._on_loads = on_loads
@@ -172,6 +188,11 @@ class Members:
             )
             return
         self._forget_stranger(sender)
+        replica = self._proposer.replica
+        if replica.leads:
+            self.clock.receive_clock(node, beat.clock_ms)
+        elif sender == replica.leader:
+            self.clock.receive_estimate(beat.time_ms)
         if beat.loads is not None:
             self.board.record(node, beat.loads, _now_ms())
         if beat.at:
@@ -211,8 +232,9 @@ class Members:
             loads = msgspec.structs.replace(loads, level=LEVEL_NEWEST)
             self.board.record(self._here.node, loads, _now_ms())
             self._on_loads(self.board.by_node(_now_ms()))
-        if loads is not None or not replica.leads:
-            self._send_beats(loads)
+        clocks = self.clock.update(state, leads=replica.leads)
+        if loads is not None or not replica.leads or (clocks is not None and clocks.time_ms):
+            self._send_beats(loads, clocks)
         if not replica.leads:
             self._liveness.end()
             return
@@ -228,17 +250,28 @@ class Members:
         if self._strangers.pop(sender, None) is not None:
             self._health.clear_reason(f"stranger {sender}")
 
-    def _send_beats(self, loads: LoadReport | None) -> None:
+    def _send_beats(self, loads: LoadReport | None, clocks: Clocks | None) -> None:
         """Send heartbeats to the leader, and from voters to all voters.
 
         Each voter must know which process has another voter's vote. The leader's Raft messages show that, so
-        the leader sends heartbeats only to nodes that advertise loads.
+        the leader sends heartbeats only to nodes that advertise loads, and to all nodes once it has an
+        estimate of the cluster's time.
         """
         replica, state = self._proposer.replica, self._proposer.state
         own = state.nodes.get(self._here.node) if self._is_started() else None
         at, digest = self._newest
         started = Index(0) if own is None else own.started
         beat = Beat(self._here.store, replica.applied.index, started, at, digest)
+        if clocks is not None:
+            beat = TimedBeat(
+                self._here.store,
+                replica.applied.index,
+                started,
+                at,
+                digest,
+                clock_ms=clocks.clock_ms,
+                time_ms=clocks.time_ms,
+            )
         plain = msgspec.msgpack.encode(beat)
         with_loads = (
             plain if loads is None else msgspec.msgpack.encode(msgspec.structs.replace(beat, loads=loads))
@@ -248,6 +281,8 @@ class Members:
         if not replica.leads:
             voters = {*replica.configuration.voters, *replica.configuration.voters_outgoing}
             receivers = {replica.leader, *(voters if replica.id in voters else ())}
+        elif clocks is not None and clocks.time_ms:
+            receivers = {int(node) for node in state.nodes}
         for node in (receivers | advertisers) - {0, replica.id}:
             self._peers.send(
                 node, Kind.BEAT, with_loads if node == replica.leader or node in advertisers else plain

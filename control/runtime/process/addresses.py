@@ -8,9 +8,12 @@ import socket
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ringfence.native.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ringfence.control.runtime.process.settings import Settings
 
 PORT_MAX: Final = 65_535
 
@@ -29,15 +32,17 @@ def check_listen(addresses: Sequence[str], *, insecure: bool) -> None:
                 )
 
 
-def check_join(addresses: Sequence[str]) -> None:
-    """ConfigError for an address to which no request can be sent."""
+def check_connect(addresses: Sequence[str], key: str) -> None:
+    """ConfigError for an address to which no request can be sent. `key`: the setting with the address."""
     for address in addresses:
-        scheme, rest = _parts_of(address, "join")
+        scheme, rest = _parts_of(address, key)
         if scheme == "ipc":
             continue
         host, _, port = rest.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) <= PORT_MAX:
-            raise ConfigError(f"join address {address!r}: tcp://HOST:PORT, port 1 to {PORT_MAX}", key="join")
+            raise ConfigError(
+                f"{key} address {address!r}: tcp://HOST:PORT or HOST:PORT, port 1 to {PORT_MAX}", key=key
+            )
 
 
 def check_joins_other(join: Sequence[str], control: str | None) -> None:
@@ -130,15 +135,15 @@ def _is_number(host: str) -> bool:
 def split_host_port(text: str, key: str) -> tuple[str, int]:
     """HOST and PORT of `HOST:PORT`. ConfigError names the setting `key`."""
     host, separator, port = text.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > PORT_MAX or not host:
-        raise ConfigError(f"{key}={text!r}: HOST:PORT", key=key)
+    if not separator or not port.isdecimal() or int(port) > PORT_MAX or not host or "/" in host:
+        raise ConfigError(f"{key}={text!r}: HOST:PORT or http://HOST:PORT", key=key)
     return host.strip("[]"), int(port)
 
 
 def _parts_of(address: str, key: str) -> tuple[str, str]:
     scheme, _, rest = address.partition("://")
     if scheme not in {"tcp", "ipc"} or not rest:
-        raise ConfigError(f"{key} address {address!r}: tcp://HOST:PORT or ipc://PATH", key=key)
+        raise ConfigError(f"{key} address {address!r}: tcp://HOST:PORT, HOST:PORT or ipc://PATH", key=key)
     return scheme, rest
 
 
@@ -169,3 +174,19 @@ def http_advertised(host: str, port: int) -> str:
     """The advertised address of the admin API: a wildcard becomes this host's name."""
     name = socket.gethostname() if host in {"0.0.0.0", "::"} else host  # noqa: S104 - compared, not bound
     return f"http://{f'[{name}]' if ':' in name else name}:{port}"
+
+
+def check_addresses(settings: Settings) -> None:
+    """Check the addresses before a new store is created. An existing store is locked first: its lock reports
+    a node that is already running.
+
+    Raises:
+        ConfigError: the node could not listen on an address, or would ask itself to join.
+    """
+    if os.path.exists(settings.data_dir / "store.toml"):  # noqa: PTH110 - a path may be too long for pathlib's
+        return
+    check_joins_other(settings.join, settings.control)
+    bound = [("listen", address) for address in settings.listen]
+    bound += [("control", settings.control)] if settings.control is not None else []
+    bound += [("http", f"tcp://{settings.http}")] if settings.http is not None else []
+    check_free(bound)

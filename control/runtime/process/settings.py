@@ -5,9 +5,7 @@ Unknown keys are errors in every source: a misspelt limit that is ignored would 
 
 from __future__ import annotations
 
-import math
 import os
-import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -15,6 +13,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from ringfence.common.address import with_scheme
+from ringfence.control.runtime.process.sizes import parse_size
 from ringfence.control.state_machines.metadata.config import WEIGHT_MAX
 from ringfence.native.errors import ConfigError
 from ringfence.native.wire import DEADLINE_MS_MAX, MESSAGE_BYTES_MAX
@@ -32,29 +32,36 @@ OTHER_VARIABLES: Final = frozenset(
     }
 )
 LISTEN_DEFAULT: Final = "tcp://127.0.0.1:7411"
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(B|[KMGT]i?B?)?", re.IGNORECASE)
-_UNITS: Final = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-
-
-def parse_size(value: object) -> object:
-    """Bytes of `512MiB`, `1.5 GB` or a number. Other values are returned: the validator refuses them."""
-    if not isinstance(value, str):
-        return value
-    match = _SIZE.fullmatch(value.strip())
-    if match is None:
-        return value
-    unit = (match[2] or "").lower()
-    factor = 1 << {"k": 10, "m": 20, "g": 30, "t": 40}[unit[0]] if "i" in unit else _UNITS[unit[:1]]
-    size = float(match[1]) * factor
-    return int(size) if math.isfinite(size) else value
 
 
 def _split(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
+def _as_tcp(value: object) -> object:
+    """A bare HOST:PORT as a tcp:// address. Other values are returned: a node's start refuses them."""
+    return with_scheme(value.strip(), "tcp") if isinstance(value, str) else value
+
+
+def _split_as_tcp(value: object) -> object:
+    """Addresses of a text with commas or of a list; an item of a list is split, too, unless it is a path."""
+    items = _split(value)
+    if not isinstance(items, list | tuple):
+        return items
+    is_path = [isinstance(item, str) and item.startswith("ipc://") for item in items]
+    parts = [[item] if path else _split(item) for item, path in zip(items, is_path, strict=True)]
+    return [_as_tcp(one) for part in parts for one in (part if isinstance(part, list) else [part])]
+
+
+def _without_http(value: object) -> object:
+    """HOST:PORT of http://HOST:PORT; other values are returned."""
+    return value.strip().removeprefix("http://").removesuffix("/") if isinstance(value, str) else value
+
+
 Size = Annotated[int, BeforeValidator(parse_size)]
-Addresses = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Address = Annotated[str, BeforeValidator(_as_tcp)]
+Addresses = Annotated[tuple[str, ...], BeforeValidator(_split_as_tcp)]
+HttpAddress = Annotated[str, BeforeValidator(_without_http)]
 
 
 def _setting(default: Any, text: str, **bounds: Any) -> Any:
@@ -80,7 +87,9 @@ class Settings(BaseSettings):
         "for the rows",
     )
     listen: Addresses = _setting(
-        (LISTEN_DEFAULT,), "addresses to bind, tcp:// or ipc://; loopback, because rows travel unencrypted"
+        (LISTEN_DEFAULT,),
+        "addresses to bind, tcp://HOST:PORT, HOST:PORT or ipc://PATH; loopback, because rows travel "
+        "unencrypted",
     )
     advertise: Addresses = _setting(
         (), "addresses for clients, if they differ from the bound ones (behind a NAT, or bound to 0.0.0.0)"
@@ -88,10 +97,10 @@ class Settings(BaseSettings):
     insecure: bool = _setting(
         default=False, text="allow addresses off loopback, without encryption; off: this needs a decision"
     )
-    control: str | None = _setting(
+    control: Address | None = _setting(
         None,
-        "address for other nodes, tcp://HOST:PORT; none: a single node that no other node can join; with "
-        "--join: the last one, or a free port of loopback",
+        "address for other nodes, tcp://HOST:PORT or HOST:PORT; none: a single node that no other node can "
+        "join; with --join: the last one, or a free port of loopback",
     )
     join: Addresses = _setting(
         (), "control addresses of nodes of a cluster; a node with an empty data directory joins that cluster"
@@ -119,8 +128,10 @@ class Settings(BaseSettings):
         ge=16 << 10,
         le=1 << 30,
     )
-    http: str | None = _setting(
-        None, "HOST:PORT of the admin API, health and metrics; none, because it doubles a start's imports"
+    http: HttpAddress | None = _setting(
+        None,
+        "address of the admin API, health and metrics, HOST:PORT or http://HOST:PORT; none, because it "
+        "doubles a start's imports",
     )
     shards: int = _setting(
         1,

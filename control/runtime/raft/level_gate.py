@@ -16,7 +16,8 @@ from ringfence.control.model.node_commands import RegisterNode, SetNode
 from ringfence.control.model.results import Refused
 from ringfence.control.model.scopes import BeginScope
 from ringfence.control.model.state import MetadataState
-from ringfence.native.wire import Code
+from ringfence.native.errors import NewerFormatError
+from ringfence.native.wire import LEVEL_NEWEST, Code
 
 # Tags of the commands of level 0, and of `raise_level`, which ends level 0. This set never grows.
 COMMANDS: Final = frozenset(
@@ -81,6 +82,14 @@ COMMANDS_OF_LEVEL_2: Final = frozenset(
     }
 )
 NEWER_MESSAGE: Final = "finalize the upgrade first (`ringfence cluster finalize`)"
+
+
+def check_level(level: int, subject: str) -> None:
+    """Raise NewerFormatError if `subject` has a level that this program does not know."""
+    if level > LEVEL_NEWEST:
+        raise NewerFormatError(
+            f"{subject} has level {level}, this program knows up to level {LEVEL_NEWEST}; use a newer program"
+        )
 
 
 def older_fault(state: MetadataState, command: Command) -> Refused | None:

@@ -87,7 +87,6 @@ class RaftProposer(ReplicaListener):
         on_applied: Applier,
         on_own_start: Callable[[], None] = lambda: None,
         on_other_start: Callable[[RestartNode, Index], None] = lambda *_: None,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """Set the callbacks.
 
@@ -96,9 +95,10 @@ class RaftProposer(ReplicaListener):
             on_own_start: called when a start that this process proposed is applied. A start has no session
                 yet; without a condition (`after`), a late retry of it is applied, and reported, again.
             on_other_start: called for every other start, also for starts of this node by other processes.
-            now_ms: the wall clock.
         """
-        self._on_applied, self._now_ms = on_applied, now_ms
+        self._on_applied = on_applied
+        # The time of proposals; `set_clock` bounds it by the cluster's time.
+        self.now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         self._on_own_start, self._on_other_start = on_own_start, on_other_start
         # Sequences of this process's proposals without a session: they identify its own start.
         self._without_session: deque[int] = deque(maxlen=SESSION_WINDOW)
@@ -121,6 +121,10 @@ class RaftProposer(ReplicaListener):
 
     def attach(self, replica: Replica) -> None:
         self._replica = replica
+
+    def set_clock(self, now_ms: Callable[[], int]) -> None:
+        """Take the times of proposals, in ms since 1970, from `now_ms` instead of the wall clock."""
+        self.now_ms = now_ms
 
     @property
     def replica(self) -> Replica:
@@ -286,7 +290,7 @@ class RaftProposer(ReplicaListener):
         if queued.request is not None and queued.request.key in self.state.requests:
             return None  # already applied: the log returns the first answer
         refusal = condition_fault(self.state, queued.expects) or validate_at(
-            self.state, queued.command, self._now_ms()
+            self.state, queued.command, self.now_ms()
         )
         return refusal or older_fault(self.state, queued.command)
 
@@ -334,7 +338,7 @@ class RaftProposer(ReplicaListener):
             else:
                 self._sequence = sequence = self._sequence + 1
             proposal = Proposal(
-                self._session, sequence, self._now_ms(), queued.command, queued.request, queued.expects
+                self._session, sequence, self.now_ms(), queued.command, queued.request, queued.expects
             )
             pending = _PendingProposal(proposal, encode_proposal(proposal), answer)
             self._pending[proposal.session, proposal.sequence] = pending

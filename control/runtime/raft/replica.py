@@ -336,8 +336,8 @@ class Replica:
         self._listener.state_changed(before, self.state, Index(snapshot.index))
 
     def _is_compaction_due(self) -> bool:
-        newer = self.applied.index > self._snapshot_index
-        return newer and (self._store.needs_compaction or self.node.wants_snapshot())
+        is_wanted = self.node.wants_snapshot() or self._store.needs_compaction
+        return is_wanted and self.applied.index > self._snapshot_index
 
     @property
     def _snapshot_index(self) -> int:

@@ -1,13 +1,12 @@
 """Run the reassignment coordinator on the leader: send its orders to nodes, propose its entries.
 
-An order is sent until a node answers it or the coordinator withdraws it, with capped, jittered pauses. An
+An order is sent until a node answers it or the coordinator withdraws it, with capped pauses. An
 applied entry or an answer wakes the coordinator immediately, so that a HOLD does not wait for a timer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -44,6 +43,15 @@ CHANGES_MANY: Final = 16
 Ask = Callable[[int, ReassignmentOrder], Awaitable[ReassignmentAnswer]]
 
 
+def until_common_time_s(now_s: float, pause_s: float) -> float:
+    """Return a pause of `pause_s / 2` to `pause_s` that ends when other orders' pauses of this length end.
+
+    Orders that are sent again together share a request; random pauses would give each a request of its own.
+    """
+    step_s = pause_s / 2
+    return step_s + step_s - now_s % step_s
+
+
 class ReassignmentLeader:
     """Runs on every node; idle while the node does not lead."""
 
@@ -56,7 +64,6 @@ class ReassignmentLeader:
         self._requests: dict[ReassignmentOrder, asyncio.Task[None]] = {}
         self._proposing: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
-        self._jitter = random.SystemRandom()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="changes")
@@ -129,7 +136,7 @@ class ReassignmentLeader:
                 answer = await self._ask(term, order)
             except RequestRefused as refusal:
                 _LOG.debug("order not executed", order=repr(order), why=refusal.message)
-                await asyncio.sleep(pause_s * self._jitter.uniform(0.5, 1.0))
+                await asyncio.sleep(until_common_time_s(asyncio.get_running_loop().time(), pause_s))
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)
                 continue
             if self._term == term:

@@ -11,12 +11,12 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
 import structlog
 
-from ringfence.control.model.ids import Epoch, NodeId
+from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
 from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
@@ -40,6 +40,7 @@ from ringfence.control.state_machines.reassignment.messages import (
     SyncState,
     evaluate_order,
 )
+from ringfence.native._node import Node, Order
 from ringfence.native.wire import Code
 
 _LOG = structlog.get_logger("ringfence.changes")
@@ -47,36 +48,29 @@ _LOG = structlog.get_logger("ringfence.changes")
 # repeats the order.
 WAIT_S: Final = 1.0
 # Time that the first answer of a request waits for the others, in seconds: with orders that write to disk,
-# and with orders that only poll.
+# and with questions whether partitions are open.
 GATHER_S: Final = 0.1
 OPEN_GATHER_S: Final = 0.02
 # Records of finished reassignments before they are dropped; a search after each order would cost too much.
 FINISHED_MAX: Final = 64
-# First and longest interval of polls of the native node, in seconds; each is twice the one before. The native
-# node does not report that a log has grown or a partition opened. A few of these are the gap of a move.
-POLL_S: Final = 0.0005
-POLL_S_MAX: Final = 0.003
-# Pause after a poll, as a multiple of the poll's duration.
-POLL_PAUSE_FACTOR: Final = 4
-
-OrderT = TypeVar("OrderT", bound=ReassignmentOrder)
+# Shortest time between two reads of the counters, as a multiple of the duration of a read.
+READ_PAUSE_FACTOR: Final = 4
 
 
 class Participant:
-    """Executes the leader's reassignment orders. One per node, created once the data plane serves."""
+    """Executes the leader's reassignment orders, once the node serves. One per node."""
 
     def __init__(
         self, proposer: RaftProposer, executor: OrderExecutor, native_node: NativeNode, here: Replica
     ) -> None:
         self._proposer, self._executor, self._native_node, self._here = proposer, executor, native_node, here
-        self._native: Any = native_node.node
         # The newest term of an order; orders of older terms are refused.
         self._term = 0
         # Copies that this node receives: (change, attempt).
         self._receiving: set[tuple[int, int]] = set()
         # Copy rates in bytes/s by (change, target): this node may copy a partition to several targets.
         self._syncing: dict[tuple[int, NodeId], int] = {}
-        self._counter_snapshot = _CounterSnapshot(self._native)
+        self._counter_snapshot = _CounterSnapshot(native_node.node)
 
     async def execute(self, term: int, order: ReassignmentOrder) -> ReassignmentAnswer:
         """Execute an order of the leader of `term`.
@@ -95,8 +89,8 @@ class Participant:
                 return await self._sync(order)
             case Fence():
                 return await self._fence(order)
-            case Prove(records=records):
-                return await self._prove(order, records)
+            case Prove():
+                return await self._prove(order)
             case LookOpen():
                 return await self._open(order)
 
@@ -175,21 +169,22 @@ class Participant:
             slots = self._slots(order)
             topic = self._proposer.state.topics[order.topic]
             try:
-                await self._order(
-                    "receive_start",
-                    order.topic,
-                    order.partition,
-                    *slots,
-                    *attempt,
-                    topic.assignments[order.partition].epoch,
-                    order.owner.node,
-                    topic.forced_epoch(order.partition),
+                await self._native_node.order(
+                    Order.receive_start(
+                        order.topic,
+                        order.partition,
+                        *slots,
+                        *attempt,
+                        topic.assignments[order.partition].epoch,
+                        order.owner.node,
+                        topic.forced_epoch(order.partition),
+                    )
                 )
             except OrderError as error:
                 return Failed(why=str(error))
             self._receiving.add(attempt)
             if self._is_over(order):
-                await self._order("discard", *attempt)
+                await self._native_node.order(Order.discard(*attempt))
                 self._receiving.discard(attempt)
         return OrderDone()
 
@@ -198,29 +193,30 @@ class Participant:
         if key not in self._syncing:
             target = self._proposer.state.nodes[order.target.node]
             try:
-                await self._order("set_peer", target.node, list(target.addresses))
-                await self._order(
-                    "sync_start",
-                    order.topic,
-                    order.partition,
-                    order.change,
-                    order.attempt,
-                    order.target.node,
-                    order.target.store,
-                    order.bytes_per_s,
+                await self._native_node.order(Order.set_peer(target.node, target.addresses))
+                await self._native_node.order(
+                    Order.sync_start(
+                        order.topic,
+                        order.partition,
+                        order.change,
+                        order.attempt,
+                        order.target.node,
+                        order.target.store,
+                        order.bytes_per_s,
+                    )
                 )
             except OrderError as error:
                 return Failed(why=str(error))
             self._syncing[key] = order.bytes_per_s
             if self._is_over(order):
-                await self._order("sync_stop", order.change)
+                await self._native_node.order(Order.sync_stop(order.change))
         elif self._syncing[key] != order.bytes_per_s:
-            await self._order("sync_rate", order.change, order.bytes_per_s)
+            await self._native_node.order(Order.sync_rate(order.change, order.bytes_per_s))
             self._syncing[key] = order.bytes_per_s
         return self._copy_progress(order)
 
     def _copy_progress(self, order: Sync) -> Synced:
-        for sync in self._native.syncs():
+        for sync in self._native_node.node.syncs():
             if (sync["change"], sync["node"]) == (order.change, order.target.node):
                 state = {"contiguous": SyncState.CONTIGUOUS, "failed": SyncState.FAILED}.get(
                     sync["state"], SyncState.COPYING
@@ -238,9 +234,13 @@ class Participant:
         # A planned reassignment needs the owner's end, durable on its quorum. In a failover each replica
         # reports its own end.
         is_failover = awaits_owner(self._proposer.state, order.partition)
-        name = "fence" if is_failover else "hold"
+        place = order.topic, order.partition, order.change
         try:
-            outcome = await self._order(name, order.topic, order.partition, order.change)
+            if is_failover:
+                outcome = await self._native_node.order(Order.fence(*place))
+            else:
+                # A hold ends only after other nodes have answered.
+                outcome = await self._native_node.order(Order.hold(*place), holds_slot=False)
         except OrderError as error:
             raise RequestRefused(Code.INTERNAL, str(error), retry_after_ms=100) from error
         stopped_us = 0
@@ -250,60 +250,57 @@ class Participant:
             stopped_us = int(outcome.get("stopped_us", counters.get("last_acknowledged_us", 0)))
         return Ended(end=_end(outcome), cut=bool(outcome.get("cut")), stopped_us=stopped_us)
 
-    async def _prove(self, order: Prove, records: int) -> ReassignmentAnswer:
-        def proof(order: Prove) -> ReassignmentAnswer | None:
-            counters = self._counters(order)
-            # Rows that are not on disk yet would be lost if this node were killed right after the commit.
-            if counters is None or not counters["durable"] or counters["records"] < records:
-                return None
-            return Ended(end=_end(counters))
-
-        return _only(order, await self._poll([order], proof))
+    async def _prove(self, order: Prove) -> ReassignmentAnswer:
+        # Rows that are not on disk yet would be lost if this node were killed right after the commit: the
+        # native node ends the order once they are.
+        timeout_ms = round(WAIT_S * 1_000)
+        awaited = Order.await_records(order.topic, order.partition, order.records, timeout_ms)
+        try:
+            outcome = await self._native_node.order(awaited, holds_slot=False)
+        except OrderError as error:
+            raise RequestRefused(Code.HELD, str(error), retry_after_ms=20) from error
+        return Ended(end=_end(outcome))
 
     async def _open(self, order: LookOpen) -> ReassignmentAnswer:
-        return _only(order, await self._opened([order]))
+        answers = await self._opened([order])
+        if order not in answers:
+            message = f"{type(order).__name__} for partition {order.partition}: not yet"
+            raise RequestRefused(Code.HELD, message, retry_after_ms=20)
+        return answers[order]
 
     async def _opened(self, orders: Sequence[LookOpen]) -> dict[ReassignmentOrder, ReassignmentAnswer]:
-        def opening(order: LookOpen) -> ReassignmentAnswer | None:
-            counters = self._counters(order)
-            if counters is None or not counters["open"] or counters["owner_epoch"] != order.epoch:
-                return None
-            return OrderDone(first_us=int(counters.get("first_acknowledged_us", 0)))
-
+        """Wait until all partitions are open, or until OPEN_GATHER_S after the first one, or WAIT_S."""
         await self._executor.until_executed(self._proposer.applied.index)
-        return await self._poll(orders, opening)
-
-    async def _poll(
-        self, orders: Sequence[OrderT], answer_of: Callable[[OrderT], ReassignmentAnswer | None]
-    ) -> dict[ReassignmentOrder, ReassignmentAnswer]:
-        """Poll until `answer_of` has all answers, or until OPEN_GATHER_S after the first one, or WAIT_S."""
-        end, pause_s = time.monotonic() + WAIT_S, POLL_S
+        opens, arrived_s = self._executor.opens, time.monotonic()
+        end = arrived_s + WAIT_S
         answers: dict[ReassignmentOrder, ReassignmentAnswer] = {}
-        # A snapshot taken just before the order arrived is new enough: a message takes as long.
-        self._counter_snapshot.renew(time.monotonic() - self._counter_snapshot.pause_s)
         while True:
-            for order in orders:
-                answer = None if order in answers else answer_of(order)
-                if answer is not None:
-                    end = end if answers else min(end, time.monotonic() + OPEN_GATHER_S)
-                    answers[order] = answer
+            waiting = [order for order in orders if order not in answers]
+            due = [order for order in waiting if opens.epoch(_place(order)) == order.epoch]
+            if due:
+                # A snapshot taken just before the order arrived is new enough: a message takes as long.
+                await self._counter_snapshot.renew_soon(
+                    max(opens.last_s, arrived_s - self._counter_snapshot.pause_s)
+                )
+            opened: dict[ReassignmentOrder, ReassignmentAnswer] = {
+                order: answer for order in due if (answer := self._opening(order)) is not None
+            }
+            if opened and not answers:
+                end = min(end, time.monotonic() + OPEN_GATHER_S)
+            answers |= opened
             if len(answers) == len(orders) or time.monotonic() >= end:
                 return answers
-            polled_s = time.monotonic()
-            await asyncio.sleep(max(pause_s, self._counter_snapshot.pause_s))
-            self._counter_snapshot.renew(polled_s)
-            pause_s = min(2 * pause_s, POLL_S_MAX)
+            await opens.until_opened(end - time.monotonic())
 
-    async def _order(self, name: str, *arguments: Any) -> dict[str, Any]:
-        """Give the native node an order by its method's name. OrderError."""
-        # A hold ends only after other nodes have answered.
-        holds_slot = name != "hold"
-        return await self._native_node.order(
-            lambda: int(getattr(self._native, name)(*arguments)), holds_slot=holds_slot
-        )
+    def _opening(self, order: LookOpen) -> ReassignmentAnswer | None:
+        """The answer if the partition is open now, with the time of its first acknowledgement."""
+        counters = self._counters(order)
+        if counters is None or not counters["open"] or counters["owner_epoch"] != order.epoch:
+            return None
+        return OrderDone(first_us=int(counters.get("first_acknowledged_us", 0)))
 
     def _counters(self, order: ReassignmentOrder) -> dict[str, Any] | None:
-        return self._counter_snapshot.get((order.topic, order.partition))
+        return self._counter_snapshot.get(_place(order))
 
     def _is_over(self, order: ReassignmentOrder) -> bool:
         now = evaluate_order(self._proposer.state, self._proposer.applied.index, order, self._here)
@@ -324,12 +321,19 @@ class _CounterSnapshot:
     orders, a call per order would block the loop.
     """
 
-    def __init__(self, native: Any) -> None:
+    def __init__(self, native: Node) -> None:
         self._native = native
         self._taken_s = -math.inf
         self._counters: dict[tuple[int, int], dict[str, Any]] = {}
         # Shortest pause between two calls, in seconds: a few times the duration of a call.
         self.pause_s = 0.0
+
+    async def renew_soon(self, not_before_s: float) -> None:
+        """Like `renew`, after the pause: partitions that open one after the other share a snapshot."""
+        pause_s = self._taken_s + self.pause_s - time.monotonic()
+        if self._taken_s <= not_before_s and pause_s > 0:
+            await asyncio.sleep(pause_s)
+        self.renew(not_before_s)
 
     def renew(self, not_before_s: float) -> None:
         """Read the counters, unless the snapshot is newer than `not_before_s` (monotonic clock)."""
@@ -337,19 +341,14 @@ class _CounterSnapshot:
             return
         self._taken_s = time.monotonic()
         self._counters = {(part["topic"], part["partition"]): part for part in self._native.partitions()}
-        self.pause_s = POLL_PAUSE_FACTOR * (time.monotonic() - self._taken_s)
+        self.pause_s = READ_PAUSE_FACTOR * (time.monotonic() - self._taken_s)
 
     def get(self, key: tuple[int, int]) -> dict[str, Any] | None:
         return self._counters.get(key)
 
 
-def _only(
-    order: ReassignmentOrder, answers: dict[ReassignmentOrder, ReassignmentAnswer]
-) -> ReassignmentAnswer:
-    if order not in answers:
-        message = f"{type(order).__name__} for partition {order.partition}: not yet"
-        raise RequestRefused(Code.HELD, message, retry_after_ms=20)
-    return answers[order]
+def _place(order: ReassignmentOrder) -> tuple[TopicId, PartitionId]:
+    return order.topic, order.partition
 
 
 def _end(counters: dict[str, Any]) -> LogEnd:

@@ -15,6 +15,7 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer_interface import Proposer
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.runtime.rpc.peers import Peers
+from ringfence.control.state_machines.rebalance.run_rates import Windows, decode_windows
 from ringfence.control.transport.hub import ForeignClusterError, Hub, NoAnswerError
 from ringfence.native.wire import Code
 
@@ -144,6 +145,25 @@ class PeerClient:
             for node, reply in zip(nodes, replies, strict=True)
             if isinstance(reply, messages.ExecutedIndex)
         }
+
+    async def run_rates(self) -> list[Windows]:
+        """The windows of rates of other live nodes. Nodes without an answer are left out."""
+        nodes = [
+            number
+            for number, node in sorted(self._proposer.state.nodes.items())
+            if number != self.here and node.life is Life.LIVE
+        ]
+        replies = await asyncio.gather(
+            *(self.ask(node, messages.ShowRunRates(), COUNTERS_TIMEOUT_S) for node in nodes),
+            return_exceptions=True,
+        )
+        rates = []
+        for node, reply in zip(nodes, replies, strict=True):
+            try:
+                rates.append(decode_windows(reply.value if isinstance(reply, messages.Document) else {}))
+            except msgspec.ValidationError as error:
+                _LOG.warning("rates not understood", node=node, why=str(error))
+        return rates
 
     async def open_producer(self, node: NodeId, call: messages.OpenProducer) -> dict[str, Any]:
         """Raise a named producer's epoch at the owner; return its last batch's record. RequestRefused."""

@@ -111,6 +111,10 @@ class ShowRebalance(_Call, frozen=True, kw_only=True, tag="show_rebalance"):
     """Show the current rebalance with its moves, and earlier ones."""
 
 
+class ShowRunRates(_Call, frozen=True, kw_only=True, tag="show_run_rates"):
+    """Show this node's windows of rates around the newest rebalances (`run_rates.Windows`)."""
+
+
 class SteerRebalance(_Call, frozen=True, kw_only=True, tag="steer_rebalance"):
     """Steer rebalances. `verb` is preview, start, pause, resume or cancel.
 
@@ -153,6 +157,16 @@ class GiveUpPart(_Call, frozen=True, kw_only=True, tag="give_up_part"):
     epoch: Number
 
 
+class ReleasePartition(_Call, frozen=True, kw_only=True, tag="release_partition"):
+    """Read the quarantined replicas of a partition again, and end their quarantine if they are sound.
+
+    `here`: only the replica of the node that answers.
+    """
+
+    partition: Number
+    here: bool = False
+
+
 class Inspect(_Call, frozen=True, kw_only=True, tag="inspect"):
     """Show one page of this store's partitions, with ids above `after`."""
 
@@ -190,10 +204,12 @@ Call = (
     | ExecuteOrder
     | ExecuteOrders
     | ShowRebalance
+    | ShowRunRates
     | SteerRebalance
     | ShowPartition
     | ForcePartition
     | GiveUpPart
+    | ReleasePartition
     | Inspect
     | InspectAll
     | ShowVersions

@@ -28,6 +28,8 @@ from ringfence.native.errors import RingfenceError
 _LOG = structlog.get_logger("ringfence.peers")
 # Addresses reported by nodes themselves; as many as the hub keeps connections.
 REPORTED_MAX: Final = 1_024
+# Followers pass these on to the leader: the sender of the message is not that of the envelope.
+_FORWARDED: Final = frozenset({MessageType.PROPOSE, MessageType.READ_INDEX})
 
 
 class Peers:
@@ -113,7 +115,7 @@ class Peers:
             self._reported.pop(envelope.sender, None)
 
     def _receive_raft(self, envelope: Envelope, message: Message) -> None:
-        forwarded = message.type in {MessageType.PROPOSE, MessageType.READ_INDEX}
+        forwarded = message.type in _FORWARDED
         if message.to != self._consensus.id or (message.sender != envelope.sender and not forwarded):
             text = f"{message.type.name} from {message.sender} to {message.to} in an envelope of "
             raise MalformedMessageError(f"{text}{envelope.sender}")

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
@@ -45,6 +44,7 @@ from ringfence.control.runtime.transactions.unpublished import PartKey, Unpublis
 from ringfence.control.state_machines.metadata import scope_owners
 from ringfence.control.state_machines.metadata.scopes import check_begin, is_discarded, is_own
 from ringfence.native import cluster_messages as messages
+from ringfence.native._node import Order
 from ringfence.native.messages import Message
 from ringfence.native.wire import Code
 
@@ -55,7 +55,8 @@ RETRY_S_MAX: Final = 5.0
 # Concurrent publish orders; they share commit groups, and leave half of the node's order slots free.
 PUBLISHES_MAX: Final = 256
 # Concurrent publish orders per partition, each of another scope. After an owner fails, publishes that did
-# not reach the replicas are undone, and the engine can undo 64 (`UNDO_MAX`, core/node/src/stage_table.rs).
+# not reach the replicas are undone, and the engine can undo 64 (`UNDO_MAX`,
+# core/node/src/transactions/staging.rs).
 PUBLISHES_PER_PARTITION_MAX: Final = 32
 # Names per log line: enough to find the owners; an eighth of `scopes_max` may be removed together.
 NAMES_SHOWN_MAX: Final = 20
@@ -293,7 +294,7 @@ class TransactionRequests:
             scope_rule(scope) for number, scope in state.scopes.items() if installed.get(number) is not scope
         ]
         gone = state.scopes_gone if all_scopes else None
-        await self._native_node.order(partial(self._native_node.node.install_scopes, rules, gone))
+        await self._native_node.order(Order.install_scopes(rules, gone))
         self._installed = state
 
     # ---- publishing ---------------------------------------------------------------------------------
@@ -322,8 +323,7 @@ class TransactionRequests:
         if pending.is_deleted:
             return True
         part, tokens = pending.part, b"".join(pending.commit.tokens)
-        give = partial(
-            self._native_node.node.publish,
+        order = Order.publish(
             part.topic,
             part.partition,
             pending.scope,
@@ -334,7 +334,7 @@ class TransactionRequests:
             pending.after,
         )
         try:
-            await self._native_node.order(give)
+            await self._native_node.order(order)
         except OrderError as error:
             scope, topic = self._state.scopes.get(pending.scope), self._state.topics.get(part.topic)
             names = ("" if scope is None else scope.name, "" if topic is None else topic.name)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -27,6 +26,7 @@ from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.runtime.rpc.client import EXECUTION_TIMEOUT_S, PeerClient
 from ringfence.control.state_machines.metadata.scopes import validate
+from ringfence.native._node import Order
 from ringfence.native.wire import Code
 
 # Time in which owners are asked again, in seconds: a move or a quick failover. Then the client must repeat.
@@ -196,10 +196,10 @@ class StagedRowCounts:
     async def _count(
         self, call: messages.CountStaged, topic: int, partition: int, tokens: bytes
     ) -> messages.StagedCount:
-        give = partial(self._native_node.node.count_staged, topic, partition, call.scope, call.epoch, tokens)
+        order = Order.count_staged(topic, partition, call.scope, call.epoch, tokens)
         try:
             async with self._order_slots:
-                count = await self._native_node.order(give)
+                count = await self._native_node.order(order)
         except OrderError as error:
             return messages.StagedCount(why=f"node {self._peer_client.here}: {error}"[:256])
         return messages.StagedCount(**count)

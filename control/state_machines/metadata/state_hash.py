@@ -6,19 +6,21 @@ command, only the replaced entries are hashed again. `model.state.digest` hashes
 instead: it proves as much and costs more.
 
 A topic is one entry of up to 4,096 partitions, and each COMMIT replaces one of its assignments. The packed
-bytes of the other assignments and of the layout are kept, so only the new assignment is packed again.
+bytes of the other assignments and of the layout are kept, so only the new assignment is packed again. The
+same holds of a session, which has the results of its last proposals.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ringfence.control.model.ids import TopicId
-from ringfence.control.model.state import MetadataState, fields_of, map_head, packed
+from ringfence.control.model.ids import SessionId, TopicId
+from ringfence.control.model.state import MetadataState, Session, fields_of, map_head, packed
 from ringfence.control.model.topics import Topic
 
 DIGEST_BYTES: Final = 16
@@ -40,17 +42,23 @@ _MAPS: Final = (
 )
 # Topics whose packed assignments are kept: some 300 bytes a partition, 10 MB for the largest topics.
 PACKED_TOPICS_MAX: Final = 8
+# Sessions whose packed results are kept: those of the nodes and clients that propose at present.
+PACKED_SESSIONS_MAX: Final = 64
 # The head of a MessagePack array of two: an entry is hashed as its key and its value.
 _PAIR_HEAD: Final = b"\x92"
+_Key = TypeVar("_Key")
+_Kept = TypeVar("_Kept")
 
 
 class StateDigests:
     """Hashes of the successive states of one node."""
 
     def __init__(self) -> None:
-        self._maps: dict[str, tuple[object, bytes]] = {}
+        # The last value of each field with its hash.
+        self._fields: dict[str, tuple[object, bytes]] = {}
         self._entries: dict[str, dict[Any, tuple[object, bytes]]] = {name: {} for name in _MAPS}
-        self._packed: OrderedDict[TopicId, _PackedTopic] = OrderedDict()
+        self._topics: OrderedDict[TopicId, _PackedTopic] = OrderedDict()
+        self._sessions: OrderedDict[SessionId, _PackedSession] = OrderedDict()
 
     def of(self, state: MetadataState) -> bytes:
         """The hash of a state, 16 bytes. Time grows with the changes since the last call, and a little with
@@ -58,14 +66,14 @@ class StateDigests:
         """
         total = blake2b(digest_size=DIGEST_BYTES)
         for name in fields_of(state):
-            value = getattr(state, name)
-            total.update(self._of_map(name, value) if name in _MAPS else _hash(value))
+            value, known = getattr(state, name), self._fields.get(name)
+            if known is None or known[0] is not value:
+                known = (value, self._of_map(name, value) if name in _MAPS else _hash(value))
+                self._fields[name] = known
+            total.update(known[1])
         return total.digest()
 
     def _of_map(self, name: str, value: dict[Any, object]) -> bytes:
-        unchanged = self._maps.get(name)
-        if unchanged is not None and unchanged[0] is value:
-            return unchanged[1]
         before, after = self._entries[name], dict[Any, tuple[object, bytes]]()
         whole = blake2b(digest_size=DIGEST_BYTES)
         for key in sorted(value):
@@ -74,17 +82,59 @@ class StateDigests:
             after[key] = old if old is not None and is_known else (entry, self._of_entry(key, entry))
             whole.update(after[key][1])
         self._entries[name] = after
-        self._maps[name] = (value, whole.digest())
         return whole.digest()
 
     def _of_entry(self, key: Any, entry: object) -> bytes:
-        if not isinstance(entry, Topic):
+        if isinstance(entry, Topic):
+            data = _used(self._topics, key, _PackedTopic, PACKED_TOPICS_MAX).of(entry)
+        elif isinstance(entry, Session):
+            data = _used(self._sessions, key, _PackedSession, PACKED_SESSIONS_MAX).of(entry)
+        else:
             return _hash([key, entry])
-        packed_topic = self._packed.pop(entry.topic, None) or _PackedTopic()
-        self._packed[entry.topic] = packed_topic  # the most recently used is the last one
-        while len(self._packed) > PACKED_TOPICS_MAX:
-            self._packed.popitem(last=False)
-        return blake2b(_PAIR_HEAD + packed(key) + packed_topic.of(entry), digest_size=DIGEST_BYTES).digest()
+        return blake2b(_PAIR_HEAD + packed(key) + data, digest_size=DIGEST_BYTES).digest()
+
+
+def _used(known: OrderedDict[_Key, _Kept], key: _Key, make: Callable[[], _Kept], count_max: int) -> _Kept:
+    """The kept bytes of `key`, new ones if there are none. The most recently used are the last ones."""
+    kept = known[key] = known.pop(key, None) or make()
+    while len(known) > count_max:
+        known.popitem(last=False)
+    return kept
+
+
+class _PackedMap:
+    """Packed bytes of a map's items, with the objects that they were packed from."""
+
+    def __init__(self) -> None:
+        self._items: dict[Any, tuple[object, bytes]] = {}
+
+    def of(self, values: dict[Any, Any]) -> bytes:
+        """The same bytes as `packed(values)`."""
+        before, after = self._items, dict[Any, tuple[object, bytes]]()
+        for key in sorted(values):
+            value, old = values[key], before.get(key)
+            is_known = old is not None and old[0] is value
+            after[key] = old if old is not None and is_known else (value, packed(key) + packed(value))
+        self._items = after
+        return map_head(len(after)) + b"".join([piece for _, piece in after.values()])
+
+
+class _PackedSession:
+    """Packed bytes of a session's results, of which an entry adds one and drops one."""
+
+    def __init__(self) -> None:
+        self._results = _PackedMap()
+
+    def of(self, session: Session) -> bytes:
+        """The same bytes as `packed(session)`."""
+        return b"".join(
+            (
+                map_head(3),
+                packed("last") + packed(session.last),
+                packed("results") + self._results.of(session.results),
+                packed("used") + packed(session.used),
+            )
+        )
 
 
 class _PackedTopic:
@@ -92,7 +142,7 @@ class _PackedTopic:
 
     def __init__(self) -> None:
         self._layout: tuple[object, bytes] = (None, b"")
-        self._assignments: dict[Any, tuple[object, bytes]] = {}
+        self._assignments = _PackedMap()
 
     def of(self, topic: Topic) -> bytes:
         """The same bytes as `packed(topic)`."""
@@ -102,7 +152,7 @@ class _PackedTopic:
         for name in present:
             parts.append(packed(name))
             if name == "assignments":
-                parts += self._of_assignments(topic.assignments)
+                parts.append(self._assignments.of(topic.assignments))
             elif name == "layout":
                 if self._layout[0] is not topic.layout:
                     self._layout = (topic.layout, packed(topic.layout))
@@ -110,17 +160,6 @@ class _PackedTopic:
             else:
                 parts.append(packed(values[name]))
         return b"".join(parts)
-
-    def _of_assignments(self, assignments: dict[Any, Any]) -> list[bytes]:
-        before, after = self._assignments, dict[Any, tuple[object, bytes]]()
-        for key in sorted(assignments):
-            assignment, old = assignments[key], before.get(key)
-            is_known = old is not None and old[0] is assignment
-            after[key] = (
-                old if old is not None and is_known else (assignment, packed(key) + packed(assignment))
-            )
-        self._assignments = after
-        return [map_head(len(after)), *(piece for _, piece in after.values())]
 
 
 def _hash(value: object) -> bytes:

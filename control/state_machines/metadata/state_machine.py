@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final, Protocol, get_args
 
 from msgspec.structs import replace
 
@@ -24,6 +24,7 @@ from ringfence.control.model.commands import (
     InitCluster,
     ProducerCommand,
     TokenCommand,
+    TopicCommand,
 )
 from ringfence.control.model.entries import Entry, Proposal
 from ringfence.control.model.ids import INDEX_MAX, Index
@@ -51,6 +52,29 @@ from ringfence.control.state_machines.metadata.config import REQUESTS_MAX, SESSI
 from ringfence.control.state_machines.metadata.etags import condition_fault
 from ringfence.control.state_machines.metadata.refusals import invalid
 from ringfence.native.wire import Code
+
+
+class _Rules(Protocol):
+    """The module of one family of commands: checks, and the changes of the state."""
+
+    def validate(self, state: MetadataState, command: Any) -> Refused | None: ...
+    def execute(self, state: MetadataState, command: Any, index: Index) -> tuple[MetadataState, Result]: ...
+
+
+_FAMILIES: Final[tuple[tuple[Any, _Rules], ...]] = (
+    (ClusterCommand, cluster),
+    (TopicCommand, topics),
+    (ProducerCommand, producers),
+    (TokenCommand, tokens),
+    (NodeCommand, nodes),
+    (RingCommand, ring),
+    (ChangeCommand, reassignments),
+    (LayoutCommand, layouts),
+    (RebalanceCommand, rebalances),
+    (ScopeCommand, scopes),
+)
+# The rules of each type of command.
+_RULES: Final = {kind: rules for family, rules in _FAMILIES for kind in get_args(family)}
 
 # From this level on, callers with the most keys lose their oldest ones; below it, the oldest key of all is
 # dropped.
@@ -83,25 +107,7 @@ def validate(state: MetadataState, command: Command) -> Refused | None:
     """The refusal of `command` in this state; None if it would be applied."""
     if not state.cluster and not isinstance(command, InitCluster):
         return invalid("the cluster is not initialized; `init_cluster` must be its first entry")
-    if isinstance(command, ClusterCommand):
-        return cluster.validate(state, command)
-    if isinstance(command, ProducerCommand):
-        return producers.validate(state, command)
-    if isinstance(command, TokenCommand):
-        return tokens.validate(state, command)
-    if isinstance(command, NodeCommand):
-        return nodes.validate(state, command)
-    if isinstance(command, RingCommand):
-        return ring.validate(state, command)
-    if isinstance(command, ChangeCommand):
-        return reassignments.validate(state, command)
-    if isinstance(command, LayoutCommand):
-        return layouts.validate(state, command)
-    if isinstance(command, RebalanceCommand):
-        return rebalances.validate(state, command)
-    if isinstance(command, ScopeCommand):
-        return scopes.validate(state, command)
-    return topics.validate(state, command)
+    return _RULES[type(command)].validate(state, command)
 
 
 def validate_at(state: MetadataState, command: Command, time_ms: int) -> Refused | None:
@@ -144,25 +150,7 @@ def request_answer(state: MetadataState, request: RequestKey | None) -> Result |
 
 
 def _execute(state: MetadataState, command: Command, index: Index) -> tuple[MetadataState, Result]:
-    if isinstance(command, ClusterCommand):
-        return cluster.execute(state, command, index)
-    if isinstance(command, ProducerCommand):
-        return producers.execute(state, command, index)
-    if isinstance(command, TokenCommand):
-        return tokens.execute(state, command, index)
-    if isinstance(command, NodeCommand):
-        return nodes.execute(state, command, index)
-    if isinstance(command, RingCommand):
-        return ring.execute(state, command, index)
-    if isinstance(command, ChangeCommand):
-        return reassignments.execute(state, command, index)
-    if isinstance(command, LayoutCommand):
-        return layouts.execute(state, command, index)
-    if isinstance(command, RebalanceCommand):
-        return rebalances.execute(state, command, index)
-    if isinstance(command, ScopeCommand):
-        return scopes.execute(state, command, index)
-    return topics.execute(state, command, index)
+    return _RULES[type(command)].execute(state, command, index)
 
 
 def _with_time(state: MetadataState, time_ms: int) -> MetadataState:

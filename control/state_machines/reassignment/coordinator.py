@@ -71,6 +71,26 @@ class _Derived(NamedTuple):
     owned: Counter[NodeId]
 
 
+class _HashedCommand:
+    """A command with its hash. A wide failover has commands with hundreds of steps, and a struct computes its
+    hash at every use: here a round computes it once for each command.
+    """
+
+    __slots__ = ("_hash", "command")
+
+    def __init__(self, command: Command) -> None:
+        self.command = command
+        self._hash: int | None = None
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(self.command)
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _HashedCommand) and self.command == other.command
+
+
 class Coordinator:
     """All open changes of one leader. Times are in ms of one monotonic clock; the class reads no clock.
 
@@ -81,7 +101,8 @@ class Coordinator:
 
     def __init__(self) -> None:
         self._observed: dict[PartitionId, Observed] = {}
-        self._proposed: dict[Command, int] = {}
+        # Commands of the last REPROPOSE_MS, with the time of the proposal.
+        self._proposed: dict[_HashedCommand, int] = {}
         self._rebalancer = Rebalancer()
         self._memory: Memory | None = None
         self._release_ms = 0
@@ -134,15 +155,11 @@ class Coordinator:
         due = self._without_repeats(entries, now_ms)
         return CoordinatorRound(tuple(orders), combine_steps(due) if state.level >= STEPS_LEVEL else due)
 
-    def note_refusal(self, command: Command) -> None:
-        """The log refused the command: `step` may propose it again immediately, on the newer state."""
-        self._proposed.pop(command, None)
-
     def _without_repeats(self, entries: list[Command], now_ms: int) -> tuple[Command, ...]:
-        self._proposed = {command: at for command, at in self._proposed.items() if now_ms - at < REPROPOSE_MS}
-        due = tuple(command for command in entries if command not in self._proposed)
+        self._proposed = {entry: at for entry, at in self._proposed.items() if now_ms - at < REPROPOSE_MS}
+        due = [entry for entry in map(_HashedCommand, entries) if entry not in self._proposed]
         self._proposed |= dict.fromkeys(due, now_ms)
-        return due
+        return tuple(entry.command for entry in due)
 
     def _releases(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
         """Release copies whose hold time is over. Each leader starts the hold time again, so it never is

@@ -3,7 +3,7 @@
 //! The verifier of the `flatbuffers` crate is laxer. It accepts an offset of zero, which points to itself: a vector
 //! there has as many values as the offset says, none. It also accepts offsets of 2 GiB and more, and unaligned tables
 //! and structs. One changed byte once made a record that this verifier accepted and at which every pyarrow and Spark
-//! reader failed (`tests/arrow/test_altered.py`).
+//! reader failed (`tests/wire/test_altered.py`).
 //!
 //! Positions count from the first byte of the metadata. Alignment does too, because the format defines it relative to
 //! that byte.

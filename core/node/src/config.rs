@@ -1,4 +1,4 @@
-//! What a node is started with. Values are checked here, once.
+//! Settings that a node is started with. Values are checked here, once.
 
 use std::path::PathBuf;
 

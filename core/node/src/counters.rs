@@ -1,4 +1,4 @@
-//! What the engine counts. Plain numbers: the engine's thread alone writes them, a snapshot is a copy.
+//! Counters of the engine. Plain numbers: only the engine's thread writes them, a snapshot is a copy.
 
 use ringfence_wire::Code;
 
@@ -46,6 +46,19 @@ counters! {
     staged: "batches staged without offsets",
     published: "epochs of scopes published, one a partition",
     acknowledged: "batches acknowledged as durable",
+    acknowledged_1_ms: "batches acknowledged within 1 ms of their arrival",
+    acknowledged_2_ms: "batches acknowledged after more than 1 and at most 2 ms",
+    acknowledged_5_ms: "batches acknowledged after more than 2 and at most 5 ms",
+    acknowledged_10_ms: "batches acknowledged after more than 5 and at most 10 ms",
+    acknowledged_20_ms: "batches acknowledged after more than 10 and at most 20 ms",
+    acknowledged_50_ms: "batches acknowledged after more than 20 and at most 50 ms",
+    acknowledged_100_ms: "batches acknowledged after more than 50 and at most 100 ms",
+    acknowledged_200_ms: "batches acknowledged after more than 100 and at most 200 ms",
+    acknowledged_500_ms: "batches acknowledged after more than 200 and at most 500 ms",
+    acknowledged_1000_ms: "batches acknowledged after more than 500 and at most 1000 ms",
+    acknowledged_2000_ms: "batches acknowledged after more than 1000 and at most 2000 ms",
+    acknowledged_5000_ms: "batches acknowledged after more than 2000 and at most 5000 ms",
+    acknowledged_later: "batches acknowledged after more than 5000 ms",
     repeated: "batches that were stored before",
     redirected: "requests redirected",
     refused: "requests refused",
@@ -78,6 +91,29 @@ counters! {
     scrub_failures: "reads and repairs in the background that failed",
     copies_served: "records given to replicas whose own is damaged",
     cuts: "times that this store's log was cut to agree with an owner's",
+}
+
+impl Counters {
+    /// Count a batch that is acknowledged so many ms after its arrival.
+    pub fn acknowledge(&mut self, ms: u64) {
+        self.acknowledged += 1;
+        let bucket = match ms {
+            0..=1 => &mut self.acknowledged_1_ms,
+            2 => &mut self.acknowledged_2_ms,
+            3..=5 => &mut self.acknowledged_5_ms,
+            6..=10 => &mut self.acknowledged_10_ms,
+            11..=20 => &mut self.acknowledged_20_ms,
+            21..=50 => &mut self.acknowledged_50_ms,
+            51..=100 => &mut self.acknowledged_100_ms,
+            101..=200 => &mut self.acknowledged_200_ms,
+            201..=500 => &mut self.acknowledged_500_ms,
+            501..=1000 => &mut self.acknowledged_1000_ms,
+            1001..=2000 => &mut self.acknowledged_2000_ms,
+            2001..=5000 => &mut self.acknowledged_5000_ms,
+            _ => &mut self.acknowledged_later,
+        };
+        *bucket += 1;
+    }
 }
 
 fn refused_name(code: Code) -> &'static str {

@@ -1,4 +1,4 @@
-//! Why a node cannot start or take an order; one variant for each thing the operator can do.
+//! Errors of a node that cannot start or take an order; one variant for each thing the operator can do.
 
 /// What `Runtime`'s methods fail with.
 #[derive(Clone, Debug, PartialEq, Eq)]

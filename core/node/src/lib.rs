@@ -3,7 +3,7 @@
 //! # START HERE
 //!
 //! - Outside: [`Runtime`] (threads, queues, sockets, files) takes [`Order`]s and gives [`Outcome`]s.
-//! - Inside: [`engine::Engine`] takes events and gives effects; `ingest.rs` is the way of one batch.
+//! - Inside: [`engine::Engine`] takes events and gives effects; `ingest/publish.rs` is the way of one batch.
 //!
 //! ```text
 //! Runtime::new(config)   values only; touches nothing
@@ -15,67 +15,36 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod access;
-mod acks;
-mod answers;
-mod blob;
+mod api;
+mod clients;
+mod codec;
 mod config;
-mod connections;
-mod control;
 mod counters;
-mod cursor;
-mod dedupe;
-mod dedupe_blob;
-mod durable;
 pub mod engine;
-mod epochs;
 mod error;
-mod event;
-mod fetch;
-mod holes;
+mod ids;
 mod ingest;
-mod invariants;
-mod order;
+mod maintenance;
 mod orders;
-mod orders_partition;
-mod outcome;
-mod pack;
-mod park;
 mod partition;
-mod producer;
-mod producer_room;
-mod producer_undo;
-mod recovery;
-mod refusal;
-mod requests;
+mod reads;
+mod replication;
 mod runtime;
-mod scrub;
-mod stage_ingest;
-mod stage_orders;
-mod stage_publish;
-mod stage_scopes;
-mod stage_table;
-mod starts;
-mod status;
-mod sync;
-mod topic;
-mod unpack;
-mod upkeep;
-mod waiting;
+mod settings;
+mod transactions;
+mod turn;
 
-pub use access::{AccessTable, Grant, Secret};
+pub use api::effects::{Answer, Effects, ToPeer};
+pub use api::event::{Event, Now, TICK_MS, TimeWindow};
+pub use api::jobs::{ReadEnd, ReadJob, ScrubEnd, ScrubJob};
+pub use api::order::{CountStaged, Order, Place, Publish, ScopeRule, TablePartition};
+pub use api::outcome::{Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, ResumePoint, SyncStatus};
+pub use api::tokens::{AccessTable, Grant, Secret};
 pub use config::{Config, TransportKind};
 pub use counters::Counters;
-pub use dedupe::TableLimits;
 pub use error::NodeError;
-pub use event::{Answer, Effects, Event, Now, ReadEnd, ReadJob, ScrubEnd, ScrubJob, TICK_MS};
-pub use order::{Order, Place, TablePartition};
-pub use outcome::{Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, ResumePoint, SyncStatus};
-pub use park::Bounds;
-pub use partition::Partition;
-pub use recovery::{Rebuild, check};
+pub use partition::recovery::{Rebuild, check};
+pub use partition::state::Partition;
 pub use runtime::Runtime;
 pub use runtime::stepped::Stepped;
-pub use stage_orders::{CountStaged, Publish};
-pub use stage_scopes::ScopeRule;
-pub use sync::ToPeer;
+pub use settings::{Bounds, Settings, TableLimits};

@@ -4,6 +4,8 @@
 // With faults planted the others would meet them, too: the switch is one for the process.
 #![cfg_attr(feature = "planted", allow(dead_code))]
 
+#[path = "replication/awaited.rs"]
+mod awaited;
 #[path = "replication/checks.rs"]
 mod checks;
 #[path = "replication/cluster.rs"]

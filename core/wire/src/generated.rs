@@ -1068,7 +1068,7 @@ pub struct RecordHeader {
     pub sequence: u64,
     /// Send.
     pub send: u64,
-    /// Owner's wall clock at the append, Unix ms, never less than the record before.
+    /// Owner's time at the append, Unix ms, never less than the record before.
     pub time_ms: u64,
     /// Index in the topic's list of schemas.
     pub schema_id: u32,

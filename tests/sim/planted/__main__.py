@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
 from ringfence.native import _node
-from tests.sim import birth, data_plane, matrix, simulation
-from tests.sim.mix import Plan
+from tests.sim import data_plane, matrix, simulation
+from tests.sim.checks.violation import ViolationError
+from tests.sim.faults.plan import Plan
 from tests.sim.planted import control, native, replicas, scopes, starts
-from tests.sim.violation import ViolationError
+from tests.sim.world import birth
 
 Finding = tuple[str, ViolationError | None]
 """How many seeds were needed, as text, and what was broken; None: nothing was."""

@@ -19,19 +19,20 @@ from ringfence.control.consensus.messages import Snapshot
 from ringfence.control.model.ids import Index
 from ringfence.control.model.results import Done
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime.data_plane import executor
+from ringfence.control.runtime.data_plane import executor, native_orders
 from ringfence.control.runtime.membership import members
 from ringfence.control.runtime.raft import replica
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.raft.replica import Replica
-from ringfence.control.state_machines.membership import liveness
+from ringfence.control.state_machines.membership import cluster_time, liveness
 from ringfence.control.state_machines.metadata import state_machine as machine
 from ringfence.control.state_machines.orders import OpenPartition
 from ringfence.control.store import files, journal
 from ringfence.control.store.journal import HardRecord, Journal, JournalEntry
 from ringfence.control.store.raft_store import RaftStore
+from ringfence.native._node import Order
 from tests.consensus.planted import BUGS as WALKS
-from tests.sim.files import SimOs
+from tests.sim.world.files import SimOs
 
 Patch = pytest.MonkeyPatch
 
@@ -123,6 +124,21 @@ def _timeout_on_wall_clock(patch: Patch) -> None:
     """Members fail by a clock that jumps."""
     wall: Callable[[], int] = lambda: time.time_ns() // 1_000_000  # noqa: E731
     patch.setattr(members, "_now_ms", wall)
+
+
+def _times_not_bounded(patch: Patch) -> None:
+    """An owner's and a proposer's own clock is believed, however far it is from the others'."""
+    patch.setattr(cluster_time.ClusterTime, "window", lambda *_: (0, 1 << 62))
+
+
+def _leader_s_clock_believed(patch: Patch) -> None:
+    """The leader takes its own clock for the cluster's time."""
+    original = cluster_time.ClusterTime.estimate
+
+    def estimate(self: Any, clock_ms: int, _live: object, now_ms: int) -> int | None:
+        return original(self, clock_ms, (), now_ms)
+
+    patch.setattr(cluster_time.ClusterTime, "estimate", estimate)
 
 
 def _new_leader_does_not_wait(patch: Patch) -> None:
@@ -225,17 +241,14 @@ def _as_entry(proposer: RaftProposer, pending: Any) -> Any:
 
 def _old_epoch_opened(patch: Patch) -> None:
     """Partitions are opened under the epoch before."""
-    original = executor.OrderExecutor._call
+    original = native_orders.to_native
 
-    def call(self: Any, order: Any, step: Any) -> Any:
-        name, give = original(self, order, step)
+    def before(order: Any) -> Any:
         if isinstance(order, OpenPartition):
-            node = self._native_node.node
-            args = (order.topic, order.partition, order.slots.lo, order.slots.hi, order.epoch - 1)
-            return name, lambda: node.open(*args)
-        return name, give
+            return Order.open(order.topic, order.partition, order.slots.lo, order.slots.hi, order.epoch - 1)
+        return original(order)
 
-    patch.setattr(executor.OrderExecutor, "_call", call)
+    patch.setattr(executor, "to_native", before)
 
 
 def _everybody_opens(patch: Patch) -> None:
@@ -314,6 +327,8 @@ OWN: Final = (
     _torn_middle,
     _rename_not_synced,
     _timeout_on_wall_clock,
+    _times_not_bounded,
+    _leader_s_clock_believed,
     _new_leader_does_not_wait,
     _woken_leader_does_not_wait,
     _applied_twice,

@@ -6,6 +6,7 @@ Those of the engine stand behind the cargo feature `planted` (native.py). Withou
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -23,7 +24,8 @@ from ringfence.control.state_machines.metadata import reassignment_checks
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
 from ringfence.control.state_machines.reassignment import change as changes
 from ringfence.control.state_machines.reassignment.messages import Ended
-from tests.sim.struck import Cell
+from ringfence.native._node import Order
+from tests.sim.faults.struck import Cell
 
 Patch = pytest.MonkeyPatch
 
@@ -34,7 +36,7 @@ def _dual_write_stops_before_the_hold(patch: Patch) -> None:
 
     async def fence(self: Any, order: Any) -> Any:
         if not awaits_owner(self._proposer.state, order.partition):
-            await self._order("sync_stop", order.change)
+            await self._native_node.order(Order.sync_stop(order.change))
             await asyncio.sleep(0.1)
         return await original(self, order)
 
@@ -59,7 +61,8 @@ def _the_hold_ends_by_timer(patch: Patch) -> None:
     original = Participant._fence
 
     async def again(self: Any, order: Any) -> None:
-        await self._order("open", order.topic, order.partition, *self._slots(order), order.change + 1)
+        lo, hi = self._slots(order)
+        await self._native_node.order(Order.open(order.topic, order.partition, lo, hi, order.change + 1))
 
     async def fence(self: Any, order: Any) -> Any:
         answer = await original(self, order)
@@ -113,13 +116,16 @@ def _ends_are_counted_in_rows(patch: Patch) -> None:
 
 def _what_is_not_durable_proves(patch: Patch) -> None:
     """A target tells the end that it has appended, whether it is on its disk or not."""
-    original = Participant._counters
+    original = Participant._prove
 
-    def counters(self: Any, order: Any) -> dict[str, Any] | None:
-        known = original(self, order)
-        return None if known is None else {**known, "durable": True}
+    async def prove(self: Any, order: Any) -> Any:
+        self._counter_snapshot.renew(time.monotonic())
+        known = self._counters(order)
+        if known is not None and known["records"] >= order.records:
+            return Ended(end=participant._end(known))
+        return await original(self, order)
 
-    patch.setattr(Participant, "_counters", counters)
+    patch.setattr(Participant, "_prove", prove)
 
 
 def _a_forgotten_copy_stays(patch: Patch) -> None:

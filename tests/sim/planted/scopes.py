@@ -18,8 +18,8 @@ from ringfence.control.model.ids import PartitionId, ScopeId, TopicId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.transactions import requests
 from ringfence.control.runtime.transactions.requests import TransactionRequests
+from tests.sim.faults.struck import Cell
 from tests.sim.planted import native
-from tests.sim.struck import Cell
 
 Patch = pytest.MonkeyPatch
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.sim.mix import Plan, with_forced_owners, with_truncates
+from tests.sim.faults.plan import Plan, with_forced_owners, with_truncates
 
 SHOWN_BY: Final[dict[str, Callable[[Plan], Plan]]] = {
     "start_forgotten": with_truncates,

@@ -2,8 +2,8 @@
 
 use ringfence_buffer::Pool;
 use ringfence_log::{Identity, Options, Recovered, StoreLock, Writer, recover};
-use ringfence_node::engine::{Engine, Settings};
-use ringfence_node::{Bounds, Effects, Event, Now, Order, Outcome, Rebuild, TableLimits, TablePartition};
+use ringfence_node::engine::Engine;
+use ringfence_node::{Bounds, Effects, Event, Now, Order, Outcome, Rebuild, Settings, TableLimits, TablePartition};
 use ringfence_transport::{Connection, Inbound, Payload};
 use ringfence_wire::{AnswerHeader, BLOCK_ALIGN_BYTES, Opcode, RECORD_HEADER_BYTES, RequestHeader, Status, align_up};
 
@@ -132,7 +132,7 @@ impl World {
     /// Write groups until none waits.
     pub fn flush(&mut self) {
         loop {
-            self.engine.settle(self.now, &mut self.effects);
+            self.engine.settle(self.now, &mut self.pool, &mut self.effects);
             let Some(job) = self.effects.jobs.pop() else { return };
             let done = self.writer.perform(job);
             self.handle(Event::JobDone(done));

@@ -27,7 +27,7 @@ fn stricter(error: &BodyError) -> bool {
         | Fault::Count { .. }
         | Fault::Length { .. }
         | Fault::Trailing { .. }
-        // A flatbuffer that arrow-rs accepts and Arrow C++ does not (`tests/arrow/test_altered.py`).
+        // A flatbuffer that arrow-rs accepts and Arrow C++ does not (`tests/wire/test_altered.py`).
         | Fault::Metadata { .. }
         // Offsets of a dense union that decrease within a child: C++ readers refuse them.
         | Fault::Union { .. }

@@ -5,7 +5,7 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::event::Now;
+use crate::api::event::Now;
 
 /// A jump up to this is believed immediately: machines that were suspended, leap seconds, a clock that is set by hand.
 const AHEAD_MS_MAX: u64 = 3_600_000;

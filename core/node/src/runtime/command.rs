@@ -1,4 +1,4 @@
-//! What other threads ask the engine's thread.
+//! Commands of other threads to the engine's thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -8,16 +8,18 @@ use std::time::Duration;
 use crossbeam_queue::ArrayQueue;
 use ringfence_transport::Waker;
 
-use crate::access::AccessTable;
+use crate::api::event::TimeWindow;
+use crate::api::order::Order;
+use crate::api::outcome::{PartitionStatus, SyncStatus};
+use crate::api::tokens::AccessTable;
 use crate::error::NodeError;
-use crate::order::Order;
-use crate::outcome::{PartitionStatus, SyncStatus};
 
 pub enum Command {
     Order(u64, Order),
     Answer { connection: u64, header: Box<[u8; 128]>, body: Box<[u8]> },
     SetReady(Box<[u8]>),
     Applied(u64),
+    SetTimeWindow(TimeWindow),
     SetAccess(Box<AccessTable>),
     Listen(Vec<String>, SyncSender<Result<Vec<String>, NodeError>>),
     Snapshot(SyncSender<Snapshot>),

@@ -1,4 +1,4 @@
-//! The engine's thread: commands, ends of jobs, sockets; then effects. Nothing here decides anything.
+//! The loop of the engine's thread: take commands, ended jobs and requests; then carry out effects. No decisions.
 
 use std::sync::Arc;
 
@@ -9,14 +9,16 @@ use ringfence_wire::Opcode;
 
 use super::clock::Clock;
 use super::command::{Command, Commands, Snapshot};
-use super::hands::Hand;
 use super::links::{Links, connection_of};
 use super::outbox::Outbox;
 use super::workers::{Asked, Inbox, Returns};
+use super::writers::WriterHandle;
+use crate::api::effects::Effects;
+use crate::api::event::{Event, TICK_MS};
+use crate::api::jobs::ScrubJob;
+use crate::api::outcome::Outcome;
 use crate::engine::Engine;
 use crate::error::NodeError;
-use crate::event::{Effects, Event, ScrubJob, TICK_MS};
-use crate::outcome::Outcome;
 
 pub struct EngineLoop {
     pub core: Core,
@@ -30,7 +32,7 @@ pub struct EngineLoop {
 pub struct Core {
     pub engine: Engine,
     pub effects: Effects,
-    pub hands: Vec<Hand>,
+    pub writers: Vec<WriterHandle>,
     pub reader: Arc<Inbox<Asked>>,
     pub scrubber: Arc<Inbox<ScrubJob>>,
     pub returns: Arc<Returns>,
@@ -54,23 +56,23 @@ impl Core {
     /// Take what writers and reader finished, and give them what is next.
     fn turn(&mut self, pool: &mut Pool) {
         self.collect(pool);
-        self.engine.settle(self.clock.now, &mut self.effects);
+        self.engine.settle(self.clock.now, pool, &mut self.effects);
         self.hand_out();
     }
 
     /// As `turn`, when nothing more has arrived: a short job is done here and now.
     fn turn_idle(&mut self, pool: &mut Pool) {
         self.collect(pool);
-        self.engine.settle(self.clock.now, &mut self.effects);
+        self.engine.settle(self.clock.now, pool, &mut self.effects);
         // With several shards one must not wait for another's disk.
-        if let ([hand], [job]) = (self.hands.as_mut_slice(), self.effects.jobs.as_slice())
-            && hand.is_short(job)
+        if let ([handle], [job]) = (self.writers.as_mut_slice(), self.effects.jobs.as_slice())
+            && handle.is_short(job)
             && let Some(job) = self.effects.jobs.pop()
         {
-            let done = hand.perform(job);
+            let done = handle.perform(job);
             self.clock.read();
             self.job_ended(done, pool);
-            self.engine.settle(self.clock.now, &mut self.effects);
+            self.engine.settle(self.clock.now, pool, &mut self.effects);
         }
         self.hand_out();
     }
@@ -85,7 +87,7 @@ impl Core {
         let mut any = false;
         while let Some(ended) = self.returns.jobs.pop() {
             any = true;
-            let done = self.hands[usize::from(ended.done.shard)].ended(ended);
+            let done = self.writers[usize::from(ended.done.shard)].ended(ended);
             self.job_ended(done, pool);
         }
         while let Some(end) = self.returns.reads.pop() {
@@ -110,7 +112,7 @@ impl Core {
     fn hand_out(&mut self) {
         self.fresh_bytes = 0;
         for job in self.effects.jobs.drain(..) {
-            self.hands[usize::from(job.shard)].put(job);
+            self.writers[usize::from(job.shard)].put(job);
         }
         for read in self.effects.reads.drain(..) {
             self.reader.put(Asked::Read(read));
@@ -154,8 +156,8 @@ impl Core {
                     ringfence_transport::Inbound::Small(bytes) => bytes.len(),
                     ringfence_transport::Inbound::Large(payload) => payload.bytes,
                 };
-                // A record carries this time. A reader that asks for "rows from now on" before the request was sent must
-                // find them, so that the time may not be older than the request's arrival.
+                // A record carries this time. A reader that asks for "rows from now on" before the request was sent
+                // must find them, so that the time may not be older than the request's arrival.
                 self.clock.read();
                 self.handle(Event::Request { connection, header, body }, pool);
                 self.fresh_bytes += bytes;
@@ -195,8 +197,8 @@ impl EngineLoop {
             }
             self.poll(tick_at_ms);
         }
-        for hand in &self.core.hands {
-            hand.close();
+        for handle in &self.core.writers {
+            handle.close();
         }
         self.core.reader.close();
         self.core.scrubber.close();
@@ -257,6 +259,7 @@ impl EngineLoop {
                     self.core.handle(Event::ControlAnswer { connection, header, body }, &mut self.pool);
                 }
                 Command::Applied(index) => self.core.handle(Event::Applied(index), &mut self.pool),
+                Command::SetTimeWindow(window) => self.core.handle(Event::SetTimeWindow(window), &mut self.pool),
                 Command::SetReady(body) => self.core.handle(Event::SetReady(body), &mut self.pool),
                 Command::SetAccess(table) => self.core.handle(Event::SetAccess(table), &mut self.pool),
                 // A caller that gave up waiting is no error.

@@ -1,11 +1,11 @@
-//! Connections to other nodes: the engine speaks of nodes, the transport of connections.
+//! Map nodes to connections: the engine names nodes, the transport connections.
 
 use ringfence_buffer::Pool;
 use ringfence_routing::IdMap;
 use ringfence_transport::{Connection, Transport, TransportEvent};
 
-use crate::event::Event;
-use crate::sync::ToPeer;
+use crate::api::effects::ToPeer;
+use crate::api::event::Event;
 
 #[derive(Default)]
 pub struct Links {

@@ -13,12 +13,13 @@ mod clock;
 mod command;
 mod engine_loop;
 mod faults;
-mod hands;
 mod links;
 mod outbox;
+mod perform;
 mod start;
 pub mod stepped;
 mod workers;
+mod writers;
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,11 +27,12 @@ use std::time::{Duration, Instant};
 
 use ringfence_log::Witness;
 
-use crate::access::AccessTable;
+use crate::api::event::TimeWindow;
+use crate::api::order::Order;
+use crate::api::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
+use crate::api::tokens::AccessTable;
 use crate::config::Config;
 use crate::error::NodeError;
-use crate::order::Order;
-use crate::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
 use command::{Command, Commands, Snapshot};
 use outbox::Outbox;
 use start::Running;
@@ -109,6 +111,14 @@ impl Runtime {
         self.commands.push(Command::Applied(index))
     }
 
+    /// Set bounds for the times of records; they move on with the monotonic clock.
+    ///
+    /// # Errors
+    /// As [`Self::order`].
+    pub fn set_time_window(&self, window: TimeWindow) -> Result<(), NodeError> {
+        self.commands.push(Command::SetTimeWindow(window))
+    }
+
     /// Body of READY, `MessagePack`.
     ///
     /// # Errors
@@ -125,7 +135,7 @@ impl Runtime {
         self.commands.push(Command::SetAccess(Box::new(table)))
     }
 
-    /// Give an order; returns its number at once.
+    /// Give an order; returns its number immediately.
     ///
     /// # Errors
     /// [`NodeError::State`] before `recover`, after `stop`, or while too many wait.
@@ -159,8 +169,8 @@ impl Runtime {
         self.commands.ask(Command::Doubted).unwrap_or_default()
     }
 
-    /// How far each partition's log is known to reach, as entries for [`Self::lacking`] at a later start. What an engine
-    /// has told at its end stays.
+    /// How far each partition's log is known to reach, as entries for [`Self::lacking`] at a later start. What an
+    /// engine has told at its end stays.
     ///
     /// # Errors
     /// [`NodeError::State`] before `recover`, or when the engine ended without a word.

@@ -1,12 +1,12 @@
 //! Outcomes on their way to the control plane. Bounded by what the engine lets out: requests by their number (see
-//! `control.rs`), orders by [`super::command::ORDERS_MAX`]; so no outcome is ever lost.
+//! `clients/handshake.rs`), orders by [`super::command::ORDERS_MAX`]; so no outcome is ever lost.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crossbeam_queue::SegQueue;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::outcome::Outcome;
+use crate::api::outcome::Outcome;
 
 pub struct Outbox {
     queue: SegQueue<Outcome>,

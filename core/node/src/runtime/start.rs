@@ -17,19 +17,18 @@ use super::clock::Clock;
 use super::command::Commands;
 use super::engine_loop::{Core, EngineLoop};
 use super::faults::{Plan, Planned};
-use super::hands::Hand;
 use super::links::Links;
 use super::outbox::Outbox;
 use super::workers::{Inbox, Returns, spawn, spawn_reader, spawn_scrubber, spawn_writer};
+use super::writers::WriterHandle;
+use crate::api::effects::Effects;
+use crate::api::outcome::RecoveryReport;
 use crate::config::{Config, TransportKind};
-use crate::dedupe::TableLimits;
-use crate::engine::{Engine, Settings};
+use crate::engine::Engine;
 use crate::error::NodeError;
-use crate::event::Effects;
-use crate::outcome::RecoveryReport;
-use crate::park::Bounds;
-use crate::partition::Partition;
-use crate::recovery::Rebuild;
+use crate::partition::recovery::Rebuild;
+use crate::partition::state::Partition;
+use crate::settings::{Bounds, Settings, TableLimits};
 
 /// Threads of a running node.
 pub struct Running {
@@ -109,14 +108,14 @@ fn start_on<S: Storage + 'static>(
         scrubs: ArrayQueue::new(1),
     });
     let inboxes: Vec<_> = (0..config.shards).map(|_| Arc::new(Inbox::new(1))).collect();
-    let hand = |inbox: &Arc<Inbox<_>>| Hand::new(inbox.clone(), Box::new(Writer::new(storage.clone())));
+    let hand = |inbox: &Arc<Inbox<_>>| WriterHandle::new(inbox.clone(), Box::new(Writer::new(storage.clone())));
     // One more: a file of a dropped partition.
     let reader = Arc::new(Inbox::new(READS_MAX + 1));
     let scrubber = Arc::new(Inbox::new(1));
     let core = Core {
         engine,
         effects: Effects::default(),
-        hands: inboxes.iter().map(hand).collect(),
+        writers: inboxes.iter().map(hand).collect(),
         reader: reader.clone(),
         scrubber: scrubber.clone(),
         returns: returns.clone(),

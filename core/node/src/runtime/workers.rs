@@ -10,8 +10,8 @@ use crossbeam_queue::ArrayQueue;
 use ringfence_log::{Job, JobDone, PunchPlan, Reader, Scrubber, Storage, StorageError, Writer};
 use ringfence_transport::Waker;
 
+use crate::api::jobs::{ReadEnd, ReadJob, ScrubEnd, ScrubJob};
 use crate::error::NodeError;
-use crate::event::{ReadEnd, ReadJob, ScrubEnd, ScrubJob};
 
 /// A queue towards one thread, which sleeps while it is empty.
 pub struct Inbox<T> {

@@ -10,8 +10,10 @@ use ringfence_batch::{Encoder, schema_message};
 use ringfence_buffer::Pool;
 use ringfence_log::faulty::FaultyDisk;
 use ringfence_log::{Identity, Job, Options, Reader, Recovered, StoreLock, Writer, log_format_of, recover};
-use ringfence_node::engine::{Engine, Settings};
-use ringfence_node::{Bounds, Effects, Event, Finished, Now, Order, Outcome, Rebuild, TableLimits, TablePartition};
+use ringfence_node::engine::Engine;
+use ringfence_node::{
+    Bounds, Effects, Event, Finished, Now, Order, Outcome, Rebuild, Settings, TableLimits, TablePartition,
+};
 use ringfence_transport::{Connection, Inbound, Outbound, Payload};
 use ringfence_wire::{
     AnswerHeader, LEVEL_NEWEST, Opcode, RECORD_HEADER_BYTES, RecordHeader, RequestHeader, align_up, crc_of,
@@ -160,7 +162,7 @@ impl World {
     /// Carry effects out until nothing is left to do but what is held.
     pub fn run(&mut self) {
         loop {
-            self.engine.settle(self.now, &mut self.effects);
+            self.engine.settle(self.now, &mut self.pool, &mut self.effects);
             if self.effects.jobs.is_empty() && self.effects.reads.is_empty() && self.effects.punches.is_empty() {
                 return self.carry_out();
             }

@@ -15,8 +15,9 @@ impl Stepped {
     pub fn check(&self) -> Result<(), String> {
         let Some(life) = &self.life else { return Ok(()) };
         life.engine.check_invariants()?;
-        let logs = life.engine.partitions.iter().map(|partition| &partition.log);
-        let checked = catch_unwind(AssertUnwindSafe(|| ringfence_log::check_invariants(&life.engine.shards, logs)));
+        let logs = life.engine.parts.store.partitions.iter().map(|partition| &partition.log);
+        let checked =
+            catch_unwind(AssertUnwindSafe(|| ringfence_log::check_invariants(&life.engine.parts.store.shards, logs)));
         checked.map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()

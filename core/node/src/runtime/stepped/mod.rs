@@ -15,6 +15,7 @@
 mod check;
 #[cfg(feature = "planted")]
 mod planted;
+mod setters;
 mod wire;
 mod witness;
 
@@ -27,15 +28,15 @@ use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload, PeerRo
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RequestHeader};
 
 use super::start::{limits_of, mark_cut, options_of, recover_error, report_of, settings_of, witness_of};
-use crate::access::AccessTable;
+use crate::api::effects::{Answer, Effects, ToPeer};
+use crate::api::event::{Event, Now};
+use crate::api::jobs::ReadJob;
+use crate::api::order::Order;
+use crate::api::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::NodeError;
-use crate::event::{Answer, Effects, Event, Now, ReadJob};
-use crate::order::Order;
-use crate::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
-use crate::recovery::Rebuild;
-use crate::sync::ToPeer;
+use crate::partition::recovery::Rebuild;
 use wire::Wire;
 
 /// One node on one simulated disk.
@@ -261,30 +262,6 @@ impl Stepped {
         self.handle(Event::ControlAnswer { connection: Connection(connection), header, body })
     }
 
-    /// As `Runtime::set_applied`.
-    ///
-    /// # Errors
-    /// [`NodeError::State`].
-    pub fn set_applied(&mut self, index: u64) -> Result<(), NodeError> {
-        self.handle(Event::Applied(index))
-    }
-
-    /// As `Runtime::set_ready`.
-    ///
-    /// # Errors
-    /// [`NodeError::State`].
-    pub fn set_ready(&mut self, body: &[u8]) -> Result<(), NodeError> {
-        self.handle(Event::SetReady(body.into()))
-    }
-
-    /// As `Runtime::set_access`.
-    ///
-    /// # Errors
-    /// [`NodeError::State`].
-    pub fn set_access(&mut self, table: AccessTable) -> Result<(), NodeError> {
-        self.handle(Event::SetAccess(Box::new(table)))
-    }
-
     /// The end of a round of the engine's loop: idle writers get their next job. Call behind every event or behind
     /// several that came together, and at [`Self::wakes_at`].
     ///
@@ -293,7 +270,7 @@ impl Stepped {
     pub fn turn(&mut self) -> Result<(), NodeError> {
         let now = self.now;
         let life = self.life()?;
-        life.engine.settle(now, &mut life.effects);
+        life.engine.settle(now, &mut life.pool, &mut life.effects);
         life.collect();
         // Between two reads; nobody can see when.
         for plan in std::mem::take(&mut life.effects.punches) {

@@ -5,7 +5,7 @@ use ringfence_log::planted::{Bug, is_on};
 use ringfence_wire::{Opcode, RequestHeader};
 
 use crate::engine::Engine;
-use crate::partition::Partition;
+use crate::partition::state::Partition;
 
 /// A gate that compares no epochs, and an append that stamps its own.
 pub fn on_request(engine: &Engine, bytes: &[u8; 128]) -> [u8; 128] {
@@ -13,8 +13,8 @@ pub fn on_request(engine: &Engine, bytes: &[u8; 128]) -> [u8; 128] {
     if !is_on(Bug::OldEpoch) || header.opcode != Opcode::Publish as u8 {
         return *bytes;
     }
-    let found = engine.partitions.find(header.topic, header.partition);
-    let Some(open) = found.map(|at| engine.partitions[at].gate.open_epoch()) else { return *bytes };
+    let found = engine.parts.store.partitions.find(header.topic, header.partition);
+    let Some(open) = found.map(|at| engine.parts.store.partitions[at].gate.open_epoch()) else { return *bytes };
     if header.owner_epoch >= open {
         return *bytes;
     }
@@ -25,7 +25,7 @@ pub fn on_request(engine: &Engine, bytes: &[u8; 128]) -> [u8; 128] {
 /// A mark that moves with the append instead of with the sync.
 pub fn after_event(engine: &mut Engine) {
     if is_on(Bug::MarkTooHigh) {
-        for partition in engine.partitions.iter_mut().filter(|partition| !partition.dropped) {
+        for partition in engine.parts.store.partitions.iter_mut().filter(|partition| !partition.dropped) {
             partition.mark = partition.mark.max(partition.log.end_offset());
         }
     }
@@ -35,7 +35,7 @@ pub fn after_event(engine: &mut Engine) {
 pub fn after_recovery(partitions: &mut [Partition]) {
     if is_on(Bug::DedupeForgotten) {
         for partition in partitions {
-            partition.producers = crate::dedupe::Producers::default();
+            partition.producers = crate::partition::dedupe::Producers::default();
         }
     }
 }

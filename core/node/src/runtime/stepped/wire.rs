@@ -1,4 +1,4 @@
-//! The way from a writer to the simulated disk, which can be cut in the middle of a job.
+//! Storage calls of a simulated writer, which a test can stop in the middle of a job.
 
 use std::any::Any;
 use std::io::IoSlice;

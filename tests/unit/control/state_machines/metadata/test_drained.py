@@ -9,8 +9,8 @@ from ringfence.control.model.ids import Index, PartitionId, TopicId
 from ringfence.control.model.results import Refused
 from ringfence.control.state_machines.metadata import drained
 from ringfence.control.state_machines.metadata.state_machine import validate
-from tests.control.commands import create
 from tests.fakes.layout_log import LayoutLog
+from tests.fakes.metadata_commands import create
 
 
 def test_the_hold_time_of_a_topic_is_checked_from_its_level_on() -> None:

@@ -1,0 +1,382 @@
+"""Build all parts of a node in the order of their needs. Nothing is started here.
+
+A part gets what it calls when it is made. Calls in the other direction are callbacks. The few of them that
+name a part which is built later run only once the node has started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Final
+
+from ringfence.control.model.ids import Index, NodeId, PartitionId
+from ringfence.control.model.state import EMPTY, MetadataState
+from ringfence.control.model.topics import Replica
+from ringfence.control.runtime.cluster import Cluster, Log, build_log
+from ringfence.control.runtime.control_server import ControlServer, Question
+from ringfence.control.runtime.data_plane.cleanup_confirmations import CleanupConfirmations
+from ringfence.control.runtime.data_plane.connection_access import ConnectionAccess
+from ringfence.control.runtime.data_plane.executor import OrderExecutor
+from ringfence.control.runtime.data_plane.log_witnesses import LogWitnesses
+from ringfence.control.runtime.data_plane.native_node import NativeNode
+from ringfence.control.runtime.data_plane.purge import TopicPurge
+from ringfence.control.runtime.data_plane.run_meter import RunMeter
+from ringfence.control.runtime.handlers.audit import Audit
+from ringfence.control.runtime.handlers.cluster_events import ClusterEvents
+from ringfence.control.runtime.handlers.commands import Commands
+from ringfence.control.runtime.handlers.completion import Completion
+from ringfence.control.runtime.handlers.control_changes import ControlChanges
+from ringfence.control.runtime.handlers.data_questions import DataQuestions
+from ringfence.control.runtime.handlers.inspections import Inspections
+from ringfence.control.runtime.handlers.member_questions import MemberQuestions
+from ringfence.control.runtime.handlers.native_events import NativeEvents
+from ringfence.control.runtime.handlers.partitions import Partitions
+from ringfence.control.runtime.handlers.producers import ProducerRequests
+from ringfence.control.runtime.handlers.quarantines import Quarantines
+from ringfence.control.runtime.handlers.rebalances import Rebalances
+from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix, restrict_to_prefix
+from ringfence.control.runtime.handlers.topic_changes import TopicChanges
+from ringfence.control.runtime.handlers.topics import TopicRequests
+from ringfence.control.runtime.membership.own_start import OwnStart
+from ringfence.control.runtime.process.health import Health
+from ringfence.control.runtime.process.settings import Settings
+from ringfence.control.runtime.process.start_gate import StartGate
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.reassignment.participant import Participant
+from ringfence.control.runtime.rpc import messages as calls
+from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX, RequestDispatch, Route
+from ringfence.control.runtime.transactions.lost_partitions import LostPartitions
+from ringfence.control.runtime.transactions.requests import TransactionRequests
+from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
+from ringfence.control.runtime.transactions.unpublished import UnpublishedEpochs
+from ringfence.control.store.directory import DataDirectory
+from ringfence.control.store.raft_store import RaftStore
+from ringfence.control.transport.hub import Hub
+from ringfence.native import _node, cluster_messages, messages
+from ringfence.native.wire import DEDUPE_WINDOW, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Opcode
+
+# Heartbeat interval for clients, in ms; a failed peer is detected after two.
+HEARTBEAT_MS: Final = 10_000
+PROGRAM: Final = f"ringfence {version('ringfence')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Foundation:
+    """What a start has opened before the parts are built.
+
+    `report` is the native node's recovery report. `join_peers` are the control addresses of the members by
+    node, from the answer to a join. `status` and `on_failed` are the node's.
+    """
+
+    settings: Settings
+    health: Health
+    cluster_events: ClusterEvents
+    gate: StartGate
+    hub: Hub
+    own_start: OwnStart
+    directory: DataDirectory
+    store: RaftStore
+    native: _node.Node
+    report: Mapping[str, Any]
+    join_peers: Mapping[int, tuple[str, ...]]
+    status: Callable[[], messages.Status]
+    on_failed: Callable[[Exception], None]
+
+    @property
+    def here(self) -> Replica:
+        return Replica(node=NodeId(self.directory.identity.node), store=self.directory.identity.store)
+
+
+@dataclass(frozen=True, slots=True)
+class DataPlane:
+    """Turns metadata into orders of the native node, and its outcomes into requests and events."""
+
+    native_node: NativeNode
+    access: ConnectionAccess
+    executor: OrderExecutor
+    participant: Participant
+    log_witnesses: LogWitnesses
+    topic_purge: TopicPurge
+    cleanup_confirmations: CleanupConfirmations
+    run_meter: RunMeter
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """Requests of clients and administrators."""
+
+    topics: TopicRequests
+    producers: ProducerRequests
+    transactions: TransactionRequests
+    commands: Commands
+    completion: Completion
+    rebalances: Rebalances
+    partitions: Partitions
+    quarantines: Quarantines
+    inspections: Inspections
+    requests: RequestDispatch
+    control_server: ControlServer
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """All parts of a node."""
+
+    directory: DataDirectory
+    here: Replica
+    log: Log
+    audit: Audit
+    data_plane: DataPlane
+    cluster: Cluster
+    handlers: Handlers
+
+    @property
+    def proposer(self) -> RaftProposer:
+        return self.log.proposer
+
+    async def close(self) -> None:
+        data_plane = self.data_plane
+        data_plane.topic_purge.close()
+        data_plane.cleanup_confirmations.close()
+        await data_plane.executor.close()
+        await self.handlers.transactions.close()
+        await data_plane.log_witnesses.close()
+        await self.cluster.close()
+        await self.audit.close()
+        data_plane.native_node.close()
+
+
+def build(given: Foundation) -> Parts:
+    """Build the parts. Raises as `Cluster`."""
+    log = build_log(given.hub, given.own_start, given.on_failed)
+    audit = Audit(given.settings.data_dir, given.here.node, given.health)
+
+    def serve(connection: int, header: bytes, body: bytes, prefix: str, token: str) -> None:
+        handlers.requests.serve(connection, header, body, prefix, token)
+
+    data_plane = _data_plane(given, log.proposer, audit, serve)
+    cluster = Cluster(
+        given.settings,
+        given.health,
+        log,
+        given.directory,
+        given.store,
+        join_peers=given.join_peers,
+        orders=data_plane.participant,
+        gate=given.gate,
+        counters=lambda: given.native.partitions() if given.gate.is_open else (),
+        on_loads=data_plane.executor.load_hints.update,
+        on_time_window=data_plane.native_node.set_time_window,
+        on_failed=given.on_failed,
+    )
+    handlers = _handlers(given, log.proposer, audit, data_plane, cluster)
+
+    def emit_events(before: MetadataState, after: MetadataState, index: Index) -> None:
+        if before is not EMPTY:  # what this node finds at its start is no event
+            given.cluster_events.applied(before, after, index)
+
+    log.listeners.add_started(
+        lambda _, __, index: data_plane.native_node.applied(index),
+        data_plane.access.applied,
+        data_plane.executor.enqueue,
+        emit_events,
+        lambda _, after, __: handlers.transactions.apply(after),
+        data_plane.run_meter.applied,
+    )
+    return Parts(given.directory, given.here, log, audit, data_plane, cluster, handlers)
+
+
+def _data_plane(
+    given: Foundation,
+    proposer: RaftProposer,
+    audit: Audit,
+    on_request: Callable[[int, bytes, bytes, str, str], None],
+) -> DataPlane:
+    here, health, fail = given.here, given.health, given.on_failed
+    reports = NativeEvents(proposer, here, health, given.cluster_events, audit, fail)
+    run_meter = RunMeter(given.native, proposer)
+    native_node = NativeNode(
+        given.native, on_request=on_request, on_event=reports.take, on_failed=fail, on_counters=run_meter.read
+    )
+    topic_purge = TopicPurge(proposer, here.store)
+    cleanup_confirmations = CleanupConfirmations(proposer, here.store)
+    executor = OrderExecutor(
+        native_node,
+        here,
+        health,
+        on_dropped=topic_purge.begin,
+        on_cleaned_up=cleanup_confirmations.confirm,
+        on_failed=fail,
+        on_level=given.directory.note_cluster_level,
+    )
+    return DataPlane(
+        native_node,
+        ConnectionAccess(given.native, _ready(given)),
+        executor,
+        Participant(proposer, executor, native_node, here),
+        LogWitnesses(proposer, native_node, here, health, given.report, given.settings.data_dir),
+        topic_purge,
+        cleanup_confirmations,
+        run_meter,
+    )
+
+
+def _ready(given: Foundation) -> messages.Ready:
+    identity = given.directory.identity
+    return messages.Ready(
+        cluster=identity.cluster,
+        history=identity.history,
+        node=identity.node,
+        store=identity.store,
+        version_min=PROTOCOL_VERSION_MIN,
+        version_max=PROTOCOL_VERSION,
+        program=PROGRAM,
+        message_bytes_max=given.settings.body_bytes_max,
+        window=DEDUPE_WINDOW,
+        heartbeat_ms=HEARTBEAT_MS,
+    )
+
+
+def _handlers(
+    given: Foundation, proposer: RaftProposer, audit: Audit, data_plane: DataPlane, cluster: Cluster
+) -> Handlers:
+    executor, native_node, peer_client = data_plane.executor, data_plane.native_node, cluster.peer_client
+    topics = TopicRequests(proposer, executor, given.native, peer_client)
+    commands, completion = Commands(proposer, audit), Completion(proposer, executor, peer_client, topics)
+    producers = ProducerRequests(proposer, native_node, peer_client)
+    staged_row_counts = StagedRowCounts(proposer, native_node, peer_client)
+    unpublished = UnpublishedEpochs(given.health, given.here.node)
+    transactions = TransactionRequests(
+        proposer, native_node, given.here, staged_row_counts, unpublished, given.on_failed
+    )
+    coordinator = cluster.reassignments.coordinator
+    rebalances = Rebalances(
+        proposer, peer_client, coordinator, cluster.members.board, data_plane.run_meter.rates
+    )
+    quarantines = Quarantines(proposer, peer_client, native_node)
+    partitions = Partitions(proposer, peer_client, coordinator, LostPartitions(proposer, staged_row_counts))
+    inspections = Inspections(proposer, peer_client, cluster.members, native_node)
+    pulse = proposer.replica.pulse
+    changes = TopicChanges(proposer, topics, commands, completion)
+
+    async def status(_: None) -> messages.Message:
+        return restrict_status_to_prefix(proposer.state, CALLER_PREFIX.get(), given.status())
+
+    requests = RequestDispatch(
+        given.native,
+        _routes(topics, changes, producers, transactions, status),
+        generation=lambda: proposer.applied.index,
+        request_ms=given.settings.request_ms,
+        pulse=pulse,
+        narrow=partial(restrict_to_prefix, lambda: proposer.state),
+    )
+    questions = _member_questions(
+        MemberQuestions(proposer, cluster.members, cluster.levels, cluster.recordings, given.settings)
+    )
+    questions |= _data_questions(
+        DataQuestions(proposer, executor, native_node, staged_row_counts, data_plane.participant, given.gate)
+    )
+    questions |= _admin_questions(
+        ControlChanges(proposer, commands, rebalances, partitions, quarantines),
+        rebalances,
+        partitions,
+        inspections,
+    )
+    return Handlers(
+        topics,
+        producers,
+        transactions,
+        commands,
+        completion,
+        rebalances,
+        partitions,
+        quarantines,
+        inspections,
+        requests,
+        ControlServer(questions, given.gate, pulse),
+    )
+
+
+def _routes(
+    topics: TopicRequests,
+    changes: TopicChanges,
+    producers: ProducerRequests,
+    transactions: TransactionRequests,
+    status: Callable[[None], Awaitable[messages.Message]],
+) -> dict[int, Route]:
+    return {
+        Opcode.TOPIC_CREATE: Route(messages.TopicCreate, changes.create),
+        Opcode.TOPIC_LIST: Route(messages.TopicList, topics.list_topics),
+        Opcode.TOPIC_DESCRIBE: Route(messages.TopicName, topics.describe),
+        Opcode.TOPIC_TRUNCATE: Route(messages.TopicTruncate, changes.truncate),
+        Opcode.TOPIC_DELETE: Route(messages.TopicName, changes.delete),
+        Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, changes.add_schema),
+        Opcode.PRODUCER_OPEN: Route(messages.ProducerOpen, producers.open),
+        Opcode.STATUS: Route(None, status),
+        Opcode.BEGIN: Route(cluster_messages.ScopeBegin, transactions.begin),
+        Opcode.COMMIT: Route(cluster_messages.ScopeCommit, transactions.commit),
+        Opcode.EXPIRE: Route(cluster_messages.ScopeExpire, transactions.expire),
+    }
+
+
+Questions = dict[type[calls.Call], Question]
+
+
+def _member_questions(members: MemberQuestions) -> Questions:
+    return {
+        calls.Join: Question(members.join, while_starting=True),
+        calls.ListNodes: Question(members.list_nodes, while_starting=True),
+        calls.SaveRecording: Question(members.save_recording, while_starting=True),
+        calls.ShowVersions: Question(members.show_versions, while_starting=True),
+        calls.PromiseLevel: Question(members.promise_level, while_starting=True),
+    }
+
+
+def _data_questions(data: DataQuestions) -> Questions:
+    return {
+        # It waits for the entry first: a node that starts may execute the orders soon.
+        calls.AwaitExecution: Question(data.await_execution, while_starting=True),
+        calls.ShowExecutedIndex: Question(data.show_executed_index),
+        calls.ListHosted: Question(data.list_hosted),
+        calls.OpenProducer: Question(data.open_producer),
+        calls.CountStaged: Question(data.count_staged),
+        calls.ExecuteOrder: Question(data.execute_order),
+        calls.ExecuteOrders: Question(data.execute_orders),
+    }
+
+
+def _admin_questions(
+    changes: ControlChanges, rebalances: Rebalances, partitions: Partitions, inspections: Inspections
+) -> Questions:
+    async def show_rebalance(_: calls.ShowRebalance) -> calls.Document:
+        return calls.Document(value=rebalances.here())
+
+    async def show_run_rates(_: calls.ShowRunRates) -> calls.Document:
+        return calls.Document(value=rebalances.rates_here())
+
+    async def show_partition(call: calls.ShowPartition) -> calls.Document:
+        number = PartitionId(call.partition)
+        view = partitions.here(number) if call.here else await partitions.show(number)
+        return calls.Document(value=view)
+
+    async def inspect(call: calls.Inspect) -> calls.Inspected:
+        return await inspections.here(call.after)
+
+    async def inspect_all(_: calls.InspectAll) -> calls.Document:
+        return calls.Document(value=await inspections.inspect())
+
+    return {
+        calls.ChangeNode: Question(changes.change_node),
+        calls.ShowRebalance: Question(show_rebalance),
+        calls.ShowRunRates: Question(show_run_rates),
+        calls.SteerRebalance: Question(changes.steer_rebalance),
+        calls.ShowPartition: Question(show_partition),
+        calls.ForcePartition: Question(changes.force_owner),
+        calls.GiveUpPart: Question(changes.give_up_part),
+        calls.ReleasePartition: Question(changes.release_partition),
+        calls.Inspect: Question(inspect),
+        calls.InspectAll: Question(inspect_all),
+    }

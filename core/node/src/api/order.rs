@@ -1,0 +1,240 @@
+//! Orders of the control plane to the engine. Each order ends with one outcome.
+
+use std::collections::BTreeSet;
+
+/// One ACTIVE partition of a routing table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TablePartition {
+    pub partition: u64,
+    /// Inclusive slot range.
+    pub lo: u16,
+    pub hi: u16,
+    /// Owner's node id.
+    pub owner: u64,
+    pub epoch: u64,
+}
+
+/// A store of a node: with another disk the node holds nothing of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub node: u64,
+    pub store: [u8; 16],
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The cluster's level was raised to this; a lower one than the engine's changes nothing.
+    SetLevel {
+        level: u16,
+    },
+    /// `schemas`: Arrow IPC schema messages by schema id; `key_columns`: indexes of top-level fields; retention 0 =
+    /// keep. Repeated with more schemas when one was added.
+    InstallTopic {
+        topic: u64,
+        schemas: Vec<Vec<u8>>,
+        key_columns: Vec<usize>,
+        retention_bytes: u64,
+        retention_ms: u64,
+    },
+    /// `table`: body of a TABLE answer; `redirect`: body of a REDIRECT, `redirects`: those that name an owner, by node.
+    /// Older generations are ignored.
+    InstallTable {
+        topic: u64,
+        generation: u64,
+        version: u64,
+        table: Vec<u8>,
+        partitions: Vec<TablePartition>,
+        redirect: Vec<u8>,
+        redirects: Vec<(u64, Vec<u8>)>,
+    },
+    RemoveTopic {
+        topic: u64,
+    },
+    /// Host the partition under a new owner epoch: ends when the epoch record is durable on `quorum` stores and appends
+    /// are admitted. `replicas`: the other stores of the set. With a quorum of 1 there are none.
+    Open {
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        epoch: u64,
+        replicas: Vec<Place>,
+        quorum: u16,
+    },
+    /// Take the records of the owner of this epoch. Ends immediately; the owner calls. `forced`: the newest epoch of
+    /// the partition whose owner an operator chose without a majority, 0 = none is known. Records of older epochs that
+    /// this owner does not have were given up by that choice.
+    Follow {
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        epoch: u64,
+        owner: u64,
+        forced: u64,
+    },
+    /// Where another node's data plane is reached.
+    SetPeer {
+        node: u64,
+        addresses: Vec<String>,
+    },
+    /// No append below `epoch` from now on; ends when that is durable here.
+    Fence {
+        topic: u64,
+        partition: u64,
+        epoch: u64,
+    },
+    /// A fence that also waits for the mark: ends when everything appended before it is durable on the quorum.
+    Hold {
+        topic: u64,
+        partition: u64,
+        epoch: u64,
+    },
+    /// Ends when the log here has so many records, all of them durable; after `timeout_ms` it fails.
+    AwaitRecords {
+        topic: u64,
+        partition: u64,
+        records: u64,
+        timeout_ms: u64,
+    },
+    /// At the owner: bring another store to this log. It does not count for the quorum. 0 bytes a second = no throttle.
+    SyncStart {
+        topic: u64,
+        partition: u64,
+        change: u64,
+        attempt: u32,
+        target: Place,
+        bytes_per_s: u64,
+    },
+    SyncRate {
+        change: u64,
+        bytes_per_s: u64,
+    },
+    SyncStop {
+        change: u64,
+    },
+    /// At the target: take the owner's records; they are neither served nor counted before they are adopted. `forced`
+    /// as in `Follow`.
+    ReceiveStart {
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        change: u64,
+        attempt: u32,
+        epoch: u64,
+        owner: u64,
+        forced: u64,
+    },
+    Adopt {
+        change: u64,
+        attempt: u32,
+    },
+    Discard {
+        change: u64,
+        attempt: u32,
+    },
+    Close {
+        topic: u64,
+        partition: u64,
+    },
+    /// Forget the partition and give its space back.
+    Drop {
+        topic: u64,
+        partition: u64,
+    },
+    /// The log start that is wanted from now on, in the place of the one wanted before: it is carried out as the mark
+    /// moves, and the outcome says how far it is now. Rows of owner epochs above `epoch` stay; 0 = none of them does.
+    /// `before_offset` = `u64::MAX`: up to the mark, now and once.
+    Truncate {
+        topic: u64,
+        partition: u64,
+        before_offset: u64,
+        epoch: u64,
+    },
+    OpenProducer {
+        topic: u64,
+        partition: u64,
+        producer_id: u64,
+        producer_epoch: u64,
+        /// An earlier epoch that was opened in every partition; 0 = none is known, or the caller accepts a fresh start.
+        previous_epoch: u64,
+        name: Vec<u8>,
+    },
+    /// The log is older than the metadata says: these replicas, (topic, partition), may lack what they acknowledged.
+    Doubt {
+        partitions: Vec<(u64, u64)>,
+    },
+    ReleaseQuarantine {
+        topic: u64,
+        partition: u64,
+    },
+    /// Read every file of a quarantined partition again. The order ends with the quarantine if all of them are sound,
+    /// else with an error that names the damage.
+    CheckQuarantine {
+        topic: u64,
+        partition: u64,
+    },
+    /// Who may stage; with `gone` these are all scopes, and others up to that id are forgotten.
+    InstallScopes {
+        rules: Vec<ScopeRule>,
+        gone: Option<u64>,
+    },
+    /// Before a commit is decided: what of it is staged here, durably.
+    CountStaged(CountStaged),
+    /// Give the rows of a committed epoch their offsets; ends when they may be read.
+    Publish(Publish),
+}
+
+impl Order {
+    /// Orders that may wait for room are short; those with tables and schemas never do.
+    pub(crate) fn clone_if_short(&self) -> Option<Self> {
+        match self {
+            Self::InstallTopic { .. }
+            | Self::InstallTable { .. }
+            | Self::RemoveTopic { .. }
+            | Self::InstallScopes { .. }
+            | Self::Doubt { .. } => None,
+            short => Some(short.clone()),
+        }
+    }
+}
+
+/// One committed epoch of a scope in one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publish {
+    pub topic: u64,
+    pub partition: u64,
+    pub scope: u64,
+    pub epoch: u64,
+    pub tokens: Vec<Token>,
+    /// Rows that were staged here under these tokens, as their writers know.
+    pub rows: u64,
+    /// Staged records below this number are meant, whatever was staged under the tokens since. 0: all.
+    pub upto: u64,
+    /// The last epoch of the scope before this one that has rows to be published here, too. 0: none.
+    pub after: u64,
+}
+
+/// What is staged in one partition for a commit that is not decided yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountStaged {
+    pub topic: u64,
+    pub partition: u64,
+    pub scope: u64,
+    pub epoch: u64,
+    pub tokens: Vec<Token>,
+}
+
+/// One scope. Epochs up to `committed` and up to `expired` are decided; `pending` are committed and not yet known
+/// published everywhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScopeRule {
+    pub scope: u64,
+    pub driver: u64,
+    pub committed: u64,
+    pub expired: u64,
+    pub pending: BTreeSet<u64>,
+}
+
+pub type Token = [u8; 16];

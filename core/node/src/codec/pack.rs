@@ -1,0 +1,258 @@
+//! Read and write the `MessagePack` bodies that the node handles itself; `native/messages.py` has their definition.
+
+use ringfence_wire::{CREDENTIAL_BYTES_MAX, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN};
+use rmp::{decode, encode};
+
+use crate::api::refusal::Refusal;
+use crate::codec::unpack::value_len;
+
+/// Body of REFUSED.
+pub fn refused(refusal: &Refusal) -> Box<[u8]> {
+    let mut out = Vec::with_capacity(128);
+    map(&mut out, 2);
+    text(&mut out, "message");
+    text(&mut out, &refusal.message);
+    text(&mut out, "details");
+    map(&mut out, refusal.details.len());
+    for (name, value) in &refusal.details {
+        text(&mut out, name);
+        number(&mut out, *value);
+    }
+    out.into()
+}
+
+/// Body of the answer to RESOLVE: (producer epoch, last sequence, greatest send), (sequence, first offset, rows)*.
+pub fn resolved(epoch: Option<u64>, last: Option<(u64, u64)>, answers: &[(u64, u64, u32)]) -> Box<[u8]> {
+    let mut out = Vec::with_capacity(64 + answers.len() * 24);
+    map(&mut out, 4);
+    text(&mut out, "producer_epoch");
+    optional(&mut out, epoch);
+    text(&mut out, "sequence");
+    optional(&mut out, last.map(|last| last.0));
+    text(&mut out, "send");
+    optional(&mut out, last.map(|last| last.1));
+    text(&mut out, "answers");
+    array(&mut out, answers.len());
+    for (sequence, first_offset, rows) in answers {
+        array(&mut out, 3);
+        number(&mut out, *sequence);
+        number(&mut out, *first_offset);
+        number(&mut out, u64::from(*rows));
+    }
+    out.into()
+}
+
+/// What the node needs of HELLO.
+#[derive(Clone, Default, PartialEq, Eq)]
+#[cfg_attr(test, derive(Debug))]
+pub struct Hello {
+    pub version_min: u64,
+    pub version_max: u64,
+    pub cluster: Option<Vec<u8>>,
+    pub history: Option<Vec<u8>>,
+    pub credential: Option<String>,
+}
+
+impl Hello {
+    /// # Errors
+    /// A sentence that names the field.
+    pub fn read(body: &[u8]) -> Result<Self, String> {
+        let mut hello = Self { version_min: u64::MAX, ..Self::default() };
+        each_field(body, |name, value| {
+            let mut value = value;
+            match name {
+                b"version_min" => hello.version_min = int(&mut value, "version_min")?,
+                b"version_max" => hello.version_max = int(&mut value, "version_max")?,
+                b"cluster" => hello.cluster = bytes_or_nil(value, "cluster")?,
+                b"history" => hello.history = bytes_or_nil(value, "history")?,
+                b"credential" => hello.credential = credential(value)?,
+                _ => {}
+            }
+            Ok(())
+        })?;
+        if hello.version_min == u64::MAX {
+            return Err("HELLO lacks version_min".into());
+        }
+        Ok(hello)
+    }
+}
+
+/// Body of HELLO, as this node says it to others.
+pub fn hello(credential: &str) -> Box<[u8]> {
+    let mut out = Vec::with_capacity(128);
+    map(&mut out, 4);
+    text(&mut out, "version_min");
+    number(&mut out, u64::from(PROTOCOL_VERSION_MIN));
+    text(&mut out, "version_max");
+    number(&mut out, u64::from(PROTOCOL_VERSION));
+    text(&mut out, "client");
+    text(&mut out, "ringfence node");
+    text(&mut out, "credential");
+    text(&mut out, credential);
+    out.into()
+}
+
+/// Is this one whole `MessagePack` map, not nested too deep? The control plane reads its content.
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub fn check_map(body: &[u8]) -> Result<(), String> {
+    each_field(body, |_, _| Ok(()))
+}
+
+/// A table's content without its generation and the loads, which are hints: two tables with equal digests route alike.
+pub fn table_digest(body: &[u8]) -> u64 {
+    let mut digest = 0u64;
+    let walked = each_field(body, |name, value| {
+        if name != b"generation" && name != b"loads" {
+            digest = xxhash_rust::xxh3::xxh3_64_with_seed(value, digest);
+        }
+        Ok(())
+    });
+    match walked {
+        Ok(()) => digest,
+        Err(_) => xxhash_rust::xxh3::xxh3_64(body),
+    }
+}
+
+/// Walk a map with string keys: name and the encoded value of each field.
+fn each_field<'a>(
+    body: &'a [u8],
+    mut take: impl FnMut(&'a [u8], &'a [u8]) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut rest = body;
+    let fields = decode::read_map_len(&mut rest).map_err(|_| "body is not a MessagePack map".to_owned())?;
+    for _ in 0..fields {
+        let bytes = decode::read_str_len(&mut rest).map_err(|_| "a key of the map is not a string".to_owned())?;
+        let (name, after) = rest.split_at_checked(bytes as usize).ok_or("a key is longer than the body")?;
+        let value = value_len(after)
+            .map(|bytes| &after[..bytes])
+            .ok_or_else(|| format!("field {:?} is not sound MessagePack", String::from_utf8_lossy(name)))?;
+        rest = &after[value.len()..];
+        take(name, value)?;
+    }
+    if rest.is_empty() { Ok(()) } else { Err(format!("{} bytes follow the map", rest.len())) }
+}
+
+fn int(value: &mut &[u8], field: &str) -> Result<u64, String> {
+    decode::read_int(value).map_err(|_| format!("field {field} is not an unsigned integer"))
+}
+
+fn bytes_or_nil(mut value: &[u8], field: &str) -> Result<Option<Vec<u8>>, String> {
+    if value == [0xC0] {
+        return Ok(None);
+    }
+    decode::read_bin_len(&mut value).map_err(|_| format!("field {field} is neither bin nor nil"))?;
+    Ok(Some(value.to_vec()))
+}
+
+/// What is wrong with a credential is said without it.
+fn credential(mut value: &[u8]) -> Result<Option<String>, String> {
+    if value == [0xC0] {
+        return Ok(None);
+    }
+    let bytes = decode::read_str_len(&mut value).map_err(|_| "field credential is neither str nor nil".to_owned())?;
+    if bytes as usize > CREDENTIAL_BYTES_MAX {
+        return Err(format!("field credential has {bytes} bytes, the limit is {CREDENTIAL_BYTES_MAX}"));
+    }
+    let text = std::str::from_utf8(value).map_err(|_| "field credential is not UTF-8".to_owned())?;
+    Ok(Some(text.to_owned()))
+}
+
+/// The topic's full name in the body of a table; empty when there is none.
+pub fn table_name(body: &[u8]) -> String {
+    let mut name = String::new();
+    let walked = each_field(body, |field, mut value| {
+        if field == b"name" && decode::read_str_len(&mut value).is_ok() {
+            name = String::from_utf8_lossy(value).into_owned();
+        }
+        Ok(())
+    });
+    walked.map_or_else(|_| String::new(), |()| name)
+}
+
+// Writing into a Vec cannot fail.
+fn text(out: &mut Vec<u8>, value: &str) {
+    encode::write_str(out, value).expect("a Vec grows");
+}
+
+fn number(out: &mut Vec<u8>, value: u64) {
+    encode::write_uint(out, value).expect("a Vec grows");
+}
+
+fn optional(out: &mut Vec<u8>, value: Option<u64>) {
+    match value {
+        Some(value) => number(out, value),
+        None => encode::write_nil(out).expect("a Vec grows"),
+    }
+}
+
+fn map(out: &mut Vec<u8>, fields: usize) {
+    encode::write_map_len(out, u32::try_from(fields).expect("few fields")).expect("a Vec grows");
+}
+
+fn array(out: &mut Vec<u8>, items: usize) {
+    encode::write_array_len(out, u32::try_from(items).expect("few items")).expect("a Vec grows");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_wire::Code;
+
+    fn hello(fields: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut out = Vec::new();
+        map(&mut out, fields.len());
+        for (name, value) in fields {
+            text(&mut out, name);
+            out.extend_from_slice(value);
+        }
+        out
+    }
+
+    #[test]
+    fn hello_reads_what_it_needs_and_skips_the_rest() {
+        let body =
+            hello(&[("version_min", &[1]), ("new", &[0x92, 1, 2]), ("version_max", &[3]), ("cluster", &[0xC4, 1, 9])]);
+        let read = Hello::read(&body).unwrap();
+        assert_eq!(
+            read,
+            Hello { version_min: 1, version_max: 3, cluster: Some(vec![9]), history: None, credential: None }
+        );
+    }
+
+    #[test]
+    fn unsound_maps_are_named() {
+        let deep = [&[0x81, 0xA1, b'x'][..], &[0x91; 100]].concat();
+        for body in [
+            &b""[..],
+            b"\xC1",
+            b"\x93\x01\x02",
+            b"\x81\xA4name",
+            b"\xDF\xFF\xFF\xFF\xFF",
+            b"\x80\x00",
+            b"\x81\xA1a\xD4\x01\x00",
+            b"\x81\xA1a\xC1",
+            &deep,
+        ] {
+            assert!(check_map(body).is_err(), "{body:x?}");
+        }
+        assert_eq!(check_map(b"\x81\xA4name\x01"), Ok(()));
+        assert!(Hello::read(b"\x81\xABversion_max\x01").unwrap_err().contains("version_min"));
+    }
+
+    #[test]
+    fn a_table_digest_ignores_the_generation_and_loads_only() {
+        let table = |generation: u8, version: u8, loads: &[u8]| {
+            hello(&[("generation", &[generation]), ("version", &[version]), ("loads", loads)])
+        };
+        assert_eq!(table_digest(&table(1, 7, b"\x80")), table_digest(&table(2, 7, b"\x81\x01\x05")));
+        assert_ne!(table_digest(&table(1, 7, b"\x80")), table_digest(&table(1, 8, b"\x80")));
+    }
+
+    #[test]
+    fn a_refusal_has_the_bytes_of_the_protocol() {
+        let body = refused(&Refusal::new(Code::Held, "partition 9: held").with("partition", 9));
+        assert_eq!(*body, *b"\x82\xA7message\xB1partition 9: held\xA7details\x81\xA9partition\x09");
+    }
+}

@@ -1,0 +1,174 @@
+//! Complete jobs: after a group is durable, answers are sent, marks move and waiting requests are served; ended reads
+//! and answers of other nodes go to the machine that asked.
+
+use ringfence_log::{Damage, JobDone, ShardStatus};
+
+use crate::api::completion::{BatchAck, Completion, PendingCompletion, ReplicatedEnd};
+use crate::api::effects::ToPeer;
+use crate::api::jobs::ReadEnd;
+use crate::api::outcome::Outcome;
+use crate::engine::Parts;
+use crate::ids::PartitionIndex;
+use crate::ingest::parked::bytes_of;
+use crate::reads::state::Fetch;
+use crate::replication::state::node_wide::ReplicaRead;
+use crate::replication::state::owner::AwaitingMark;
+use crate::replication::state::role::Role;
+use crate::turn::Turn;
+use ringfence_transport::Inbound;
+use ringfence_wire::{AnswerHeader, Opcode};
+
+impl Parts {
+    pub(crate) fn job_done(&mut self, mut done: JobDone, turn: &mut Turn<'_>) {
+        let shard = done.shard;
+        let written = if self.replication.is_streaming() { done.take_durable_group() } else { None };
+        let at = usize::from(shard);
+        let had_group = done.group.is_some();
+        let progress = self.store.shards[at].on_done(done, turn.now.mono_ms);
+        if let ShardStatus::Failed(why) = &progress.status {
+            let why = why.clone();
+            self.shard_failed(shard, progress.durable_group, &why, turn);
+        } else {
+            turn.counters.groups += u64::from(had_group);
+            self.groups_durable(shard, progress.durable_group, turn);
+        }
+        if let Some(written) = written {
+            self.replication().stream(at, written, turn);
+        }
+        self.tell_status(shard, progress.status, turn);
+        self.replication().end_awaited(turn);
+        self.after_marks(turn);
+        self.serve_orders(turn);
+        self.serve_stalled(shard, turn);
+        self.reads().serve_queued_reads(turn);
+    }
+
+    /// A read ended: it goes to the machine that asked for it.
+    pub(crate) fn read_ended(&mut self, end: ReadEnd, turn: &mut Turn<'_>) {
+        match self.replication.end_read(end.ticket) {
+            Some(ReplicaRead::Copy { index, session }) => self.replication().copied(index, session, end, turn),
+            Some(ReplicaRead::Truncate { index, begin }) => self.replication().cut_read(index, &begin, &end, turn),
+            Some(ReplicaRead::Serve(request)) => self.maintenance().copy_served(&request, end, turn),
+            None => {
+                if let Some((fetch, damage)) = self.reads().read_ended(end, turn) {
+                    self.fetch_met_damage(fetch, &damage, turn);
+                }
+            }
+        }
+        self.reads().serve_queued_reads(turn);
+    }
+
+    fn fetch_met_damage(&mut self, fetch: Fetch, damage: &Damage, turn: &mut Turn<'_>) {
+        let file = self.maintenance().met_damage(fetch.index, damage);
+        if let Some(fetch) = self.maintenance().hold_fetch(fetch, file, turn.now) {
+            self.reads().read_damaged(&fetch, damage, turn);
+        }
+    }
+
+    /// An answer of another node: to a question of replication, or of a repair.
+    pub(crate) fn peer_answer(&mut self, node: u64, bytes: &[u8; 128], body: Inbound<'_>, turn: &mut Turn<'_>) {
+        let Ok(header) = AnswerHeader::open(bytes) else {
+            turn.effects.peers.push(ToPeer::Close { node });
+            return;
+        };
+        let Some(sent) = self.replication.peers.answered(node, header.request_id, turn.now) else { return };
+        if sent.opcode == Opcode::Copy {
+            self.maintenance().copy_answered(sent, &header, body, turn);
+        } else {
+            self.replication().peer_answered(node, sent, &header, bytes_of(&body), turn);
+        }
+    }
+
+    pub(crate) fn peer_opened(&mut self, node: u64, turn: &mut Turn<'_>) {
+        self.replication.peers.opened(node, turn.now);
+        self.introduce(node, turn);
+        self.maintenance().retry_repairs();
+        self.replication().peer_opened(node, turn);
+    }
+
+    pub(crate) fn peer_closed(&mut self, node: u64, turn: &mut Turn<'_>) {
+        self.maintenance().copy_lost(turn.now);
+        self.replication().peer_closed(node, turn);
+    }
+
+    /// Complete everything that waited for groups up to this one.
+    fn groups_durable(&mut self, shard: u16, group: u64, turn: &mut Turn<'_>) {
+        while let Some(due) = self.store.acks[usize::from(shard)].pop(group) {
+            match due.shared {
+                Some(upto) => self.durable_here(due, upto, turn),
+                None => self.durable_enough(due.partition, due.completion, turn),
+            }
+        }
+    }
+
+    /// Complete what needs to be durable on this store only.
+    fn durable_enough(&mut self, index: PartitionIndex, completion: Completion, turn: &mut Turn<'_>) {
+        match completion {
+            Completion::Batch(batch) => self.batch_durable(index, &batch, turn),
+            Completion::Order { number, finished, on_durable } => {
+                let result = self.store.order_durable(index, on_durable, turn).map(|()| finished);
+                // 0: one of several records of an order, and not its last.
+                if number > 0 {
+                    turn.effects.outcomes.push(Outcome::Order { number, result });
+                }
+            }
+            Completion::Replica(replica) => self.replication().replica_durable(index, &replica, turn),
+            Completion::Nothing => {}
+        }
+    }
+
+    /// Durable on this store; the completion now waits for a quorum.
+    fn durable_here(
+        &mut self,
+        due: PendingCompletion,
+        ReplicatedEnd { end, epoch }: ReplicatedEnd,
+        turn: &mut Turn<'_>,
+    ) {
+        let index = due.partition;
+        let partition = &mut self.store.partitions[index];
+        let newest = partition.log.end().owner_epoch;
+        match &mut partition.role {
+            Role::Owner(owner) if owner.epoch == epoch => {
+                owner.durable = owner.durable.max(end);
+                owner.waiting.push_back(AwaitingMark { end, completion: due.completion });
+                self.store.needs_tick(index);
+                self.replication().advance(index, turn);
+            }
+            // Its only copy was stopped while this was written: the same owner is its own quorum again. Given up, the
+            // mark would not reach it, and every repeat of it would wait for that.
+            Role::Alone if newest == epoch => self.durable_enough(index, due.completion, turn),
+            // Another owner came since, and may have cut it off.
+            _ => {
+                let why = "the owner changed before enough replicas had it on disk";
+                self.replication().give_up(index, &due.completion, why, turn);
+            }
+        }
+    }
+
+    fn batch_durable(&mut self, index: PartitionIndex, batch: &BatchAck, turn: &mut Turn<'_>) {
+        self.store.raise_mark(index, batch.end_offset(), turn);
+        self.store.answer_batch(index, batch, turn);
+    }
+
+    /// The shard's storage failed. Records that are not durable may be on disk or not: their senders get
+    /// `unknown_outcome`.
+    fn shard_failed(&mut self, shard: u16, durable_group: u64, why: &str, turn: &mut Turn<'_>) {
+        self.groups_durable(shard, durable_group, turn);
+        // First of all, so that who hears of an order's end knows why: what the order did is not known.
+        self.tell_status(shard, ShardStatus::Failed(why.to_owned()), turn);
+        for PendingCompletion { partition, completion, .. } in self.store.acks[usize::from(shard)].take_all() {
+            match completion {
+                Completion::Batch(batch) => {
+                    let why = format!("the disk failed before it was known durable: {why}");
+                    self.store.answer_unknown(partition, &batch, &why, turn);
+                }
+                Completion::Order { number, .. } => {
+                    let result = Err(format!("shard {shard} failed, the order may be on disk or not: {why}"));
+                    turn.effects.outcomes.push(Outcome::Order { number, result });
+                }
+                // Its owner hears nothing, and counts this store as gone.
+                Completion::Replica(_) | Completion::Nothing => {}
+            }
+        }
+    }
+}

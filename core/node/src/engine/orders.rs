@@ -1,0 +1,262 @@
+//! Dispatch orders of the control plane. Orders run one after another; one that finds no room in its shard waits, and
+//! later ones wait, too.
+
+use std::sync::Arc;
+
+use ringfence_log::{Retention, log_format_of};
+use ringfence_routing::{Entry, Install, Table};
+use ringfence_wire::{Code, LEVEL_NEWEST, crc_of};
+
+use crate::api::order::{Order, TablePartition};
+use crate::api::order_step::{OrderError, OrderProgress};
+use crate::api::outcome::{Finished, Outcome};
+use crate::api::refusal::Refusal;
+use crate::codec::pack;
+use crate::engine::Parts;
+use crate::partition::log_start::WantedStart;
+use crate::partition::topic::{RedirectBody, Routing, Topic};
+use crate::replication::state::follower::Follower;
+use crate::replication::state::role::Role;
+use crate::turn::Turn;
+
+impl Parts {
+    pub(crate) fn order(&mut self, number: u64, order: Order, turn: &mut Turn<'_>) {
+        if !self.waiting_orders.is_empty() {
+            return self.waiting_orders.push_back((number, order));
+        }
+        self.run_order(number, order, turn);
+    }
+
+    /// Orders that waited for room.
+    pub(crate) fn serve_orders(&mut self, turn: &mut Turn<'_>) {
+        for _ in 0..self.waiting_orders.len() {
+            let Some((number, order)) = self.waiting_orders.pop_front() else { return };
+            if !self.run_order(number, order, turn) {
+                // It went to the back; its place is the front.
+                if let Some(waiting) = self.waiting_orders.pop_back() {
+                    self.waiting_orders.push_front(waiting);
+                }
+                return;
+            }
+        }
+    }
+
+    /// False if the order waits for room: it is the last in the queue then.
+    fn run_order(&mut self, number: u64, order: Order, turn: &mut Turn<'_>) -> bool {
+        let kept = order.clone_if_short();
+        let result = match self.begin_order(number, order, turn) {
+            Ok(OrderProgress::WhenDurable) => return true,
+            Ok(OrderProgress::Done(finished)) => Ok(finished),
+            Err(OrderError::Busy) => {
+                if let Some(order) = kept {
+                    self.waiting_orders.push_back((number, order));
+                    return false;
+                }
+                Err("no room in the shard".to_owned())
+            }
+            Err(OrderError::Error(why)) => Err(why),
+        };
+        turn.effects.outcomes.push(Outcome::Order { number, result });
+        true
+    }
+
+    fn begin_order(&mut self, number: u64, order: Order, turn: &mut Turn<'_>) -> Result<OrderProgress, OrderError> {
+        match order {
+            Order::SetLevel { level } => self.set_level(level),
+            Order::InstallTopic { topic, schemas, key_columns, retention_bytes, retention_ms } => {
+                let retention = Retention { bytes_max: retention_bytes, age_ms_max: retention_ms };
+                self.install_topic(topic, schemas, &key_columns, retention)
+            }
+            Order::InstallTable { topic, generation, version, table, partitions, redirect, redirects } => {
+                let bodies = (&redirect[..], &redirects[..]);
+                let changed = self.install_table(topic, generation, version, &table, &partitions, bodies)?;
+                if changed {
+                    self.clients().push_table(topic, turn);
+                }
+                self.reads().redirect_polls(topic, turn);
+                self.serve_ahead(topic, turn);
+                Ok(OrderProgress::Done(Finished::Done))
+            }
+            Order::RemoveTopic { topic } => {
+                self.remove_topic(topic, turn);
+                Ok(OrderProgress::Done(Finished::Done))
+            }
+            Order::Open { topic, partition, lo, hi, epoch, replicas, quorum } => {
+                self.orders().open(number, (topic, partition), (lo, hi), epoch, (&replicas, quorum), turn)
+            }
+            Order::Fence { topic, partition, epoch } => self.orders().fence(number, (topic, partition), epoch, turn),
+            Order::Hold { topic, partition, epoch } => self.orders().hold(number, (topic, partition), epoch, turn),
+            Order::Close { topic, partition } => self.orders().close((topic, partition)),
+            Order::Drop { topic, partition } => self.orders().drop_partition(number, (topic, partition), turn),
+            Order::Truncate { topic, partition, before_offset, epoch } => {
+                self.orders().truncate(number, (topic, partition), WantedStart { offset: before_offset, epoch }, turn)
+            }
+            Order::OpenProducer { topic, partition, producer_id, producer_epoch, previous_epoch, name } => {
+                let ids = (producer_id, producer_epoch, previous_epoch);
+                self.orders().open_producer(number, (topic, partition), ids, &name, turn)
+            }
+            Order::Doubt { partitions } => Ok(self.store.doubt(partitions)),
+            Order::ReleaseQuarantine { topic, partition } => {
+                self.orders().release_quarantine(number, (topic, partition), turn)
+            }
+            Order::CheckQuarantine { topic, partition } => {
+                self.maintenance().check_quarantine(number, (topic, partition))
+            }
+            Order::InstallScopes { rules, gone } => Ok(self.orders().install_scopes(rules, gone)),
+            Order::CountStaged(count) => self.orders().count_staged(number, &count, turn.now),
+            Order::Publish(publish) => self.orders().publish_stages(number, &publish, turn),
+            order => self.begin_sync_order(number, order, turn),
+        }
+    }
+
+    /// Orders about replicas.
+    fn begin_sync_order(
+        &mut self,
+        number: u64,
+        order: Order,
+        turn: &mut Turn<'_>,
+    ) -> Result<OrderProgress, OrderError> {
+        match order {
+            Order::SetPeer { node, addresses } => {
+                self.replication.peers.locate(node, addresses);
+                Ok(OrderProgress::Done(Finished::Done))
+            }
+            Order::Follow { topic, partition, lo, hi, epoch, owner, forced } => {
+                let follower = Follower::new(epoch, owner, None, forced);
+                self.replication().follow((topic, partition), (lo, hi), follower, turn)
+            }
+            Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner, forced } => {
+                let follower = Follower::new(epoch, owner, Some((change, attempt)), forced);
+                self.replication().follow((topic, partition), (lo, hi), follower, turn)
+            }
+            Order::SyncStart { topic, partition, change, attempt, target, bytes_per_s } => {
+                self.replication().sync_start((topic, partition), (change, attempt), target, bytes_per_s, turn)
+            }
+            Order::SyncRate { change, bytes_per_s } => Ok(self.replication().sync_rate(change, bytes_per_s)),
+            Order::SyncStop { change } => Ok(self.replication().sync_stop(change, turn)),
+            Order::AwaitRecords { topic, partition, records, timeout_ms } => {
+                self.replication().await_records(number, (topic, partition), records, timeout_ms, turn)
+            }
+            Order::Adopt { change, attempt } => self.replication().adopt(change, attempt),
+            Order::Discard { change, attempt } => self.orders().discard(number, (change, attempt), turn),
+            other => Err(format!("{other:?} is no order about replicas").into()),
+        }
+    }
+
+    fn set_level(&mut self, level: u16) -> Result<OrderProgress, OrderError> {
+        if level > LEVEL_NEWEST {
+            return Err(format!("level {level}: this program knows up to {LEVEL_NEWEST}; use a newer one").into());
+        }
+        if level > self.store.settings.level {
+            self.store.settings.level = level;
+            for shard in &mut self.store.shards {
+                shard.set_format(log_format_of(level));
+            }
+        }
+        Ok(OrderProgress::Done(Finished::Done))
+    }
+
+    fn install_topic(
+        &mut self,
+        topic: u64,
+        schemas: Vec<Vec<u8>>,
+        key_columns: &[usize],
+        retention: Retention,
+    ) -> Result<OrderProgress, OrderError> {
+        let named = |why| format!("topic {topic}: {why}");
+        if let Some(known) = self.store.topics.get_mut(&topic) {
+            known.update(schemas, key_columns, retention).map_err(named)?;
+        } else {
+            self.store.topics.insert(topic, Topic::new(schemas, key_columns, retention).map_err(named)?);
+        }
+        let plans = &self.store.topics[&topic].plans;
+        for partition in self.store.partitions.of_topic(topic) {
+            partition.plans = Some(plans.clone());
+        }
+        Ok(OrderProgress::Done(Finished::Done))
+    }
+
+    /// True if what clients are told has changed.
+    fn install_table(
+        &mut self,
+        topic: u64,
+        generation: u64,
+        version: u64,
+        bytes: &[u8],
+        partitions: &[TablePartition],
+        (redirect, redirects): (&[u8], &[(u64, Vec<u8>)]),
+    ) -> Result<bool, OrderError> {
+        let node = self.store.settings.node;
+        let Some(known) = self.store.topics.get_mut(&topic) else {
+            return Err(format!("topic {topic} is not installed; install it before its table").into());
+        };
+        if let Some(held) = self.store.tables.get(topic)
+            && (held.generation >= generation || held.version > version)
+        {
+            // Older generations are ignored; a version never goes back.
+            if let Some(routing) = &mut known.routing
+                && held.generation == generation
+            {
+                routing.take_hints(bytes);
+            }
+            return Ok(false);
+        }
+        let entries = partitions.iter().map(|entry| Entry {
+            partition: entry.partition,
+            lo: entry.lo,
+            hi: entry.hi,
+            owner: entry.owner,
+            epoch: entry.epoch,
+        });
+        let table = Table::new(generation, version, entries.collect());
+        let table = Arc::new(table.map_err(|error| format!("topic {topic}, generation {generation}: {error}"))?);
+        let digest = pack::table_digest(bytes);
+        let changed = known.routing.as_ref().is_some_and(|routing| routing.digest != digest);
+        known.routing = Some(Routing {
+            name: pack::table_name(bytes),
+            version,
+            table: bytes.into(),
+            table_crc: crc_of(bytes),
+            digest,
+            redirect: RedirectBody::new(redirect),
+            redirects: redirects.iter().map(|(node, body)| (*node, RedirectBody::new(body))).collect(),
+        });
+        for partition in self.store.partitions.of_topic(topic) {
+            match table.of_partition(partition.log.partition) {
+                Some(entry) => partition.gate.see_table(version, entry.epoch, entry.owner == node),
+                None => partition.gate.leave_table(version),
+            }
+        }
+        let installed = self.store.tables.install(topic, table);
+        debug_assert_eq!(installed, Install::Swapped);
+        self.store.generation = self.store.generation.max(generation);
+        Ok(changed)
+    }
+
+    fn remove_topic(&mut self, topic: u64, turn: &mut Turn<'_>) {
+        let version = self.store.tables.remove(topic).map_or(0, |table| table.version);
+        self.store.topics.remove(&topic);
+        self.store.partitions.forget_starts_of(topic);
+        let mut tickets = Vec::new();
+        for index in 0..self.store.partitions.places() {
+            if self.store.partitions.get(index).is_some_and(|partition| partition.log.topic == topic) {
+                self.replication().take_role(index, Role::None, turn);
+            }
+        }
+        for partition in self.store.partitions.of_topic(topic) {
+            partition.plans = None;
+            partition.gate.close();
+            partition.gate.leave_table(version);
+            tickets.append(&mut partition.waiting);
+        }
+        let refusal = Refusal::new(Code::UnknownTopic, format!("topic {topic} was removed"));
+        for ticket in tickets {
+            if let Some(fetch) = self.reads.end_poll(ticket) {
+                self.store.refuse(fetch.connection, &fetch.header, &refusal, turn);
+            }
+        }
+        for parked in self.parked.ahead.take_where(|parked| parked.header.topic == topic) {
+            self.store.refuse(parked.connection, &parked.header, &refusal, turn);
+        }
+    }
+}

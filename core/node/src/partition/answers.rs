@@ -1,0 +1,177 @@
+//! Make answers: headers from the state of partition and routing, bodies where there are some.
+
+use ringfence_transport::{Connection, Outbound};
+use ringfence_wire::{
+    ANSWER_FLAG_CONTROL, ANSWER_FLAG_REPEATED, AnswerHeader, Code, Opcode, RedirectReason, RequestHeader, Status,
+    Status as AnswerStatus,
+};
+
+use crate::api::answer::{length, send, send_packed};
+use crate::api::completion::BatchAck;
+use crate::api::refusal::Refusal;
+use crate::codec::pack;
+use crate::ids::PartitionIndex;
+use crate::partition::admission::Rejection;
+use crate::partition::store::Store;
+use crate::partition::topic::RedirectBody;
+use crate::turn::Turn;
+
+impl Store {
+    /// An answer header that echoes the request; the caller sets status and what is known.
+    pub(crate) fn echo(&self, header: &RequestHeader) -> AnswerHeader {
+        AnswerHeader {
+            opcode: header.opcode,
+            request_id: header.request_id,
+            topic: header.topic,
+            partition: header.partition,
+            sequence: header.sequence,
+            generation: self.generation,
+            credit_bytes: self.credit_bytes,
+            ..AnswerHeader::default()
+        }
+    }
+
+    /// As [`Self::echo`], with version, epoch and mark of a partition that is here.
+    pub(crate) fn echo_at(&self, index: PartitionIndex, header: &RequestHeader) -> AnswerHeader {
+        let partition = &self.partitions[index];
+        AnswerHeader {
+            layout_version: partition.gate.version(),
+            owner_epoch: partition.gate.epoch(),
+            end_offset: partition.mark,
+            ..self.echo(header)
+        }
+    }
+
+    /// Acknowledge a stored batch.
+    pub(crate) fn answer_batch(&mut self, index: PartitionIndex, due: &BatchAck, turn: &mut Turn<'_>) {
+        turn.counters.acknowledge(turn.now.mono_ms.saturating_sub(due.arrived_ms));
+        let partition = &mut self.partitions[index];
+        partition.acknowledged_ms.1 = turn.now.unix_ms;
+        if partition.acknowledged_ms.0 == 0 {
+            partition.acknowledged_ms.0 = turn.now.unix_ms;
+        }
+        let header = AnswerHeader {
+            opcode: (if due.staged { Opcode::Stage } else { Opcode::Publish }) as u8,
+            status: (if due.staged { Status::Staged } else { Status::Ok }) as u8,
+            request_id: due.request_id,
+            topic: partition.log.topic,
+            partition: partition.log.partition,
+            layout_version: partition.gate.version(),
+            owner_epoch: partition.gate.epoch(),
+            first_offset: due.first_offset,
+            end_offset: partition.mark,
+            sequence: due.sequence,
+            send: due.send,
+            generation: self.generation,
+            credit_bytes: self.credit_bytes,
+            rows: due.rows,
+            flags: if due.repeated { ANSWER_FLAG_REPEATED } else { 0 },
+            ..AnswerHeader::default()
+        };
+        send(due.connection, header, Outbound::Empty, turn.effects);
+    }
+
+    pub(crate) fn refuse(&mut self, to: Connection, request: &RequestHeader, refusal: &Refusal, turn: &mut Turn<'_>) {
+        turn.counters.refused += 1;
+        turn.counters.refused_by_code[refusal.code as usize] += 1;
+        let mut header = match self.partitions.find(request.topic, request.partition) {
+            Some(index) => self.echo_at(index, request),
+            None => self.echo(request),
+        };
+        header.status = Status::Refused as u8;
+        header.code = refusal.code as u16;
+        header.retry_after_ms = refusal.retry_after_ms;
+        header.first_offset = refusal.first_offset;
+        if let Some(sequence) = refusal.sequence {
+            header.sequence = sequence;
+        }
+        send_packed(to, header, pack::refused(refusal), turn.effects);
+    }
+
+    /// "Not here, or not under this version or epoch": the installed body says who owns it.
+    pub(crate) fn redirect(
+        &mut self,
+        to: Connection,
+        request: &RequestHeader,
+        reason: RedirectReason,
+        turn: &mut Turn<'_>,
+    ) {
+        let routing = self.topics.get(&request.topic).and_then(|topic| topic.routing.as_ref());
+        let Some(routing) = routing else {
+            let refusal = Refusal::new(Code::UnknownTopic, format!("topic {} is not known here", request.topic));
+            return self.refuse(to, request, &refusal, turn);
+        };
+        turn.counters.redirected += 1;
+        let table = self.tables.get(request.topic);
+        let owner = table.and_then(|table| table.of_partition(request.partition)).map(|entry| entry.owner);
+        let RedirectBody { bytes: body, crc } = routing.redirect_to(owner).clone();
+        let mut header = self.echo(request);
+        header.status = Status::Redirect as u8;
+        header.code = reason as u16;
+        header.layout_version = routing.version;
+        header.owner_epoch = match self.partitions.find(request.topic, request.partition) {
+            Some(index) => self.partitions[index].gate.epoch(),
+            None => table.and_then(|table| table.of_partition(request.partition)).map_or(0, |entry| entry.epoch),
+        };
+        if reason == RedirectReason::Closed {
+            header.retry_after_ms = CLOSED_RETRY_MS;
+        }
+        header.flags = ANSWER_FLAG_CONTROL;
+        header.body_bytes = length(body.len());
+        header.body_crc = crc;
+        send(to, header, Outbound::Shared(body), turn.effects);
+    }
+
+    /// `why`: what happened between the append and the answer.
+    pub(crate) fn answer_unknown(&mut self, index: PartitionIndex, batch: &BatchAck, why: &str, turn: &mut Turn<'_>) {
+        turn.counters.refused += 1;
+        turn.counters.refused_by_code[Code::UnknownOutcome as usize] += 1;
+        let message = format!("appended, but {why}; send the same sequence again");
+        let body = pack::refused(&Refusal::new(Code::UnknownOutcome, message));
+        let partition = &self.partitions[index];
+        let header = AnswerHeader {
+            opcode: (if batch.staged { Opcode::Stage } else { Opcode::Publish }) as u8,
+            status: AnswerStatus::Refused as u8,
+            code: Code::UnknownOutcome as u16,
+            request_id: batch.request_id,
+            topic: partition.log.topic,
+            partition: partition.log.partition,
+            layout_version: partition.gate.version(),
+            owner_epoch: partition.gate.epoch(),
+            end_offset: partition.mark,
+            sequence: batch.sequence,
+            generation: self.generation,
+            credit_bytes: self.credit_bytes,
+            flags: ringfence_wire::ANSWER_FLAG_CONTROL,
+            body_bytes: crate::api::answer::length(body.len()),
+            body_crc: ringfence_wire::crc_of(&body),
+            ..AnswerHeader::default()
+        };
+        send(batch.connection, header, Outbound::Bytes(body), turn.effects);
+    }
+
+    /// What stops a request that is no PUBLISH: it is answered immediately.
+    pub(crate) fn answer_rejection(
+        &mut self,
+        to: Connection,
+        header: &RequestHeader,
+        rejection: Rejection,
+        turn: &mut Turn<'_>,
+    ) {
+        match rejection {
+            Rejection::Refuse(refusal) => self.refuse(to, header, &refusal, turn),
+            Rejection::Redirect(reason) => self.redirect(to, header, reason, turn),
+            Rejection::Ahead
+            | Rejection::Repeat(..)
+            | Rejection::Restage(..)
+            | Rejection::Committed
+            | Rejection::Stalled(_) => {
+                let refusal = Refusal::new(Code::Ahead, "routed under a newer table than this node has");
+                self.refuse(to, header, &refusal, turn);
+            }
+        }
+    }
+}
+
+/// An OPEN takes one group: a few ms on a disk that does nothing else.
+const CLOSED_RETRY_MS: u32 = 20;

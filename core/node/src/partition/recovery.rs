@@ -1,0 +1,219 @@
+//! Rebuild producer tables, epochs and stages from the records that [`ringfence_log::recover`] reads.
+
+use ringfence_log::{PartitionLog, RecoverError, Report, Storage, Visitor};
+use ringfence_routing::PairMap;
+use ringfence_wire::{ExtensionKind, RecordHeader, RecordKind, extension};
+
+use crate::partition::dedupe::{Producers, Source};
+use crate::partition::epochs::Epochs;
+use crate::partition::producer::Identity;
+use crate::partition::state::{Partition, UNKNOWN};
+use crate::partition::state_blob;
+use crate::partition::state_blob::Tables;
+use crate::settings::TableLimits;
+use crate::transactions::publish_record;
+use crate::transactions::staging::{StageId, Staged, Stages};
+
+#[derive(Default)]
+struct Found {
+    epochs: Epochs,
+    producers: Producers,
+    stages: Stages,
+    /// As of [`Partition::known_upto`].
+    known_upto: u64,
+    /// Records from this number on are void: the next one, or the log's end, says from which offset.
+    cut_at_record: Option<u64>,
+    /// A truncation went deeper than the producer table can follow.
+    incomplete: bool,
+    /// Entries of the producer table at which it is looked through for those that may be forgotten.
+    forget_at: usize,
+    damage: Option<String>,
+}
+
+/// Of all partitions together, in steps that a truncation may take back. Above it the newest ones of a partition are
+/// kept.
+const UNDO_BYTES_MAX: usize = 64 << 20;
+
+const UNDO_STEPS_KEPT: usize = 1024;
+
+/// Collects while the log is read.
+pub struct Rebuild {
+    limits: TableLimits,
+    found: PairMap<Found>,
+    undo_bytes: usize,
+}
+
+impl Rebuild {
+    pub fn new(limits: TableLimits) -> Self {
+        Self { limits, found: PairMap::default(), undo_bytes: 0 }
+    }
+
+    /// Partitions with their tables, each on its shard: ids spread, and a partition stays with its shard until a
+    /// restart.
+    ///
+    /// # Panics
+    /// `shards` is 0.
+    pub fn partitions(mut self, logs: Vec<PartitionLog>, shards: u16) -> Vec<Partition> {
+        let build = |log: PartitionLog| {
+            let mut found = self.found.remove(&(log.topic, log.partition)).unwrap_or_default();
+            found.cut(log.end_offset());
+            found.producers.forget(self.limits, log.end().last_time_ms);
+            let dropped = log.is_dropped();
+            let shard = u16::try_from(log.partition % u64::from(shards)).expect("below shards");
+            let mut partition = Partition::new(log, shard);
+            found.epochs.forget_before(partition.log.first());
+            (partition.epochs, partition.producers, partition.stages) = (found.epochs, found.producers, found.stages);
+            (partition.damage, partition.dropped) = (found.damage, dropped);
+            partition.known_upto = if found.incomplete { UNKNOWN } else { found.known_upto };
+            partition.settle_stages();
+            partition
+        };
+        logs.into_iter().map(build).collect()
+    }
+}
+
+/// (topic, partition, hash of the producer table).
+pub type TableHash = (u64, u64, u64);
+
+/// The producer table that each sound log of a stopped store gives, and the log's report.
+///
+/// # Errors
+/// As [`ringfence_log::check`].
+pub fn check<S: Storage>(storage: &S) -> Result<(Vec<TableHash>, Report), RecoverError> {
+    let nothing_is_forgotten = TableLimits { entries: usize::MAX, bytes: usize::MAX, expiry_ms: u64::MAX };
+    let mut rebuild = Rebuild::new(nothing_is_forgotten);
+    let (logs, report) = ringfence_log::check_with(storage, &mut rebuild)?;
+    let partitions = rebuild.partitions(logs, 1);
+    let hash = |one: &Partition| Some((one.log.topic, one.log.partition, one.producers_hash()?));
+    Ok((partitions.iter().filter_map(hash).collect(), report))
+}
+
+impl Found {
+    fn cut(&mut self, end_offset: u64) {
+        if let Some(record) = self.cut_at_record.take() {
+            if let Err(why) = self.stages.cut(record, end_offset) {
+                self.damage.get_or_insert(why);
+            }
+            self.incomplete |= !self.producers.can_cut(record);
+            self.producers.cut(record, end_offset);
+            self.epochs.cut(record);
+            self.known_upto = self.known_upto.min(record);
+        }
+    }
+}
+
+impl Visitor for Rebuild {
+    fn state(&mut self, topic: u64, partition: u64, blob: &[u8]) {
+        let found = self.found.entry((topic, partition)).or_default();
+        *found = match state_blob::read(blob) {
+            Ok(Tables { epochs, producers, stages, known_upto }) => {
+                Found { epochs, producers, stages, known_upto, ..Found::default() }
+            }
+            Err(why) => {
+                Found { damage: Some(format!("the node's part of a state record: {}", why.0)), ..Found::default() }
+            }
+        };
+    }
+
+    fn record(&mut self, header: &RecordHeader, bytes: &[u8]) {
+        let found = self.found.entry((header.topic, header.partition)).or_default();
+        let undo_bytes = found.producers.undo.bytes();
+        found.cut(header.first_offset);
+        let Found { epochs, producers, stages, .. } = found;
+        // Which records a quorum has is not known here: all of them may be taken back.
+        if header.record_number >= found.known_upto
+            && let Err(why) = learn(producers, epochs, stages, header, bytes, 0)
+        {
+            found.damage.get_or_insert(why);
+        }
+        let producers = &mut found.producers;
+        if self.undo_bytes > UNDO_BYTES_MAX && producers.undo.len() > 2 * UNDO_STEPS_KEPT {
+            producers.undo.shorten(UNDO_STEPS_KEPT);
+        }
+        self.undo_bytes = self.undo_bytes.wrapping_add(producers.undo.bytes().wrapping_sub(undo_bytes));
+        if producers.len() > found.forget_at {
+            producers.forget(self.limits, header.time_ms);
+            // Looked through once in many: entries that stay cost nothing more.
+            found.forget_at = self.limits.entries.max(producers.len() + producers.len() / 8);
+        }
+    }
+
+    fn truncate(&mut self, topic: u64, partition: u64, next_record: u64) {
+        self.found.entry((topic, partition)).or_default().cut_at_record = Some(next_record);
+    }
+
+    fn dropped(&mut self, topic: u64, partition: u64) {
+        // Its steps stay counted: that bound is an estimate.
+        self.found.remove(&(topic, partition));
+    }
+}
+
+/// What one log record tells the partition's tables, wherever it comes from: the log, or another replica. `mark`: rows
+/// below this offset are never truncated.
+/// `bytes`: at least the extension of a record with rows or staged rows, the body of others.
+///
+/// # Errors
+/// The record does not say what its kind must: the partition must not be served.
+pub fn learn(
+    producers: &mut Producers,
+    epochs: &mut Epochs,
+    stages: &mut Stages,
+    header: &RecordHeader,
+    bytes: &[u8],
+    mark: u64,
+) -> Result<(), String> {
+    let source =
+        Source { record: header.record_number, first_offset: header.first_offset, time_ms: header.time_ms, mark };
+    match RecordKind::from_number(header.kind) {
+        Some(RecordKind::Rows) => {
+            let identity = Identity {
+                producer_id: header.producer_id,
+                epoch: header.producer_epoch,
+                sequence: header.sequence,
+                send: header.send,
+                rows: header.rows,
+                crc: header.body_crc,
+            };
+            producers.stored(&identity, source, note_in(bytes));
+        }
+        Some(RecordKind::Epoch) => epochs.begin(header.first_offset, header.owner_epoch, header.record_number),
+        Some(RecordKind::Producer) => {
+            producers.opened(header.producer_id, header.producer_epoch, header.body_bytes > 0, source);
+        }
+        Some(RecordKind::Staged) => {
+            let batch = Staged { record: header.record_number, rows: header.rows, crc: header.body_crc };
+            // Without one its body is damaged: the log says so, too.
+            let id = stage_in(bytes).ok_or("a staged record without its identity")?;
+            stages.staged(&id, batch, header.body_bytes);
+        }
+        Some(RecordKind::Publish) => {
+            let read = publish_record::read(bytes).map_err(|why| format!("a publish record: {}", why.0));
+            let (scope, epoch, list) = read?;
+            let end_offset = header.first_offset + u64::from(header.rows);
+            stages.published(scope, epoch, header.record_number, end_offset, &list);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn stage_in(extension_bytes: &[u8]) -> Option<StageId> {
+    let mut found = None;
+    let walked = extension::each(extension_bytes, |kind, payload| {
+        if kind == ExtensionKind::Stage {
+            found = StageId::read(payload);
+        }
+    });
+    walked.ok().and(found)
+}
+
+/// The note in a stored extension, which was checked when it was appended.
+fn note_in(extension_bytes: &[u8]) -> Option<Box<[u8]>> {
+    let mut note = None;
+    let walked = extension::each(extension_bytes, |kind, payload| {
+        if kind == ExtensionKind::Note {
+            note = Some(payload);
+        }
+    });
+    walked.ok().and(note).map(Box::from)
+}

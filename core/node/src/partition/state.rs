@@ -1,0 +1,246 @@
+//! State of one partition: log, gate, producers, epochs, stages, mark, role, waiting fetches; and its own rules.
+
+use std::sync::Arc;
+
+use ringfence_log::PartitionLog;
+use ringfence_routing::{Fence, Gate};
+
+use crate::api::completion::ReplicatedEnd;
+use crate::api::outcome::PartitionStatus;
+use crate::ids::{End, Reach};
+use crate::partition::dedupe::Producers;
+use crate::partition::epochs::Epochs;
+use crate::partition::log_start::WantedStart;
+use crate::partition::topic::Plans;
+use crate::replication::state::role::Role;
+use crate::transactions::staging::Stages;
+
+/// As [`Partition::known_upto`]: a truncation went deeper than the producer table remembers, and the owner must send
+/// log and tables from scratch.
+pub const UNKNOWN: u64 = u64::MAX;
+
+pub struct Partition {
+    pub log: PartitionLog,
+    pub gate: Gate,
+    pub producers: Producers,
+    pub epochs: Epochs,
+    pub stages: Stages,
+    /// Checks of the topic's bodies; `None` until the topic is installed.
+    pub plans: Option<Arc<Plans>>,
+    /// Inclusive slot range that this partition was opened with.
+    pub slots: (u16, u16),
+    pub shard: u16,
+    /// Rows below this offset are durable and may be read. Never goes back (I14).
+    pub mark: u64,
+    /// Commit group of the newest record.
+    pub last_group: u64,
+    /// Epoch of an OPEN whose record is not durable yet, 0 = none.
+    pub opening: u64,
+    /// Tickets of fetches that wait for rows.
+    pub waiting: Vec<u64>,
+    /// Why the node's part of a state record could not be read: the partition is not served (I16).
+    pub damage: Option<String>,
+    /// Number of the segment file in which a read met that damage; `None` if no read did.
+    pub damaged_file: Option<u64>,
+    /// Epoch that was open when a read met damage and closed it.
+    pub closed_epoch: Option<u64>,
+    /// Nodes with its log, as the last order said that was not carried out because it is quarantined.
+    pub others: Vec<u64>,
+    /// An operator ended a quarantine in this run: damaged rows are skipped.
+    pub released: bool,
+    pub dropped: bool,
+    /// Under which (change, attempt) what was received was given up.
+    pub discarded: Option<(u64, u32)>,
+    pub idleness: Idleness,
+    /// When a batch was acknowledged under this epoch, first and last, Unix ms; 0 = never.
+    pub acknowledged_ms: (u64, u64),
+    /// Role of this store for the partition in this run.
+    pub role: Role,
+    /// Records below this number have taught the tables already: they came from an owner, ahead of the log.
+    /// [`UNKNOWN`] = the tables are not those of any log.
+    pub known_upto: u64,
+    /// This log may lack what it acknowledged: the store lost a torn tail at its start, or came back older. It was not
+    /// level with an owner's mark since.
+    pub cut: bool,
+    /// How far its log is known to reach (`replication/reach.rs`).
+    pub reach: Reach,
+    /// The log start that was ordered last; it may lie beyond the mark still.
+    pub wanted: WantedStart,
+    /// Incarnation number: a partition that is dropped and created again gets a new one.
+    pub incarnation: u64,
+}
+
+/// How long nothing was appended: what upkeep has to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idleness {
+    /// Something was appended since the last round of upkeep.
+    Active,
+    /// Nothing was appended for a round of upkeep.
+    Idle,
+    /// Idle for long: the log has freed memory that it does not need.
+    Trimmed,
+    /// Trimmed, and nearly all of the index is freed, too: memory was short.
+    IndexTrimmed,
+}
+
+impl Partition {
+    /// A partition as recovery or OPEN finds it: nothing is open, everything in the log is durable.
+    pub fn new(log: PartitionLog, shard: u16) -> Self {
+        let fence = Fence::at(log.fence().max(log.end().owner_epoch));
+        let mark = log.end_offset();
+        Self {
+            log,
+            gate: Gate::new(fence),
+            producers: Producers::default(),
+            epochs: Epochs::default(),
+            stages: Stages::default(),
+            plans: None,
+            slots: (0, u16::MAX),
+            shard,
+            mark,
+            last_group: 0,
+            opening: 0,
+            waiting: Vec::new(),
+            damage: None,
+            damaged_file: None,
+            closed_epoch: None,
+            others: Vec::new(),
+            released: false,
+            dropped: false,
+            discarded: None,
+            idleness: Idleness::Idle,
+            acknowledged_ms: (0, 0),
+            role: Role::None,
+            known_upto: 0,
+            cut: false,
+            reach: Reach::default(),
+            wanted: WantedStart::default(),
+            incarnation: 0,
+        }
+    }
+
+    pub fn key(&self) -> (u64, u64) {
+        (self.log.topic, self.log.partition)
+    }
+
+    /// Epoch of the row before `offset`, which makes the two a position of this log; 0 = not known, or no such row.
+    pub fn epoch_before(&self, offset: u64) -> u64 {
+        offset.checked_sub(1).and_then(|last| self.epochs.at(last)).unwrap_or(0)
+    }
+
+    /// Memory that it takes, to within the allocator's and the map's own overhead.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() - size_of::<PartitionLog>()
+            + self.log.memory_bytes()
+            + self.producers.bytes()
+            + self.producers.undo.bytes()
+            + self.epochs.memory_bytes()
+            + self.stages.memory_bytes()
+            + self.waiting.capacity() * size_of::<u64>()
+    }
+
+    /// What an end of the log waits for besides this store's disk.
+    pub fn shared(&self, end: End) -> Option<ReplicatedEnd> {
+        if let Role::Owner(owner) = &self.role { Some(ReplicatedEnd { end, epoch: owner.epoch }) } else { None }
+    }
+
+    /// Records from this number on, and rows from this offset on, never were.
+    pub fn cut_tables(&mut self, next_record: u64, next_offset: u64) {
+        self.producers.cut(next_record, next_offset);
+        self.epochs.cut(next_record);
+        self.known_upto = self.known_upto.min(next_record);
+        if let Err(why) = self.stages.cut(next_record, next_offset) {
+            // Not served: what it would say of scopes is not known. It must be filled again.
+            self.damage.get_or_insert(why);
+        }
+        self.settle_stages();
+    }
+
+    /// Records that the mark has passed are never taken back. Before it has a role its mark says nothing.
+    pub fn settle_producers(&mut self) {
+        if !matches!(self.role, Role::None) {
+            self.producers.settle(self.mark);
+        }
+    }
+
+    /// Why the partition must not be served, if so.
+    pub fn quarantine(&self) -> Option<String> {
+        self.log.quarantine().map(ToString::to_string).or_else(|| self.damage.clone())
+    }
+
+    pub fn is_quarantined(&self) -> bool {
+        self.damage.is_some() || self.log.quarantine().is_some()
+    }
+}
+
+impl Partition {
+    /// First offset that may be read: rows below it are given up, on disk or as far as readers are concerned.
+    pub fn start_offset(&self) -> u64 {
+        self.log.start_offset().max(self.wanted_now())
+    }
+
+    /// How far the wanted log start may be carried out by now.
+    pub(crate) fn wanted_now(&self) -> u64 {
+        let WantedStart { offset, epoch } = self.wanted;
+        #[cfg(feature = "planted")]
+        let epoch = if ringfence_log::planted::is_on(ringfence_log::planted::Bug::StartOfAnyEpoch) { 0 } else { epoch };
+        if offset == 0 || matches!(self.role, Role::None) {
+            return 0;
+        }
+        let bound = if epoch == 0 { u64::MAX } else { self.epochs.rows_upto(epoch) };
+        offset.min(self.mark).min(bound)
+    }
+}
+
+impl Partition {
+    /// A hash of the producer table that the log gives, see [`crate::partition::dedupe::Producers::hash`]; `None` while
+    /// the table is ahead of the log, or the partition is damaged.
+    pub fn producers_hash(&self) -> Option<u64> {
+        let is_given = !self.is_incomplete() && !self.is_quarantined() && !self.dropped;
+        is_given.then(|| self.producers.hash(self.log.end().last_time_ms))
+    }
+
+    /// `durable_group`: of its shard.
+    pub(crate) fn status(&self, durable_group: u64) -> PartitionStatus {
+        let head = self.log.end();
+        PartitionStatus {
+            topic: self.log.topic,
+            partition: self.log.partition,
+            lo: self.slots.0,
+            hi: self.slots.1,
+            open: self.gate.admits(),
+            owner_epoch: head.owner_epoch,
+            fence: self.gate.fence().epoch(),
+            records: head.next_record,
+            durable: self.last_group <= durable_group,
+            start_offset: self.start_offset(),
+            end_offset: self.mark,
+            bytes: self.log.bytes(),
+            producers: self.producers.len() as u64,
+            chain: head.chain,
+            role: self.role.name(),
+            replicas: if let Role::Owner(owner) = &self.role { owner.there() as u64 } else { 0 },
+            acknowledged_ms: self.acknowledged_ms,
+            quarantined: self.quarantine(),
+        }
+    }
+}
+
+impl Partition {
+    /// The tables are not those that this log gives: they are ahead of it, or of no log.
+    pub fn is_incomplete(&self) -> bool {
+        self.known_upto > self.log.end().next_record
+    }
+}
+
+impl Partition {
+    /// Tell the log from which record on staged rows are needed, and which ones may still be published.
+    pub(crate) fn settle_stages(&mut self) {
+        self.stages.start_at(self.log.start_offset());
+        self.log.keep_from(self.stages.floor());
+        // A table that is ahead of its log knows of publishes that are still to come.
+        if !self.is_incomplete() {
+            self.log.forget_staged(self.stages.first_open());
+        }
+    }
+}

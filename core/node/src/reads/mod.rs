@@ -1,0 +1,13 @@
+//! FETCH and its relatives: reads below the mark, long polls, positions in a log.
+//!
+//! `machine`: what an event lends. `state`: fetches by where they are. `fetch`: reads. `polls`: fetches that wait for
+//! rows. `questions`: answers that wait for a quorum. `resolve`: what is stored of a producer. `position`: checks of
+//! positions.
+
+pub(crate) mod fetch;
+pub(crate) mod machine;
+pub(crate) mod polls;
+pub(crate) mod position;
+pub(crate) mod questions;
+pub(crate) mod resolve;
+pub(crate) mod state;

@@ -1,0 +1,113 @@
+//! Fetches by where they are: with the reader, waiting for rows, waiting for a block.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use ringfence_log::ReadFrom;
+use ringfence_routing::IdMap;
+use ringfence_transport::Connection;
+use ringfence_wire::{Opcode, REQUEST_FLAG_STAGED, RequestHeader};
+
+use crate::api::refusal::Refusal;
+use crate::ids::PartitionIndex;
+
+/// One FETCH or `OFFSET_FOR_TIME` under way.
+#[derive(Debug)]
+pub struct Fetch {
+    pub connection: Connection,
+    pub header: RequestHeader,
+    pub index: PartitionIndex,
+    /// Of the partition when it was asked.
+    pub incarnation: u64,
+    pub from: ReadFrom,
+    /// Block to read into.
+    pub bytes: usize,
+    pub deadline_ms: u64,
+    /// It met damage and waits until then at most for the repair; 0 = it did not.
+    pub held_until_ms: u64,
+}
+
+/// A question whose answer says where the log ends; it waits until a quorum has confirmed this owner.
+#[derive(Debug)]
+pub enum EndQuestion {
+    Ends {
+        from: Connection,
+        header: Box<RequestHeader>,
+    },
+    /// A FETCH at a position that this log does not have.
+    Position {
+        from: Connection,
+        header: Box<RequestHeader>,
+        refusal: Box<Refusal>,
+    },
+    /// A poll that found nothing.
+    Empty(Box<Fetch>),
+    /// What is stored of a producer.
+    Resolve {
+        from: Connection,
+        header: Box<RequestHeader>,
+    },
+}
+
+/// Fetches by where they are.
+#[derive(Debug, Default)]
+pub struct Reads {
+    /// With the reader.
+    pub(super) under_way: IdMap<Fetch>,
+    /// Waiting for rows, by ticket.
+    pub(super) polls: IdMap<Fetch>,
+    /// (deadline, ticket) of `polls`.
+    pub(super) deadlines: BTreeSet<(u64, u64)>,
+    /// Questions that wait for a quorum, by ticket.
+    pub(super) questions: IdMap<(PartitionIndex, EndQuestion)>,
+    /// Waiting for a block.
+    pub(super) queued: VecDeque<Fetch>,
+}
+
+/// Reads with the reader at a time: it is one thread, more only hold blocks.
+pub const UNDER_WAY_MAX: usize = 64;
+
+/// Waiting for a block or for rows; above that a fetch is answered empty immediately. 256 bytes each: 16 MiB.
+pub const WAITING_MAX: usize = 65_536;
+
+impl Reads {
+    pub fn end_poll(&mut self, ticket: u64) -> Option<Fetch> {
+        let fetch = self.polls.remove(&ticket)?;
+        self.deadlines.remove(&(fetch.deadline_ms, ticket));
+        Some(fetch)
+    }
+
+    /// (connection, header) of what waits for rows or blocks, where `which` holds.
+    pub fn headers_where(
+        &self,
+        which: impl Fn(Connection, &RequestHeader) -> bool,
+    ) -> Vec<(Connection, RequestHeader)> {
+        let all = self.polls.values().chain(&self.queued).filter(|fetch| which(fetch.connection, &fetch.header));
+        all.map(|fetch| (fetch.connection, fetch.header)).collect()
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.polls.len()
+    }
+
+    /// Of the pool, for the read that waits longest; 0: none does, or it waits for its turn with the reader.
+    pub fn wanted_bytes(&self) -> usize {
+        let next = self.queued.front().filter(|_| self.under_way.len() < UNDER_WAY_MAX);
+        next.map_or(0, |fetch| fetch.bytes)
+    }
+
+    pub fn under_way(&self) -> usize {
+        self.under_way.len() + self.queued.len()
+    }
+
+    /// Everything that waits for rows or blocks.
+    pub fn take_waiting(&mut self) -> Vec<Fetch> {
+        self.deadlines.clear();
+        let polls: Vec<Fetch> = self.polls.drain().map(|(_, fetch)| fetch).collect();
+        polls.into_iter().chain(self.queued.drain(..)).collect()
+    }
+}
+
+/// FETCH by record number: the rows that a publish record names.
+pub fn wants_staged(header: &RequestHeader) -> bool {
+    header.opcode == Opcode::Fetch as u8 && u16::from(header.flags) & REQUEST_FLAG_STAGED != 0
+}

@@ -1,0 +1,40 @@
+//! Values that the control plane sets in the engine. Unlike orders they take effect immediately and have no outcome.
+
+use super::Stepped;
+use crate::api::event::{Event, TimeWindow};
+use crate::api::tokens::AccessTable;
+use crate::error::NodeError;
+
+impl Stepped {
+    /// As `Runtime::set_applied`.
+    ///
+    /// # Errors
+    /// [`NodeError::State`].
+    pub fn set_applied(&mut self, index: u64) -> Result<(), NodeError> {
+        self.handle(Event::Applied(index))
+    }
+
+    /// As `Runtime::set_time_window`.
+    ///
+    /// # Errors
+    /// [`NodeError::State`].
+    pub fn set_time_window(&mut self, window: TimeWindow) -> Result<(), NodeError> {
+        self.handle(Event::SetTimeWindow(window))
+    }
+
+    /// As `Runtime::set_ready`.
+    ///
+    /// # Errors
+    /// [`NodeError::State`].
+    pub fn set_ready(&mut self, body: &[u8]) -> Result<(), NodeError> {
+        self.handle(Event::SetReady(body.into()))
+    }
+
+    /// As `Runtime::set_access`.
+    ///
+    /// # Errors
+    /// [`NodeError::State`].
+    pub fn set_access(&mut self, table: AccessTable) -> Result<(), NodeError> {
+        self.handle(Event::SetAccess(Box::new(table)))
+    }
+}

@@ -1,0 +1,363 @@
+//! `Order`: what the control plane tells a node, as a value. One constructor an order; `Node` and `SimNode` take it.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use ringfence_node::{CountStaged, Order as Inner, Place, Publish, TablePartition};
+
+use crate::node::identity;
+use crate::stage::{Rule, rule_of, rule_to, tokens_of, tokens_to};
+
+#[pyclass(frozen, eq, module = "ringfence.native._node")]
+#[derive(Clone, PartialEq, Eq)]
+pub struct Order {
+    pub inner: Inner,
+}
+
+impl From<Inner> for Order {
+    fn from(inner: Inner) -> Self {
+        Self { inner }
+    }
+}
+
+/// (node, store) of replicas.
+fn places(py: Python<'_>, given: Vec<(u64, Vec<u8>)>) -> PyResult<Vec<Place>> {
+    given.into_iter().map(|(node, store)| Ok(Place { node, store: identity(py, "store", &store)? })).collect()
+}
+
+#[pymethods]
+impl Order {
+    #[staticmethod]
+    fn set_level(level: u16) -> Self {
+        Inner::SetLevel { level }.into()
+    }
+
+    #[staticmethod]
+    fn install_topic(
+        topic: u64,
+        schemas: Vec<Vec<u8>>,
+        key_columns: Vec<usize>,
+        retention_bytes: u64,
+        retention_ms: u64,
+    ) -> Self {
+        Inner::InstallTopic { topic, schemas, key_columns, retention_bytes, retention_ms }.into()
+    }
+
+    #[staticmethod]
+    #[pyo3(
+        signature = (topic, generation, version, table, partitions, redirect, redirects = vec![]),
+        text_signature = "(topic, generation, version, table, partitions, redirect, redirects=())"
+    )]
+    fn install_table(
+        topic: u64,
+        generation: u64,
+        version: u64,
+        table: Vec<u8>,
+        partitions: Vec<(u64, u16, u16, u64, u64)>,
+        redirect: Vec<u8>,
+        redirects: Vec<(u64, Vec<u8>)>,
+    ) -> Self {
+        let partitions = partitions
+            .into_iter()
+            .map(|(partition, lo, hi, owner, epoch)| TablePartition { partition, lo, hi, owner, epoch })
+            .collect();
+        Inner::InstallTable { topic, generation, version, table, partitions, redirect, redirects }.into()
+    }
+
+    #[staticmethod]
+    fn remove_topic(topic: u64) -> Self {
+        Inner::RemoveTopic { topic }.into()
+    }
+
+    #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(
+        signature = (topic, partition, lo, hi, epoch, replicas = vec![], quorum = 1),
+        text_signature = "(topic, partition, lo, hi, epoch, replicas=(), quorum=1)"
+    )]
+    fn open(
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        epoch: u64,
+        replicas: Vec<(u64, Vec<u8>)>,
+        quorum: u16,
+    ) -> PyResult<Self> {
+        let replicas = places(py, replicas)?;
+        Ok(Inner::Open { topic, partition, lo, hi, epoch, replicas, quorum }.into())
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (topic, partition, lo, hi, epoch, owner, forced = 0))]
+    fn follow(topic: u64, partition: u64, lo: u16, hi: u16, epoch: u64, owner: u64, forced: u64) -> Self {
+        Inner::Follow { topic, partition, lo, hi, epoch, owner, forced }.into()
+    }
+
+    #[staticmethod]
+    fn set_peer(node: u64, addresses: Vec<String>) -> Self {
+        Inner::SetPeer { node, addresses }.into()
+    }
+
+    #[staticmethod]
+    fn fence(topic: u64, partition: u64, epoch: u64) -> Self {
+        Inner::Fence { topic, partition, epoch }.into()
+    }
+
+    #[staticmethod]
+    fn hold(topic: u64, partition: u64, epoch: u64) -> Self {
+        Inner::Hold { topic, partition, epoch }.into()
+    }
+
+    #[staticmethod]
+    fn await_records(topic: u64, partition: u64, records: u64, timeout_ms: u64) -> Self {
+        Inner::AwaitRecords { topic, partition, records, timeout_ms }.into()
+    }
+
+    #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, change, attempt, node, store, bytes_per_s = 0))]
+    fn sync_start(
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        change: u64,
+        attempt: u32,
+        node: u64,
+        store: &[u8],
+        bytes_per_s: u64,
+    ) -> PyResult<Self> {
+        let target = Place { node, store: identity(py, "store", store)? };
+        Ok(Inner::SyncStart { topic, partition, change, attempt, target, bytes_per_s }.into())
+    }
+
+    #[staticmethod]
+    fn sync_rate(change: u64, bytes_per_s: u64) -> Self {
+        Inner::SyncRate { change, bytes_per_s }.into()
+    }
+
+    #[staticmethod]
+    fn sync_stop(change: u64) -> Self {
+        Inner::SyncStop { change }.into()
+    }
+
+    #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, lo, hi, change, attempt, epoch, owner, forced = 0))]
+    fn receive_start(
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        change: u64,
+        attempt: u32,
+        epoch: u64,
+        owner: u64,
+        forced: u64,
+    ) -> Self {
+        Inner::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner, forced }.into()
+    }
+
+    #[staticmethod]
+    fn adopt(change: u64, attempt: u32) -> Self {
+        Inner::Adopt { change, attempt }.into()
+    }
+
+    #[staticmethod]
+    fn discard(change: u64, attempt: u32) -> Self {
+        Inner::Discard { change, attempt }.into()
+    }
+
+    #[staticmethod]
+    fn close(topic: u64, partition: u64) -> Self {
+        Inner::Close { topic, partition }.into()
+    }
+
+    #[staticmethod]
+    fn drop(topic: u64, partition: u64) -> Self {
+        Inner::Drop { topic, partition }.into()
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (topic, partition, before_offset, epoch = 0))]
+    fn truncate(topic: u64, partition: u64, before_offset: u64, epoch: u64) -> Self {
+        Inner::Truncate { topic, partition, before_offset, epoch }.into()
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (topic, partition, producer_id, producer_epoch, name, previous_epoch = 0))]
+    fn open_producer(
+        topic: u64,
+        partition: u64,
+        producer_id: u64,
+        producer_epoch: u64,
+        name: Vec<u8>,
+        previous_epoch: u64,
+    ) -> Self {
+        Inner::OpenProducer { topic, partition, producer_id, producer_epoch, previous_epoch, name }.into()
+    }
+
+    #[staticmethod]
+    fn doubt(partitions: Vec<(u64, u64)>) -> Self {
+        Inner::Doubt { partitions }.into()
+    }
+
+    #[staticmethod]
+    fn release_quarantine(topic: u64, partition: u64) -> Self {
+        Inner::ReleaseQuarantine { topic, partition }.into()
+    }
+
+    #[staticmethod]
+    fn check_quarantine(topic: u64, partition: u64) -> Self {
+        Inner::CheckQuarantine { topic, partition }.into()
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (rules, gone = None))]
+    fn install_scopes(rules: Vec<Rule>, gone: Option<u64>) -> Self {
+        Inner::InstallScopes { rules: rules.into_iter().map(rule_of).collect(), gone }.into()
+    }
+
+    #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, scope, epoch, tokens, rows, upto = 0, after = 0))]
+    fn publish(
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        scope: u64,
+        epoch: u64,
+        tokens: &[u8],
+        rows: u64,
+        upto: u64,
+        after: u64,
+    ) -> PyResult<Self> {
+        let tokens = tokens_of(py, tokens)?;
+        Ok(Inner::Publish(Publish { topic, partition, scope, epoch, tokens, rows, upto, after }).into())
+    }
+
+    #[staticmethod]
+    fn count_staged(
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        scope: u64,
+        epoch: u64,
+        tokens: &[u8],
+    ) -> PyResult<Self> {
+        let tokens = tokens_of(py, tokens)?;
+        Ok(Inner::CountStaged(CountStaged { topic, partition, scope, epoch, tokens }).into())
+    }
+
+    /// The constructor's name.
+    #[getter]
+    fn name(&self) -> &'static str {
+        name_of(&self.inner)
+    }
+
+    /// The constructor's arguments.
+    #[getter]
+    fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        arguments_of(py, &self.inner)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Order({:?})", self.inner)
+    }
+}
+
+fn name_of(order: &Inner) -> &'static str {
+    match order {
+        Inner::SetLevel { .. } => "set_level",
+        Inner::InstallTopic { .. } => "install_topic",
+        Inner::InstallTable { .. } => "install_table",
+        Inner::RemoveTopic { .. } => "remove_topic",
+        Inner::Open { .. } => "open",
+        Inner::Follow { .. } => "follow",
+        Inner::SetPeer { .. } => "set_peer",
+        Inner::Fence { .. } => "fence",
+        Inner::Hold { .. } => "hold",
+        Inner::AwaitRecords { .. } => "await_records",
+        Inner::SyncStart { .. } => "sync_start",
+        Inner::SyncRate { .. } => "sync_rate",
+        Inner::SyncStop { .. } => "sync_stop",
+        Inner::ReceiveStart { .. } => "receive_start",
+        Inner::Adopt { .. } => "adopt",
+        Inner::Discard { .. } => "discard",
+        Inner::Close { .. } => "close",
+        Inner::Drop { .. } => "drop",
+        Inner::Truncate { .. } => "truncate",
+        Inner::OpenProducer { .. } => "open_producer",
+        Inner::Doubt { .. } => "doubt",
+        Inner::ReleaseQuarantine { .. } => "release_quarantine",
+        Inner::CheckQuarantine { .. } => "check_quarantine",
+        Inner::InstallScopes { .. } => "install_scopes",
+        Inner::CountStaged(_) => "count_staged",
+        Inner::Publish(_) => "publish",
+    }
+}
+
+fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTuple>> {
+    let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
+    match order {
+        &Inner::SetLevel { level } => (level,).into_pyobject(py),
+        Inner::InstallTopic { topic, schemas, key_columns, retention_bytes, retention_ms } => {
+            let schemas: Vec<_> = schemas.iter().map(|schema| bytes(schema)).collect();
+            (topic, schemas, key_columns, retention_bytes, retention_ms).into_pyobject(py)
+        }
+        Inner::InstallTable { topic, generation, version, table, partitions, redirect, redirects } => {
+            let partitions: Vec<_> =
+                partitions.iter().map(|part| (part.partition, part.lo, part.hi, part.owner, part.epoch)).collect();
+            let redirects: Vec<_> = redirects.iter().map(|(node, body)| (node, bytes(body))).collect();
+            (topic, generation, version, bytes(table), partitions, bytes(redirect), redirects).into_pyobject(py)
+        }
+        &Inner::RemoveTopic { topic } => (topic,).into_pyobject(py),
+        Inner::Open { topic, partition, lo, hi, epoch, replicas, quorum } => {
+            let replicas: Vec<_> = replicas.iter().map(|place| (place.node, bytes(&place.store))).collect();
+            (topic, partition, lo, hi, epoch, replicas, quorum).into_pyobject(py)
+        }
+        &Inner::Follow { topic, partition, lo, hi, epoch, owner, forced } => {
+            (topic, partition, lo, hi, epoch, owner, forced).into_pyobject(py)
+        }
+        Inner::SetPeer { node, addresses } => (node, addresses).into_pyobject(py),
+        &Inner::Fence { topic, partition, epoch } | &Inner::Hold { topic, partition, epoch } => {
+            (topic, partition, epoch).into_pyobject(py)
+        }
+        &Inner::AwaitRecords { topic, partition, records, timeout_ms } => {
+            (topic, partition, records, timeout_ms).into_pyobject(py)
+        }
+        Inner::SyncStart { topic, partition, change, attempt, target, bytes_per_s } => {
+            (topic, partition, change, attempt, target.node, bytes(&target.store), bytes_per_s).into_pyobject(py)
+        }
+        &Inner::SyncRate { change, bytes_per_s } => (change, bytes_per_s).into_pyobject(py),
+        &Inner::SyncStop { change } => (change,).into_pyobject(py),
+        &Inner::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner, forced } => {
+            (topic, partition, lo, hi, change, attempt, epoch, owner, forced).into_pyobject(py)
+        }
+        &Inner::Adopt { change, attempt } | &Inner::Discard { change, attempt } => (change, attempt).into_pyobject(py),
+        &(Inner::Close { topic, partition }
+        | Inner::Drop { topic, partition }
+        | Inner::ReleaseQuarantine { topic, partition }
+        | Inner::CheckQuarantine { topic, partition }) => (topic, partition).into_pyobject(py),
+        &Inner::Truncate { topic, partition, before_offset, epoch } => {
+            (topic, partition, before_offset, epoch).into_pyobject(py)
+        }
+        Inner::OpenProducer { topic, partition, producer_id, producer_epoch, previous_epoch, name } => {
+            (topic, partition, producer_id, producer_epoch, bytes(name), previous_epoch).into_pyobject(py)
+        }
+        Inner::Doubt { partitions } => (partitions,).into_pyobject(py),
+        Inner::InstallScopes { rules, gone } => {
+            let rules: Vec<_> = rules.iter().map(rule_to).collect();
+            (rules, gone).into_pyobject(py)
+        }
+        Inner::CountStaged(count) => {
+            let tokens = bytes(&tokens_to(&count.tokens));
+            (count.topic, count.partition, count.scope, count.epoch, tokens).into_pyobject(py)
+        }
+        Inner::Publish(publish) => {
+            let &Publish { topic, partition, scope, epoch, rows, upto, after, .. } = publish;
+            let tokens = bytes(&tokens_to(&publish.tokens));
+            (topic, partition, scope, epoch, tokens, rows, upto, after).into_pyobject(py)
+        }
+    }
+}

@@ -1,0 +1,1 @@
+"""The client over real sockets, against a node in Python."""

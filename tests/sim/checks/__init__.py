@@ -1,0 +1,1 @@
+"""What must hold of a simulated cluster, and who looks at it."""

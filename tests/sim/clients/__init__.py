@@ -1,0 +1,1 @@
+"""Clients of a simulated cluster: producers, readers, transactional writers, administrators."""

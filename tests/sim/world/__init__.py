@@ -1,0 +1,1 @@
+"""The simulated world: machines with clocks, disks and native nodes, and the network between them."""
