@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from ringfence.control.http import (
     cluster,
     events,
+    layouts,
     partitions,
     problems,
     producers,
@@ -63,6 +64,7 @@ def application(node: Node, *, loopback: bool) -> ASGIApp:
         writes.of_tokens(mutations),
         rebalance.router(mutations),
         partitions.router(mutations),
+        layouts.router(mutations),
         producers.router(mutations),
         scopes.router(mutations),
         cluster.router(mutations),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 from fastapi import Request, Response
 from starlette.responses import JSONResponse
@@ -24,6 +25,9 @@ from ringfence.native.wire import Code
 KEY_CHARACTERS_MAX: Final = 200
 KEY_HEADER: Final = "Idempotency-Key"
 REPLAYED_HEADER: Final = "Idempotency-Replayed"
+
+# Status and body of an answer, made of the outcome. Problem: the change ended without effect.
+Shown = Callable[[Outcome], tuple[int, dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,9 @@ class Mutations:
         status: int = 200,
         path: str | None = None,
         topic: str | None = None,
+        shown: Shown | None = None,
     ) -> Response:
-        """Submit a change, and answer with a receipt.
+        """Submit a change, and answer with a receipt, or with what `shown` makes of the outcome.
 
         Args:
             request: carries key and condition in its headers.
@@ -69,6 +74,7 @@ class Mutations:
             status: the status of the answer on success.
             path: the path of the resource that is created or changed; None: the path of the request.
             topic: the full name of a topic that only the body names; the caller needs a right to it.
+            shown: status and body of the answer; for a change that goes on after its entry.
         """
         commands, caller = self.node.handlers.commands, principal(request)
         door = HttpDoor(request.method, request.url.path, peer_of(request), status)
@@ -87,20 +93,27 @@ class Mutations:
             if refusal.code == Code.CONFLICT:
                 raise Problem(422, "key-reused", _key_reused(refusal)) from refusal
             raise of_refusal(refusal) from refusal
+        if shown is not None:
+            status, body = shown(outcome)
+            return JSONResponse(body, status, self._headers(outcome))
         return self._receipt(outcome, 202 if outcome.faults else status, path or request.url.path)
+
+    def _headers(self, outcome: Outcome) -> dict[str, str]:
+        headers = {"Cache-Control": "no-store", "X-Ringfence-Index": str(self.node.proposer.applied.index)}
+        if outcome.repeated:
+            headers[REPLAYED_HEADER] = "true"
+        return headers
 
     def _receipt(self, outcome: Outcome, status: int, path: str) -> Response:
         """The receipt. It depends on the request and the entry only, so a repeat gets the same bytes."""
         body: dict[str, object] = {"index": outcome.index, "resource": path}
-        headers = {"Cache-Control": "no-store", "X-Ringfence-Index": str(self.node.proposer.applied.index)}
+        headers = self._headers(outcome)
         if isinstance(outcome.result, TopicCreated):
             body["topic"] = outcome.result.topic
         if status == 201:
             headers["Location"] = path
         if outcome.faults:
             body["pending"] = list(outcome.faults)
-        if outcome.repeated:
-            headers[REPLAYED_HEADER] = "true"
         return JSONResponse(body, status, headers)
 
     def _condition(self, request: Request, resource: str | None) -> Condition | None:

@@ -229,24 +229,6 @@ class TopicsShown(BaseModel):
     more: bool
 
 
-class LayoutPartition(BaseModel):
-    partition: int
-    name: str
-    lo: int
-    hi: int
-    state: str
-    parents: list[int]
-    children: list[int]
-    created_version: int
-    sealed_version: int
-
-
-class Layout(BaseModel):
-    topic: int
-    version: int
-    partitions: list[LayoutPartition]
-
-
 class Place(BaseModel):
     node: int
     store: str

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import StringConstraints
 
-from ringfence.control.http import openapi_bodies
+from ringfence.control.http import layout_bodies, openapi_bodies
 from ringfence.control.http.access import About, Access, principal
 from ringfence.control.http.metrics import exposition
 from ringfence.control.http.openapi_parts import PROBLEMS, needs, no_store
@@ -18,6 +18,7 @@ from ringfence.control.model.names import full_topic_prefix
 from ringfence.control.model.tokens import Role
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.handlers import views
+from ringfence.control.runtime.handlers.layout_views import layout_shown
 from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix
 from ringfence.control.runtime.node import Node
 from ringfence.control.state_machines.metadata.config import limit, limits_of
@@ -269,27 +270,10 @@ def of_tables(node: Node, access: Access) -> APIRouter:
     router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}/layout", operation_id="layout")
-    async def layout(tenant: NamePart, namespace: NamePart, name: NamePart) -> openapi_bodies.Layout:
-        """The partitions, SEALED ones included, with parents and children."""
+    async def layout(tenant: NamePart, namespace: NamePart, name: NamePart) -> layout_bodies.Layout:
+        """The partitions, SEALED ones included, with lineage and ends; and open layout changes."""
         entry = topic_at(node, tenant, namespace, name)
-        return openapi_bodies.Layout(
-            topic=entry.topic,
-            version=entry.layout.version,
-            partitions=[
-                openapi_bodies.LayoutPartition(
-                    partition=part.partition,
-                    name=part.name,
-                    lo=part.slots.lo,
-                    hi=part.slots.hi,
-                    state="ACTIVE" if part.is_active else "SEALED",
-                    parents=[int(parent) for parent in part.parents],
-                    children=[int(child) for child in part.children],
-                    created_version=part.created_version,
-                    sealed_version=part.sealed_version,
-                )
-                for part in entry.layout.partitions
-            ],
-        )
+        return layout_bodies.Layout(**layout_shown(node.proposer.state, entry))
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}/assignments", operation_id="assignments")
     async def assignments(

@@ -10,6 +10,7 @@ Layers, top first; imports run downward only:
     handlers/               requests about topics, producers, partitions, rebalances; views and inspections
     transactions/           BEGIN, COMMIT and EXPIRE of scopes; publishing of committed epochs
     reassignment/           moves of partitions: the leader's side and a node's side
+    layout/                 splits, merges and repartitions: the leader's side and a node's side
     data_plane/             orders to the native node, and reports from it
     membership/             heartbeats, removed members, commands about nodes
     rpc/                    requests to other nodes, and dispatch of clients' requests

@@ -151,6 +151,7 @@ class Node:
         parts.data_plane.executor.start()
         parts.handlers.transactions.start()
         parts.cluster.start()
+        parts.layouts.leader.start()
         await self._draw_epochs(parts)
         self._gate.open()
         recovery.report_partitions(report["partitions"], self.proposer.state, self.health)

@@ -31,6 +31,8 @@ from ringfence.control.runtime.handlers.completion import Completion
 from ringfence.control.runtime.handlers.control_changes import ControlChanges
 from ringfence.control.runtime.handlers.data_questions import DataQuestions
 from ringfence.control.runtime.handlers.inspections import Inspections
+from ringfence.control.runtime.handlers.layout_changes import LayoutChanges
+from ringfence.control.runtime.handlers.layout_views import LayoutViews
 from ringfence.control.runtime.handlers.member_questions import MemberQuestions
 from ringfence.control.runtime.handlers.native_events import NativeEvents
 from ringfence.control.runtime.handlers.partitions import Partitions
@@ -40,6 +42,8 @@ from ringfence.control.runtime.handlers.rebalances import Rebalances
 from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix, restrict_to_prefix
 from ringfence.control.runtime.handlers.topic_changes import TopicChanges
 from ringfence.control.runtime.handlers.topics import TopicRequests
+from ringfence.control.runtime.layout import parts as layout_parts
+from ringfence.control.runtime.layout.parts import LayoutParts
 from ringfence.control.runtime.membership.own_start import OwnStart
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.runtime.process.settings import Settings
@@ -117,6 +121,8 @@ class Handlers:
     partitions: Partitions
     quarantines: Quarantines
     inspections: Inspections
+    layout_changes: LayoutChanges
+    layout_views: LayoutViews
     requests: RequestDispatch
     control_server: ControlServer
 
@@ -131,6 +137,7 @@ class Parts:
     audit: Audit
     data_plane: DataPlane
     cluster: Cluster
+    layouts: LayoutParts
     handlers: Handlers
 
     @property
@@ -141,6 +148,7 @@ class Parts:
         data_plane = self.data_plane
         data_plane.topic_purge.close()
         data_plane.cleanup_confirmations.close()
+        await self.layouts.close()
         await data_plane.executor.close()
         await self.handlers.transactions.close()
         await data_plane.log_witnesses.close()
@@ -172,21 +180,26 @@ def build(given: Foundation) -> Parts:
         on_time_window=data_plane.native_node.set_time_window,
         on_failed=given.on_failed,
     )
-    handlers = _handlers(given, log.proposer, audit, data_plane, cluster)
+    layouts = layout_parts.build(
+        log.proposer, data_plane.executor, data_plane.native_node, cluster.peer_client, given.here, given.gate
+    )
+    handlers = _handlers(given, log.proposer, audit, data_plane, cluster, layouts)
 
     def emit_events(before: MetadataState, after: MetadataState, index: Index) -> None:
         if before is not EMPTY:  # what this node finds at its start is no event
             given.cluster_events.applied(before, after, index)
 
+    log.listeners.add(lambda *_: layouts.leader.wake())
     log.listeners.add_started(
         lambda _, __, index: data_plane.native_node.applied(index),
         data_plane.access.applied,
         data_plane.executor.enqueue,
+        lambda _, after, __: layouts.participant.apply(after),
         emit_events,
         lambda _, after, __: handlers.transactions.apply(after),
         data_plane.run_meter.applied,
     )
-    return Parts(given.directory, given.here, log, audit, data_plane, cluster, handlers)
+    return Parts(given.directory, given.here, log, audit, data_plane, cluster, layouts, handlers)
 
 
 def _data_plane(
@@ -241,7 +254,12 @@ def _ready(given: Foundation) -> messages.Ready:
 
 
 def _handlers(
-    given: Foundation, proposer: RaftProposer, audit: Audit, data_plane: DataPlane, cluster: Cluster
+    given: Foundation,
+    proposer: RaftProposer,
+    audit: Audit,
+    data_plane: DataPlane,
+    cluster: Cluster,
+    layouts: LayoutParts,
 ) -> Handlers:
     executor, native_node, peer_client = data_plane.executor, data_plane.native_node, cluster.peer_client
     topics = TopicRequests(proposer, executor, given.native, peer_client)
@@ -277,8 +295,18 @@ def _handlers(
         MemberQuestions(proposer, cluster.members, cluster.levels, cluster.recordings, given.settings)
     )
     questions |= _data_questions(
-        DataQuestions(proposer, executor, native_node, staged_row_counts, data_plane.participant, given.gate)
+        DataQuestions(
+            proposer,
+            executor,
+            native_node,
+            staged_row_counts,
+            data_plane.participant,
+            layouts.participant,
+            given.gate,
+        )
     )
+    layout_views = LayoutViews(proposer, peer_client, layouts.leader)
+    questions |= _layout_questions(layouts, layout_views)
     questions |= _admin_questions(
         ControlChanges(proposer, commands, rebalances, partitions, quarantines),
         rebalances,
@@ -295,6 +323,8 @@ def _handlers(
         partitions,
         quarantines,
         inspections,
+        LayoutChanges(proposer),
+        layout_views,
         requests,
         ControlServer(questions, given.gate, pulse),
     )
@@ -345,6 +375,18 @@ def _data_questions(data: DataQuestions) -> Questions:
         calls.CountStaged: Question(data.count_staged),
         calls.ExecuteOrder: Question(data.execute_order),
         calls.ExecuteOrders: Question(data.execute_orders),
+    }
+
+
+def _layout_questions(layouts: LayoutParts, views: LayoutViews) -> Questions:
+    async def show_transitions(call: calls.ShowTransitions) -> calls.Document:
+        return calls.Document(value=views.transitions_here() if call.here else await views.transitions())
+
+    return {
+        calls.ShowTransitions: Question(show_transitions),
+        calls.TableOf: Question(layouts.answers.table_of),
+        calls.GatesOf: Question(layouts.answers.gates_of),
+        calls.TellSealed: Question(layouts.answers.tell_sealed),
     }
 
 

@@ -188,6 +188,9 @@ class FakeNode:
                 "quarantined": None,
                 "owner_epoch": epoch,
                 "fence": 0,
+                "records": 1,
+                "chain": 7,
+                "open": True,
             }
         return self._order("open", topic, partition, lo, hi, epoch)
 
@@ -198,6 +201,11 @@ class FakeNode:
 
     def fence(self, topic: int, partition: int, epoch: int) -> int:
         return self._order("fence", topic, partition, epoch)
+
+    def hold(self, topic: int, partition: int, epoch: int) -> int:
+        known = self.hosted.get((topic, partition), {})
+        end = {"epoch": known.get("owner_epoch", 0), "records": 1, "end_offset": 100, "chain": 7}
+        return self._order("hold", topic, partition, epoch, result={**end, "stopped_us": 1_000})
 
     def close(self, topic: int, partition: int) -> int:
         return self._order("close", topic, partition)

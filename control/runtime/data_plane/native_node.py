@@ -25,6 +25,14 @@ class OrderError(Exception):
     """The native node could not execute an order; the message is the native node's."""
 
 
+class OrderWithdrawnError(OrderError):
+    """The order was not given: by then the metadata did not allow it any more."""
+
+
+def _always() -> bool:
+    return True
+
+
 class NativeNode:
     """Gives orders and dispatches outcomes. All methods run on the loop's thread."""
 
@@ -79,16 +87,25 @@ class NativeNode:
         with contextlib.suppress(ClosedError):
             self.node.set_time_window(earliest_ms, latest_ms)
 
-    async def order(self, order: Order, *, holds_slot: bool = True) -> dict[str, Any]:
+    async def order(
+        self, order: Order, *, holds_slot: bool = True, permit: Callable[[], bool] = _always
+    ) -> dict[str, Any]:
         """Give an order, and wait for its end.
 
         With `holds_slot=False` the order waits without a slot. An order that depends on other nodes must do
         this: it would block the orders that those nodes wait for.
 
+        `permit` is called in the turn of the loop in which the engine gets the order, after all waits. So an
+        order that a later entry withdraws is in the engine's queue before the orders of that entry, or it is
+        never given.
+
         Raises:
+            OrderWithdrawnError: `permit` returned False.
             OrderError: the native node refused the order or failed at it.
         """
         async with self._slots:
+            if not permit():
+                raise OrderWithdrawnError("the metadata does not allow the order any more")
             try:
                 number = self.node.order(order)
             except Exception as error:

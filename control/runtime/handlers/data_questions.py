@@ -6,11 +6,13 @@ from ringfence.control.runtime.data_plane import partition_stats
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.data_plane.native_node import NativeNode
 from ringfence.control.runtime.data_plane.producer_epochs import raise_epoch
+from ringfence.control.runtime.layout.participant import LayoutParticipant
 from ringfence.control.runtime.process.start_gate import StartGate
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.reassignment.participant import Participant
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
+from ringfence.control.state_machines.layout.messages import LayoutOrder
 
 LISTED = ("topic", "partition", "start_offset", "end_offset", "bytes", "lag_records")
 
@@ -25,10 +27,12 @@ class DataQuestions:
         native_node: NativeNode,
         staged_row_counts: StagedRowCounts,
         participant: Participant,
+        layout_participant: LayoutParticipant,
         gate: StartGate,
     ) -> None:
         self._proposer, self._executor, self._native_node = proposer, executor, native_node
-        self._staged_row_counts, self._participant, self._gate = staged_row_counts, participant, gate
+        self._staged_row_counts, self._gate = staged_row_counts, gate
+        self._participant, self._layout_participant = participant, layout_participant
 
     async def await_execution(self, call: messages.AwaitExecution) -> messages.Done:
         await self._proposer.until_applied(call.index)
@@ -53,7 +57,10 @@ class DataQuestions:
         return await self._staged_row_counts.here(call)
 
     async def execute_order(self, call: messages.ExecuteOrder) -> messages.OrderAnswer:
-        return messages.OrderAnswer(answer=await self._participant.execute(call.term, call.order))
+        order = call.order
+        if isinstance(order, LayoutOrder):
+            return messages.OrderAnswer(answer=await self._layout_participant.execute(call.term, order))
+        return messages.OrderAnswer(answer=await self._participant.execute(call.term, order))
 
     async def execute_orders(self, call: messages.ExecuteOrders) -> messages.OrderAnswers:
         return messages.OrderAnswers(answers=await self._participant.execute_many(call.term, call.orders))

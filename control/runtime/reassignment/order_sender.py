@@ -39,7 +39,7 @@ class OrderSender:
         reply = await self._peer_client.ask(
             order.to.node, messages.ExecuteOrder(term=term, order=order), ORDER_TIMEOUT_S
         )
-        if isinstance(reply, messages.OrderAnswer):
+        if isinstance(reply, messages.OrderAnswer) and isinstance(reply.answer, ReassignmentAnswer):
             return reply.answer
         raise RequestRefused(
             Code.INTERNAL, f"node {order.to.node} answered an order with another message: {reply!r:.200}"

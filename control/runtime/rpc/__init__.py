@@ -1,7 +1,9 @@
 """Requests between nodes, and dispatch of clients' control requests.
 
-messages    requests and replies at the control address, with their limits
-client      send requests to other nodes
-peers       map node ids to addresses, and Raft messages to frames
-dispatch    decode clients' control requests, bound them, answer within their deadlines
+messages         requests and replies at the control address, with their limits
+layout_messages  those of layout changes
+message_base     types that both have in common
+client           send requests to other nodes
+peers            map node ids to addresses, and Raft messages to frames
+dispatch         decode clients' control requests, bound them, answer within their deadlines
 """

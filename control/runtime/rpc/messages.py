@@ -8,22 +8,28 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ringfence.control.model.nodes import WEIGHT_DEFAULT
+from ringfence.control.runtime.rpc.layout_messages import (
+    GatesOf,
+    LayoutReply,
+    ShowTransitions,
+    TableOf,
+    TellSealed,
+)
+from ringfence.control.runtime.rpc.message_base import Addresses, CallBase, Id, Number, ReplyBase, Text
+from ringfence.control.state_machines.layout.messages import LayoutAnswer, LayoutOrder
 from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
 
-Text = Annotated[str, Meta(max_length=256)]
-Addresses = Annotated[tuple[Text, ...], Meta(max_length=16)]
-Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
-Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 PARTITIONS_MAX: Final = 4_096
 # Orders per request: 40 KB, and as much of answers.
 ORDERS_MAX: Final = 256
 
+# An order to a node, of a reassignment or of a layout change, and its answer. Orders of layout changes exist
+# from level 2 of the cluster on: programs of lower levels do not know their tags.
+NodeOrder = ReassignmentOrder | LayoutOrder
+NodeAnswer = ReassignmentAnswer | LayoutAnswer
 
-class _Call(Struct, frozen=True, kw_only=True, tag_field="call"):
-    """Base of all requests."""
 
-
-class Join(_Call, frozen=True, kw_only=True, tag="join"):
+class Join(CallBase, frozen=True, kw_only=True, tag="join"):
     """Register a store as a node of the cluster.
 
     `weight` 0 means the default weight. `body_bytes` is the largest body that the node accepts from clients,
@@ -42,34 +48,34 @@ class Join(_Call, frozen=True, kw_only=True, tag="join"):
     level: Number = 0
 
 
-class ListNodes(_Call, frozen=True, kw_only=True, tag="list_nodes"):
+class ListNodes(CallBase, frozen=True, kw_only=True, tag="list_nodes"):
     """List all members in the metadata of the node that answers."""
 
 
-class ChangeNode(_Call, frozen=True, kw_only=True, tag="change_node"):
+class ChangeNode(CallBase, frozen=True, kw_only=True, tag="change_node"):
     """Change a member; `change` is one of `node_commands.NODE_CHANGES`."""
 
     node: Number
     change: Text
 
 
-class AwaitExecution(_Call, frozen=True, kw_only=True, tag="settle"):
+class AwaitExecution(CallBase, frozen=True, kw_only=True, tag="settle"):
     """Answer once this node has executed all orders up to the entry at `index`."""
 
     index: Number
 
 
-class ShowExecutedIndex(_Call, frozen=True, kw_only=True, tag="carried"):
+class ShowExecutedIndex(CallBase, frozen=True, kw_only=True, tag="carried"):
     """Show the index up to which this node has executed its orders."""
 
 
-class ListHosted(_Call, frozen=True, kw_only=True, tag="hosted"):
+class ListHosted(CallBase, frozen=True, kw_only=True, tag="hosted"):
     """List counters of this node's partitions of one topic; 0: of all topics."""
 
     topic: Number
 
 
-class OpenProducer(_Call, frozen=True, kw_only=True, tag="open_producer"):
+class OpenProducer(CallBase, frozen=True, kw_only=True, tag="open_producer"):
     """Write a named producer's epoch into one partition that this node owns.
 
     `previous` is an earlier epoch that reached all partitions; 0 if there is none or the producer accepts a
@@ -84,7 +90,7 @@ class OpenProducer(_Call, frozen=True, kw_only=True, tag="open_producer"):
     previous: Number = 0
 
 
-class CountStaged(_Call, frozen=True, kw_only=True, tag="count_staged"):
+class CountStaged(CallBase, frozen=True, kw_only=True, tag="count_staged"):
     """Count the rows staged under `tokens` in `parts` (topic, partition), which this node owns."""
 
     scope: Number
@@ -93,29 +99,29 @@ class CountStaged(_Call, frozen=True, kw_only=True, tag="count_staged"):
     parts: Annotated[tuple[tuple[Number, Number], ...], Meta(max_length=256)]
 
 
-class ExecuteOrder(_Call, frozen=True, kw_only=True, tag="obey"):
-    """Execute a reassignment order of the leader of `term`."""
+class ExecuteOrder(CallBase, frozen=True, kw_only=True, tag="obey"):
+    """Execute an order of the leader of `term`."""
 
     term: Number
-    order: ReassignmentOrder
+    order: NodeOrder
 
 
-class ExecuteOrders(_Call, frozen=True, kw_only=True, tag="obey_many"):
+class ExecuteOrders(CallBase, frozen=True, kw_only=True, tag="obey_many"):
     """Execute reassignment orders of the leader of `term`. Only in a cluster of level 1 and above."""
 
     term: Number
     orders: Annotated[tuple[ReassignmentOrder, ...], Meta(max_length=ORDERS_MAX)]
 
 
-class ShowRebalance(_Call, frozen=True, kw_only=True, tag="show_rebalance"):
+class ShowRebalance(CallBase, frozen=True, kw_only=True, tag="show_rebalance"):
     """Show the current rebalance with its moves, and earlier ones."""
 
 
-class ShowRunRates(_Call, frozen=True, kw_only=True, tag="show_run_rates"):
+class ShowRunRates(CallBase, frozen=True, kw_only=True, tag="show_run_rates"):
     """Show this node's windows of rates around the newest rebalances (`run_rates.Windows`)."""
 
 
-class SteerRebalance(_Call, frozen=True, kw_only=True, tag="steer_rebalance"):
+class SteerRebalance(CallBase, frozen=True, kw_only=True, tag="steer_rebalance"):
     """Steer rebalances. `verb` is preview, start, pause, resume or cancel.
 
     `moves` are (partition, nodes), the owner first. `partitions` limits the action `reverse`; empty: all
@@ -129,14 +135,14 @@ class SteerRebalance(_Call, frozen=True, kw_only=True, tag="steer_rebalance"):
     partitions: Annotated[tuple[Number, ...], Meta(max_length=4_096)] = ()
 
 
-class ShowPartition(_Call, frozen=True, kw_only=True, tag="show_partition"):
+class ShowPartition(CallBase, frozen=True, kw_only=True, tag="show_partition"):
     """Show a partition's owner, replicas and reassignment; `here`: only this node's view."""
 
     partition: Number
     here: bool = False
 
 
-class ForcePartition(_Call, frozen=True, kw_only=True, tag="force_partition"):
+class ForcePartition(CallBase, frozen=True, kw_only=True, tag="force_partition"):
     """End the failover `change` of a partition with `owner`; `accepts` names the loss that is accepted.
 
     `replicas`, if not empty, are the partition's nodes after that.
@@ -149,7 +155,7 @@ class ForcePartition(_Call, frozen=True, kw_only=True, tag="force_partition"):
     replicas: Annotated[tuple[Number, ...], Meta(max_length=5)] = ()
 
 
-class GiveUpPart(_Call, frozen=True, kw_only=True, tag="give_up_part"):
+class GiveUpPart(CallBase, frozen=True, kw_only=True, tag="give_up_part"):
     """Give up the part of a committed epoch in a partition whose owner has lost rows of it."""
 
     partition: Number
@@ -157,7 +163,7 @@ class GiveUpPart(_Call, frozen=True, kw_only=True, tag="give_up_part"):
     epoch: Number
 
 
-class ReleasePartition(_Call, frozen=True, kw_only=True, tag="release_partition"):
+class ReleasePartition(CallBase, frozen=True, kw_only=True, tag="release_partition"):
     """Read the quarantined replicas of a partition again, and end their quarantine if they are sound.
 
     `here`: only the replica of the node that answers.
@@ -167,27 +173,27 @@ class ReleasePartition(_Call, frozen=True, kw_only=True, tag="release_partition"
     here: bool = False
 
 
-class Inspect(_Call, frozen=True, kw_only=True, tag="inspect"):
+class Inspect(CallBase, frozen=True, kw_only=True, tag="inspect"):
     """Show one page of this store's partitions, with ids above `after`."""
 
     after: Number = 0
 
 
-class InspectAll(_Call, frozen=True, kw_only=True, tag="inspect_all"):
+class InspectAll(CallBase, frozen=True, kw_only=True, tag="inspect_all"):
     """Check the invariants of the cluster; the node that answers asks all others."""
 
 
-class ShowVersions(_Call, frozen=True, kw_only=True, tag="show_versions"):
+class ShowVersions(CallBase, frozen=True, kw_only=True, tag="show_versions"):
     """Show programs and levels of the nodes, and the newest level of this node's program."""
 
 
-class PromiseLevel(_Call, frozen=True, kw_only=True, tag="promise_level"):
+class PromiseLevel(CallBase, frozen=True, kw_only=True, tag="promise_level"):
     """Durably refuse programs below `level` from now on: the cluster is about to raise its level."""
 
     level: Number
 
 
-class SaveRecording(_Call, frozen=True, kw_only=True, tag="keep_events"):
+class SaveRecording(CallBase, frozen=True, kw_only=True, tag="keep_events"):
     """Write a recording of the last consensus steps into the data directory."""
 
 
@@ -214,20 +220,20 @@ Call = (
     | InspectAll
     | ShowVersions
     | PromiseLevel
+    | TableOf
+    | GatesOf
+    | TellSealed
+    | ShowTransitions
 )
 
 
-class _Reply(Struct, frozen=True, kw_only=True, tag_field="reply"):
-    """Base of all replies."""
-
-
-class Refusal(_Reply, frozen=True, kw_only=True, tag="refusal"):
+class Refusal(ReplyBase, frozen=True, kw_only=True, tag="refusal"):
     code: int
     message: Annotated[str, Meta(max_length=4_096)]
     retry_after_ms: int = 0
 
 
-class Joined(_Reply, frozen=True, kw_only=True, tag="joined"):
+class Joined(ReplyBase, frozen=True, kw_only=True, tag="joined"):
     """The store's identity as a node; `peers` are control addresses of members, `level` is the cluster's."""
 
     cluster: Id
@@ -260,7 +266,7 @@ class NodeInfo(Struct, frozen=True, kw_only=True):
     weight: int = WEIGHT_DEFAULT
 
 
-class Nodes(_Reply, frozen=True, kw_only=True, tag="nodes"):
+class Nodes(ReplyBase, frozen=True, kw_only=True, tag="nodes"):
     """The members. `index` and `hash` are of the metadata of the node that answers."""
 
     cluster: bytes
@@ -272,13 +278,13 @@ class Nodes(_Reply, frozen=True, kw_only=True, tag="nodes"):
     nodes: tuple[NodeInfo, ...]
 
 
-class Done(_Reply, frozen=True, kw_only=True, tag="done"):
+class Done(ReplyBase, frozen=True, kw_only=True, tag="done"):
     """The request is done; `faults` name the orders that failed."""
 
     faults: tuple[str, ...] = ()
 
 
-class Counters(_Reply, frozen=True, kw_only=True, tag="figures"):
+class Counters(ReplyBase, frozen=True, kw_only=True, tag="figures"):
     """Counters of partitions from the native node, or the record of a producer's last batch."""
 
     values: tuple[dict[str, Any], ...]
@@ -298,37 +304,37 @@ class StagedCount(Struct, frozen=True, array_like=True):
     why: Text = ""
 
 
-class StagedCounts(_Reply, frozen=True, kw_only=True, tag="staged_counts"):
+class StagedCounts(ReplyBase, frozen=True, kw_only=True, tag="staged_counts"):
     """Counts in the order of the request's parts."""
 
     counts: tuple[StagedCount, ...]
 
 
-class ExecutedIndex(_Reply, frozen=True, kw_only=True, tag="how_far"):
+class ExecutedIndex(ReplyBase, frozen=True, kw_only=True, tag="how_far"):
     """The index up to which the node has executed its orders."""
 
     index: int
 
 
-class OrderAnswer(_Reply, frozen=True, kw_only=True, tag="obeyed"):
+class OrderAnswer(ReplyBase, frozen=True, kw_only=True, tag="obeyed"):
     """The answer to one order."""
 
-    answer: ReassignmentAnswer
+    answer: NodeAnswer
 
 
-class OrderAnswers(_Reply, frozen=True, kw_only=True, tag="obeyed_many"):
+class OrderAnswers(ReplyBase, frozen=True, kw_only=True, tag="obeyed_many"):
     """Answers in the order of the request; None for an order that is refused or not finished: repeat it."""
 
     answers: tuple[ReassignmentAnswer | None, ...]
 
 
-class Document(_Reply, frozen=True, kw_only=True, tag="told"):
+class Document(ReplyBase, frozen=True, kw_only=True, tag="told"):
     """A view for people, as a JSON object."""
 
     value: dict[str, Any]
 
 
-class Inspected(_Reply, frozen=True, kw_only=True, tag="inspected"):
+class Inspected(ReplyBase, frozen=True, kw_only=True, tag="inspected"):
     """One page of a store's partition counters, in the order of ids; `more`: there are further pages.
 
     `at` and `digest` are the newest hashed metadata index and its hash. `broken` names an invariant that the
@@ -343,7 +349,7 @@ class Inspected(_Reply, frozen=True, kw_only=True, tag="inspected"):
     more: bool
 
 
-class RecordingSaved(_Reply, frozen=True, kw_only=True, tag="events_kept"):
+class RecordingSaved(ReplyBase, frozen=True, kw_only=True, tag="events_kept"):
     """The path of the recording on the node that answers."""
 
     path: str
@@ -362,6 +368,7 @@ Reply = (
     | OrderAnswers
     | Document
     | Inspected
+    | LayoutReply
 )
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

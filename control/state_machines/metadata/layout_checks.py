@@ -36,7 +36,12 @@ NAMED: Final = 8
 
 def level_fault(state: MetadataState, command: LayoutCommand) -> Refused | None:
     """The refusal of every layout command that would begin something new while layout changes are closed."""
-    if isinstance(command, PrepareLayout) and not limit(state, "layout_changes_enabled"):
+    return closed_fault(state, is_new=isinstance(command, PrepareLayout))
+
+
+def closed_fault(state: MetadataState, *, is_new: bool = True) -> Refused | None:
+    """The refusal of all layout changes, or only of new ones, in this state."""
+    if is_new and not limit(state, "layout_changes_enabled"):
         return conflict("layout changes are switched off (`layout_changes_enabled`)")
     if state.level >= LAYOUT_LEVEL:
         return None

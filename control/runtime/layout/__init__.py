@@ -1,0 +1,10 @@
+"""Layout changes at a node and at the leader.
+
+engine         the engine's calls for layout changes
+inheritance    what a child's owner fetches and appends, source by source
+sources        what a source's owner tells other nodes of its table, gates and log
+participant    executes the leader's orders of layout changes
+order_sender   sends orders and questions to the nodes that they are for
+leader         runs the coordinator on the leader: orders, entries, prunes
+parts          builds all of these
+"""

@@ -1,0 +1,50 @@
+"""Build the parts of layout changes of one node. Nothing is started here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ringfence.control.model.topics import Replica
+from ringfence.control.runtime.data_plane.executor import OrderExecutor
+from ringfence.control.runtime.data_plane.native_node import NativeNode
+from ringfence.control.runtime.layout.engine import LayoutEngine, NativeEngine
+from ringfence.control.runtime.layout.inheritance import Inheritance, SourceReader
+from ringfence.control.runtime.layout.leader import LayoutLeader
+from ringfence.control.runtime.layout.order_sender import LayoutOrderSender
+from ringfence.control.runtime.layout.participant import LayoutParticipant
+from ringfence.control.runtime.layout.sources import SourceAnswers
+from ringfence.control.runtime.process.start_gate import StartGate
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.rpc.client import PeerClient
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutParts:
+    """The parts of one node. `leader` runs on every node, and works on the one that leads."""
+
+    engine: LayoutEngine
+    answers: SourceAnswers
+    participant: LayoutParticipant
+    leader: LayoutLeader
+
+    async def close(self) -> None:
+        await self.leader.close()
+        await self.participant.close()
+
+
+def build(
+    proposer: RaftProposer,
+    executor: OrderExecutor,
+    native_node: NativeNode,
+    peer_client: PeerClient,
+    here: Replica,
+    gate: StartGate,
+) -> LayoutParts:
+    """`gate` is open once this node has applied its own start: its log may be of an earlier time before."""
+    engine = NativeEngine(native_node)
+    answers = SourceAnswers(proposer, executor, engine, here)
+    inheritance = Inheritance(engine, SourceReader(peer_client, answers))
+    participant = LayoutParticipant(proposer, executor, engine, inheritance, here)
+    sender = LayoutOrderSender(peer_client, participant, answers, gate)
+    leader = LayoutLeader(proposer, sender.send, sender.ask_sealed)
+    return LayoutParts(engine, answers, participant, leader)

@@ -1,0 +1,27 @@
+"""A program whose newest level is that of layout changes, for tests above real nodes and proposers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
+
+# Modules that compare with the newest level of the program.
+_MODULES: Final = (
+    "ringfence.control.runtime.handlers.cluster_levels",
+    "ringfence.control.runtime.membership.joining",
+    "ringfence.control.runtime.membership.members",
+    "ringfence.control.runtime.node",
+    "ringfence.control.runtime.raft.level_gate",
+    "ringfence.control.store.directory",
+    "ringfence.control.store.identity",
+    "tests.fakes.admin_api",
+)
+
+
+def raise_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a new node begins with LAYOUT_LEVEL."""
+    for module in _MODULES:
+        monkeypatch.setattr(f"{module}.LEVEL_NEWEST", LAYOUT_LEVEL)
