@@ -10,6 +10,7 @@ repeat without harm, so a new leader simply asks again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -25,10 +26,14 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.runtime.rpc.client import PeerClient
 from ringfence.control.runtime.rpc.layout_messages import Gates, GatesOf, TableOf, TablePage
-from ringfence.native.wire import Code
+from ringfence.native.wire import RETRIABLE, Code
 
 # Timeout of one question to a source's owner, in seconds; the leader's order is repeated after it.
 ASK_TIMEOUT_S: Final = 2.0
+# Tries of one question, and the pause before the next one, in seconds: a lost answer does not begin the copy
+# from scratch.
+TRIES_MAX: Final = 6
+PAUSE_S: Final = 0.02
 # Pages of one source: a table of 16 MiB has 64 full pages. An owner that gives more does not advance.
 PAGES_MAX: Final = 1_024
 
@@ -40,20 +45,33 @@ class SourceReader:
         self._peer_client, self._answers = peer_client, answers
 
     async def table_of(self, node: NodeId, call: TableOf) -> TablePage:
-        if node == self._peer_client.here:
-            return await self._answers.table_of(call)
-        reply = await self._peer_client.ask(node, call, ASK_TIMEOUT_S)
+        reply = await self._ask(node, call)
         if isinstance(reply, TablePage):
             return reply
         raise _other_message(node, reply)
 
     async def gates_of(self, node: NodeId, call: GatesOf) -> Gates:
-        if node == self._peer_client.here:
-            return await self._answers.gates_of(call)
-        reply = await self._peer_client.ask(node, call, ASK_TIMEOUT_S)
+        reply = await self._ask(node, call)
         if isinstance(reply, Gates):
             return reply
         raise _other_message(node, reply)
+
+    async def _ask(self, node: NodeId, call: TableOf | GatesOf) -> messages.Reply:
+        for remaining in reversed(range(TRIES_MAX)):
+            try:
+                return await self._ask_once(node, call)
+            except RequestRefused as refusal:
+                if not remaining or refusal.code not in RETRIABLE:
+                    raise
+            await asyncio.sleep(PAUSE_S)
+        raise AssertionError("the last try returns or raises")
+
+    async def _ask_once(self, node: NodeId, call: TableOf | GatesOf) -> messages.Reply:
+        if node != self._peer_client.here:
+            return await self._peer_client.ask(node, call, ASK_TIMEOUT_S)
+        if isinstance(call, TableOf):
+            return await self._answers.table_of(call)
+        return await self._answers.gates_of(call)
 
 
 class _Heritage(NamedTuple):

@@ -1,0 +1,213 @@
+"""Layout changes through the product's leader, participants and executors over modelled native nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ringfence.control.model.ids import NodeId
+from ringfence.control.model.layout_commands import AbortLayout
+from ringfence.control.model.node_commands import FailNode
+from ringfence.control.state_machines.layout.messages import (
+    CreateChild,
+    Inherit,
+    LayoutOrder,
+    LookLayout,
+    Seal,
+)
+from tests.fakes.layout_cluster import LayoutCluster, run, sealed_orders
+
+# The first order of each step of a change, as a text: type, and whether it has ends or is committed.
+STEPS = ("CreateChild", "Inherit base", "LookLayout", "Seal", "Inherit rest", "LookLayout committed")
+
+
+@pytest.fixture(autouse=True)
+def _sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    sealed_orders(monkeypatch)
+
+
+def step_of(order: LayoutOrder) -> str:
+    match order:
+        case Inherit(ends=ends):
+            return "Inherit base" if ends is None else "Inherit rest"
+        case LookLayout(is_committed=is_committed):
+            return "LookLayout committed" if is_committed else "LookLayout"
+        case CreateChild():
+            return "CreateChild"
+        case Seal():
+            return "Seal"
+
+
+def once(world: LayoutCluster, step: str, do: Any) -> None:
+    """Call `do` at the first order of this step."""
+    done: list[str] = []
+
+    def on_order(order: LayoutOrder) -> None:
+        if step_of(order) == step and not done:
+            done.append(step)
+            do(order)
+
+    world.on_order = on_order
+
+
+@pytest.mark.parametrize("replication", [1, 3])
+def test_a_split_a_merge_and_a_repartition_take_effect(replication: int) -> None:
+    async def work(world: LayoutCluster) -> None:
+        for row in range(1, 40):
+            assert world.append(row)
+        for change in (lambda: world.split(into=3), world.merge, lambda: world.repartition(5)):
+            await change()
+            await world.until_over()
+        assert world.now.layout.version == 4
+        assert len(world.active) == 5
+        world.check()
+
+    run(LayoutCluster(4, replication=replication), work)
+
+
+def test_many_sources_become_many_children_with_a_limit_of_calls_at_each_node() -> None:
+    async def work(world: LayoutCluster) -> None:
+        for node in world.nodes.values():
+            node.driver.write_s = 0.02
+        await world.repartition(200)
+        transition = world.transition
+        assert transition is not None
+        await world.until(lambda: world.state.transitions[transition.change].phase == "HELD")
+        most = [node.driver.most_under_way for node in world.nodes.values()]
+        await world.until_over()
+        world.check()
+        assert len(world.active) == 200
+        assert most == [64] * 3
+
+    run(LayoutCluster(3, replication=3, partitions=7), work)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_another_leader_goes_on_from_every_step(step: str) -> None:
+    async def work(world: LayoutCluster) -> None:
+        for row in range(1, 20):
+            world.append(row)
+        once(world, step, lambda _: world.another_leader())
+        await world.split(into=2)
+        await world.until_over()
+        assert world.now.layout.version == 2, "a change of the leader aborts nothing"
+        world.check()
+
+    run(LayoutCluster(6, replication=3), work)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("who", ["source", "child", "follower"])
+def test_a_restart_at_every_step_leaves_one_layout_and_no_orphan(step: str, who: str) -> None:
+    async def work(world: LayoutCluster) -> None:
+        for row in range(1, 20):
+            world.append(row)
+        restarts: list[asyncio.Task[None]] = []
+
+        def restart(order: LayoutOrder) -> None:
+            transition = world.state.transitions[order.change]
+            child = transition.children[-1].partition
+            replicas = transition.children[-1].replicas or world.now.assignments[child].replicas
+            node = {
+                "source": world.now.assignments[transition.sources[0]].owner.node,
+                "child": replicas[0].node,
+                "follower": replicas[-1].node,
+            }[who]
+            restarts.append(asyncio.ensure_future(world.restart_node(node)))
+
+        once(world, step, restart)
+        await world.split(into=2)
+        await world.until(lambda: bool(restarts))
+        await restarts[0]
+        await world.until_over()
+        is_committed = world.now.layout.version == 2
+        # An owner's restart before the COMMIT aborts by its own entry, whatever it had done.
+        assert is_committed == (step == "LookLayout committed" or who == "follower")
+        await world.until_served()
+        world.check()
+
+    run(LayoutCluster(6, replication=3), work)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_abort_at_every_step_leaves_no_file_of_the_children(step: str) -> None:
+    async def work(world: LayoutCluster) -> None:
+        asked: list[asyncio.Task[Any]] = []
+
+        def abort(order: LayoutOrder) -> None:
+            command = AbortLayout(change=order.change, why="test")
+            asked.append(asyncio.ensure_future(world.refused_or_done(command)))
+
+        once(world, step, abort)
+        await world.split(into=4)
+        await world.until(lambda: bool(asked))
+        refused = await asked[0]
+        await world.until_over()
+        assert (world.now.layout.version == 2) == refused == (step == "LookLayout committed")
+        await world.until_served()
+        world.check()
+
+    run(LayoutCluster(3, replication=3), work)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_orders_and_answers_may_be_lost_late_and_repeated(seed: int) -> None:
+    async def work(world: LayoutCluster) -> None:
+        for row in range(1, 30):
+            world.append(row)
+        for change in (lambda: world.split(into=3), world.merge, lambda: world.repartition(4)):
+            before = world.now.layout.version
+            while world.now.layout.version == before:
+                await change()
+                await world.until_over()
+        world.loss = 0.0
+        await asyncio.sleep(0.3)  # what is late arrives
+        await world.until_served()
+        world.check()
+
+    run(LayoutCluster(4, replication=3, seed=seed, loss=0.15, layout_timeout_ms=60_000), work)
+
+
+def test_a_dead_owner_of_a_child_aborts_and_a_dead_follower_does_not() -> None:
+    async def work(world: LayoutCluster) -> None:
+        failed: list[asyncio.Future[Any]] = []
+
+        def fail(order: LayoutOrder, place: int) -> None:
+            node = world.state.transitions[order.change].children[-1].replicas[place].node
+            world.dead.add(node)
+            world.natives.cut.add(node)
+            changed = world.state.nodes[NodeId(node)].changed
+            failed.append(
+                asyncio.ensure_future(world.log.propose(FailNode(node=NodeId(node), changed=changed)))
+            )
+
+        once(world, "Seal", lambda order: fail(order, 0))
+        await world.split(into=2)
+        await world.until(lambda: not world.state.transitions)
+        assert world.now.layout.version == 1
+        world.dead.clear()
+        world.natives.cut.clear()
+        await world.until_over()
+        await world.until_served()
+        world.check()
+
+    run(LayoutCluster(6, replication=3), work)
+
+
+def test_an_order_of_an_older_term_is_refused() -> None:
+    async def work(world: LayoutCluster) -> None:
+        world.loss = 1.0  # the leader reaches nobody
+        await world.split()
+        transition = world.transition
+        assert transition is not None
+        place = transition.owners[0]
+        order = CreateChild(to=place, topic=world.topic, change=transition.change)
+        participant = world.nodes[place.node].participant
+        await participant.execute(5, order)
+        assert await world.refuses(participant.execute(4, order))
+        again = await participant.execute(5, order)
+        assert again == await participant.execute(6, order), "a repeated order is answered equally"
+
+    run(LayoutCluster(1), work)
