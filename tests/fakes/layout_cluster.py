@@ -107,6 +107,9 @@ class Engine(NativeEngine):
         super().__init__(driver)
         self._driver: Driver = driver
 
+    def on_table_out(self, source: int, after: int) -> None:
+        """A test may write before a page is read."""
+
     def _part(self, place: Place) -> Part:
         part = self._driver.node.parts.get(place)
         if part is None:
@@ -115,6 +118,7 @@ class Engine(NativeEngine):
 
     async def table_out(self, source: SourceSlots, since: int, after: int) -> TablePart:
         await asyncio.sleep(0)
+        self.on_table_out(source.source, after)
         part = self._part((source.topic, source.source))
         due = sorted(one for one, record in part.table.items() if one > after and record >= since)
         page = due[:TABLE_PAGE]
