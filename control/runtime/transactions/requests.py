@@ -35,11 +35,12 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.raft.proposer_interface import Applied
 from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX
 from ringfence.control.runtime.transactions.begin_queue import BeginQueue
 from ringfence.control.runtime.transactions.commit_queue import CommitQueue
 from ringfence.control.runtime.transactions.publish_watch import PublishWatch
-from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
+from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts, with_sealed_parts
 from ringfence.control.runtime.transactions.unpublished import PartKey, UnpublishedEpochs
 from ringfence.control.state_machines.metadata import scope_owners
 from ringfence.control.state_machines.metadata.scopes import check_begin, is_discarded, is_own
@@ -58,6 +59,8 @@ PUBLISHES_MAX: Final = 256
 # not reach the replicas are undone, and the engine can undo 64 (`UNDO_MAX`,
 # core/node/src/transactions/staging.rs).
 PUBLISHES_PER_PARTITION_MAX: Final = 32
+# Tries of a commit whose partition a layout change holds: each waits until it is not held, for some seconds.
+HELD_TRIES_MAX: Final = 3
 # Names per log line: enough to find the owners; an eighth of `scopes_max` may be removed together.
 NAMES_SHOWN_MAX: Final = 20
 
@@ -181,10 +184,26 @@ class TransactionRequests:
             applied = await self._proposer.propose(command)  # a repeat needs no turn
         else:
             async with self._commit_queue.turn(command):
-                applied = await self._proposer.propose(await self._staged_row_counts.verify(command))
+                applied = await self._propose_verified(command)
         decided = applied.result
         assert isinstance(decided, ScopeDecided), decided
         return decided
+
+    async def _propose_verified(self, command: CommitScope) -> Applied:
+        """Propose the command once its owners have its rows.
+
+        A layout change may hold a partition, or seal it, between the owners' answers and the entry. A held
+        one is asked again: the next try waits until it is open or sealed.
+        """
+        for remaining in reversed(range(HELD_TRIES_MAX)):
+            verified = await self._staged_row_counts.verify(command)
+            try:
+                return await self._proposer.propose(verified)
+            except RequestRefused as refusal:
+                with_sealed_parts(refusal, self._proposer.state, command)
+                if refusal.code is not Code.HELD or not remaining:
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     async def expire(self, request: messages.ScopeExpire) -> Message:
         """Discard the staged rows of the epoch and of earlier ones, unless they are committed."""

@@ -10,6 +10,7 @@ below `upto`, even if its predecessor counted them and more rows were staged sin
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 
 from ringfence.control.model.ids import NodeId, ScopeId
 from ringfence.control.model.scopes import CommitScope, PendingCommit, StagedPart
+from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment
 from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError
 from ringfence.control.runtime.process.errors import RequestRefused
@@ -70,6 +72,7 @@ class StagedRowCounts:
         end, pause_s = time.monotonic() + CHECK_S, RETRY_S
         upto: dict[StagedPart, int] = {}  # of parts that agree: a later owner has the same records
         while True:
+            await self._until_not_held(command, end)
             if await self._is_decided(command):
                 return command
             open_parts = [part for part in command.parts if part not in upto]
@@ -131,6 +134,24 @@ class StagedRowCounts:
         counted = (self._count(call, topic, partition, tokens) for topic, partition in call.parts)
         return messages.StagedCounts(counts=tuple(await asyncio.gather(*counted)))
 
+    async def _until_not_held(self, command: CommitScope, end: float) -> None:
+        """Wait while a layout change holds a partition of the command: it opens again, or is sealed, soon.
+
+        Raises:
+            RequestRefused: DEADLINE, it is held at the time `end`, and nothing is decided.
+        """
+        while True:
+            refusal = validate(self._proposer.state, command)
+            if refusal is None or refusal.code is not Code.HELD:
+                return
+            left_s = end - time.monotonic()
+            if left_s <= 0:
+                message = f"nothing was committed: {refusal.message}"
+                raise RequestRefused(Code.DEADLINE, message, retry_after_ms=200)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._proposer.until_applied(self._proposer.applied.index + 1)
+
     async def _is_decided(self, command: CommitScope) -> bool:
         """Whether no owner need be asked. RequestRefused if the newest state does not allow the command."""
         refusal = validate(self._proposer.state, command)
@@ -138,7 +159,9 @@ class StagedRowCounts:
             await self._proposer.read_barrier()
             refusal = validate(self._proposer.state, command)
         if refusal is not None:
-            raise RequestRefused(refusal.code, refusal.message)
+            raise with_sealed_parts(
+                RequestRefused(refusal.code, refusal.message), self._proposer.state, command
+            )
         if command.epoch <= self._proposer.state.scopes[command.scope].committed:
             return True
         too_large = next((part for part in command.parts if part.rows > ROWS_MAX), None)
@@ -226,3 +249,13 @@ class StagedRowCounts:
     def _assignment(self, part: StagedPart) -> Assignment | None:
         topic = self._proposer.state.topics.get(part.topic)
         return None if topic is None else topic.assignments.get(part.partition)
+
+
+def with_sealed_parts(refusal: RequestRefused, state: MetadataState, command: CommitScope) -> RequestRefused:
+    """The refusal; a `moved` one with the sealed partitions, whose rows the writer stages again."""
+    if refusal.code is Code.MOVED:
+        topics = ((part, state.topics.get(part.topic)) for part in command.parts)
+        refusal.details["partitions"] = [
+            part.partition for part, topic in topics if topic is not None and topic.seal(part.partition)
+        ]
+    return refusal
