@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -34,3 +35,25 @@ def gap(ranges: Sequence[tuple[int, int]]) -> str | None:
             return f"range {lo}..{hi} stands where slot {expected} must begin"
         expected = hi + 1
     return None if expected == SLOT_COUNT else f"slots {expected}..{SLOT_LAST} are in no range"
+
+
+class SlotCover:
+    """A set of slots that grows by ranges, which may overlap."""
+
+    def __init__(self) -> None:
+        # Disjoint, ascending, and no two of them adjacent.
+        self._ranges: list[SlotRange] = []
+
+    def add(self, ranges: Iterable[SlotRange]) -> None:
+        whole: list[SlotRange] = []
+        for lo, hi in sorted((*self._ranges, *ranges)):
+            if whole and lo <= whole[-1].hi + 1:
+                whole[-1] = SlotRange(whole[-1].lo, max(hi, whole[-1].hi))
+            else:
+                whole.append(SlotRange(lo, hi))
+        self._ranges = whole
+
+    def has(self, slots: SlotRange) -> bool:
+        """Whether all of these slots are in the set."""
+        place = bisect_right(self._ranges, SlotRange(slots.lo, SLOT_LAST)) - 1
+        return place >= 0 and self._ranges[place].lo <= slots.lo and slots.hi <= self._ranges[place].hi

@@ -6,6 +6,8 @@ A named producer gets the resume points of its predecessor: the last batch in ea
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -17,6 +19,10 @@ from ringfence.control.model.commands import (
     OpenProducers,
 )
 from ringfence.control.model.ids import Epoch, PartitionId
+from ringfence.control.model.layout import Partition
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
+from ringfence.control.model.ranges import SlotCover
+from ringfence.control.model.reassignments import ChangeId, ChangeKind, ChangePhase
 from ringfence.control.model.results import ProducersOpened
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.data_plane.native_node import NativeNode
@@ -26,12 +32,16 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages as calls
 from ringfence.control.runtime.rpc.client import PeerClient
+from ringfence.control.runtime.rpc.dispatch import ANSWER_DUE_S
 from ringfence.control.state_machines.metadata.producers import check_current, has_lost_entries
 from ringfence.native import messages
 from ringfence.native.wire import Code
 
-# Layout changes during one open before the client is told to retry.
-ROUNDS_MAX: Final = 8
+# Time of an open without a deadline of its own, in seconds.
+OPEN_S: Final = 10.0
+# Longest wait for an entry before held partitions are asked again, and shortest pause, in seconds.
+RETRY_S: Final = 0.1
+PAUSE_S: Final = 0.02
 # Partitions that the text of a refusal lists; its details have all of them.
 SHOWN_MAX: Final = 20
 
@@ -94,44 +104,89 @@ class ProducerRequests:
         return applied.result
 
     async def _reach_all(self, topic: Topic, name: str, call: calls.OpenProducer) -> Resume:
-        """Raise the epoch in every partition; return the predecessor's resume points."""
+        """Raise the epoch for every slot; return the predecessor's resume points.
+
+        A partition that has the epoch covers its slots permanently, whatever becomes of the layout: children
+        inherit the epoch with the table of their source. A refusal covers nothing: rows of the predecessor
+        may be on their way to children that do not know the epoch. So a SEALED partition counts for nothing,
+        and a held one is waited for.
+        """
         resume: Resume = {}
-        for _ in range(ROUNDS_MAX):
+        covered = SlotCover()
+        end_s = _due_s()
+        while True:
             current = self._proposer.state.topics.get(topic.topic)
             if current is None:
                 raise RequestRefused(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} was deleted meanwhile")
-            resume |= await self._fence_predecessor(current, name, call)
-            # The open ends once all ACTIVE partitions of one layout version have the epoch. Otherwise a split
-            # in between would leave the predecessor partitions that do not know the new epoch.
-            after = self._proposer.state.topics.get(topic.topic)
-            if after is not None and after.layout.version == current.layout.version:
+            missing = [part for part in current.layout.active() if not covered.has(part.slots)]
+            if not missing:
                 return resume
-        message = f"the layout of topic {topic.name!r} changed {ROUNDS_MAX} times meanwhile"
-        raise RequestRefused(Code.HELD, message, retry_after_ms=1_000)
+            index = self._proposer.applied.index
+            reached, forgotten, faults = await self._fence_predecessor(current, missing, call, resume)
+            covered.add(part.slots for part in reached)
+            lasting = await self._lasting(current, faults)
+            if lasting or (faults and _now_s() >= end_s):
+                raise _not_open(name, lasting or faults)
+            if forgotten:
+                raise _resume_unknown(topic, name, forgotten)
+            if faults:
+                await self._until_changed(index, end_s)
 
-    async def _fence_predecessor(self, topic: Topic, name: str, call: calls.OpenProducer) -> Resume:
-        """Write the producer record into every ACTIVE partition; return the predecessor's last batches."""
-        partitions = [part.partition for part in topic.layout.active()]
+    async def _lasting(
+        self, decided: Topic, faults: dict[PartitionId, RequestRefused]
+    ) -> dict[PartitionId, RequestRefused]:
+        """The refusals that no layout change explains, as of the newest entry."""
+        if faults and self._proposer.state.level >= LAYOUT_LEVEL:
+            await self._proposer.read_barrier()
+        return {number: fault for number, fault in faults.items() if not self._is_passing(decided, number)}
+
+    def _is_passing(self, decided: Topic, partition: PartitionId) -> bool:
+        """Whether a refusal of the partition may come from a layout change that goes on or has just ended."""
+        state = self._proposer.state
+        if state.level < LAYOUT_LEVEL:
+            return False
+        topic = state.topics.get(decided.topic)
+        if topic is None or topic.layout.version != decided.layout.version:
+            return True
+        change = state.changes.get(partition)
+        opening = state.transitions.get(ChangeId(topic.assignments[partition].epoch))
+        is_opening = opening is not None and opening.phase is ChangePhase.COMMITTED
+        is_new_owner = topic.assignments[partition] != decided.assignments[partition]
+        return is_opening or is_new_owner or (change is not None and change.kind is ChangeKind.SEAL)
+
+    async def _until_changed(self, index: int, end_s: float) -> None:
+        """Wait for an entry after `index`, or a short time: an owner may lag behind this node."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(RETRY_S, max(0.0, end_s - _now_s()))):
+                await self._proposer.until_applied(index + 1)
+        # Refusals come as fast as they are asked for.
+        await asyncio.sleep(PAUSE_S)
+
+    async def _fence_predecessor(
+        self, topic: Topic, partitions: Sequence[Partition], call: calls.OpenProducer, resume: Resume
+    ) -> tuple[list[Partition], list[int], dict[PartitionId, RequestRefused]]:
+        """Write the producer record into these partitions; the predecessor's last batches go into `resume`.
+
+        Return the partitions that have the record, those that have forgotten the name, and the refusals.
+        """
         outcomes = await asyncio.gather(
-            *(self._raise_epoch(topic, partition, call) for partition in partitions), return_exceptions=True
+            *(self._raise_epoch(topic, part.partition, call) for part in partitions), return_exceptions=True
         )
-        resume: Resume = {}
+        reached: list[Partition] = []
         forgotten: list[int] = []
         faults: dict[PartitionId, RequestRefused] = {}
-        for partition, outcome in zip(partitions, outcomes, strict=True):
+        for part, outcome in zip(partitions, outcomes, strict=True):
             if isinstance(outcome, RequestRefused):
-                faults[partition] = outcome
+                faults[part.partition] = outcome
             elif isinstance(outcome, BaseException):
                 raise outcome
             elif outcome.get("forgotten"):
-                forgotten.append(partition)
-            elif outcome:
-                resume[partition] = _resume_point(partition, outcome)
-        if faults:
-            raise _not_open(name, faults)
-        if forgotten:
-            raise _resume_unknown(topic, name, forgotten)
-        return resume
+                forgotten.append(part.partition)
+            else:
+                reached.append(part)
+                if outcome:
+                    resume[part.partition] = _resume_point(part.partition, outcome)
+        return reached, forgotten, faults
 
     async def _raise_epoch(
         self, topic: Topic, partition: PartitionId, call: calls.OpenProducer
@@ -142,6 +197,16 @@ class ProducerRequests:
         if owner == self._peer_client.here:
             return await raise_epoch(self._native_node, call)
         return await self._peer_client.open_producer(owner, call)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _due_s() -> float:
+    """The time on the loop's clock until which held partitions are asked again."""
+    due_s = ANSWER_DUE_S.get()
+    return _now_s() + OPEN_S if due_s is None else due_s
 
 
 def _call_of(opened: ProducersOpened, name: bytes, previous: Epoch) -> calls.OpenProducer:

@@ -348,7 +348,7 @@ class _Job:
             _LOG.debug("part of an order withdrawn", partition=number)
         except OrderError as error:
             self.failure = self.failure or f"partition {number}: {error}"[:1_000]
-        except Exception as error:  # a defect must end one layout change, not the node
+        except Exception as error:  # noqa: BLE001 - a defect must end one layout change, not the node
             _LOG.exception("part of an order failed", partition=number)
             self.failure = self.failure or f"partition {number}: a defect: {error!r}"[:1_000]
 

@@ -148,7 +148,7 @@ def test_a_commit_that_stays_held_ends_without_a_decision(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("is_sealed", [False, True])
-def test_a_hold_between_the_owners_answers_and_the_entry_is_asked_again(is_sealed: bool) -> None:  # noqa: FBT001
+def test_a_hold_between_the_owners_answers_and_the_entry_is_asked_again(is_sealed: bool) -> None:
     """The owners have answered, then a split is prepared and held: the entry is refused."""
 
     class Overtaken(SplittingNode):

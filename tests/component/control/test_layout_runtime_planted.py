@@ -1,5 +1,6 @@
-"""Bugs planted into the runtime of layout changes, and the run that finds each. The same runs end well without
-them.
+"""Bugs planted into the runtime of layout changes, and the run that finds each.
+
+The same runs end well without them.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ def test_a_child_inherits_what_is_written_while_its_base_is_copied(
 
         def between_pages(engine: Any, source: int, after: int) -> None:
             """Producers with ids that this copy has passed already."""
-            if after and len(pages) < 3 and not world.state.transitions[number].phase == "HELD":  # type: ignore[index]
+            if after and len(pages) < 3 and world.state.transitions[number].phase != "HELD":  # type: ignore[index]
                 pages.append(after)
                 del engine
                 for row in (len(pages), 50 + len(pages)):
