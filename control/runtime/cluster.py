@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ringfence.control.consensus import events
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.model.commands import Command, RestartNode
-from ringfence.control.model.ids import Index, NodeId
+from ringfence.control.model.ids import Index, NodeId, TopicId
 from ringfence.control.model.results import NodeRestarted
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica as Place
@@ -41,6 +41,7 @@ from ringfence.control.runtime.reassignment.order_sender import OrderSender, Ord
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.runtime.rpc.client import PeerClient
 from ringfence.control.runtime.rpc.peers import Peers
+from ringfence.control.state_machines.layout.adoption import NodeAdoption
 from ringfence.control.state_machines.rebalance.loads import LoadReport
 from ringfence.control.store.directory import DataDirectory
 from ringfence.control.store.raft_store import RaftStore
@@ -90,6 +91,8 @@ class Cluster:
         counters: Callable[[], Iterable[Mapping[str, Any]]],
         on_loads: Callable[[Mapping[NodeId, LoadReport]], None],
         on_time_window: Callable[[int, int], None],
+        adopted: Callable[[Collection[TopicId]], Iterable[tuple[TopicId, Index]]],
+        on_adopted: Callable[[NodeId, NodeAdoption], None],
         on_failed: Callable[[Exception], None],
     ) -> None:
         """Build all parts over an open store; start none of them.
@@ -106,6 +109,8 @@ class Cluster:
             counters: returns the counters of this node's partitions.
             on_loads: called every few seconds with the loads of all nodes.
             on_time_window: called with the bounds of the times of records, in milliseconds since 1970.
+            adopted: returns the lowest generation of a topic's table that clients of this node hold.
+            on_adopted: called on the leader with what each heartbeat tells of that.
             on_failed: called with the error after which the node must stop.
 
         Raises:
@@ -139,6 +144,8 @@ class Cluster:
             on_loads=on_loads,
             is_started=lambda: log.own_start.is_applied,
             on_time_window=on_time_window,
+            adopted=adopted,
+            on_adopted=on_adopted,
         )
         self.proposer.set_clock(lambda: self.members.clock.proposal_ms(self.proposer.state))
         self.peer_client = PeerClient(hub, self.peers, self.proposer, here.node, self.members.silent)

@@ -56,6 +56,7 @@ from ringfence.control.runtime.transactions.lost_partitions import LostPartition
 from ringfence.control.runtime.transactions.requests import TransactionRequests
 from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
 from ringfence.control.runtime.transactions.unpublished import UnpublishedEpochs
+from ringfence.control.state_machines.layout.adoption import NodeAdoption
 from ringfence.control.store.directory import DataDirectory
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.control.transport.hub import Hub
@@ -165,6 +166,9 @@ def build(given: Foundation) -> Parts:
     def serve(connection: int, header: bytes, body: bytes, prefix: str, token: str) -> None:
         handlers.requests.serve(connection, header, body, prefix, token)
 
+    def record_adoption(node: NodeId, adoption: NodeAdoption) -> None:
+        layouts.leader.record_adoption(node, adoption)
+
     data_plane = _data_plane(given, log.proposer, audit, serve)
     cluster = Cluster(
         given.settings,
@@ -178,6 +182,8 @@ def build(given: Foundation) -> Parts:
         counters=lambda: given.native.partitions() if given.gate.is_open else (),
         on_loads=data_plane.executor.load_hints.update,
         on_time_window=data_plane.native_node.set_time_window,
+        adopted=lambda topics: given.native.adopted(topics) if given.gate.is_open else (),
+        on_adopted=record_adoption,
         on_failed=given.on_failed,
     )
     layouts = layout_parts.build(

@@ -233,8 +233,8 @@ class LayoutCluster:
         state, result = apply(state, entry(at, create(partitions=partitions, nodes=placed)))
         assert not isinstance(result, Refused), result
         log: Any = Metadata(state, at)
-        self.time_ms = 1_000
-        log.now_ms = lambda: self.time_ms
+        log.time_ms = 1_000
+        log.now_ms = lambda: log.time_ms
         self.log = log
         self.topic = TopicId(at)
         self.natives = Natives()

@@ -39,6 +39,8 @@ class FakeNode:
         self.forgets_producers: set[int] = set()
         self.hosted: dict[tuple[int, int], dict[str, Any]] = {}
         self.staged = 0
+        self.floors: dict[int, int] = {}
+        """Lowest generation of a topic's table that clients hold."""
         self.broken: str | None = None
         self.access: tuple[bool, list[Any], str] = (False, [], "")
         self.prefix = ""
@@ -76,6 +78,9 @@ class FakeNode:
 
     def producer_tables(self) -> list[tuple[int, int, int, int]]:
         return []
+
+    def adopted(self, topics: list[int]) -> list[tuple[int, int]]:
+        return [(topic, self.floors[topic]) for topic in topics if topic in self.floors]
 
     def syncs(self) -> list[dict[str, Any]]:
         return []

@@ -42,6 +42,7 @@ class Metadata:  # the parts of `RaftProposer` that changes use
 
     def __init__(self, state: MetadataState, index: int) -> None:
         self.state, self.index = state, index
+        self.time_ms = 0
         self.listeners: list[Callable[[MetadataState, MetadataState, int], None]] = []
         self._reaching: list[asyncio.Event] = []
         self.replica: Any = SimpleNamespace(
@@ -58,12 +59,12 @@ class Metadata:  # the parts of `RaftProposer` that changes use
 
     async def propose(self, command: Command) -> Applied:
         await asyncio.sleep(0)
-        refusal = validate(self.state, command)
+        refusal = validate(replace(self.state, time_ms=max(self.state.time_ms, self.time_ms)), command)
         if refusal is not None:
             raise RequestRefused(refusal.code, refusal.message)
         self.index += 1
         before = self.state
-        self.state, result = apply(before, entry(self.index, command))
+        self.state, result = apply(before, entry(self.index, command, time_ms=self.time_ms))
         assert not isinstance(result, Refused), result
         self.replica.applied.index = self.index
         for listener in self.listeners:

@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 import structlog
-from msgspec import Meta, Struct
 
 from ringfence.control.consensus import events
 from ringfence.control.consensus.changes import Change, NodeChange, Operation
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.model.commands import Command
-from ringfence.control.model.ids import Index, NodeId
+from ringfence.control.model.ids import Index, NodeId, TopicId
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
+from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica as Place
-from ringfence.control.runtime.membership import removed_node
+from ringfence.control.runtime.membership import beats, removed_node
+from ringfence.control.runtime.membership.beats import Beat, LayoutBeat, TimedBeat
 from ringfence.control.runtime.membership.cluster_clock import Clocks, ClusterClock
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc.peers import Peers
+from ringfence.control.state_machines.layout.adoption import NodeAdoption
 from ringfence.control.state_machines.membership.agreement import Agreement, Divergence
 from ringfence.control.state_machines.membership.liveness import Heartbeat, Liveness
 from ringfence.control.state_machines.membership.voters import ChangeVoters, TransferLeadership, next_change
@@ -54,39 +57,6 @@ STRANGERS_MAX: Final = 64
 # together. In a larger cluster only the leader has all loads; producers assume average loads for the others.
 ADVERTISERS_MAX: Final = 16
 
-Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-Bytes16 = Annotated[bytes, Meta(min_length=16, max_length=16)]
-
-
-class Beat(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A heartbeat. `at` and `digest` are the newest hashed metadata index and the state's hash there.
-
-    `loads` is set every few seconds, for the leader and for nodes that advertise loads to producers. It also
-    carries the program's level: programs without levels refuse a heartbeat with an additional field.
-    """
-
-    store: Bytes16
-    index: Number
-    started: Number
-    at: Number
-    digest: Bytes16
-    loads: LoadReport | None = None
-
-
-class TimedBeat(Beat, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A heartbeat from level 1 on; programs without levels refuse the additional field.
-
-    `clock_ms` is the sender's wall clock, `time_ms` a leader's estimate of the cluster's time; 0 without an
-    estimate, and from other nodes. Both are Unix ms. One field would not do: a receiver may know the sender
-    as the leader when a heartbeat arrives that the sender wrote as a follower.
-    """
-
-    clock_ms: Number = 0
-    time_ms: Number = 0
-
-
-_BEATS: Final = msgspec.msgpack.Decoder(TimedBeat)
-
 
 class Members:
     """Sends and receives heartbeats. Runs on the loop, next to the replica."""
@@ -104,6 +74,8 @@ class Members:
         on_loads: Callable[[Mapping[NodeId, LoadReport]], None] = lambda _: None,
         is_started: Callable[[], bool],
         on_time_window: Callable[[int, int], None] = lambda *_: None,
+        adopted: Callable[[Collection[TopicId]], Iterable[tuple[TopicId, Index]]] = lambda _: (),
+        on_adopted: Callable[[NodeId, NodeAdoption], None] = lambda *_: None,
     ) -> None:
         """Set the callbacks; `start` starts the task.
 
@@ -119,11 +91,14 @@ class Members:
             is_started: whether the start that this process proposed is applied. Until then the node's last
                 start belongs to another process. A later start is a repeat, or ends this process.
             on_time_window: gets the bounds for times of records, with each heartbeat.
+            adopted: returns the lowest generation that clients of this node hold, of those of these topics
+                that clients follow.
+            on_adopted: on the leader, called with what each heartbeat tells of that.
         """
         self.clock = ClusterClock(here.node, health, on_time_window)
         self._is_started = is_started
         self._counters, self._meter, self.board = counters, Meter(), LoadBoard()
-        self._on_loads = on_loads
+        self._on_loads, self._adopted, self._on_adopted = on_loads, adopted, on_adopted
         self._proposer, self._peers, self._here, self._health = proposer, peers, here, health
         self._contested, self._reported_contests = contested, set[int]()
         self._silence_ms = silence_ms
@@ -169,7 +144,7 @@ class Members:
 
     def beat(self, sender: int, body: bytes) -> None:
         """Process a received heartbeat. Raises msgspec.MsgspecError."""
-        beat = _BEATS.decode(body)
+        beat = beats.decode(body)
         node = NodeId(sender)
         heartbeat = Heartbeat(
             node=node, store=beat.store, index=Index(beat.index), started=Index(beat.started)
@@ -191,6 +166,7 @@ class Members:
         replica = self._proposer.replica
         if replica.leads:
             self.clock.receive_clock(node, beat.clock_ms)
+            self._on_adopted(node, beat.adoption)
         elif sender == replica.leader:
             self.clock.receive_estimate(beat.time_ms)
         if beat.loads is not None:
@@ -238,6 +214,9 @@ class Members:
         if not replica.leads:
             self._liveness.end()
             return
+        if state.level >= LAYOUT_LEVEL:
+            own = NodeAdoption(Index(replica.applied.index), dict(self._floors(state)))
+            self._on_adopted(self._here.node, own)
         if replica.term > self._liveness.term:
             self._liveness.begin(replica.term, _now_ms())
         for command in self._liveness.tick(state, _now_ms()):
@@ -272,6 +251,11 @@ class Members:
                 clock_ms=clocks.clock_ms,
                 time_ms=clocks.time_ms,
             )
+        if state.level >= LAYOUT_LEVEL:
+            timed = {} if clocks is None else {"clock_ms": clocks.clock_ms, "time_ms": clocks.time_ms}
+            floors = self._floors(state)
+            fields = (self._here.store, replica.applied.index, started, at, digest)
+            beat = LayoutBeat(*fields, **timed, adopted=floors)
         plain = msgspec.msgpack.encode(beat)
         with_loads = (
             plain if loads is None else msgspec.msgpack.encode(msgspec.structs.replace(beat, loads=loads))
@@ -287,6 +271,15 @@ class Members:
             self._peers.send(
                 node, Kind.BEAT, with_loads if node == replica.leader or node in advertisers else plain
             )
+
+    def _floors(self, state: MetadataState) -> tuple[tuple[TopicId, Index], ...]:
+        """What clients of this node hold of topics with an open layout change, the oldest changes first."""
+        topics = dict.fromkeys(
+            transition.topic
+            for _, transition in sorted(state.transitions.items())
+            if not transition.may_abort
+        )
+        return tuple(self._adopted(tuple(topics)[: beats.ADOPTED_MAX])) if topics else ()
 
     def _advertisers(self) -> set[int]:
         """Nodes that advertise loads to producers: all, if there is a topic without key."""

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.model.ids import NodeId
+from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.layout_commands import AbortLayout
 from ringfence.control.model.node_commands import FailNode
+from ringfence.control.model.reassignments import ChangeId
+from ringfence.control.state_machines.layout.adoption import NodeAdoption
 from ringfence.control.state_machines.layout.messages import (
     CreateChild,
     Inherit,
@@ -211,3 +213,90 @@ def test_an_order_of_an_older_term_is_refused() -> None:
         assert again == await participant.execute(6, order), "a repeated order is answered equally"
 
     run(LayoutCluster(1), work)
+
+
+def test_a_change_ends_once_the_clients_of_all_live_nodes_hold_the_new_table() -> None:
+    async def work(world: LayoutCluster) -> None:
+        number = await world.split()
+        await world.until_over()
+        transition = world.state.transitions[ChangeId(number)]
+        generation = transition.adoption_generation
+        older = Index(generation - 1)
+        for node in world.nodes:
+            world.leader.record_adoption(NodeId(node), NodeAdoption(generation, {world.topic: older}))
+        await asyncio.sleep(0.3)
+        assert world.state.transitions, "clients hold an older table"
+        for node in world.nodes:
+            told = NodeAdoption(Index(generation + 1), {world.topic: generation} if node == 1 else {})
+            world.leader.record_adoption(NodeId(node), told)
+        await world.until(lambda: not world.state.transitions)
+        assert world.leader.timed_out == 0
+
+    run(LayoutCluster(3), work)
+
+
+def test_what_nodes_told_the_leader_before_counts_for_nothing() -> None:
+    async def work(world: LayoutCluster) -> None:
+        number = await world.split()
+        await world.until_over()
+        generation = world.state.transitions[ChangeId(number)].adoption_generation
+        world.another_leader()
+        told = NodeAdoption(Index(generation + 1), {world.topic: generation})
+        for node in (1, 2):
+            world.leader.record_adoption(NodeId(node), told)
+        await asyncio.sleep(0.3)
+        assert world.state.transitions, "one node has not told this leader yet"
+        world.leader.record_adoption(NodeId(5), told)
+        await world.until(lambda: not world.state.transitions)
+
+    run(LayoutCluster(3), work)
+
+
+def test_clients_that_do_not_adopt_hold_a_change_for_a_time_only() -> None:
+    async def work(world: LayoutCluster) -> None:
+        await world.split()
+        await world.until(lambda: not world.state.transitions)
+        assert world.leader.timed_out == 1
+
+    run(LayoutCluster(3, repartition_adoption_timeout_ms=200), work)
+
+
+def test_empty_sealed_partitions_go_parents_first_and_their_stores_drop_them() -> None:
+    async def work(world: LayoutCluster) -> None:
+        for row in range(1, 20):
+            world.append(row)
+        await world.split()
+        await world.until(lambda: not world.state.transitions)
+        await world.split()
+        await world.until(lambda: not world.state.transitions)
+        sealed = [part.partition for part in world.now.layout.partitions if not part.is_active]
+        assert len(sealed) == 2
+        await world.leader.prune()
+        assert len(world.now.layout.partitions) == 5, "clients may still ask for outcomes"
+        world.log.time_ms += 2_000_000
+        await world.leader.prune()
+        assert len(world.now.layout.partitions) == 5, "rows are left"
+        for parts in world.natives.parts.values():
+            for (_, partition), part in parts.items():
+                if partition in sealed:
+                    part.start, part.stages = part.end.offset, 1
+        await world.leader.prune()
+        assert len(world.now.layout.partitions) == 5, "a writer may stage its rows again"
+        for parts in world.natives.parts.values():
+            for part in parts.values():
+                part.stages = 0
+        world.dead.add(world.now.assignments[sealed[0]].owner.node)
+        await world.leader.prune()
+        assert len(world.now.layout.partitions) == 5, "its owner does not answer"
+        world.dead.clear()
+        for left in (4, 3):
+            await world.leader.prune()
+            assert len(world.now.layout.partitions) == left, "parents first"
+        await world.until_over()
+        world.check()
+        gone = [
+            parent.partition for part in world.active for parent in world.now.pruned_parents(part.partition)
+        ]
+        assert {*gone} == {*sealed}
+
+    run(LayoutCluster(3, replication=3, repartition_adoption_timeout_ms=100), work)

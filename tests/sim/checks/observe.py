@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from ringfence.control.consensus.node import Node as Consensus
 from ringfence.control.runtime import node as runtime_node
-from ringfence.control.runtime.membership import members
+from ringfence.control.runtime.membership import beats
 from ringfence.control.runtime.membership.members import Members
 from ringfence.control.runtime.raft import replica as runtime_replica
 from ringfence.control.runtime.raft.proposer import RaftProposer
@@ -63,7 +63,7 @@ def _members() -> Places:
 
     def observed_beat(self: Members, sender: int, body: bytes) -> None:
         machine = current.machine()
-        machine.world.watch.heard_beat(machine, sender, members._BEATS.decode(body))
+        machine.world.watch.heard_beat(machine, sender, beats.decode(body))
         beat(self, sender, body)
 
     def observed_propose(self: Members, command: Any) -> None:
