@@ -1,4 +1,4 @@
-"""`ringfence partition`: show a partition, release it, force an owner, and give up lost rows."""
+"""`ringfence partition`: show a partition, release it, force an owner, give up lost rows, split and merge."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ringfence.control.cli import layout
 from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.connection import NODE_ID, PARTITION
 from ringfence.control.cli.exit_codes import Exit
@@ -21,12 +22,16 @@ WHY_MAX = 1_000
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Show a partition's owner, replicas and change; release it, force an owner, give up lost rows.
+    """Show a partition's owner, replicas and change; split and merge; release it, force an owner.
 
     \b
     Example:
       ringfence partition show 655360 --http http://127.0.0.1:7412
     """  # noqa: D301 - click's \b keeps the lines
+
+
+for one in layout.OF_PARTITION:
+    command.add_command(one)
 
 
 class _PartitionApi:

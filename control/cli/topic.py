@@ -1,4 +1,4 @@
-"""`ringfence topic`: create, list, show, truncate and delete topics."""
+"""`ringfence topic`: create, list, show, truncate and delete topics; `layout` has what changes layouts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
+from ringfence.control.cli import layout
 from ringfence.control.cli.admin import http_options
 from ringfence.control.cli.connection import PARTITION, address_option, timeout_option
 from ringfence.control.cli.escape_control import printable
@@ -26,12 +27,16 @@ from ringfence.native.messages import COMPACTED, RETENTION
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Create, list, show, truncate and delete topics.
+    """Create, list, show, truncate and delete topics; change the number of their partitions.
 
     \b
     Example:
       ringfence topic create events --column id:int64! --column name:string --key id --partitions 8
     """  # noqa: D301 - click's \b keeps the lines
+
+
+for one in layout.OF_TOPIC:
+    command.add_command(one)
 
 
 @command.command()

@@ -8,6 +8,7 @@ START HERE: `application` assembles the parts. A request passes them in this ord
     reads, events, metrics                 operations that read; the stream of events; Prometheus
     writes, cluster, layouts, partitions, producers, rebalance, scopes    operations that change something
     mutations, audit_lines                 the path of every change: key, condition, receipt, audit line
+    metric_families, layout_metrics        samples of a metric; metrics of layouts
     problems, openapi_bodies, openapi_parts    errors (RFC 9457); bodies; OpenAPI parts of all operations
     topic_bodies, layout_bodies            bodies of topics with their figures, one or a page; of layouts
 """

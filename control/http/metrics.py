@@ -7,8 +7,10 @@ prometheus_client adds the suffix to every counter, so this module writes the fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
+from ringfence.control.http.layout_metrics import layout_families
+from ringfence.control.http.metric_families import Family, Labels
 from ringfence.control.runtime.node import Node
 
 # Native counters with a current value. All others only grow until the node stops.
@@ -46,17 +48,6 @@ LEVELS: Final = frozenset(
 # Native names that would clash with figures of the metadata: the page must have each family once.
 RENAMED: Final = {"partitions": "store_partitions", "topics": "store_topics"}
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-Labels = tuple[tuple[str, str], ...]
-
-
-class Family(NamedTuple):
-    """All samples of one name. `kind` is `counter` or `gauge`."""
-
-    name: str
-    kind: str
-    help: str
-    samples: tuple[tuple[Labels, float], ...]
 
 
 def metric_of(counter: str) -> str:
@@ -99,6 +90,7 @@ def _families(node: Node) -> Iterator[Family]:
         "rate that the node advertises to producers for a partition of a topic without key",
         tuple(_loads(node.advertised_loads())),
     )
+    yield from layout_families(node.proposer.state, node.parts.layouts)
     for name, value in sorted(status.counters.items()):
         samples: tuple[tuple[Labels, float], ...] = (((), value),)
         yield Family(metric_of(name), kind_of(name), f"native counter {name}", samples)

@@ -239,7 +239,7 @@ class AssignmentShown(BaseModel):
     owner: int
     epoch: int
     state: str = Field(
-        description="ASSIGNED; ONLINE once it is open at its owner; MOVING during a reassignment"
+        description="ASSIGNED; ONLINE once it is open at its owner; MOVING during a reassignment; PLANNED"
     )
     replicas: list[Place]
 
@@ -251,11 +251,16 @@ class PendingOrder(BaseModel):
 
 
 class Assignments(BaseModel):
-    """`state` is ASSIGNED once every partition is open at its owner; `pending` lists the others."""
+    """`state` is ASSIGNED once every partition is open at its owner; `pending` lists the others.
+
+    `partitions` take rows. `sealed` ones do not any more; `planned` are children of open layout changes.
+    """
 
     topic: int
     state: str
     partitions: list[AssignmentShown]
+    sealed: list[AssignmentShown]
+    planned: list[AssignmentShown]
     pending: list[PendingOrder]
 
 

@@ -23,7 +23,8 @@ from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to
 from ringfence.control.runtime.node import Node
 from ringfence.control.state_machines.metadata.config import limit, limits_of
 from ringfence.control.state_machines.metadata.etags import tag_of
-from ringfence.control.state_machines.metadata.table_progress import Progress, TableState, view
+from ringfence.control.state_machines.metadata.layout_rules import planned_children
+from ringfence.control.state_machines.metadata.table_progress import PartitionView, Progress, TableState, view
 
 LIST_MAX = 1_000
 # Topics of one page without `limit` and `stats`.
@@ -283,22 +284,27 @@ def of_tables(node: Node, access: Access) -> APIRouter:
         executed = {NodeId(number): Index(index) for number, index in (await node.executed_indexes()).items()}
         entry, state = topic_at(node, tenant, namespace, name), node.proposer.state
         table = view(state, entry, Progress(executed, moving=state.changes.keys()))
+        placed = {number: assigned.replicas for number, assigned in entry.assignments.items()}
+        placed |= {child.partition: child.replicas for child in planned_children(state, entry.topic)}
+
+        def shown(part: PartitionView) -> openapi_bodies.AssignmentShown:
+            return openapi_bodies.AssignmentShown(
+                partition=part.partition,
+                owner=part.owner,
+                epoch=part.epoch,
+                state=str(part.state),
+                replicas=[
+                    openapi_bodies.Place(node=replica.node, store=replica.store.hex())
+                    for replica in placed[part.partition]
+                ],
+            )
+
         return openapi_bodies.Assignments(
             topic=entry.topic,
             state=str(table.state),
-            partitions=[
-                openapi_bodies.AssignmentShown(
-                    partition=part.partition,
-                    owner=part.owner,
-                    epoch=part.epoch,
-                    state=str(part.state),
-                    replicas=[
-                        openapi_bodies.Place(node=replica.node, store=replica.store.hex())
-                        for replica in entry.assignments[part.partition].replicas
-                    ],
-                )
-                for part in table.partitions
-            ],
+            partitions=[shown(part) for part in table.partitions],
+            sealed=[shown(part) for part in table.sealed],
+            planned=[shown(part) for part in table.planned],
             pending=[openapi_bodies.PendingOrder(**order._asdict()) for order in table.pending],
         )
 

@@ -201,6 +201,7 @@ def build(given: Foundation) -> Parts:
         data_plane.access.applied,
         data_plane.executor.enqueue,
         lambda _, after, __: layouts.participant.apply(after),
+        lambda before, after, _: layouts.counts.apply(before, after),
         emit_events,
         lambda _, after, __: handlers.transactions.apply(after),
         data_plane.run_meter.applied,

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ringfence.control.model.layout_changes import Transition
 from ringfence.control.model.state import MetadataState
+from ringfence.control.runtime.handlers.layout_views import overdue
 
 # Events that a new listener may still ask for.
 HISTORY_EVENTS_MAX: Final = 1_024
@@ -99,6 +101,8 @@ def differences(before: MetadataState, after: MetadataState) -> Iterator[tuple[s
     """Yield kind and values of each event. A map that is the same object in both states did not change."""
     if before.topics is not after.topics:
         yield from _topics(before, after)
+    if before.transitions is not after.transitions:
+        yield from _layout_changes(before, after)
     if before.nodes is not after.nodes:
         yield from _nodes(before, after)
     if before.ring != after.ring:
@@ -134,6 +138,36 @@ def _topics(before: MetadataState, after: MetadataState) -> Iterator[tuple[str, 
         ]
         if moved:
             yield "owners", {"topic": number, "name": topic.name, "moved": moved}
+
+
+def _layout_changes(before: MetadataState, after: MetadataState) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Steps of layout changes. An end names the readers that were not waited for any longer."""
+    for number, transition in after.transitions.items():
+        old = before.transitions.get(number)
+        if old is None or old.phase is not transition.phase:
+            yield "layout change", _change_values(after, transition, str(transition.phase))
+    for number, transition in before.transitions.items():
+        if number in after.transitions:
+            continue
+        if transition.topic not in after.topics:
+            yield "layout change", _change_values(before, transition, "DELETED")
+            continue
+        result = "ABORTED" if transition.may_abort else "FINALIZED"
+        yield (
+            "layout change",
+            _change_values(after, transition, result) | {"overdue": overdue(after, transition)},
+        )
+
+
+def _change_values(state: MetadataState, transition: Transition, phase: str) -> dict[str, Any]:
+    return {
+        "change": transition.change,
+        "change_kind": str(transition.kind),
+        "topic": transition.topic,
+        "name": state.topics[transition.topic].name,
+        "phase": phase,
+        "version": transition.version,
+    }
 
 
 def _nodes(before: MetadataState, after: MetadataState) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -65,7 +65,7 @@ class LayoutViews:
         return {
             **transition_shown(state, transition),
             "phase_ms": None if observed is None else now_ms - observed.since_ms,
-            "overdue": _overdue(state, transition),
+            "overdue": overdue(state, transition),
             "waits": self._waits(state, transition),
         }
 
@@ -114,7 +114,7 @@ def transition_shown(state: MetadataState, transition: Transition) -> dict[str, 
     }
 
 
-def _overdue(state: MetadataState, transition: Transition) -> list[str]:
+def overdue(state: MetadataState, transition: Transition) -> list[str]:
     """Registered readers that hold a source no longer, because they have not read it in time."""
     if transition.may_abort:
         return []

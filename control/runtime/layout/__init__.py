@@ -6,5 +6,6 @@ sources        what a source's owner tells other nodes of its table, gates and l
 participant    executes the leader's orders of layout changes
 order_sender   sends orders and questions to the nodes that they are for
 leader         runs the coordinator on the leader: orders, entries, prunes
+counts         layout changes by their ends, for metrics
 parts          builds all of these
 """

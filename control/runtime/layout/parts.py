@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.data_plane.native_node import NativeNode
+from ringfence.control.runtime.layout.counts import LayoutCounts
 from ringfence.control.runtime.layout.engine import LayoutEngine, NativeEngine
 from ringfence.control.runtime.layout.inheritance import Inheritance, SourceReader
 from ringfence.control.runtime.layout.leader import LayoutLeader
@@ -26,6 +27,7 @@ class LayoutParts:
     answers: SourceAnswers
     participant: LayoutParticipant
     leader: LayoutLeader
+    counts: LayoutCounts
 
     async def close(self) -> None:
         await self.leader.close()
@@ -47,4 +49,4 @@ def build(
     participant = LayoutParticipant(proposer, executor, engine, inheritance, here)
     sender = LayoutOrderSender(peer_client, participant, answers, gate)
     leader = LayoutLeader(proposer, sender.send, sender.ask_sealed)
-    return LayoutParts(engine, answers, participant, leader)
+    return LayoutParts(engine, answers, participant, leader, LayoutCounts())
