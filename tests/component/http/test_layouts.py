@@ -291,6 +291,7 @@ def test_what_no_state_allows_is_refused(tmp_path: Path, monkeypatch: Patch) -> 
         await refused(api, f"{PLACE}/repartition", {"partitions": 0}, 422)
         await refused(api, f"{PLACE}/repartition", {}, 422)
         cut = await api("POST", f"{split}/{first}", {"at": [1]})
+        await ended(api)
         one_slot = cut.body["partitions"][0]["partition"]
         await refused(api, f"{split}/{one_slot}", {}, 422, "one slot")
         await refused(api, f"{split}/{first}", {}, 409, "was sealed by", str(one_slot))
