@@ -4,10 +4,12 @@
 use ringfence_buffer::Pool;
 use ringfence_wire::{RecordHeader, RecordKind, crc_of};
 
+use crate::file_header::format_for;
 use crate::interface::{Body, Placement, Refusal};
 use crate::log_end::LogEnd;
 use crate::partition::PartitionLog;
 use crate::shard::Shard;
+use crate::space::Needs;
 use crate::state::{LogState, write_log_end};
 
 impl Shard {
@@ -179,7 +181,10 @@ impl Shard {
             u32::try_from(bytes).map_err(|_| Refusal::TooLarge { bytes: bytes as u64, max: u64::from(u32::MAX) })?;
         header.body_crc = parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part));
         debug_assert!(parts.len() != 1 || header.body_crc == crc_of(parts[0]));
-        let position = self.put(pool, log, &mut header, Body::Copy(parts), false).map_err(|refused| refused.refusal)?;
+        // The node's blob is the last part of a state record.
+        let blob = parts.last().copied().unwrap_or_default();
+        let needs = Needs { is_rows: false, format: format_for(header.kind, blob) };
+        let position = self.put(pool, log, &mut header, Body::Copy(parts), needs).map_err(|refused| refused.refusal)?;
         Ok(self.register(log, &header, position))
     }
 }
