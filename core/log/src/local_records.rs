@@ -89,6 +89,26 @@ impl Shard {
         Ok(placement)
     }
 
+    /// The log ends here permanently: the partition was sealed by the layout version of `header`. Its number, offset
+    /// and epoch are those of the log's end; `body` is the node's.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed.
+    pub fn append_sealed(
+        &mut self,
+        pool: &mut Pool,
+        log: &mut PartitionLog,
+        layout_version: u64,
+        body: &[u8],
+    ) -> Result<Placement, Refusal> {
+        if log.damage.is_some() {
+            return Err(Refusal::Quarantined);
+        }
+        let owner_epoch = log.end.owner_epoch;
+        let header = RecordHeader { layout_version, owner_epoch, ..local(RecordKind::Sealed, log) };
+        self.put_local(pool, log, header, &[body])
+    }
+
     /// Drop the partition: its log ends here, and `retain` frees its space. Pass the `PartitionLog` to `retain` until
     /// it [`PartitionLog::is_gone`].
     ///

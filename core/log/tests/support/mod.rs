@@ -52,6 +52,7 @@ pub type Record = (RecordHeader, Vec<u8>);
 pub struct Told {
     pub state_records: Vec<(Key, Vec<u8>)>,
     pub records: BTreeMap<Key, Vec<Record>>,
+    pub sealed: BTreeMap<Key, Record>,
 }
 
 impl Visitor for Told {
@@ -64,6 +65,9 @@ impl Visitor for Told {
     fn truncate(&mut self, topic: u64, partition: u64, next_record: u64) {
         let records = self.records.entry((topic, partition)).or_default();
         records.retain(|(header, _)| header.record_number < next_record);
+    }
+    fn sealed(&mut self, header: &RecordHeader, body: &[u8]) {
+        self.sealed.insert((header.topic, header.partition), (*header, body.to_vec()));
     }
     fn dropped(&mut self, topic: u64, partition: u64) {
         self.records.remove(&(topic, partition));

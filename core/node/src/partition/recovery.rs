@@ -7,6 +7,7 @@ use ringfence_wire::{ExtensionKind, RecordHeader, RecordKind, extension};
 use crate::partition::dedupe::{Producers, Source};
 use crate::partition::epochs::Epochs;
 use crate::partition::producer::Identity;
+use crate::partition::seal::{Seal, Sealed};
 use crate::partition::state::{Partition, UNKNOWN};
 use crate::partition::state_blob;
 use crate::partition::state_blob::Tables;
@@ -25,6 +26,8 @@ struct Found {
     cut_at_record: Option<u64>,
     /// A truncation went deeper than the producer table can follow.
     incomplete: bool,
+    /// The newest seal that a record names.
+    seal: Option<Seal>,
     /// Entries of the producer table at which it is looked through for those that may be forgotten.
     forget_at: usize,
     damage: Option<String>,
@@ -65,6 +68,7 @@ impl Rebuild {
             (partition.epochs, partition.producers, partition.stages) = (found.epochs, found.producers, found.stages);
             (partition.damage, partition.dropped) = (found.damage, dropped);
             partition.known_upto = if found.incomplete { UNKNOWN } else { found.known_upto };
+            partition.found_seal(found.seal);
             partition.settle_stages();
             partition
         };
@@ -117,6 +121,10 @@ impl Visitor for Rebuild {
 
     fn record(&mut self, header: &RecordHeader, bytes: &[u8]) {
         let found = self.found.entry((header.topic, header.partition)).or_default();
+        if let Some(seal) = found.seal.filter(|seal| header.record_number >= seal.records) {
+            let (number, end) = (header.record_number, seal.records);
+            found.damage.get_or_insert_with(|| format!("record {number} of a partition that was sealed at {end}"));
+        }
         let undo_bytes = found.producers.undo.bytes();
         found.cut(header.first_offset);
         let Found { epochs, producers, stages, .. } = found;
@@ -142,9 +150,38 @@ impl Visitor for Rebuild {
         self.found.entry((topic, partition)).or_default().cut_at_record = Some(next_record);
     }
 
+    fn sealed(&mut self, header: &RecordHeader, body: &[u8]) {
+        let found = self.found.entry((header.topic, header.partition)).or_default();
+        match Seal::of_record(header, body) {
+            Ok(seal) => found.seal = Some(seal),
+            Err(why) => {
+                found.damage.get_or_insert_with(|| format!("a record of kind sealed: {}", why.0));
+            }
+        }
+    }
+
     fn dropped(&mut self, topic: u64, partition: u64) {
         // Its steps stay counted: that bound is an estimate.
         self.found.remove(&(topic, partition));
+    }
+}
+
+impl Partition {
+    /// A start has found this seal on disk. A log that goes on after it, or ends there with another chain, is damaged.
+    pub(crate) fn found_seal(&mut self, seal: Option<Seal>) {
+        let Some(seal) = seal else { return };
+        let end = self.log.end().next_record;
+        let is_recorded = self.ends_at(&seal);
+        if end > seal.records || (end == seal.records && !is_recorded) {
+            let (number, chain, found) = (seal.number, seal.chain, self.log.end().chain);
+            let why = format!(
+                "it was sealed by layout change {number} at record {} with chain {chain:#018x}, and ends at {end} with \
+                 {found:#018x}",
+                seal.records
+            );
+            self.damage.get_or_insert(why);
+        }
+        self.sealed = Some(Box::new(Sealed { seal, is_recorded, ..Sealed::default() }));
     }
 }
 

@@ -11,6 +11,7 @@ use crate::ids::{End, Reach};
 use crate::partition::dedupe::Producers;
 use crate::partition::epochs::Epochs;
 use crate::partition::log_start::WantedStart;
+use crate::partition::seal::{Seal, Sealed};
 use crate::partition::topic::Plans;
 use crate::replication::state::role::Role;
 use crate::transactions::staging::Stages;
@@ -66,6 +67,8 @@ pub struct Partition {
     pub reach: Reach,
     /// The log start that was ordered last; it may lie beyond the mark still.
     pub wanted: WantedStart,
+    /// Where it was sealed, as far as this store has been told.
+    pub sealed: Option<Box<Sealed>>,
     /// Incarnation number: a partition that is dropped and created again gets a new one.
     pub incarnation: u64,
 }
@@ -115,6 +118,7 @@ impl Partition {
             cut: false,
             reach: Reach::default(),
             wanted: WantedStart::default(),
+            sealed: None,
             incarnation: 0,
         }
     }
@@ -223,6 +227,19 @@ impl Partition {
             acknowledged_ms: self.acknowledged_ms,
             quarantined: self.quarantine(),
         }
+    }
+}
+
+impl Partition {
+    /// The seal that this store's log has reached, and says so on disk.
+    pub fn recorded_seal(&self) -> Option<&Seal> {
+        self.sealed.as_deref().filter(|sealed| sealed.is_recorded).map(|sealed| &sealed.seal)
+    }
+
+    /// The log ends where the seal says, with its chain: nothing is missing, and nothing is another's.
+    pub fn ends_at(&self, seal: &Seal) -> bool {
+        let end = self.log.end();
+        (end.next_record, end.next_offset, end.chain) == (seal.records, seal.offset, seal.chain)
     }
 }
 
