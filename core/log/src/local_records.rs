@@ -89,8 +89,8 @@ impl Shard {
         Ok(placement)
     }
 
-    /// The log ends here permanently: the partition was sealed by the layout version of `header`. Its number, offset
-    /// and epoch are those of the log's end; `body` is the node's.
+    /// The log ends here permanently: the partition was sealed by this layout version, after a record of this epoch.
+    /// `body` is the node's.
     ///
     /// # Errors
     /// [`Refusal`]; nothing has changed.
@@ -98,13 +98,12 @@ impl Shard {
         &mut self,
         pool: &mut Pool,
         log: &mut PartitionLog,
-        layout_version: u64,
+        (layout_version, owner_epoch): (u64, u64),
         body: &[u8],
     ) -> Result<Placement, Refusal> {
         if log.damage.is_some() {
             return Err(Refusal::Quarantined);
         }
-        let owner_epoch = log.end.owner_epoch;
         let header = RecordHeader { layout_version, owner_epoch, ..local(RecordKind::Sealed, log) };
         self.put_local(pool, log, header, &[body])
     }

@@ -1,9 +1,10 @@
 //! Rebuild producer tables, epochs and stages from the records that [`ringfence_log::recover`] reads.
 
-use ringfence_log::{PartitionLog, RecoverError, Report, Storage, Visitor};
+use ringfence_log::{Damage, PartitionLog, RecoverError, Report, Storage, Visitor};
 use ringfence_routing::PairMap;
 use ringfence_wire::{ExtensionKind, RecordHeader, RecordKind, extension};
 
+use crate::api::outcome::SealStatus;
 use crate::partition::dedupe::{Producers, Source};
 use crate::partition::epochs::Epochs;
 use crate::partition::producer::Identity;
@@ -76,20 +77,39 @@ impl Rebuild {
     }
 }
 
-/// (topic, partition, hash of the producer table).
-pub type TableHash = (u64, u64, u64);
+/// What a partition of a stopped store is to the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckedPartition {
+    /// (topic, partition).
+    pub key: (u64, u64),
+    /// Of the producer table that its log gives; `None` if the log is not sound.
+    pub producers_hash: Option<u64>,
+    pub sealed: Option<SealStatus>,
+}
 
-/// The producer table that each sound log of a stopped store gives, and the log's report.
+/// The partitions of a stopped store, and the log's report. What the node finds wrong is in it, too.
 ///
 /// # Errors
 /// As [`ringfence_log::check`].
-pub fn check<S: Storage>(storage: &S) -> Result<(Vec<TableHash>, Report), RecoverError> {
+pub fn check<S: Storage>(storage: &S) -> Result<(Vec<CheckedPartition>, Report), RecoverError> {
     let nothing_is_forgotten = TableLimits { entries: usize::MAX, bytes: usize::MAX, expiry_ms: u64::MAX };
     let mut rebuild = Rebuild::new(nothing_is_forgotten);
-    let (logs, report) = ringfence_log::check_with(storage, &mut rebuild)?;
+    let (logs, mut report) = ringfence_log::check_with(storage, &mut rebuild)?;
     let partitions = rebuild.partitions(logs, 1);
-    let hash = |one: &Partition| Some((one.log.topic, one.log.partition, one.producers_hash()?));
-    Ok((partitions.iter().filter_map(hash).collect(), report))
+    // What the log has found is in the report already.
+    for partition in partitions.iter().filter(|one| one.log.quarantine().is_none()) {
+        let Some(why) = partition.damage.clone() else { continue };
+        let ((topic, id), end) = (partition.key(), partition.log.end());
+        let (file, position) = (partition.log.newest_file().unwrap_or_default(), end.last_position.bytes());
+        let record_number = Some(end.next_record);
+        report.damage.push(Damage { file, position, topic, partition: id, record_number, why });
+    }
+    let checked = |one: &Partition| CheckedPartition {
+        key: one.key(),
+        producers_hash: one.producers_hash(),
+        sealed: one.sealed.as_deref().map(Sealed::status),
+    };
+    Ok((partitions.iter().map(checked).collect(), report))
 }
 
 impl Found {
@@ -163,25 +183,6 @@ impl Visitor for Rebuild {
     fn dropped(&mut self, topic: u64, partition: u64) {
         // Its steps stay counted: that bound is an estimate.
         self.found.remove(&(topic, partition));
-    }
-}
-
-impl Partition {
-    /// A start has found this seal on disk. A log that goes on after it, or ends there with another chain, is damaged.
-    pub(crate) fn found_seal(&mut self, seal: Option<Seal>) {
-        let Some(seal) = seal else { return };
-        let end = self.log.end().next_record;
-        let is_recorded = self.ends_at(&seal);
-        if end > seal.records || (end == seal.records && !is_recorded) {
-            let (number, chain, found) = (seal.number, seal.chain, self.log.end().chain);
-            let why = format!(
-                "it was sealed by layout change {number} at record {} with chain {chain:#018x}, and ends at {end} with \
-                 {found:#018x}",
-                seal.records
-            );
-            self.damage.get_or_insert(why);
-        }
-        self.sealed = Some(Box::new(Sealed { seal, is_recorded, ..Sealed::default() }));
     }
 }
 

@@ -6,6 +6,8 @@
 
 use ringfence_wire::{RecordHeader, RecordKind};
 
+use crate::api::order::SealedEnd;
+use crate::api::outcome::SealStatus;
 use crate::codec::cursor::{Cursor, Short};
 
 /// Where a partition was sealed, and by what.
@@ -37,6 +39,21 @@ pub struct Sealed {
     pub lowered: u64,
     /// The log ends there, and a record of this store says so.
     pub is_recorded: bool,
+}
+
+impl Sealed {
+    /// As an order names it, under an owner epoch.
+    #[must_use]
+    pub fn ordered(end: &SealedEnd, epoch: u64) -> Self {
+        let SealedEnd { epoch: last_epoch, records, offset, chain, number, version, sealed_ms, lowered } = *end;
+        let seal = Seal { records, offset, epoch: last_epoch, chain, number, version };
+        Self { seal, epoch, sealed_ms, lowered, is_recorded: false }
+    }
+
+    pub fn status(&self) -> SealStatus {
+        let Seal { records, offset, number, version, .. } = self.seal;
+        SealStatus { records, end_offset: offset, number, version, is_reached: self.is_recorded }
+    }
 }
 
 /// Bytes of the body of a local record of kind sealed.

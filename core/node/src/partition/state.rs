@@ -11,7 +11,7 @@ use crate::ids::{End, Reach};
 use crate::partition::dedupe::Producers;
 use crate::partition::epochs::Epochs;
 use crate::partition::log_start::WantedStart;
-use crate::partition::seal::{Seal, Sealed};
+use crate::partition::seal::Sealed;
 use crate::partition::topic::Plans;
 use crate::replication::state::role::Role;
 use crate::transactions::staging::Stages;
@@ -153,6 +153,9 @@ impl Partition {
         self.producers.cut(next_record, next_offset);
         self.epochs.cut(next_record);
         self.known_upto = self.known_upto.min(next_record);
+        if let Some(sealed) = &mut self.sealed {
+            sealed.is_recorded &= next_record >= sealed.seal.records;
+        }
         if let Err(why) = self.stages.cut(next_record, next_offset) {
             // Not served: what it would say of scopes is not known. It must be filled again.
             self.damage.get_or_insert(why);
@@ -226,20 +229,8 @@ impl Partition {
             replicas: if let Role::Owner(owner) = &self.role { owner.there() as u64 } else { 0 },
             acknowledged_ms: self.acknowledged_ms,
             quarantined: self.quarantine(),
+            sealed: self.sealed.as_deref().map(Sealed::status),
         }
-    }
-}
-
-impl Partition {
-    /// The seal that this store's log has reached, and says so on disk.
-    pub fn recorded_seal(&self) -> Option<&Seal> {
-        self.sealed.as_deref().filter(|sealed| sealed.is_recorded).map(|sealed| &sealed.seal)
-    }
-
-    /// The log ends where the seal says, with its chain: nothing is missing, and nothing is another's.
-    pub fn ends_at(&self, seal: &Seal) -> bool {
-        let end = self.log.end();
-        (end.next_record, end.next_offset, end.chain) == (seal.records, seal.offset, seal.chain)
     }
 }
 

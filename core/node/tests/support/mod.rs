@@ -11,9 +11,7 @@ use ringfence_buffer::Pool;
 use ringfence_log::faulty::FaultyDisk;
 use ringfence_log::{Identity, Job, Options, Reader, Recovered, StoreLock, Writer, log_format_of, recover};
 use ringfence_node::engine::Engine;
-use ringfence_node::{
-    Bounds, Effects, Event, Finished, Now, Order, Outcome, Rebuild, Settings, TableLimits, TablePartition,
-};
+use ringfence_node::{Bounds, Effects, Event, Finished, Lineage, Now, Order, Outcome, Rebuild, Settings, TableLimits, TablePartition};
 use ringfence_transport::{Connection, Inbound, Outbound, Payload};
 use ringfence_wire::{
     AnswerHeader, LEVEL_NEWEST, Opcode, RECORD_HEADER_BYTES, RecordHeader, RequestHeader, align_up, crc_of,
@@ -259,6 +257,7 @@ impl World {
             partitions: partitions.to_vec(),
             redirect: vec![0x80],
             redirects: vec![],
+            lineage: Lineage::default(),
         })
         .unwrap();
     }

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.topics import Replica
@@ -21,6 +22,8 @@ from ringfence.native._node import Order
 TOPIC, PART, EPOCH, SLOTS = TopicId(7), PartitionId(9), Epoch(5), SlotRange(0, 99)
 OTHER = Replica(node=NodeId(3), store=b"s" * 16)
 STEP: dict[str, Any] = {"topic": TOPIC, "partition": PART, "change": ChangeId(11), "attempt": 2}
+END = LogEnd(Epoch(4), 57, 1042, 0xFEED)
+NATIVE_END = (4, 57, 1042, 0xFEED, 812, 2, 1_767_225_600_000, 0)
 CASES: tuple[tuple[NodeOrder, Order, str], ...] = (
     (orders.SetLevel(1), Order.set_level(1), "raising the level to 1"),
     (
@@ -37,6 +40,18 @@ CASES: tuple[tuple[NodeOrder, Order, str], ...] = (
         orders.FollowPartition(TOPIC, PART, SLOTS, EPOCH, NodeId(3), Epoch(4)),
         Order.follow(7, 9, 0, 99, 5, 3, 4),
         "following partition 9 of topic 7",
+    ),
+    (
+        orders.OpenSealed(TOPIC, PART, SLOTS, EPOCH, END, ChangeId(812), 2, 1_767_225_600_000, (OTHER,)),
+        Order.open_sealed(7, 9, 0, 99, 5, NATIVE_END, [(3, b"s" * 16)]),
+        "opening sealed partition 9 of topic 7",
+    ),
+    (
+        orders.FollowSealed(
+            TOPIC, PART, SLOTS, EPOCH, NodeId(3), END, ChangeId(812), 2, 1_767_225_600_000, Index(900)
+        ),
+        Order.follow_sealed(7, 9, 0, 99, 5, 3, (*NATIVE_END[:-1], 900)),
+        "following sealed partition 9 of topic 7",
     ),
     (orders.LocateNode(NodeId(3), ("tcp://a:1",)), Order.set_peer(3, ["tcp://a:1"]), "locating node 3"),
     (orders.FencePartition(TOPIC, PART, EPOCH), Order.fence(7, 9, 5), "fencing partition 9 of topic 7"),
@@ -58,6 +73,7 @@ CASES: tuple[tuple[NodeOrder, Order, str], ...] = (
 @pytest.mark.parametrize(("order", "native", "text"), CASES, ids=lambda case: type(case).__name__)
 def test_an_order_and_its_name(order: NodeOrder, native: Order, text: str) -> None:
     assert to_native(order) == native
+    assert getattr(Order, native.name)(*native.arguments) == native
     assert describe(order) == text
 
 
