@@ -11,7 +11,9 @@ use ringfence_buffer::Pool;
 use ringfence_log::faulty::FaultyDisk;
 use ringfence_log::{Identity, Job, Options, Reader, Recovered, StoreLock, Writer, log_format_of, recover};
 use ringfence_node::engine::Engine;
-use ringfence_node::{Bounds, Effects, Event, Finished, Lineage, Now, Order, Outcome, Rebuild, Settings, TableLimits, TablePartition};
+use ringfence_node::{
+    Bounds, Effects, Event, Finished, Lineage, Now, Order, Outcome, Rebuild, Settings, TableLimits, TablePartition,
+};
 use ringfence_transport::{Connection, Inbound, Outbound, Payload};
 use ringfence_wire::{
     AnswerHeader, LEVEL_NEWEST, Opcode, RECORD_HEADER_BYTES, RecordHeader, RequestHeader, align_up, crc_of,
