@@ -180,9 +180,9 @@ impl Gate {
         self.admits
     }
 
-    /// True if the topic's table names this node as the owner.
-    pub fn owned(&self) -> bool {
-        matches!(self.named, Named::Active | Named::Sealed { owned: true })
+    /// True if the topic's table names it as SEALED, and this node as its owner.
+    pub fn owns_sealed(&self) -> bool {
+        self.named == Named::Sealed { owned: true }
     }
 
     /// True if this store serves the partition as sealed.

@@ -129,12 +129,15 @@ impl Found {
 impl Visitor for Rebuild {
     fn state(&mut self, topic: u64, partition: u64, blob: &[u8]) {
         let found = self.found.entry((topic, partition)).or_default();
+        // A seal is permanent: only a drop of the partition ends it.
+        let seal = found.seal;
         *found = match state_blob::read(blob) {
             Ok(Tables { epochs, producers, stages, known_upto }) => {
-                Found { epochs, producers, stages, known_upto, ..Found::default() }
+                Found { epochs, producers, stages, known_upto, seal, ..Found::default() }
             }
             Err(why) => {
-                Found { damage: Some(format!("the node's part of a state record: {}", why.0)), ..Found::default() }
+                let damage = Some(format!("the node's part of a state record: {}", why.0));
+                Found { damage, seal, ..Found::default() }
             }
         };
     }
@@ -254,4 +257,42 @@ fn note_in(extension_bytes: &[u8]) -> Option<Box<[u8]>> {
         }
     });
     walked.ok().and(note).map(Box::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEAL: Seal = Seal { records: 1, offset: 10, epoch: 7, chain: 5, number: 40, version: 2 };
+
+    fn rebuild() -> Rebuild {
+        Rebuild::new(TableLimits { entries: 10, bytes: 1 << 20, expiry_ms: u64::MAX })
+    }
+
+    fn header(kind: RecordKind, record_number: u64) -> RecordHeader {
+        let (first_offset, owner_epoch) = (record_number * 10, 7);
+        let header = RecordHeader { kind: kind as u8, topic: 1, partition: 2, ..RecordHeader::default() };
+        RecordHeader { record_number, first_offset, owner_epoch, layout_version: 2, ..header }
+    }
+
+    #[test]
+    fn a_record_behind_the_seal_quarantines() {
+        for number in [0, 1, 2] {
+            let mut rebuild = rebuild();
+            rebuild.sealed(&header(RecordKind::Sealed, 1), &SEAL.body(0, 0));
+            rebuild.record(&header(RecordKind::Epoch, number), &[]);
+            let partitions = rebuild.partitions(vec![PartitionLog::new(1, 2)], 1);
+            assert_eq!(partitions[0].is_quarantined(), number >= 1, "record {number}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_ends_at_its_seal_with_another_chain_is_damaged_and_a_shorter_one_is_incomplete() {
+        let mut partition = Partition::new(PartitionLog::new(1, 2), 0);
+        partition.found_seal(Some(SEAL));
+        assert!(partition.recorded_seal().is_none() && !partition.is_quarantined(), "nothing of it is here");
+        let mut partition = Partition::new(PartitionLog::new(1, 2), 0);
+        partition.found_seal(Some(Seal { records: 0, ..SEAL }));
+        assert!(partition.damage.unwrap().contains("layout change 40 at record 0"));
+    }
 }

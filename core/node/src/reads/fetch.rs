@@ -142,9 +142,7 @@ impl ReadMachine<'_> {
             // rows that no quorum has.
             Role::None => Err(Rejection::Redirect(RedirectReason::Closed)),
             // It is the owner by the table, and has not reached the end of the log: nobody here knows all of it.
-            Role::Follower(_) if partition.sealed.is_some() && partition.gate.owned() => {
-                Err(Rejection::Redirect(RedirectReason::Closed))
-            }
+            Role::Follower(_) if partition.gate.owns_sealed() => Err(Rejection::Redirect(RedirectReason::Closed)),
             // What a replica holds is not known to be confirmed, and who asks here asks the wrong node.
             Role::Follower(_) => Err(Rejection::Redirect(RedirectReason::NotOwner)),
             // The mark is not known before this epoch's own record is on a quorum.

@@ -221,6 +221,7 @@ impl ReplicationMachine<'_> {
             partition.idleness = Idleness::Active;
             partition.mark = partition.mark.min(to.next_offset);
             partition.reach = Reach::default();
+            partition.gate.close();
         });
         turn.counters.cuts += 1;
         turn.effects.outcomes.push(Outcome::GaveUp(GaveUp {

@@ -2,10 +2,12 @@
 
 use ringfence_log::faulty::FaultyDisk;
 use ringfence_log::{FileHeader, LINEAGE_FORMAT, Storage, parse_segment_name};
-use ringfence_node::{Finished, Lineage, Order, Outcome, PartitionStatus, SealedEnd, SealedPartition, TablePartition};
+use ringfence_node::{
+    Finished, Lineage, Order, Outcome, PartitionStatus, ScopeRule, SealedEnd, SealedPartition, TablePartition,
+};
 use ringfence_wire::{
-    ANSWER_FLAG_ENDED, ANSWER_FLAG_MORE, ANSWER_FLAG_REPEATED, Code, FEATURE_LINEAGE, Opcode, REQUEST_FLAG_CONTROL,
-    RedirectReason, RequestHeader, Status, crc_of,
+    ANSWER_FLAG_ENDED, ANSWER_FLAG_MORE, ANSWER_FLAG_REPEATED, Code, ExtensionKind, FEATURE_LINEAGE, Opcode,
+    REQUEST_FLAG_CONTROL, RedirectReason, RequestHeader, Status, crc_of, extension,
 };
 
 use crate::support::{PARTITION, Reply, Shape, TOPIC, World, body_of, install_topic, open_order, table_body};
@@ -147,6 +149,36 @@ pub fn a_sealed_partition_tells_what_is_stored_and_takes_nothing() {
     assert!(opened.unwrap_err().contains("sealed by layout change 40"));
     assert_eq!(world.engine.state_bytes(), before, "I15");
     assert_eq!((status(&world).records, status(&world).open), (end.records, false));
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+pub fn a_stage_at_a_sealed_partition_is_told_how_many_batches_of_its_token_are_there() {
+    let mut world = world(11);
+    let rule = ScopeRule { scope: 30, driver: 31, ..ScopeRule::default() };
+    world.ordered(Order::InstallScopes { rules: vec![rule], gone: None }).unwrap();
+    for sequence in 0..2 {
+        assert_eq!(stage(&mut world, 1, sequence).header.status, Status::Staged as u8);
+    }
+    let end = seal(&mut world);
+    assert_eq!(end.offset, 0, "staged rows have no offsets");
+    assert_eq!(stage(&mut world, 1, 1).header.status, Status::Staged as u8, "a repeat");
+    is_sealed(&stage(&mut world, 1, 2), 2);
+    is_sealed(&stage(&mut world, 2, 0), 0);
+    assert_eq!(status(&world).records, end.records);
+}
+
+/// Ten rows under the token of these bytes.
+fn stage(world: &mut World, token: u8, sequence: u64) -> Reply {
+    let mut identity: Vec<u8> = [30u64, 31, 8, 2].iter().flat_map(|word| word.to_le_bytes()).collect();
+    identity.extend_from_slice(&[token; 16]);
+    let mut body = Vec::new();
+    extension::write(&mut body, &[(ExtensionKind::Stage, &identity)]);
+    let extension_bytes = u32::try_from(body.len()).unwrap();
+    body.extend_from_slice(&body_of(0, 10));
+    let opcode = Opcode::Stage as u8;
+    let batch = world.batch(0, sequence, 10, &body);
+    let header = RequestHeader { opcode, producer_epoch: 0, send: 0, extension_bytes, ..batch };
+    world.ask(&header, &body)
 }
 
 #[cfg_attr(not(feature = "planted"), test)]

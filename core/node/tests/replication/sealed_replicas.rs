@@ -157,7 +157,9 @@ pub fn a_log_of_the_right_length_with_other_rows_is_not_served_and_is_cut_as_a_f
     // Node 0 stores two batches that nobody else gets.
     cluster.publish(6);
     cluster.publish(7);
-    cluster.work(0);
+    for _ in 0..4 {
+        cluster.work(0);
+    }
     cluster.power_cut(0);
     cluster.open(1);
     cluster.calm(30);
