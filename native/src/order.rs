@@ -2,9 +2,9 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use ringfence_node::{CountStaged, Lineage, Order as Inner, Place, Publish, TablePartition};
+use ringfence_node::{CountStaged, Order as Inner, Place, Publish, TablePartition};
 
-use crate::lineage::{Ancestors, End, Sealed, end_of, end_to, lineage_of, sealed_to};
+use crate::lineage::{Ancestors, End, Sealed, arguments_of_sealed, arguments_of_table, end_of, lineage_of};
 use crate::node::identity;
 use crate::stage::{Rule, rule_of, rule_to, tokens_of, tokens_to};
 
@@ -338,19 +338,7 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
             let schemas: Vec<_> = schemas.iter().map(|schema| bytes(schema)).collect();
             (topic, schemas, key_columns, retention_bytes, retention_ms).into_pyobject(py)
         }
-        Inner::InstallTable { topic, generation, version, table, partitions, redirect, redirects, lineage } => {
-            let partitions: Vec<_> =
-                partitions.iter().map(|part| (part.partition, part.lo, part.hi, part.owner, part.epoch)).collect();
-            let redirects: Vec<_> = redirects.iter().map(|(node, body)| (node, bytes(body))).collect();
-            if *lineage == Lineage::default() {
-                let arguments = (topic, generation, version, bytes(table), partitions, bytes(redirect), redirects);
-                return arguments.into_pyobject(py);
-            }
-            let (sealed, ancestors) = (sealed_to(py, lineage), &lineage.ancestors);
-            let redirect = bytes(redirect);
-            (topic, generation, version, bytes(table), partitions, redirect, redirects, sealed, ancestors)
-                .into_pyobject(py)
-        }
+        Inner::InstallTable { .. } => arguments_of_table(py, order),
         &Inner::RemoveTopic { topic } => (topic,).into_pyobject(py),
         Inner::Open { topic, partition, lo, hi, epoch, replicas, quorum } => {
             let replicas: Vec<_> = replicas.iter().map(|place| (place.node, bytes(&place.store))).collect();
@@ -359,13 +347,7 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
         &Inner::Follow { topic, partition, lo, hi, epoch, owner, forced } => {
             (topic, partition, lo, hi, epoch, owner, forced).into_pyobject(py)
         }
-        Inner::OpenSealed { topic, partition, lo, hi, epoch, replicas, end } => {
-            let replicas: Vec<_> = replicas.iter().map(|place| (place.node, bytes(&place.store))).collect();
-            (topic, partition, lo, hi, epoch, end_to(end), replicas).into_pyobject(py)
-        }
-        Inner::FollowSealed { topic, partition, lo, hi, epoch, owner, end } => {
-            (topic, partition, lo, hi, epoch, owner, end_to(end)).into_pyobject(py)
-        }
+        Inner::OpenSealed { .. } | Inner::FollowSealed { .. } => arguments_of_sealed(py, order),
         Inner::SetPeer { node, addresses } => (node, addresses).into_pyobject(py),
         &Inner::Fence { topic, partition, epoch } | &Inner::Hold { topic, partition, epoch } => {
             (topic, partition, epoch).into_pyobject(py)

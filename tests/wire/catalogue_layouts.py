@@ -70,6 +70,11 @@ def layout_changes() -> Iterator[tuple[str, dict[str, Any]]]:
             **sealed,
         ),
     )
+    yield from changes()
+    yield from restaging()
+
+
+def changes() -> Iterator[tuple[str, dict[str, Any]]]:
     split = layouts.LayoutChange(topic="lineitem", action="split", partitions=[PARTITION], into=2, key="k-1")
     yield "layout_change", control(Op.LAYOUT_CHANGE, split, request_id=50)
     yield (
@@ -111,6 +116,9 @@ def layout_changes() -> Iterator[tuple[str, dict[str, Any]]]:
             request_id=51,
         ),
     )
+
+
+def restaging() -> Iterator[tuple[str, dict[str, Any]]]:
     listed = layouts.StagedList(scope=30, epoch=8, tokens=[bytes(range(16))])
     yield (
         "staged_list",
