@@ -147,7 +147,7 @@ impl Table {
 
     /// Partitions that this one was made of, those that were pruned among them.
     pub fn ancestors(&self, partition: u64) -> &[u64] {
-        self.ancestors.get(&partition).map_or(&[], |ancestors| ancestors)
+        self.ancestors.get(&partition).map_or(&[][..], |ancestors| &ancestors[..])
     }
 }
 

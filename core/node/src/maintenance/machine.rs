@@ -18,7 +18,7 @@ pub struct MaintenanceMachine<'a> {
 
 impl MaintenanceMachine<'_> {
     pub fn reads(&mut self) -> ReadMachine<'_> {
-        let Self { store, replication, reads, connections, .. } = self;
-        ReadMachine { store, replication, reads, connections }
+        let connections = self.connections;
+        ReadMachine { store: self.store, replication: self.replication, reads: self.reads, connections }
     }
 }
