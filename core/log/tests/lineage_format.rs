@@ -69,6 +69,38 @@ fn the_first_record_of_a_layout_change_begins_a_file_of_its_format() {
 }
 
 #[test]
+fn a_record_of_kind_sealed_is_told_and_moves_nothing() {
+    for is_proved in [false, true] {
+        let storage = FaultyDisk::new(4);
+        let mut store = begun(&storage);
+        let end = *store.logs[&KEY].end();
+        loop {
+            let log = store.logs.get_mut(&KEY).unwrap();
+            match store.shards[0].append_sealed(&mut store.pool, log, (2, 7), &[9; 32]) {
+                Ok(placed) => break assert_eq!((placed.record_number, placed.first_offset), (2, 4)),
+                Err(refusal) => assert_eq!(refusal, Refusal::Busy),
+            }
+            assert!(store.write_one(0).is_some(), "busy, and nothing to write");
+        }
+        assert_eq!(store.logs[&KEY].end(), &end, "it has no number and no chain");
+        if is_proved {
+            store.settle()
+        } else {
+            store.flush()
+        }
+        assert_eq!(formats(&storage), [2, LINEAGE_FORMAT]);
+        drop(store);
+        storage.crash();
+        let store = Store::open(&storage, &small());
+        let (header, body) = &store.told.sealed[&KEY];
+        let seen = (header.record_number, header.first_offset, header.layout_version, header.owner_epoch);
+        assert_eq!((seen, &body[..]), ((2, 4, 2, 7), &[9; 32][..]));
+        assert_eq!(store.report.damage, []);
+        assert!(store.logs[&KEY].end().same_log(&end));
+    }
+}
+
+#[test]
 fn a_state_record_counts_by_the_version_of_its_blob() {
     for (blob, expected) in [(&b"\x04\0 as before"[..], vec![2]), (&b"\x05\0 with a seal"[..], vec![2, LINEAGE_FORMAT])]
     {
