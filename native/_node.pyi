@@ -56,11 +56,15 @@ class Order:
         partitions: Sequence[tuple[int, int, int, int, int]],
         redirect: bytes,
         redirects: Sequence[tuple[int, bytes]] = (),
+        sealed: Sequence[tuple[int, int, int, int, bytes]] = (),
+        ancestors: Sequence[tuple[int, Sequence[int]]] = (),
     ) -> Order:
         """Routing of one topic: (partition, lo, hi, owner node, owner epoch) of every ACTIVE partition.
 
         `table` is the body of a TABLE answer, `redirects` has the bodies of REDIRECT by the owner's node, and
-        `redirect` is the body of REDIRECT without an owner. Older generations are ignored.
+        `redirect` is the body of REDIRECT without an owner. Older generations are ignored. `sealed`:
+        (partition, owner node, owner epoch, sealed version, body of REDIRECT with the children) of every
+        SEALED one. `ancestors`: (partition, parents, those that were pruned among them), where there are any.
         Changes are pushed to the connections that have requested the table.
         """
     @staticmethod
@@ -90,6 +94,34 @@ class Order:
         `forced`: the partition's newest epoch whose owner was chosen without a majority; 0 = none is known.
         Records of older epochs below the mark that the owner does not have are removed.
         """
+    @staticmethod
+    def open_sealed(
+        topic: int,
+        partition: int,
+        lo: int,
+        hi: int,
+        epoch: int,
+        end: tuple[int, int, int, int, int, int, int, int],
+        replicas: Sequence[tuple[int, bytes]] = (),
+    ) -> Order:
+        """Serve a sealed partition whose log ends exactly at `end`; nothing is appended to it.
+
+        `end`: (epoch of the last record, records, offset, chain, number of the layout change, version that
+        it made, Unix ms of its COMMIT, entry that lowered the end or 0). Result: {records, end_offset}. Fails
+        if the log is shorter ("incomplete") or another one; a longer one is quarantined, or truncated where
+        the end was lowered.
+        """
+    @staticmethod
+    def follow_sealed(
+        topic: int,
+        partition: int,
+        lo: int,
+        hi: int,
+        epoch: int,
+        owner: int,
+        end: tuple[int, int, int, int, int, int, int, int],
+    ) -> Order:
+        """As `follow`, for a sealed partition: no record beyond `end` is accepted."""
     @staticmethod
     def set_peer(node: int, addresses: Sequence[str]) -> Order:
         """Set the addresses of another node's data plane: numeric ones, because names need a lookup."""
@@ -326,9 +358,10 @@ class Node:
 
         {topic, partition, lo, hi, open, owner_epoch, fence, records, durable: whether all records are on
         disk, start_offset, end_offset, bytes, producers, chain, role, replicas, first_acknowledged_us,
-        last_acknowledged_us, quarantined}; role is "none", "alone", "owner", "follower" or "learner";
+        last_acknowledged_us, quarantined, sealed}; role is "none", "alone", "owner", "follower" or "learner";
         replicas are the ones that receive an owner's records now, itself included; the times are of batches
-        under this epoch, in Unix us with a resolution of 1 ms, 0 = never.
+        under this epoch, in Unix us with a resolution of 1 ms, 0 = never. sealed is None, or {records,
+        end_offset, number, version, reached: the log ends there, and a record on disk says so}.
         """
     def syncs(self) -> list[dict[str, Any]]:
         """Every copy that this node's owners make to other stores.

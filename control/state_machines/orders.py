@@ -90,7 +90,8 @@ class OpenSealed(msgspec.Struct, frozen=True):
     """Own a SEALED partition: serve the log up to `end`, and take nothing.
 
     A log that has this chain at this record is whole. `number` is the transition's, `version` the layout
-    version that sealed the partition. A longer log is truncated only if `lowered` is not 0.
+    version that sealed the partition, `sealed_ms` the time of its COMMIT. A longer log is truncated only if
+    `lowered` is not 0.
     """
 
     topic: TopicId
@@ -100,6 +101,7 @@ class OpenSealed(msgspec.Struct, frozen=True):
     end: LogEnd
     number: ChangeId
     version: int
+    sealed_ms: int
     replicas: tuple[Replica, ...] = ()
     lowered: Index = Index(0)
 
@@ -115,6 +117,7 @@ class FollowSealed(msgspec.Struct, frozen=True):
     end: LogEnd
     number: ChangeId
     version: int
+    sealed_ms: int
     lowered: Index = Index(0)
 
 
@@ -272,6 +275,7 @@ def _open_order(
         end=seal.end,
         number=sealed_by(part),
         version=part.sealed_version,
+        sealed_ms=seal.sealed_ms,
         replicas=others,
         lowered=seal.lowered,
     )
@@ -297,6 +301,7 @@ def _follow_order(topic: Topic, part: Partition, assignment: Assignment) -> Foll
         end=seal.end,
         number=sealed_by(part),
         version=part.sealed_version,
+        sealed_ms=seal.sealed_ms,
         lowered=seal.lowered,
     )
 

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use ringfence_log::{Damage, Disk, PartitionReport, RecoverError, Report, StorageError};
+use ringfence_node::CheckedPartition;
 
 use crate::error::raise_with;
+use crate::outcome::of_seal;
 
 fn of_storage(py: Python<'_>, data: &str, error: &StorageError) -> PyErr {
     let class = if *error == StorageError::Locked { "StoreLockedError" } else { "StorageError" };
@@ -80,12 +82,15 @@ pub fn fsck(py: Python<'_>, data: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     }
     let disk = py.detach(|| Disk::open(&data, false)).map_err(|error| of_storage(py, &shown, &error))?;
     let checked = py.detach(|| ringfence_node::check(&disk)).map_err(|error| of_recover(py, &shown, &error))?;
-    let (hashes, report) = checked;
-    let hashes: HashMap<(u64, u64), u64> = hashes.into_iter().map(|(topic, id, hash)| ((topic, id), hash)).collect();
+    let (found, report) = checked;
+    let found: HashMap<(u64, u64), CheckedPartition> = found.into_iter().map(|one| (one.key, one)).collect();
     let out = of_report(py, &report)?;
     let Some(partitions) = out.get_item("partitions")? else { return Ok(out) };
     for (partition, told) in report.partitions.iter().zip(partitions.try_iter()?) {
-        told?.set_item("producers_hash", hashes.get(&(partition.topic, partition.partition)))?;
+        let (told, found) = (told?, found.get(&(partition.topic, partition.partition)));
+        told.set_item("producers_hash", found.and_then(|found| found.producers_hash))?;
+        let sealed = found.and_then(|found| found.sealed);
+        told.set_item("sealed", sealed.map(|sealed| of_seal(py, &sealed)).transpose()?)?;
     }
     Ok(out)
 }

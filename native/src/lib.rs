@@ -6,7 +6,7 @@
 //! | `fsck.rs` | the log's check of a stopped store |
 //! | `sim_node.rs`, `sim_disk.rs` | the same engine and log, stepped by a simulator on a disk that fails by seed |
 //! | `sim_planted.rs` | faults on purpose; only with the feature `planted`, never in a wheel |
-//! | `stage.rs` | orders about staged rows |
+//! | `stage.rs`, `lineage.rs` | orders about staged rows; what orders say of sealed partitions |
 //! | `encode.rs` | `ringfence-batch`'s encoder for producers |
 //! | `record.rs` | the records of a FETCH body |
 //! | `checksum.rs` | CRC-32C |
@@ -20,6 +20,7 @@ mod checksum;
 mod encode;
 mod error;
 mod fsck;
+mod lineage;
 mod node;
 mod order;
 mod outcome;

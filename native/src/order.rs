@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use ringfence_node::{CountStaged, Order as Inner, Place, Publish, TablePartition};
 
+use crate::lineage::{Ancestors, End, Sealed, arguments_of_sealed, arguments_of_table, end_of, lineage_of};
 use crate::node::identity;
 use crate::stage::{Rule, rule_of, rule_to, tokens_of, tokens_to};
 
@@ -44,9 +45,11 @@ impl Order {
 
     #[staticmethod]
     #[pyo3(
-        signature = (topic, generation, version, table, partitions, redirect, redirects = vec![]),
-        text_signature = "(topic, generation, version, table, partitions, redirect, redirects=())"
+        signature = (topic, generation, version, table, partitions, redirect, redirects = vec![], sealed = vec![],
+                     ancestors = vec![]),
+        text_signature = "(topic, generation, version, table, partitions, redirect, redirects=(), sealed=(), ancestors=())"
     )]
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
     fn install_table(
         topic: u64,
         generation: u64,
@@ -55,12 +58,15 @@ impl Order {
         partitions: Vec<(u64, u16, u16, u64, u64)>,
         redirect: Vec<u8>,
         redirects: Vec<(u64, Vec<u8>)>,
+        sealed: Vec<Sealed>,
+        ancestors: Ancestors,
     ) -> Self {
         let partitions = partitions
             .into_iter()
             .map(|(partition, lo, hi, owner, epoch)| TablePartition { partition, lo, hi, owner, epoch })
             .collect();
-        Inner::InstallTable { topic, generation, version, table, partitions, redirect, redirects }.into()
+        let lineage = lineage_of(sealed, ancestors);
+        Inner::InstallTable { topic, generation, version, table, partitions, redirect, redirects, lineage }.into()
     }
 
     #[staticmethod]
@@ -92,6 +98,31 @@ impl Order {
     #[pyo3(signature = (topic, partition, lo, hi, epoch, owner, forced = 0))]
     fn follow(topic: u64, partition: u64, lo: u16, hi: u16, epoch: u64, owner: u64, forced: u64) -> Self {
         Inner::Follow { topic, partition, lo, hi, epoch, owner, forced }.into()
+    }
+
+    #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(
+        signature = (topic, partition, lo, hi, epoch, end, replicas = vec![]),
+        text_signature = "(topic, partition, lo, hi, epoch, end, replicas=())"
+    )]
+    fn open_sealed(
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        epoch: u64,
+        end: End,
+        replicas: Vec<(u64, Vec<u8>)>,
+    ) -> PyResult<Self> {
+        let replicas = places(py, replicas)?;
+        Ok(Inner::OpenSealed { topic, partition, lo, hi, epoch, replicas, end: end_of(end) }.into())
+    }
+
+    #[staticmethod]
+    fn follow_sealed(topic: u64, partition: u64, lo: u16, hi: u16, epoch: u64, owner: u64, end: End) -> Self {
+        Inner::FollowSealed { topic, partition, lo, hi, epoch, owner, end: end_of(end) }.into()
     }
 
     #[staticmethod]
@@ -274,6 +305,8 @@ fn name_of(order: &Inner) -> &'static str {
         Inner::RemoveTopic { .. } => "remove_topic",
         Inner::Open { .. } => "open",
         Inner::Follow { .. } => "follow",
+        Inner::OpenSealed { .. } => "open_sealed",
+        Inner::FollowSealed { .. } => "follow_sealed",
         Inner::SetPeer { .. } => "set_peer",
         Inner::Fence { .. } => "fence",
         Inner::Hold { .. } => "hold",
@@ -305,12 +338,7 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
             let schemas: Vec<_> = schemas.iter().map(|schema| bytes(schema)).collect();
             (topic, schemas, key_columns, retention_bytes, retention_ms).into_pyobject(py)
         }
-        Inner::InstallTable { topic, generation, version, table, partitions, redirect, redirects } => {
-            let partitions: Vec<_> =
-                partitions.iter().map(|part| (part.partition, part.lo, part.hi, part.owner, part.epoch)).collect();
-            let redirects: Vec<_> = redirects.iter().map(|(node, body)| (node, bytes(body))).collect();
-            (topic, generation, version, bytes(table), partitions, bytes(redirect), redirects).into_pyobject(py)
-        }
+        Inner::InstallTable { .. } => arguments_of_table(py, order),
         &Inner::RemoveTopic { topic } => (topic,).into_pyobject(py),
         Inner::Open { topic, partition, lo, hi, epoch, replicas, quorum } => {
             let replicas: Vec<_> = replicas.iter().map(|place| (place.node, bytes(&place.store))).collect();
@@ -319,6 +347,7 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
         &Inner::Follow { topic, partition, lo, hi, epoch, owner, forced } => {
             (topic, partition, lo, hi, epoch, owner, forced).into_pyobject(py)
         }
+        Inner::OpenSealed { .. } | Inner::FollowSealed { .. } => arguments_of_sealed(py, order),
         Inner::SetPeer { node, addresses } => (node, addresses).into_pyobject(py),
         &Inner::Fence { topic, partition, epoch } | &Inner::Hold { topic, partition, epoch } => {
             (topic, partition, epoch).into_pyobject(py)

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use ringfence_node::{Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, SyncStatus};
+use ringfence_node::{Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, SealStatus, SyncStatus};
 
 /// One tuple, as `poll` gives it; its first item names its shape.
 pub fn of_outcome(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyTuple>> {
@@ -87,6 +87,21 @@ pub fn of_partition<'py>(py: Python<'py>, status: &PartitionStatus) -> PyResult<
     out.set_item("open", status.open)?;
     out.set_item("durable", status.durable)?;
     out.set_item("quarantined", status.quarantined.as_deref())?;
+    out.set_item("sealed", status.sealed.map(|sealed| of_seal(py, &sealed)).transpose()?)?;
+    Ok(out)
+}
+
+pub fn of_seal<'py>(py: Python<'py>, sealed: &SealStatus) -> PyResult<Bound<'py, PyDict>> {
+    let out = PyDict::new(py);
+    for (name, value) in [
+        ("records", sealed.records),
+        ("end_offset", sealed.end_offset),
+        ("number", sealed.number),
+        ("version", sealed.version),
+    ] {
+        out.set_item(name, value)?;
+    }
+    out.set_item("reached", sealed.is_reached)?;
     Ok(out)
 }
 

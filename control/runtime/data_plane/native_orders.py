@@ -34,6 +34,9 @@ from ringfence.control.state_machines.reassignment.cleanup import (
 from ringfence.native import messages
 from ringfence.native._node import Order
 
+# Of `Order.install_table`.
+_Sealed = list[tuple[int, int, int, int, bytes]]
+_Ancestors = list[tuple[int, list[int]]]
 _PartitionOrder = (
     OpenPartition | FollowPartition | FencePartition | ClosePartition | TruncatePartition | DropPartition
 )
@@ -54,7 +57,7 @@ def to_native(order: NodeOrder) -> Order:
         case StopSync() | Adopt() | Discard() | Release():
             return _cleanup_order(order)
         case OpenSealed() | FollowSealed():
-            raise AssertionError("no level that a cluster can reach has sealed partitions yet")
+            return _sealed_order(order)
         case InstallTable():
             raise AssertionError("a table's order is made by `table_order`")
         case _:
@@ -79,6 +82,20 @@ def _partition_order(order: _PartitionOrder) -> Order:
             return Order.drop(topic, partition)
 
 
+def _sealed_order(order: OpenSealed | FollowSealed) -> Order:
+    at = (order.topic, order.partition, order.slots.lo, order.slots.hi, order.epoch)
+    last = order.end
+    end = (
+        *(last.epoch, last.records, last.offset, last.chain),
+        *(order.number, order.version, order.sealed_ms, order.lowered),
+    )
+    match order:
+        case OpenSealed(replicas=replicas):
+            return Order.open_sealed(*at, end, [(replica.node, replica.store) for replica in replicas])
+        case FollowSealed(owner=owner):
+            return Order.follow_sealed(*at, owner, end)
+
+
 def _cleanup_order(order: CleanupStep) -> Order:
     match order:
         case StopSync():
@@ -100,14 +117,33 @@ def table_order(
         assignment: Any = topic.assignments[part.partition]
         active.append((part.partition, part.slots.lo, part.slots.hi, assignment.owner.node, assignment.epoch))
     table = table_bodies.table(state, topic, index)
+    lineage = _lineage(topic, state)
     own = messages.encode(table_bodies.redirect(state, here.node))
     owners = [(node.node, messages.encode(table_bodies.redirect(state, node.node))) for node in table.nodes]
 
     def install(body: bytes) -> Order:
         version = topic.layout.version
-        return Order.install_table(topic.topic, index, version, body, active, own, owners)
+        return Order.install_table(topic.topic, index, version, body, active, own, owners, *lineage)
 
     return table, install
+
+
+def _lineage(topic: Topic, state: MetadataState) -> tuple[()] | tuple[_Sealed, _Ancestors]:
+    """The SEALED partitions, and who was made of which; nothing for a topic whose layout never changed, whose
+    order is the one that it always had.
+    """
+    sealed: _Sealed = []
+    ancestors: _Ancestors = []
+    for part in topic.layout.partitions:
+        parents = [*part.parents, *(parent.partition for parent in topic.pruned_parents(part.partition))]
+        if parents:
+            ancestors.append((part.partition, parents))
+        if not part.is_active:
+            assignment = topic.assignments[part.partition]
+            redirect = table_bodies.redirect(state, assignment.owner.node, part.children)
+            at = (part.partition, assignment.owner.node, assignment.epoch, part.sealed_version)
+            sealed.append((*at, messages.encode(redirect)))
+    return (sealed, ancestors) if sealed or ancestors else ()
 
 
 def describe(order: NodeOrder) -> str:

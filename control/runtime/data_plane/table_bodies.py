@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec import UNSET
+
 from ringfence.control.model.ids import NodeId
+from ringfence.control.model.layout import Partition
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
@@ -30,21 +33,7 @@ def table(state: MetadataState, topic: Topic, generation: int) -> messages.Table
         key=list(topic.key),
         schemas=[schema.message for schema in topic.schemas],
         replication=topic.replication,
-        partitions=[
-            messages.PartitionEntry(
-                partition=partition.partition,
-                lo=partition.slots.lo,
-                hi=partition.slots.hi,
-                state="ACTIVE" if partition.is_active else "SEALED",
-                owner=topic.assignments[partition.partition].owner.node,
-                epoch=topic.assignments[partition.partition].epoch,
-                parents=list(partition.parents),
-                children=list(partition.children),
-                created_version=partition.created_version,
-                sealed_version=partition.sealed_version,
-            )
-            for partition in topic.layout.partitions
-        ],
+        partitions=[_entry(topic, partition) for partition in topic.layout.partitions],
         nodes=[
             messages.NodeEntry(node=node, addresses=list(state.nodes[NodeId(node)].addresses))
             for node in owners
@@ -52,8 +41,31 @@ def table(state: MetadataState, topic: Topic, generation: int) -> messages.Table
     )
 
 
-def redirect(state: MetadataState, node: int) -> messages.Redirected:
-    return messages.Redirected(owner=node, addresses=list(state.nodes[NodeId(node)].addresses))
+def _entry(topic: Topic, partition: Partition) -> messages.PartitionEntry:
+    number = partition.partition
+    assignment, seal = topic.assignments[number], topic.seal(number)
+    gone = [(parent.partition, parent.offset) for parent in topic.pruned_parents(number)]
+    return messages.PartitionEntry(
+        partition=number,
+        lo=partition.slots.lo,
+        hi=partition.slots.hi,
+        state="ACTIVE" if partition.is_active else "SEALED",
+        owner=assignment.owner.node,
+        epoch=assignment.epoch,
+        parents=list(partition.parents),
+        children=list(partition.children),
+        created_version=partition.created_version,
+        sealed_version=partition.sealed_version,
+        end_offset=UNSET if seal is None else seal.end.offset,
+        sealed_ms=UNSET if seal is None else seal.sealed_ms,
+        gone=gone or UNSET,
+    )
+
+
+def redirect(state: MetadataState, node: int, children: Iterable[int] = ()) -> messages.Redirected:
+    """The body of a REDIRECT that names the owner and, for a sealed partition, its children."""
+    addresses = list(state.nodes[NodeId(node)].addresses)
+    return messages.Redirected(owner=node, addresses=addresses, children=list(children))
 
 
 def topic_info(

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ringfence_wire::{BLOCK_ALIGN_BYTES, FILE_MAGIC, LOG_FORMAT_VERSION, crc_of};
+use ringfence_wire::{BLOCK_ALIGN_BYTES, FILE_MAGIC, LOG_FORMAT_VERSION, RecordKind, crc_of};
 
 /// The cluster, history and store that a file belongs to. Files of another identity are refused and left untouched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,10 +45,29 @@ pub struct FileHeader {
     pub previous_file: u64,
 }
 
-/// The format of segment files that are begun at this cluster level. Reading goes by the file, not by the level.
+/// The format of segment files that are begun at this cluster level, as long as the shard has no record of
+/// [`LOG_FORMAT_VERSION`]. Reading goes by the file, not by the level.
 #[must_use]
 pub const fn log_format_of(level: u16) -> u16 {
-    if level == 0 { 1 } else { LOG_FORMAT_VERSION }
+    if level == 0 { 1 } else { 2 }
+}
+
+/// The first format of segment files with records of layout changes.
+pub const LINEAGE_FORMAT: u16 = 3;
+
+/// The first version of the node's blob in a state record that has what layout changes leave.
+pub const LINEAGE_BLOB: u16 = 5;
+
+/// The least format of a segment file that may hold this record: a program that knows only older formats could not
+/// read it, and must not touch the file. `blob`: the node's part of a state record, which begins with its version.
+#[must_use]
+pub fn format_for(kind: u8, blob: &[u8]) -> u16 {
+    let blob_version = blob.first_chunk().map_or(0, |version| u16::from_le_bytes(*version));
+    match RecordKind::from_number(kind) {
+        Some(RecordKind::Table | RecordKind::Sealed) => LINEAGE_FORMAT,
+        Some(RecordKind::State) if blob_version >= LINEAGE_BLOB => LINEAGE_FORMAT,
+        _ => 0,
+    }
 }
 
 /// Why a file cannot be read as a segment.
@@ -182,6 +201,16 @@ mod tests {
             block[at] ^= 0x10;
             assert_eq!(FileHeader::open(&block), Err(FileHeaderError::Damaged), "byte {at}");
             block[at] ^= 0x10;
+        }
+    }
+
+    #[test]
+    fn records_of_layout_changes_need_their_format_and_others_none() {
+        let state = RecordKind::State as u8;
+        assert_eq!((format_for(state, &[]), format_for(state, &[4, 0, 9]), format_for(state, &[5, 0])), (0, 0, 3));
+        assert_eq!(format_for(RecordKind::Rows as u8, &[5, 0]), 0, "a body of rows may begin with any bytes");
+        for kind in [RecordKind::Table, RecordKind::Sealed] {
+            assert_eq!(format_for(kind as u8, &[]), LINEAGE_FORMAT);
         }
     }
 

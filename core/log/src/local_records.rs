@@ -4,10 +4,12 @@
 use ringfence_buffer::Pool;
 use ringfence_wire::{RecordHeader, RecordKind, crc_of};
 
+use crate::file_header::format_for;
 use crate::interface::{Body, Placement, Refusal};
 use crate::log_end::LogEnd;
 use crate::partition::PartitionLog;
 use crate::shard::Shard;
+use crate::space::Needs;
 use crate::state::{LogState, write_log_end};
 
 impl Shard {
@@ -85,6 +87,25 @@ impl Shard {
         let placement = self.put_local(pool, log, header, &[&write_log_end(&to)])?;
         log.cut_to(to);
         Ok(placement)
+    }
+
+    /// The log ends here permanently: the partition was sealed by this layout version, after a record of this epoch.
+    /// `body` is the node's.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed.
+    pub fn append_sealed(
+        &mut self,
+        pool: &mut Pool,
+        log: &mut PartitionLog,
+        (layout_version, owner_epoch): (u64, u64),
+        body: &[u8],
+    ) -> Result<Placement, Refusal> {
+        if log.damage.is_some() {
+            return Err(Refusal::Quarantined);
+        }
+        let header = RecordHeader { layout_version, owner_epoch, ..local(RecordKind::Sealed, log) };
+        self.put_local(pool, log, header, &[body])
     }
 
     /// Drop the partition: its log ends here, and `retain` frees its space. Pass the `PartitionLog` to `retain` until
@@ -179,7 +200,10 @@ impl Shard {
             u32::try_from(bytes).map_err(|_| Refusal::TooLarge { bytes: bytes as u64, max: u64::from(u32::MAX) })?;
         header.body_crc = parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part));
         debug_assert!(parts.len() != 1 || header.body_crc == crc_of(parts[0]));
-        let position = self.put(pool, log, &mut header, Body::Copy(parts), false).map_err(|refused| refused.refusal)?;
+        // The node's blob is the last part of a state record.
+        let blob = parts.last().copied().unwrap_or_default();
+        let needs = Needs { is_rows: false, format: format_for(header.kind, blob) };
+        let position = self.put(pool, log, &mut header, Body::Copy(parts), needs).map_err(|refused| refused.refusal)?;
         Ok(self.register(log, &header, position))
     }
 }

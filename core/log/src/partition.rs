@@ -7,7 +7,7 @@ use ringfence_wire::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, align_up};
 use crate::files::FilePin;
 use crate::index::Index;
 use crate::log_end::{LogEnd, Mismatch};
-use crate::position::Position;
+use crate::position::{Position, segment_name};
 use crate::report::{Damage, PartitionReport};
 use crate::retention::Retention;
 use crate::staged_bytes::StagedBytes;
@@ -169,6 +169,11 @@ impl PartitionLog {
     /// Numbers of the files with records of the partition, oldest first.
     pub fn files(&self) -> impl Iterator<Item = u64> + '_ {
         self.file_uses.iter().map(|file_use| file_use.pin.number)
+    }
+
+    /// Name of the newest file with records of the partition.
+    pub fn newest_file(&self) -> Option<String> {
+        self.file_uses.last().map(|file_use| segment_name(file_use.pin.number, file_use.pin.shard))
     }
 
     /// End the quarantine after everything damaged was repaired, unless recovery misses more than bodies of rows.

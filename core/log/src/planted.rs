@@ -47,7 +47,38 @@ pub enum Bug {
     StartOfAnyEpoch,
     /// A reader goes on at an offset, whatever the epoch of the row that it read before.
     PositionOfAnyEpoch,
+    /// A sealed partition is opened like any other: its owner appends an epoch record (I3).
+    SealedIsOpened,
+    /// A log counts as sealed where it has as many records, whatever they are (I3).
+    SealedByLength,
+    /// A log that goes on after its seal is cut there, though nobody has accepted a loss (I16).
+    SealCutsSilently,
+    /// That a log has reached its seal is told before it is on disk (L1).
+    SealInMemory,
+    /// A partition that no installed table names is read.
+    ChildIsReadable,
+    /// What a sealed partition has of a producer is told by the number of its last sequence, not by their count.
+    StoredIsLast,
+    /// The seal of a partition is looked at after the version under which a request was routed.
+    VersionBeforeSeal,
+    /// Answers of a sealed partition say that nothing follows, whatever follows.
+    EndedEarly,
+    /// A reader that knows of no lineage reads a sealed partition's end as that of a log.
+    EndOfAnyReader,
 }
+
+/// Faults of sealed partitions: only clusters whose layout changes show them.
+pub const SEAL_BUGS: [(&str, Bug); 9] = [
+    ("sealed_is_opened", Bug::SealedIsOpened),
+    ("sealed_by_length", Bug::SealedByLength),
+    ("seal_cuts_silently", Bug::SealCutsSilently),
+    ("seal_in_memory", Bug::SealInMemory),
+    ("child_is_readable", Bug::ChildIsReadable),
+    ("stored_is_last", Bug::StoredIsLast),
+    ("version_before_seal", Bug::VersionBeforeSeal),
+    ("ended_early", Bug::EndedEarly),
+    ("end_of_any_reader", Bug::EndOfAnyReader),
+];
 
 /// Faults of staged rows: only clusters with transactional writers show them.
 pub const SCOPE_BUGS: [(&str, Bug); 4] = [

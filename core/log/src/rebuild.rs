@@ -309,6 +309,8 @@ impl PartitionRebuild {
                 context.visitor.truncate(log.topic, log.partition, end.next_record);
             }
             Some(RecordKind::State) => return self.state_record(context, header, body),
+            // Records before it may have been removed: a later state record says so, or the node finds the log short.
+            Some(RecordKind::Sealed) => context.visitor.sealed(header, body),
             _ => return Some(format!("a record of kind {}, which no log holds", header.kind)),
         }
         None

@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicU64;
 use ringfence_wire::BLOCK_ALIGN_BYTES;
 
 use crate::aligned::AlignedBuffer;
-use crate::file_header::{FILE_HEADER_BYTES, FileHeader, FileHeaderError, Identity};
+use crate::file_header::{FILE_HEADER_BYTES, FileHeader, FileHeaderError, Identity, LINEAGE_FORMAT};
 use crate::files::{FilePin, FileToken};
 use crate::interface::Options;
 use crate::partition::PartitionLog;
@@ -336,7 +336,12 @@ fn shards<S: Storage>(
     let reserve_bytes = (options.reserve_bytes / u64::from(options.shards)).next_multiple_of(4096);
     let mut shards = Vec::new();
     for shard in 0..options.shards {
-        let identity_and_format = (options.identity, options.format);
+        // What layout changes left stays in state records, so a shard that has such a file goes on in its format.
+        let is_its =
+            |segment: &&Segment| usize::from(segment.pin.shard) % usize::from(options.shards) == usize::from(shard);
+        let formats = segments.values().filter(is_its).filter_map(|segment| segment.header).map(|header| header.format);
+        let format = formats.filter(|format| *format >= LINEAGE_FORMAT).max().unwrap_or(0).max(options.format);
+        let identity_and_format = (options.identity, format);
         let mut space = Space::new(shard, identity_and_format, numbers.clone(), segment_bytes, reserve_bytes);
         // The reserve first: on a full disk it is what lets an operator move log starts.
         let reserve = match reserve_bytes {

@@ -311,9 +311,9 @@ impl<'a, S: Storage> Scan<'a, S> {
     }
 }
 
-/// True for kinds that this program writes or applies. `Table` has a number, but no program writes it yet.
+/// True for kinds that this program writes or applies.
 fn is_known(kind: u8) -> bool {
-    RecordKind::from_number(kind).is_some_and(|kind| kind != RecordKind::Table)
+    RecordKind::from_number(kind).is_some()
 }
 
 fn emit(found: &ScannedGroup, take: &mut dyn FnMut(&ScannedGroup), end: &mut ScanEnd) {

@@ -9,14 +9,14 @@ use std::collections::VecDeque;
 use ringfence_buffer::{Block, Pool};
 use ringfence_wire::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 
-use crate::file_header::FILE_HEADER_BYTES;
+use crate::file_header::{FILE_HEADER_BYTES, format_for};
 use crate::group::{COPY_BYTES_MAX, Group, STAGING_BYTES};
 use crate::interface::{Body, Options, Placement, Refusal, RefusedAppend};
 use crate::job::Job;
 use crate::log_end::{is_log, offsets_of};
 use crate::partition::{GroupSlot, PartitionLog};
 use crate::position::Position;
-use crate::space::{NoRoom, Space};
+use crate::space::{Needs, NoRoom, Space};
 use crate::staged_bytes::publish_list;
 
 /// The files and groups of one writer.
@@ -53,9 +53,9 @@ impl Shard {
         }
     }
 
-    /// Set the format of files that are begun from now on; the open file keeps its own.
+    /// Raise the format of files that are begun from now on; the open file keeps its own.
     pub fn set_format(&mut self, format: u16) {
-        self.space.format = format;
+        self.space.format = self.space.format.max(format);
     }
 
     /// Number, chain and place one log record. `header` lacks only number, offset, chain and the physical part. Its
@@ -119,7 +119,8 @@ impl Shard {
         let is_rows = header.kind == RecordKind::Rows as u8 || header.kind == RecordKind::Staged as u8;
         let publish_list =
             if header.kind == RecordKind::Publish as u8 { publish_list(&body.bytes()) } else { Vec::new() };
-        let position = self.put(pool, log, &mut header, body, is_rows)?;
+        let needs = Needs { is_rows, format: format_for(header.kind, &[]) };
+        let position = self.put(pool, log, &mut header, body, needs)?;
         let placement = self.register(log, &header, position);
         log.take(&header, placement.position, &publish_list);
         Ok(placement)
@@ -132,11 +133,11 @@ impl Shard {
         log: &PartitionLog,
         header: &mut RecordHeader,
         body: Body<'a>,
-        is_rows: bool,
+        needs: Needs,
     ) -> Result<u64, RefusedAppend<'a>> {
         let bytes = header.body_bytes as usize;
         let is_small = bytes <= COPY_BYTES_MAX;
-        if let Err(refusal) = self.make_room(pool, bytes, is_small, is_rows) {
+        if let Err(refusal) = self.make_room(pool, bytes, is_small, needs) {
             return Err(RefusedAppend { refusal, body });
         }
         let chain = (!log.anchored).then_some(log.end.chain);
@@ -189,7 +190,7 @@ impl Shard {
     }
 
     /// Make sure that the open group has room for a record with this body.
-    fn make_room(&mut self, pool: &mut Pool, bytes: usize, is_small: bool, is_rows: bool) -> Result<(), Refusal> {
+    fn make_room(&mut self, pool: &mut Pool, bytes: usize, is_small: bool, needs: Needs) -> Result<(), Refusal> {
         if let Some(why) = &self.failed {
             return Err(Refusal::Failed(why.clone()));
         }
@@ -198,15 +199,16 @@ impl Shard {
         if alone > most {
             return Err(Refusal::TooLarge { bytes: alone, max: most });
         }
-        let is_behind = is_rows && self.space.is_in_reserve();
+        let is_behind = needs.is_rows && self.space.is_in_reserve();
         if is_behind {
             self.space.check_behind_reserve(alone).map_err(refusal_of)?;
         }
+        let has_format = self.space.has_format(needs.format);
         if let Some(group) = &mut self.open {
             let capacity = self.space.open_file.as_ref().map_or(0, |open_file| open_file.capacity);
             let with = group.bytes_with(bytes);
             let fits = with <= self.options.group_bytes_max && group.has_slots() && group.begin + with <= capacity;
-            if fits && !is_behind {
+            if fits && !is_behind && has_format {
                 let copied = if is_small { RECORD_HEADER_BYTES + bytes } else { 0 };
                 if !group.staging_has(copied) {
                     let block = self.staging.pop().or_else(|| pool.take(STAGING_BYTES)).ok_or(Refusal::Busy)?;
@@ -219,7 +221,7 @@ impl Shard {
             }
             self.seal();
         }
-        self.space.ensure_room(alone, is_rows, self.next_group).map_err(refusal_of)?;
+        self.space.ensure_room(alone, needs, self.next_group).map_err(refusal_of)?;
         self.open_group(pool).ok_or(Refusal::Busy)
     }
 

@@ -38,8 +38,18 @@ pub enum Prepared {
     },
 }
 
+/// What a record needs of the file that it goes to.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// Rows must leave the reserve to control and local records.
+    pub is_rows: bool,
+    /// The least format of the file; 0 = any.
+    pub format: u16,
+}
+
 pub struct OpenFile {
     pub pin: FilePin,
+    pub format: u16,
     pub capacity: u64,
     /// End of the last closed group.
     pub end: u64,
@@ -53,7 +63,7 @@ pub struct OpenFile {
 pub struct Space {
     pub shard: u16,
     pub identity: Identity,
-    /// Format of files that are begun from now on.
+    /// Format of files that are begun from now on. It only rises: see [`Self::ensure_room`].
     pub format: u16,
     pub run: u64,
     pub segment_bytes: u64,
@@ -166,10 +176,11 @@ impl Space {
     }
 
     /// Make sure that the open file has room for a group of `bytes`. `first_group` is the number of the first group in
-    /// a new file.
-    pub fn ensure_room(&mut self, bytes: u64, is_rows: bool, first_group: u64) -> Result<(), NoRoom> {
+    /// a new file. The first record that needs a newer format begins a file of it, and later files keep that format.
+    pub fn ensure_room(&mut self, bytes: u64, needs: Needs, first_group: u64) -> Result<(), NoRoom> {
+        let is_rows = needs.is_rows;
         let has_room = self.open_file.as_ref().is_some_and(|open_file| open_file.end + bytes <= open_file.capacity);
-        if has_room && !(is_rows && self.is_in_reserve()) {
+        if has_room && !(is_rows && self.is_in_reserve()) && self.has_format(needs.format) {
             return Ok(());
         }
         let needed = FILE_HEADER_BYTES as u64 + bytes;
@@ -186,8 +197,14 @@ impl Space {
             }
             _ => return Err(self.no_room(is_rows)),
         };
+        self.format = self.format.max(needs.format);
         self.rotate(prepared, name, is_reserve, first_group);
         Ok(())
+    }
+
+    /// True if a record that needs this format may go to the open file.
+    pub fn has_format(&self, format: u16) -> bool {
+        self.open_file.as_ref().is_some_and(|open_file| open_file.format >= format)
     }
 
     fn no_room(&mut self, is_rows: bool) -> NoRoom {
@@ -233,7 +250,8 @@ impl Space {
         let pin = FileToken::new(number, self.shard);
         self.files.insert(number, (pin.clone(), capacity));
         let new_file = Some(NewFile { from, header, recycled });
-        self.open_file = Some(OpenFile { pin, capacity, end: FILE_HEADER_BYTES as u64, new_file, is_reserve });
+        let (format, end) = (self.format, FILE_HEADER_BYTES as u64);
+        self.open_file = Some(OpenFile { pin, format, capacity, end, new_file, is_reserve });
     }
 
     fn spare_name(&self) -> String {

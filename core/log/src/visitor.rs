@@ -11,6 +11,8 @@ pub trait Visitor {
     fn record(&mut self, header: &RecordHeader, bytes: &[u8]);
     /// Records from this number on were truncated: undo their effect.
     fn truncate(&mut self, topic: u64, partition: u64, next_record: u64);
+    /// A record of kind sealed: the log ends at its number, permanently.
+    fn sealed(&mut self, header: &RecordHeader, body: &[u8]);
     /// The partition was dropped.
     fn dropped(&mut self, topic: u64, partition: u64);
 }
@@ -22,5 +24,6 @@ impl Visitor for NoVisitor {
     fn state(&mut self, _: u64, _: u64, _: &[u8]) {}
     fn record(&mut self, _: &RecordHeader, _: &[u8]) {}
     fn truncate(&mut self, _: u64, _: u64, _: u64) {}
+    fn sealed(&mut self, _: &RecordHeader, _: &[u8]) {}
     fn dropped(&mut self, _: u64, _: u64) {}
 }

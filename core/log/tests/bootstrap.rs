@@ -51,7 +51,7 @@ fn partitions_that_begin_anew_all_the_time_keep_no_more_than_their_last_beginnin
             if random.chance(1, 2) && !log.is_anchored() {
                 let next_record = log.end().next_record + 5;
                 let end = LogEnd { next_record, next_offset: next_record * 3, ..*log.end() };
-                if store.shards[0].append_anchor(&mut store.pool, log, end, b"tables").is_ok() {
+                if store.shards[0].append_anchor(&mut store.pool, log, end, b"\x04\0tables").is_ok() {
                     let appended = store.append_numbered(1, partition, &[7; 3000], 1);
                     assert!(appended.is_ok() || store.write_one(0).is_some());
                 }

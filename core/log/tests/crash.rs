@@ -145,7 +145,7 @@ impl Run {
                 let shard = usize::try_from(self.random.below(self.store.shards.len() as u64)).unwrap();
                 self.write(shard);
             }
-            80..84 => self.local(key, |shard, pool, log| shard.append_state(pool, log, b"state"), Op::State),
+            80..84 => self.local(key, |shard, pool, log| shard.append_state(pool, log, b"\x04\0state"), Op::State),
             84..86 => {
                 let fence = self.store.logs.get(&key).map_or(0, PartitionLog::fence) + self.random.below(3);
                 self.local(key, |shard, pool, log| shard.append_fence(pool, log, fence), Op::Fence(fence));
@@ -228,7 +228,7 @@ impl Run {
             owner_epoch: log.end().owner_epoch,
             ..LogEnd::default()
         };
-        self.local(key, |shard, pool, log| shard.append_anchor(pool, log, begin, b"tables"), Op::Anchor(begin));
+        self.local(key, |shard, pool, log| shard.append_anchor(pool, log, begin, b"\x04\0tables"), Op::Anchor(begin));
     }
 
     fn drop_and_replace(&mut self, at: usize) {

@@ -26,7 +26,7 @@ fn filled(storage: &FaultyDisk, seed: u64) -> Store<FaultyDisk> {
         store.put(1, partition, 2, &body);
         let log = store.logs.get_mut(&(1, partition)).unwrap();
         match number % 40 {
-            20 => drop(store.shards[0].append_state(&mut store.pool, log, b"blob").unwrap()),
+            20 => drop(store.shards[0].append_state(&mut store.pool, log, b"\x04\0blob").unwrap()),
             30 => drop(store.shards[0].append_fence(&mut store.pool, log, number).unwrap()),
             _ => {}
         }

@@ -147,7 +147,7 @@ fn a_file_of_staged_rows_stays_until_the_log_start_behind_them_is_on_disk() {
     stage(&mut store, 100);
     store.settle();
     let log = store.logs.get_mut(&KEY).unwrap();
-    store.shards[0].append_state(&mut store.pool, log, b"all of it").unwrap();
+    store.shards[0].append_state(&mut store.pool, log, b"\x04\0all of it").unwrap();
     store.settle();
     let log = store.logs.get_mut(&KEY).unwrap();
     store.shards[0].append_start(&mut store.pool, log, 40).unwrap();

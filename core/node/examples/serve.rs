@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::datatypes::{DataType, Field, Schema};
-use ringfence_node::{Config, Order, Outcome, Runtime, TablePartition, TransportKind};
+use ringfence_node::{Config, Lineage, Order, Outcome, Runtime, TablePartition, TransportKind};
 use ringfence_wire::{ANSWER_FLAG_CONTROL, AnswerHeader, Code, RequestHeader, Status, crc_of};
 
 const TOPIC: u64 = 1;
@@ -109,6 +109,7 @@ fn install(
             partitions: partitions.clone(),
             redirect: vec![0x80],
             redirects: vec![],
+            lineage: Lineage::default(),
         },
     ];
     orders.extend(partitions.iter().map(|entry| Order::Open {

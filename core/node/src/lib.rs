@@ -37,13 +37,17 @@ mod turn;
 pub use api::effects::{Answer, Effects, ToPeer};
 pub use api::event::{Event, Now, TICK_MS, TimeWindow};
 pub use api::jobs::{ReadEnd, ReadJob, ScrubEnd, ScrubJob};
-pub use api::order::{CountStaged, Order, Place, Publish, ScopeRule, TablePartition};
-pub use api::outcome::{Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, ResumePoint, SyncStatus};
+pub use api::order::{
+    CountStaged, Lineage, Order, Place, Publish, ScopeRule, SealedEnd, SealedPartition, TablePartition,
+};
+pub use api::outcome::{
+    Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, ResumePoint, SealStatus, SyncStatus,
+};
 pub use api::tokens::{AccessTable, Grant, Secret};
 pub use config::{Config, TransportKind};
 pub use counters::Counters;
 pub use error::NodeError;
-pub use partition::recovery::{Rebuild, check};
+pub use partition::recovery::{CheckedPartition, Rebuild, check};
 pub use partition::state::Partition;
 pub use runtime::Runtime;
 pub use runtime::stepped::Stepped;

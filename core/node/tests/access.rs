@@ -1,7 +1,7 @@
 //! Tokens: which right each request needs, what HELLO decides, and what a changed table of tokens ends.
 
 use crate::support::{CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, table_body};
-use ringfence_node::{AccessTable, Event, Grant, Order, Outcome, Secret};
+use ringfence_node::{AccessTable, Event, Grant, Lineage, Order, Outcome, Secret};
 use ringfence_wire::{CREDENTIAL_BYTES_MAX, Code, Opcode, REQUEST_FLAG_CONTROL, RequestHeader, Right, Status, crc_of};
 use sha2::{Digest, Sha256};
 
@@ -245,6 +245,7 @@ fn a_prefix_holds_for_topics_by_id_and_goes_up_with_the_rest() {
         partitions: vec![entry],
         redirect: vec![0x80],
         redirects: vec![],
+        lineage: Lineage::default(),
     };
     world.ordered(install).unwrap();
     let for_topics = |prefix: &str| Grant { prefix: prefix.into(), ..grant("writer", READ | WRITE) };

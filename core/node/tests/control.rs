@@ -1,7 +1,7 @@
 //! Orders and what they promise; tables, pushes and what is handed to the control plane.
 
 use crate::support::{self, CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, open_order};
-use ringfence_node::{Event, Finished, Order, Outcome};
+use ringfence_node::{Event, Finished, Lineage, Order, Outcome};
 use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::{
     CONTROL_BYTES_MAX, Code, ExtensionKind, Opcode, REQUEST_FLAG_CONTROL, RedirectReason, RequestHeader, Status,
@@ -334,6 +334,7 @@ fn loads_reach_who_asks_and_nobody_is_told_for_their_sake() {
             partitions: vec![entry],
             redirect: vec![0x80],
             redirects: vec![],
+            lineage: Lineage::default(),
         };
         world.ordered(order).unwrap();
         assert!(world.answers.is_empty(), "no push");

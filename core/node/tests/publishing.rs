@@ -1,7 +1,7 @@
 //! The way of a batch through the engine: answers, repeats, refusals, and that a refusal changes nothing.
 
 use crate::support::{self, CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, install_topic, open_order};
-use ringfence_node::{Event, Order, Outcome, TableLimits};
+use ringfence_node::{Event, Lineage, Order, Outcome, TableLimits};
 use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::{
     ANSWER_FLAG_REPEATED, Code, ExtensionKind, Opcode, RedirectReason, RequestHeader, Status, crc_of, extension,
@@ -155,6 +155,7 @@ fn keys_of_another_partition_are_refused_in_keyed_topics_only() {
             partitions: table.to_vec(),
             redirect: vec![0x80],
             redirects: vec![],
+            lineage: Lineage::default(),
         })
         .unwrap();
     world.ordered(support::open_order_of(0, 32_767, 1)).unwrap();

@@ -26,12 +26,19 @@ mod futile;
 mod late;
 #[path = "replication/learner.rs"]
 mod learner;
+#[cfg(feature = "planted")]
+#[path = "replication/planted.rs"]
+mod planted;
 #[path = "replication/producers.rs"]
 mod producers;
 #[path = "replication/retained.rs"]
 mod retained;
 #[path = "replication/scrub.rs"]
 mod scrub;
+#[path = "replication/sealed.rs"]
+mod sealed;
+#[path = "replication/sealed_replicas.rs"]
+mod sealed_replicas;
 #[path = "replication/staged.rs"]
 mod staged;
 #[path = "replication/starts.rs"]
@@ -450,34 +457,5 @@ fn a_walk_of_losses_and_power_cuts_loses_nothing_acknowledged() {
     for seed in from..=seeds {
         println!("seed {seed}");
         walk(seed, 1_500);
-    }
-}
-
-#[cfg(feature = "planted")]
-mod planted {
-    use std::panic::catch_unwind;
-
-    use ringfence_log::planted::{Bug, plant};
-
-    /// Each story fails when its fault is planted, and only then.
-    #[test]
-    fn each_planted_fault_is_found() {
-        let stories: [(Bug, fn()); 5] = [
-            (Bug::FollowerAckEarly, super::nothing_is_acknowledged_or_shown_before_a_second_disk_has_it),
-            (Bug::GapCounts, super::a_longer_log_that_went_another_way_counts_for_nothing),
-            (
-                Bug::StartForgotten,
-                super::starts::a_replica_that_was_down_during_a_truncate_carries_it_out_as_its_mark_moves,
-            ),
-            (Bug::StartOfAnyEpoch, super::starts::a_start_of_lost_rows_spares_those_that_got_their_offsets_later),
-            (Bug::CutKeepsProducers, super::producers::a_truncated_batch_is_no_resume_point),
-        ];
-        for (bug, story) in stories {
-            story();
-            plant(Some(bug));
-            let found = catch_unwind(story).is_err();
-            plant(None);
-            assert!(found, "{bug:?} is not found");
-        }
     }
 }

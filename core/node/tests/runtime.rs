@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::support::{self, PARTITION, TOPIC, body_of, install_topic, records_in, table_body};
-use ringfence_node::{Config, NodeError, Order, Outcome, Runtime, TablePartition, TransportKind};
+use ringfence_node::{Config, Lineage, NodeError, Order, Outcome, Runtime, TablePartition, TransportKind};
 use ringfence_wire::{ANSWER_FLAG_REPEATED, AnswerHeader, Code, Opcode, RequestHeader, Status, crc_of};
 
 /// A data directory that goes with the test.
@@ -158,6 +158,7 @@ fn serve(config: Config, epoch: u64) -> (Runtime, String) {
         partitions: vec![entry],
         redirect: vec![0x80],
         redirects: vec![],
+        lineage: Lineage::default(),
     };
     ordered(&runtime, table).unwrap();
     ordered(&runtime, support::open_order(PARTITION, epoch)).unwrap();

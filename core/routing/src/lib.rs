@@ -18,5 +18,5 @@ mod tables;
 pub use fence::{Fence, Stale};
 pub use gate::{Gate, Verdict};
 pub use hash::{IdHasher, IdMap, PairMap};
-pub use table::{Entry, Table, TableError};
+pub use table::{Entry, SealedEntry, Table, TableError};
 pub use tables::{Install, Tables};

@@ -1,4 +1,5 @@
-//! One topic's layout: ACTIVE partitions, who owns them under which epoch, and the slots of each.
+//! One topic's layout: ACTIVE partitions, who owns them under which epoch, and the slots of each; what layout changes
+//! left, too: SEALED partitions, and the ancestors of both.
 
 use crate::hash::IdMap;
 use crate::pages::Pages;
@@ -13,6 +14,17 @@ pub struct Entry {
     /// Node id.
     pub owner: u64,
     pub epoch: u64,
+}
+
+/// One SEALED partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealedEntry {
+    pub partition: u64,
+    /// Node id.
+    pub owner: u64,
+    pub epoch: u64,
+    /// The version that sealed it.
+    pub sealed_version: u64,
 }
 
 /// The entries are no layout (I1).
@@ -52,6 +64,9 @@ pub struct Table {
     entries: Vec<Entry>,
     by_partition: IdMap<u16>,
     slots: Pages,
+    sealed: IdMap<SealedEntry>,
+    /// Of partitions that have some: parents that are there, and those that were pruned.
+    ancestors: IdMap<Box<[u64]>>,
 }
 
 impl Table {
@@ -78,7 +93,28 @@ impl Table {
             }
         }
         let ranges: Vec<_> = entries.iter().map(|entry| (entry.lo, entry.hi)).collect();
-        Ok(Self { generation, version, slots: Pages::new(&ranges), entries, by_partition })
+        let slots = Pages::new(&ranges);
+        let (sealed, ancestors) = (IdMap::default(), IdMap::default());
+        Ok(Self { generation, version, entries, by_partition, slots, sealed, ancestors })
+    }
+
+    /// The same table with what layout changes left.
+    ///
+    /// # Errors
+    /// [`TableError::Repeated`] for a partition that is named twice.
+    pub fn with_lineage(
+        mut self,
+        sealed: impl IntoIterator<Item = SealedEntry>,
+        ancestors: impl IntoIterator<Item = (u64, Box<[u64]>)>,
+    ) -> Result<Self, TableError> {
+        for entry in sealed {
+            let is_active = self.by_partition.contains_key(&entry.partition);
+            if self.sealed.insert(entry.partition, entry).is_some() || is_active {
+                return Err(TableError::Repeated { partition: entry.partition });
+            }
+        }
+        self.ancestors.extend(ancestors);
+        Ok(self)
     }
 
     /// The partition that holds a slot.
@@ -97,6 +133,22 @@ impl Table {
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
+
+    /// `None`: no SEALED partition of this topic.
+    pub fn sealed(&self, partition: u64) -> Option<&SealedEntry> {
+        self.sealed.get(&partition)
+    }
+
+    /// Owner and epoch of a partition, ACTIVE or SEALED. `None`: the table does not name it.
+    pub fn owner_of(&self, partition: u64) -> Option<(u64, u64)> {
+        let active = self.of_partition(partition).map(|entry| (entry.owner, entry.epoch));
+        active.or_else(|| self.sealed(partition).map(|entry| (entry.owner, entry.epoch)))
+    }
+
+    /// Partitions that this one was made of, those that were pruned among them.
+    pub fn ancestors(&self, partition: u64) -> &[u64] {
+        self.ancestors.get(&partition).map_or(&[][..], |ancestors| &ancestors[..])
+    }
 }
 
 #[cfg(test)]
@@ -114,6 +166,21 @@ mod tests {
         assert_eq!((table.of_slot(30_000).partition, table.of_slot(u16::MAX).partition), (12, 12));
         assert_eq!(table.of_partition(12), Some(&entry(12, 30_000, u16::MAX)));
         assert_eq!(table.of_partition(13), None);
+    }
+
+    #[test]
+    fn sealed_partitions_are_found_by_id_and_hold_no_slot() {
+        let sealed = SealedEntry { partition: 11, owner: 2, epoch: 4, sealed_version: 2 };
+        let table = || Table::new(9, 2, vec![entry(12, 0, 29_999), entry(13, 30_000, u16::MAX)]).unwrap();
+        let found = table().with_lineage([sealed], [(12, Box::from([11])), (13, Box::from([11]))]).unwrap();
+        assert_eq!((found.of_partition(11), found.sealed(11)), (None, Some(&sealed)));
+        assert_eq!((found.owner_of(11), found.owner_of(12), found.owner_of(14)), (Some((2, 4)), Some((1, 5)), None));
+        assert_eq!((found.ancestors(12), found.ancestors(11)), (&[11][..], &[][..]));
+        for repeated in [vec![SealedEntry { partition: 12, ..sealed }], vec![sealed, sealed]] {
+            let partition = repeated[0].partition;
+            let refused = table().with_lineage(repeated, []);
+            assert_eq!(refused.err(), Some(TableError::Repeated { partition }));
+        }
     }
 
     #[test]

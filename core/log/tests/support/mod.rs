@@ -52,6 +52,7 @@ pub type Record = (RecordHeader, Vec<u8>);
 pub struct Told {
     pub state_records: Vec<(Key, Vec<u8>)>,
     pub records: BTreeMap<Key, Vec<Record>>,
+    pub sealed: BTreeMap<Key, Record>,
 }
 
 impl Visitor for Told {
@@ -64,6 +65,9 @@ impl Visitor for Told {
     fn truncate(&mut self, topic: u64, partition: u64, next_record: u64) {
         let records = self.records.entry((topic, partition)).or_default();
         records.retain(|(header, _)| header.record_number < next_record);
+    }
+    fn sealed(&mut self, header: &RecordHeader, body: &[u8]) {
+        self.sealed.insert((header.topic, header.partition), (*header, body.to_vec()));
     }
     fn dropped(&mut self, topic: u64, partition: u64) {
         self.records.remove(&(topic, partition));
@@ -198,7 +202,7 @@ impl<S: Storage> Store<S> {
         for key in &owing {
             let shard = self.shard_of(key.1);
             let log = self.logs.get_mut(key).unwrap();
-            let blob = format!("blob of {key:?} at {}", log.end().next_record);
+            let blob = format!("\u{4}\0blob of {key:?} at {}", log.end().next_record);
             while let Err(refusal) = self.shards[shard].append_state(&mut self.pool, log, blob.as_bytes()) {
                 assert_eq!(refusal, Refusal::Busy);
                 let job = self.shards[shard].take_job(self.now_ms).expect("busy, so there is work");
@@ -288,7 +292,7 @@ pub fn write_header(storage: &ringfence_log::faulty::FaultyDisk, name: &str, pos
 pub fn make_newer(storage: &ringfence_log::faulty::FaultyDisk, name: &str) {
     let block = storage.content(name).expect("a file of that name")[..4096].to_vec();
     let mut newer = block.clone();
-    newer[8] += 1;
+    newer[8] = u8::try_from(ringfence_wire::LOG_FORMAT_VERSION + 1).unwrap();
     let crc = crc_of(&newer[8..]);
     newer[4..8].copy_from_slice(&crc.to_le_bytes());
     for (position, (old, new)) in block.iter().zip(&newer).enumerate() {

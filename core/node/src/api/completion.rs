@@ -53,6 +53,10 @@ pub enum OnDurable {
         end_offset: u64,
         until_ms: u64,
     },
+    /// The log has reached its seal: all of it may be read, under the owner epoch of this order.
+    Ended {
+        epoch: u64,
+    },
     /// The partition is gone.
     Dropped,
 }

@@ -14,6 +14,44 @@ pub struct TablePartition {
     pub epoch: u64,
 }
 
+/// One SEALED partition of a routing table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealedPartition {
+    pub partition: u64,
+    /// Owner's node id.
+    pub owner: u64,
+    pub epoch: u64,
+    /// The version that sealed it.
+    pub sealed_version: u64,
+    /// Body of a REDIRECT that names the owner and the children.
+    pub redirect: Vec<u8>,
+}
+
+/// What layout changes left of a topic; empty for one that never had any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lineage {
+    pub sealed: Vec<SealedPartition>,
+    /// Partition, and its parents, those that were pruned among them; of partitions that have some.
+    pub ancestors: Vec<(u64, Vec<u64>)>,
+}
+
+/// The end of a sealed partition, as the layout has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SealedEnd {
+    /// Owner epoch, number and chain of the last record, and the offset after it.
+    pub epoch: u64,
+    pub records: u64,
+    pub offset: u64,
+    pub chain: u64,
+    /// The layout change, and the version that it made.
+    pub number: u64,
+    pub version: u64,
+    /// When it was committed, Unix ms.
+    pub sealed_ms: u64,
+    /// The entry by which an operator has accepted a lower end; 0 = none.
+    pub lowered: u64,
+}
+
 /// A store of a node: with another disk the node holds nothing of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -37,7 +75,7 @@ pub enum Order {
         retention_ms: u64,
     },
     /// `table`: body of a TABLE answer; `redirect`: body of a REDIRECT, `redirects`: those that name an owner, by node.
-    /// Older generations are ignored.
+    /// `partitions` are the ACTIVE ones. Older generations are ignored.
     InstallTable {
         topic: u64,
         generation: u64,
@@ -46,12 +84,14 @@ pub enum Order {
         partitions: Vec<TablePartition>,
         redirect: Vec<u8>,
         redirects: Vec<(u64, Vec<u8>)>,
+        lineage: Lineage,
     },
     RemoveTopic {
         topic: u64,
     },
     /// Host the partition under a new owner epoch: ends when the epoch record is durable on `quorum` stores and appends
-    /// are admitted. `replicas`: the other stores of the set. With a quorum of 1 there are none.
+    /// are admitted. `replicas`: the other stores of the set. With a quorum of 1 there are none. Under the epoch that is
+    /// open here, with the same set, it ends with what is there.
     Open {
         topic: u64,
         partition: u64,
@@ -72,6 +112,29 @@ pub enum Order {
         epoch: u64,
         owner: u64,
         forced: u64,
+    },
+    /// Serve a sealed partition, whose log must end exactly as named: it takes nothing any more, so no record is
+    /// appended and no other replica is asked. Ends when this store's own record of its end is durable. A shorter log
+    /// is incomplete, one with another chain has diverged: nothing is served. A longer one is quarantined, or cut
+    /// where an operator has accepted a lower end.
+    OpenSealed {
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        epoch: u64,
+        replicas: Vec<Place>,
+        end: SealedEnd,
+    },
+    /// As FOLLOW, and no record beyond the end is taken. Once the log has reached it, this store writes that down.
+    FollowSealed {
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        epoch: u64,
+        owner: u64,
+        end: SealedEnd,
     },
     /// Where another node's data plane is reached.
     SetPeer {

@@ -164,6 +164,20 @@ pub struct PartitionStatus {
     /// When a batch was acknowledged under this epoch, first and last, Unix ms; 0 = never.
     pub acknowledged_ms: (u64, u64),
     pub quarantined: Option<String>,
+    pub sealed: Option<SealStatus>,
+}
+
+/// Where a partition was sealed, and whether this store's log has reached that end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SealStatus {
+    pub records: u64,
+    pub end_offset: u64,
+    /// Of the layout change.
+    pub number: u64,
+    /// The version that it made.
+    pub version: u64,
+    /// The log ends there, and a record of this store says so.
+    pub is_reached: bool,
 }
 
 /// What opening the store found. `partitions` are those on disk.

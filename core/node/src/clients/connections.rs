@@ -22,6 +22,8 @@ struct Followed {
 struct Peer {
     topics: Vec<Followed>,
     rights: ConnectionRights,
+    /// What its last HELLO said that it can do.
+    features: u64,
     /// It has asked for something that it may ask for: a part of the credit is its own.
     is_heard: bool,
 }
@@ -65,6 +67,17 @@ impl Connections {
     pub fn grant(&mut self, connection: Connection, rights: ConnectionRights) {
         if let Some(peer) = self.peers.get_mut(&connection.0) {
             peer.rights = rights;
+        }
+    }
+
+    /// What the connection said that it can do: bits of `features` in HELLO.
+    pub fn features(&self, connection: Connection) -> u64 {
+        self.peers.get(&connection.0).map_or(0, |peer| peer.features)
+    }
+
+    pub fn set_features(&mut self, connection: Connection, features: u64) {
+        if let Some(peer) = self.peers.get_mut(&connection.0) {
+            peer.features = features;
         }
     }
 

@@ -65,6 +65,7 @@ impl ClientMachine<'_> {
     pub(crate) fn hello(&mut self, from: Connection, header: &RequestHeader, body: &[u8], turn: &mut Turn<'_>) {
         let presented = self.check_hello(header, body).and_then(|hello| {
             let credential = hello.credential.as_deref();
+            self.clients.connections.set_features(from, hello.features);
             self.present(from, credential.map(str::as_bytes), turn)
         });
         if let Err(refusal) = presented {

@@ -32,13 +32,38 @@ pub fn resolved(epoch: Option<u64>, last: Option<(u64, u64)>, answers: &[(u64, u
     text(&mut out, "send");
     optional(&mut out, last.map(|last| last.1));
     text(&mut out, "answers");
-    array(&mut out, answers.len());
+    windows(&mut out, answers);
+    out.into()
+}
+
+/// (sequence, first offset, rows) of stored batches.
+fn windows(out: &mut Vec<u8>, answers: &[(u64, u64, u32)]) {
+    array(out, answers.len());
     for (sequence, first_offset, rows) in answers {
-        array(&mut out, 3);
-        number(&mut out, *sequence);
-        number(&mut out, *first_offset);
-        number(&mut out, u64::from(*rows));
+        array(out, 3);
+        number(out, *sequence);
+        number(out, *first_offset);
+        number(out, u64::from(*rows));
     }
+}
+
+/// Body of REDIRECT(sealed): that of the control plane, which names owner and children, with the version that sealed
+/// the partition, and (count, (sequence, first offset, rows)*) of what is stored of the sender, where it is known.
+pub fn sealed(body: &[u8], version: u64, stored: Option<(u64, &[(u64, u64, u32)])>) -> Box<[u8]> {
+    let mut rest = body;
+    // The order that brought it was refused if it is no map.
+    let Ok(fields) = decode::read_map_len(&mut rest) else { return body.into() };
+    let mut out = Vec::with_capacity(body.len() + 48 + stored.map_or(0, |(_, answers)| answers.len() * 24));
+    map(&mut out, fields as usize + 1 + if stored.is_some() { 2 } else { 0 });
+    out.extend_from_slice(rest);
+    if let Some((count, answers)) = stored {
+        text(&mut out, "stored");
+        number(&mut out, count);
+        text(&mut out, "answers");
+        windows(&mut out, answers);
+    }
+    text(&mut out, "version");
+    number(&mut out, version);
     out.into()
 }
 
@@ -51,6 +76,8 @@ pub struct Hello {
     pub cluster: Option<Vec<u8>>,
     pub history: Option<Vec<u8>>,
     pub credential: Option<String>,
+    /// What the client can do.
+    pub features: u64,
 }
 
 impl Hello {
@@ -66,6 +93,7 @@ impl Hello {
                 b"cluster" => hello.cluster = bytes_or_nil(value, "cluster")?,
                 b"history" => hello.history = bytes_or_nil(value, "history")?,
                 b"credential" => hello.credential = credential(value)?,
+                b"features" => hello.features = int(&mut value, "features")?,
                 _ => {}
             }
             Ok(())
@@ -212,13 +240,23 @@ mod tests {
 
     #[test]
     fn hello_reads_what_it_needs_and_skips_the_rest() {
-        let body =
-            hello(&[("version_min", &[1]), ("new", &[0x92, 1, 2]), ("version_max", &[3]), ("cluster", &[0xC4, 1, 9])]);
-        let read = Hello::read(&body).unwrap();
-        assert_eq!(
-            read,
-            Hello { version_min: 1, version_max: 3, cluster: Some(vec![9]), history: None, credential: None }
-        );
+        let mut fields: Vec<(&str, &[u8])> =
+            vec![("version_min", &[1]), ("new", &[0x92, 1, 2]), ("version_max", &[3]), ("cluster", &[0xC4, 1, 9])];
+        let read = Hello::read(&hello(&fields)).unwrap();
+        let expected = Hello { version_min: 1, version_max: 3, cluster: Some(vec![9]), ..Hello::default() };
+        assert_eq!(read, expected);
+        fields.push(("features", &[5]));
+        assert_eq!(Hello::read(&hello(&fields)).unwrap(), Hello { features: 5, ..expected });
+    }
+
+    #[test]
+    fn what_a_sealed_partition_has_is_added_to_the_installed_body() {
+        let installed = hello(&[("owner", &[2]), ("children", &[0x92, 7, 8])]);
+        let told = sealed(&installed, 3, Some((5, &[(4, 12, 3)])));
+        let head = b"\x85\xA5owner\x02\xA8children\x92\x07\x08";
+        assert_eq!(*told, [&head[..], b"\xA6stored\x05\xA7answers\x91\x93\x04\x0C\x03\xA7version\x03"].concat());
+        let unknown = sealed(&installed, 3, None);
+        assert_eq!(unknown[..], [&[0x83], &head[1..], b"\xA7version\x03"].concat());
     }
 
     #[test]

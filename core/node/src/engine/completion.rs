@@ -49,6 +49,7 @@ impl Parts {
             Some(ReplicaRead::Copy { index, session }) => self.replication().copied(index, session, end, turn),
             Some(ReplicaRead::Truncate { index, begin }) => self.replication().cut_read(index, &begin, &end, turn),
             Some(ReplicaRead::Serve(request)) => self.maintenance().copy_served(&request, end, turn),
+            Some(ReplicaRead::Seal(check)) => self.seal_checked(*check, &end, turn),
             None => {
                 if let Some((fetch, damage)) = self.reads().read_ended(end, turn) {
                     self.fetch_met_damage(fetch, &damage, turn);

@@ -2,6 +2,7 @@
 //! are those of the design (I4 ...).
 
 use crate::engine::Engine;
+use crate::partition::sealing::SealStanding;
 use crate::partition::state::Partition;
 use crate::partition::state_blob;
 use crate::replication::state::role::Role;
@@ -59,14 +60,15 @@ impl Engine {
         for partition in partitions {
             let log = &partition.log;
             let plain = format!(
-                "{:?} {:?} {:?} {} {} {} {}",
+                "{:?} {:?} {:?} {} {} {} {} {:?}",
                 partition.key(),
                 log.end(),
                 partition.gate,
                 log.start_offset(),
                 partition.mark,
                 partition.opening,
-                partition.last_group
+                partition.last_group,
+                partition.sealed
             );
             out.extend_from_slice(plain.as_bytes());
             state_blob::write(
@@ -93,6 +95,16 @@ fn check_partition(partition: &Partition) -> Result<(), String> {
     }
     if gate.admits() && (partition.is_quarantined() || partition.dropped || partition.opening != 0) {
         return Err("I4: appends are admitted while it is damaged, dropped or being opened".into());
+    }
+    if let Some(sealed) = partition.sealed.as_deref() {
+        let reached = partition.standing_to(&sealed.seal) == SealStanding::Reached;
+        if (sealed.is_recorded || gate.ended()) && !reached && !partition.is_quarantined() {
+            let (records, end) = (sealed.seal.records, head.next_record);
+            return Err(format!("I3: sealed at record {records}, the log ends at {end} with chain {:#x}", head.chain));
+        }
+        if gate.ended() && (partition.mark != sealed.seal.offset || gate.admits()) {
+            return Err(format!("I3: sealed at offset {}, the mark is {}", sealed.seal.offset, partition.mark));
+        }
     }
     if partition.mark > head.next_offset || log.start_offset() > partition.mark.max(head.next_offset) {
         return Err(format!("I14: start {}, mark {}, end {}", log.start_offset(), partition.mark, head.next_offset));

@@ -124,7 +124,8 @@ impl Parts {
     }
 
     fn reads(&mut self) -> ReadMachine<'_> {
-        ReadMachine { store: &mut self.store, replication: &mut self.replication, reads: &mut self.reads }
+        let Self { store, replication, reads, clients, .. } = self;
+        ReadMachine { store, replication, reads, connections: &clients.connections }
     }
 
     fn orders(&mut self) -> OrderMachine<'_> {
@@ -132,8 +133,8 @@ impl Parts {
     }
 
     fn maintenance(&mut self) -> MaintenanceMachine<'_> {
-        let Self { store, replication, reads, maintenance, .. } = self;
-        MaintenanceMachine { store, replication, reads, maintenance }
+        let Self { store, replication, reads, maintenance, clients, .. } = self;
+        MaintenanceMachine { store, replication, reads, maintenance, connections: &clients.connections }
     }
 }
 

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use ringfence_log::{Retention, log_format_of};
-use ringfence_routing::{Entry, Install, Table};
+use ringfence_routing::{Entry, Install, SealedEntry, Table};
 use ringfence_wire::{Code, LEVEL_NEWEST, crc_of};
 
-use crate::api::order::{Order, TablePartition};
+use crate::api::jobs::ReadEnd;
+use crate::api::order::Order;
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::{Finished, Outcome};
 use crate::api::refusal::Refusal;
@@ -16,6 +17,7 @@ use crate::engine::Parts;
 use crate::partition::log_start::WantedStart;
 use crate::partition::topic::{RedirectBody, Routing, Topic};
 use crate::replication::state::follower::Follower;
+use crate::replication::state::node_wide::SealCheck;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
@@ -67,10 +69,8 @@ impl Parts {
                 let retention = Retention { bytes_max: retention_bytes, age_ms_max: retention_ms };
                 self.install_topic(topic, schemas, &key_columns, retention)
             }
-            Order::InstallTable { topic, generation, version, table, partitions, redirect, redirects } => {
-                let bodies = (&redirect[..], &redirects[..]);
-                let changed = self.install_table(topic, generation, version, &table, &partitions, bodies)?;
-                if changed {
+            Order::InstallTable { topic, .. } => {
+                if self.install_table(order)? {
                     self.clients().push_table(topic, turn);
                 }
                 self.reads().redirect_polls(topic, turn);
@@ -84,6 +84,8 @@ impl Parts {
             Order::Open { topic, partition, lo, hi, epoch, replicas, quorum } => {
                 self.orders().open(number, (topic, partition), (lo, hi), epoch, (&replicas, quorum), turn)
             }
+            Order::OpenSealed { .. } => self.orders().open_sealed(number, &order, turn),
+            Order::FollowSealed { .. } => self.orders().follow_sealed(number, &order, turn),
             Order::Fence { topic, partition, epoch } => self.orders().fence(number, (topic, partition), epoch, turn),
             Order::Hold { topic, partition, epoch } => self.orders().hold(number, (topic, partition), epoch, turn),
             Order::Close { topic, partition } => self.orders().close((topic, partition)),
@@ -107,6 +109,20 @@ impl Parts {
             Order::Publish(publish) => self.orders().publish_stages(number, &publish, turn),
             order => self.begin_sync_order(number, order, turn),
         }
+    }
+
+    /// A longer log than its seal was read at the seal's end: the order about it ends, or begins again.
+    pub(crate) fn seal_checked(&mut self, check: SealCheck, read: &ReadEnd, turn: &mut Turn<'_>) {
+        let Some(result) = self.orders().seal_checked(&check, read, turn) else {
+            return self.order(check.number, check.order, turn);
+        };
+        let result = match result {
+            Ok(OrderProgress::WhenDurable) => return,
+            Ok(OrderProgress::Done(finished)) => Ok(finished),
+            Err(OrderError::Busy) => return self.order(check.number, check.order, turn),
+            Err(OrderError::Error(why)) => Err(why),
+        };
+        turn.effects.outcomes.push(Outcome::Order { number: check.number, result });
     }
 
     /// Orders about replicas.
@@ -177,15 +193,12 @@ impl Parts {
     }
 
     /// True if what clients are told has changed.
-    fn install_table(
-        &mut self,
-        topic: u64,
-        generation: u64,
-        version: u64,
-        bytes: &[u8],
-        partitions: &[TablePartition],
-        (redirect, redirects): (&[u8], &[(u64, Vec<u8>)]),
-    ) -> Result<bool, OrderError> {
+    fn install_table(&mut self, order: Order) -> Result<bool, OrderError> {
+        let Order::InstallTable { topic, generation, version, table: bytes, partitions, redirect, redirects, lineage } =
+            order
+        else {
+            return Err("only INSTALL TABLE brings a table".to_owned().into());
+        };
         let node = self.store.settings.node;
         let Some(known) = self.store.topics.get_mut(&topic) else {
             return Err(format!("topic {topic} is not installed; install it before its table").into());
@@ -197,7 +210,7 @@ impl Parts {
             if let Some(routing) = &mut known.routing
                 && held.generation == generation
             {
-                routing.take_hints(bytes);
+                routing.take_hints(&bytes);
             }
             return Ok(false);
         }
@@ -208,24 +221,35 @@ impl Parts {
             owner: entry.owner,
             epoch: entry.epoch,
         });
-        let table = Table::new(generation, version, entries.collect());
-        let table = Arc::new(table.map_err(|error| format!("topic {topic}, generation {generation}: {error}"))?);
-        let digest = pack::table_digest(bytes);
+        let named = |error: String| format!("topic {topic}, generation {generation}: {error}");
+        let table = Table::new(generation, version, entries.collect()).map_err(|error| named(error.to_string()))?;
+        for sealed in &lineage.sealed {
+            let what = |why| named(format!("redirect of sealed partition {}: {why}", sealed.partition));
+            pack::check_map(&sealed.redirect).map_err(what)?;
+        }
+        let sealed = lineage.sealed.iter().map(|one| SealedEntry {
+            partition: one.partition,
+            owner: one.owner,
+            epoch: one.epoch,
+            sealed_version: one.sealed_version,
+        });
+        let ancestors = lineage.ancestors.into_iter().map(|(partition, ancestors)| (partition, ancestors.into()));
+        let table = table.with_lineage(sealed, ancestors).map_err(|error| named(error.to_string()))?;
+        let table = Arc::new(table);
+        let digest = pack::table_digest(&bytes);
         let changed = known.routing.as_ref().is_some_and(|routing| routing.digest != digest);
         known.routing = Some(Routing {
-            name: pack::table_name(bytes),
+            name: pack::table_name(&bytes),
             version,
+            table_crc: crc_of(&bytes),
             table: bytes.into(),
-            table_crc: crc_of(bytes),
             digest,
-            redirect: RedirectBody::new(redirect),
+            redirect: RedirectBody::new(&redirect),
             redirects: redirects.iter().map(|(node, body)| (*node, RedirectBody::new(body))).collect(),
+            sealed: lineage.sealed.into_iter().map(|one| (one.partition, one.redirect.into())).collect(),
         });
         for partition in self.store.partitions.of_topic(topic) {
-            match table.of_partition(partition.log.partition) {
-                Some(entry) => partition.gate.see_table(version, entry.epoch, entry.owner == node),
-                None => partition.gate.leave_table(version),
-            }
+            partition.gate.see(&table, partition.log.partition, node);
         }
         let installed = self.store.tables.install(topic, table);
         debug_assert_eq!(installed, Install::Swapped);

@@ -2,9 +2,11 @@
 //! interleave: fence, dedupe and append of a partition happen in one call on one thread (B1). A batch that is refused
 //! has changed nothing (I15).
 
+#[cfg(feature = "planted")]
+use ringfence_log::planted::{Bug, is_on};
 use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::extension::BadExtension;
-use ringfence_wire::{Code, ExtensionKind, NOTE_BYTES_MAX, Opcode, RequestHeader, extension};
+use ringfence_wire::{Code, ExtensionKind, NOTE_BYTES_MAX, Opcode, RedirectReason, RequestHeader, extension};
 
 use crate::api::completion::{BatchAck, Completion};
 use crate::api::deadline::patience_ms;
@@ -12,7 +14,9 @@ use crate::api::refusal::Refusal;
 use crate::ids::{End, PartitionIndex};
 use crate::ingest::machine::{IngestMachine, Received};
 use crate::ingest::parked::{OwnedBody, Parked, bytes_of};
-use crate::partition::admission::{Rejection, check_crc, check_gate, check_limits, check_replicas, record_of};
+use crate::partition::admission::{
+    Rejection, StoredHere, check_crc, check_gate, check_limits, check_replicas, record_of,
+};
 use crate::partition::dedupe::{Decision, Reject, Source};
 use crate::partition::producer::{Identity, StoredAnswer};
 use crate::partition::state::{Idleness, Partition};
@@ -36,7 +40,7 @@ impl IngestMachine<'_> {
         check_limits(header, bytes)?;
         let index = self.store.locate(header)?;
         let partition = &self.store.partitions[index];
-        check_gate(partition, header)?;
+        check_gate(partition, header).map_err(|rejection| at_seal(index, partition, header, rejection))?;
         self.parked.check_queue(partition.shard)?;
         check_dedupe(index, partition, header)?;
         self.parked.check_drawn(partition, header)?;
@@ -97,6 +101,9 @@ impl IngestMachine<'_> {
         match rejection {
             Rejection::Refuse(refusal) => self.store.refuse(from, header, &refusal, turn),
             Rejection::Redirect(reason) => self.store.redirect(from, header, reason, turn),
+            Rejection::Sealed(index, stored) => {
+                self.store.redirect_sealed(from, header, index, stored.as_deref(), turn);
+            }
             Rejection::Repeat(index, answer) => self.repeat(index, request, answer, turn),
             Rejection::Restage(index, record) => self.restage(index, request, record, turn),
             Rejection::Committed => self.answer_committed(from, header, turn),
@@ -191,6 +198,37 @@ impl IngestMachine<'_> {
     }
 }
 
+/// What a sealed partition says to a batch: its first answer where it is stored, why it is refused where its producer is
+/// known to have no right, else what is stored of it. Only the log decides: no table, no row, no body is looked at.
+#[cold]
+fn at_seal(index: PartitionIndex, partition: &Partition, header: &RequestHeader, rejection: Rejection) -> Rejection {
+    if !matches!(rejection, Rejection::Redirect(RedirectReason::Sealed)) {
+        return rejection;
+    }
+    match partition.producers.decide(&identity_of(header)) {
+        Decision::Repeated(answer) => Rejection::Repeat(index, answer),
+        // It would have to be appended: it never will be.
+        Decision::New | Decision::Refused(Reject::Gap { .. } | Reject::SendDescends { .. }) => {
+            Rejection::Sealed(index, Some(Box::new(stored_of(partition, header))))
+        }
+        Decision::Refused(reject) => rejected(reject, header).into(),
+    }
+}
+
+/// What is stored of this producer epoch.
+fn stored_of(partition: &Partition, header: &RequestHeader) -> StoredHere {
+    let send = partition.producers.send_max(header.producer_id);
+    let entry = partition.producers.get(header.producer_id).filter(|entry| entry.epoch == header.producer_epoch);
+    let Some(entry) = entry else { return StoredHere { send, ..StoredHere::default() } };
+    let first = entry.next_sequence - entry.answers.len() as u64;
+    let answers = (first..).zip(&entry.answers);
+    let answers = answers.map(|(sequence, answer)| (sequence, answer.first_offset, answer.rows)).collect();
+    let count = entry.next_sequence;
+    #[cfg(feature = "planted")]
+    let count = if is_on(Bug::StoredIsLast) { count.saturating_sub(1) } else { count };
+    StoredHere { count, send, answers }
+}
+
 fn check_dedupe(index: PartitionIndex, partition: &Partition, header: &RequestHeader) -> Result<(), Rejection> {
     match partition.producers.decide(&identity_of(header)) {
         Decision::New => Ok(()),
@@ -238,7 +276,7 @@ fn check_extension(header: &RequestHeader, bytes: &[u8]) -> Result<Option<Box<[u
     let (mut note, mut staged) = (None, false);
     let walked = extension::each(&bytes[..length], |kind, payload| match kind {
         ExtensionKind::Note => note = Some(payload),
-        ExtensionKind::Stage => staged = true,
+        ExtensionKind::Stage | ExtensionKind::Origin => staged = true,
     });
     walked.map_err(|BadExtension(why)| Refusal::new(Code::BadBody, format!("extension: {why}")))?;
     if staged {

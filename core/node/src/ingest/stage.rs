@@ -4,7 +4,7 @@
 use ringfence_log::planted::{Bug, is_on};
 use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::{
-    Code, ExtensionKind, RecordHeader, RecordKind, RequestHeader, SCOPE_EPOCH_MAX, Status, extension,
+    Code, ExtensionKind, RecordHeader, RecordKind, RedirectReason, RequestHeader, SCOPE_EPOCH_MAX, Status, extension,
 };
 
 use crate::api::answer::send;
@@ -13,8 +13,10 @@ use crate::api::refusal::Refusal;
 use crate::ids::PartitionIndex;
 use crate::ingest::machine::{IngestMachine, Received};
 use crate::ingest::parked::bytes_of;
-use crate::partition::admission::{Rejection, check_crc, check_gate, check_limits, check_replicas, record_of};
-use crate::partition::state::Idleness;
+use crate::partition::admission::{
+    Rejection, StoredHere, check_crc, check_gate, check_limits, check_replicas, record_of,
+};
+use crate::partition::state::{Idleness, Partition};
 use crate::replication::state::owner::AwaitingMark;
 use crate::replication::state::role::Role;
 use crate::transactions::scopes::StagingRight;
@@ -34,7 +36,11 @@ impl IngestMachine<'_> {
         check_limits(header, bytes)?;
         let index = self.store.locate(header)?;
         let partition = &self.store.partitions[index];
-        check_gate(partition, header)?;
+        let is_sealed = match check_gate(partition, header) {
+            Ok(()) => false,
+            Err(Rejection::Redirect(RedirectReason::Sealed)) => true,
+            Err(rejection) => return Err(rejection),
+        };
         self.parked.check_queue(partition.shard)?;
         check_crc(header, bytes)?;
         let id = identity(header, bytes)?;
@@ -44,6 +50,9 @@ impl IngestMachine<'_> {
             StagingRight::Refused(refusal) => return Err(refusal.into()),
         }
         match partition.stages.decide(&id, header.sequence, header.rows, header.body_crc) {
+            StageDecision::New | StageDecision::Gap { .. } | StageDecision::Full { .. } if is_sealed => {
+                return Err(Rejection::Sealed(index, Some(Box::new(staged_of(partition, &id)))));
+            }
             StageDecision::New => {}
             StageDecision::Repeated { record } => return Err(Rejection::Restage(index, record)),
             StageDecision::Published => return Err(Rejection::Committed),
@@ -123,6 +132,14 @@ impl IngestMachine<'_> {
     }
 }
 
+/// Batches of a sealed partition under this token.
+fn staged_of(partition: &Partition, id: &StageId) -> StoredHere {
+    // No token has so many: the next sequence is told.
+    let next = partition.stages.decide(id, u64::MAX, 0, 0);
+    let count = if let StageDecision::Gap { expected } = next { expected } else { 0 };
+    StoredHere { count, ..StoredHere::default() }
+}
+
 fn ack_of(request: Received<'_>, first_offset: u64, repeated: bool) -> BatchAck {
     let header = request.header;
     BatchAck {
@@ -141,13 +158,16 @@ fn ack_of(request: Received<'_>, first_offset: u64, repeated: bool) -> BatchAck 
 
 /// The stage's identity in front of the body.
 fn identity(header: &RequestHeader, bytes: &[u8]) -> Result<StageId, Refusal> {
-    let mut found = None;
-    let walked = extension::each(&bytes[..header.extension_bytes as usize], |kind, payload| {
-        if kind == ExtensionKind::Stage {
-            found = Some(payload);
-        }
+    let (mut found, mut has_origin) = (None, false);
+    let walked = extension::each(&bytes[..header.extension_bytes as usize], |kind, payload| match kind {
+        ExtensionKind::Stage => found = Some(payload),
+        ExtensionKind::Origin => has_origin = true,
+        ExtensionKind::Note => {}
     });
     walked.map_err(|why| Refusal::new(Code::BadBody, format!("extension: {why}")))?;
+    if has_origin {
+        return Err(Refusal::new(Code::NotSupported, "this version takes no origin of rows that are staged again"));
+    }
     let what = "STAGE needs a stage extension: u64 scope, u64 driver, u64 epoch (from 1), u32 writer, u32 zero, token";
     let id = found.and_then(StageId::read).ok_or_else(|| Refusal::new(Code::InvalidArgument, what))?;
     if id.epoch > SCOPE_EPOCH_MAX {

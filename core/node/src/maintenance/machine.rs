@@ -1,5 +1,6 @@
 //! Maintenance as a machine: what an event lends to it.
 
+use crate::clients::connections::Connections;
 use crate::maintenance::state::Maintenance;
 use crate::partition::store::Store;
 use crate::reads::machine::ReadMachine;
@@ -12,10 +13,12 @@ pub struct MaintenanceMachine<'a> {
     pub replication: &'a mut Replication,
     pub reads: &'a mut Reads,
     pub maintenance: &'a mut Maintenance,
+    pub connections: &'a Connections,
 }
 
 impl MaintenanceMachine<'_> {
     pub fn reads(&mut self) -> ReadMachine<'_> {
-        ReadMachine { store: self.store, replication: self.replication, reads: self.reads }
+        let connections = self.connections;
+        ReadMachine { store: self.store, replication: self.replication, reads: self.reads, connections }
     }
 }

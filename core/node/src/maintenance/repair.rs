@@ -77,6 +77,10 @@ impl Partition {
         if is_owner && epoch != 0 && self.opening == 0 && self.log.end().owner_epoch == epoch {
             self.gate.open(epoch);
         }
+        let is_owned = matches!(self.role, Role::Owner(_) | Role::Alone);
+        if was_read && is_owned && self.recorded_seal().is_some() {
+            self.gate.end();
+        }
         true
     }
 }

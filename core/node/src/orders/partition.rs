@@ -9,6 +9,7 @@ use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
 use crate::ids::{PartitionIndex, PartitionKey};
 use crate::orders::machine::OrderMachine;
+use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
 impl OrderMachine<'_> {
@@ -34,6 +35,11 @@ impl OrderMachine<'_> {
             Some(index) => (index, false),
             None => (self.store.host(key), true),
         };
+        if self.is_open_as(index, epoch, slots, replicas, quorum) {
+            let head = self.store.partitions[index].log.end();
+            let finished = Finished::Opened { records: head.next_record, end_offset: head.next_offset };
+            return self.store.when_last_durable(number, index, finished, OnDurable::Nothing);
+        }
         self.store.partitions[index].others = replicas.iter().map(|place| place.node).collect();
         match self.append_epoch(index, epoch, turn) {
             Ok(placed) => {
@@ -71,6 +77,26 @@ impl OrderMachine<'_> {
         }
     }
 
+    /// True if this very OPEN was executed: the partition is open, or will be once its record is on a quorum.
+    fn is_open_as(
+        &mut self,
+        index: PartitionIndex,
+        epoch: u64,
+        slots: (u16, u16),
+        replicas: &[Place],
+        quorum: u16,
+    ) -> bool {
+        let partition = &self.store.partitions[index];
+        let is_begun = partition.opening == epoch || partition.gate.open_epoch() == epoch;
+        let is_free = partition.gate.fence().admit(epoch).is_ok() && !partition.is_quarantined() && !partition.dropped;
+        let has_quorum = match &partition.role {
+            Role::Owner(owner) => owner.quorum == usize::from(quorum),
+            _ => quorum == 1,
+        };
+        let is_same = epoch != 0 && is_begun && is_free && has_quorum && partition.slots == slots;
+        is_same && self.replication().owns(index, epoch, replicas)
+    }
+
     fn append_epoch(
         &mut self,
         index: PartitionIndex,
@@ -84,6 +110,15 @@ impl OrderMachine<'_> {
         }
         if partition.dropped {
             return Err(format!("partition {id} is being dropped").into());
+        }
+        let sealed = partition.sealed.as_deref();
+        #[cfg(feature = "planted")]
+        let sealed = sealed.filter(|_| !ringfence_log::planted::is_on(ringfence_log::planted::Bug::SealedIsOpened));
+        if let Some(sealed) = sealed {
+            let (number, end) = (sealed.seal.number, sealed.seal.records);
+            let what =
+                format!("partition {id}: it was sealed at record {end} by layout change {number}: it takes nothing");
+            return Err(what.into());
         }
         if partition.log.is_anchored() {
             return Err(

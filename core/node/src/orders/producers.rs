@@ -31,6 +31,10 @@ impl OrderMachine<'_> {
         if id == 0 || epoch == 0 || name.len() > NAME_BYTES_MAX {
             return Err(format!("{who}: id {id}, epoch {epoch} or a name of {} bytes cannot be", name.len()).into());
         }
+        if let Some(sealed) = &partition.sealed {
+            let number = sealed.seal.number;
+            return Err(format!("{who}: the partition was sealed by layout change {number}; open its children").into());
+        }
         if !partition.gate.admits() {
             return Err(format!("{who}: the partition is not open here; open it, or ask its owner").into());
         }

@@ -1,7 +1,9 @@
 //! Checks that PUBLISH, STAGE and reads share: limits, gate, quarantine, checksum; and what stops a request.
 
 use ringfence_log::Refusal as LogRefusal;
-use ringfence_routing::Verdict;
+#[cfg(feature = "planted")]
+use ringfence_log::planted::{Bug, is_on};
+use ringfence_routing::{Table, Verdict};
 use ringfence_wire::{Code, ROWS_MAX, RecordHeader, RecordKind, RedirectReason, RequestHeader, crc_of};
 
 use crate::api::event::Now;
@@ -18,6 +20,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) enum Rejection {
     Refuse(Refusal),
     Redirect(RedirectReason),
+    /// The partition is sealed: what of the sender is stored there, as far as that is known.
+    Sealed(PartitionIndex, Option<Box<StoredHere>>),
     /// Stored before: the first answer again.
     Repeat(PartitionIndex, StoredAnswer),
     /// Staged before, as this record.
@@ -28,6 +32,17 @@ pub(crate) enum Rejection {
     Ahead,
     /// Groups or pool are full: wait for the shard's next durable group.
     Stalled(u16),
+}
+
+/// What a sealed partition has of a producer epoch, or of a token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StoredHere {
+    /// Sequences below this one are stored, no other ever will be.
+    pub count: u64,
+    /// Greatest `send` of the producer.
+    pub send: u64,
+    /// (sequence, first offset, rows), oldest first.
+    pub answers: Vec<(u64, u64, u32)>,
 }
 
 impl From<Refusal> for Rejection {
@@ -52,7 +67,17 @@ pub(crate) fn check_limits(header: &RequestHeader, bytes: &[u8]) -> Result<(), R
 }
 
 pub(crate) fn check_gate(partition: &Partition, header: &RequestHeader) -> Result<(), Rejection> {
-    match partition.gate.check(header.layout_version, header.owner_epoch) {
+    let verdict = partition.gate.check(header.layout_version, header.owner_epoch);
+    #[cfg(feature = "planted")]
+    let verdict = match verdict {
+        Verdict::Redirect(RedirectReason::Sealed)
+            if is_on(Bug::VersionBeforeSeal) && header.layout_version != partition.gate.version() =>
+        {
+            Verdict::Redirect(RedirectReason::StaleVersion)
+        }
+        other => other,
+    };
+    match verdict {
         Verdict::Admit | Verdict::Redirect(_) if partition.is_quarantined() => Err(quarantined(partition).into()),
         Verdict::Admit => Ok(()),
         Verdict::Redirect(reason) => Err(Rejection::Redirect(reason)),
@@ -137,14 +162,10 @@ impl Store {
         if header.layout_version > table.version {
             return Err(Rejection::Ahead);
         }
-        match table.of_partition(header.partition) {
-            Some(entry) if entry.owner != self.settings.node => Err(Rejection::Redirect(RedirectReason::NotOwner)),
+        match table.owner_of(header.partition) {
+            Some((owner, _)) if owner != self.settings.node => Err(Rejection::Redirect(RedirectReason::NotOwner)),
             Some(_) => Err(Rejection::Redirect(RedirectReason::Closed)),
-            None if header.layout_version < table.version => Err(Rejection::Redirect(RedirectReason::StaleVersion)),
-            None => {
-                let what = format!("partition {} is not one of topic {}", header.partition, header.topic);
-                Err(unknown(Code::UnknownPartition, what).with("partition", header.partition).into())
-            }
+            None => Err(unnamed(table, header)),
         }
     }
 
@@ -163,6 +184,16 @@ impl Store {
         }
         checked
     }
+}
+
+/// Of a partition that the installed table does not name.
+pub(crate) fn unnamed(table: &Table, header: &RequestHeader) -> Rejection {
+    if header.layout_version < table.version {
+        return Rejection::Redirect(RedirectReason::StaleVersion);
+    }
+    let what = format!("partition {} is not one of topic {}", header.partition, header.topic);
+    let refusal = Refusal::new(Code::UnknownPartition, what).with("topic", header.topic);
+    refusal.with("partition", header.partition).into()
 }
 
 /// Refused before the append when too few replicas are there.

@@ -11,7 +11,7 @@ use crate::api::completion::BatchAck;
 use crate::api::refusal::Refusal;
 use crate::codec::pack;
 use crate::ids::PartitionIndex;
-use crate::partition::admission::Rejection;
+use crate::partition::admission::{Rejection, StoredHere};
 use crate::partition::store::Store;
 use crate::partition::topic::RedirectBody;
 use crate::turn::Turn;
@@ -88,6 +88,30 @@ impl Store {
         send_packed(to, header, pack::refused(refusal), turn.effects);
     }
 
+    /// "Sealed": the body names the children, and what of the sender is stored here.
+    pub(crate) fn redirect_sealed(
+        &mut self,
+        to: Connection,
+        request: &RequestHeader,
+        index: PartitionIndex,
+        stored: Option<&StoredHere>,
+        turn: &mut Turn<'_>,
+    ) {
+        let partition = &self.partitions[index];
+        let routing = self.topics.get(&request.topic).and_then(|topic| topic.routing.as_ref());
+        let body = routing.and_then(|routing| Some((routing.version, routing.sealed.get(&request.partition)?)));
+        let (Some((version, body)), Some(sealed)) = (body, partition.sealed.as_deref()) else {
+            return self.redirect(to, request, RedirectReason::Closed, turn);
+        };
+        let body = pack::sealed(body, sealed.seal.version, stored.map(|stored| (stored.count, &stored.answers[..])));
+        let mut header = self.echo_at(index, request);
+        (header.status, header.code) = (Status::Redirect as u8, RedirectReason::Sealed as u16);
+        header.layout_version = version;
+        (header.sequence, header.send) = stored.map_or((u64::MAX, 0), |stored| (stored.count, stored.send));
+        turn.counters.redirected += 1;
+        send_packed(to, header, body, turn.effects);
+    }
+
     /// "Not here, or not under this version or epoch": the installed body says who owns it.
     pub(crate) fn redirect(
         &mut self,
@@ -103,7 +127,8 @@ impl Store {
         };
         turn.counters.redirected += 1;
         let table = self.tables.get(request.topic);
-        let owner = table.and_then(|table| table.of_partition(request.partition)).map(|entry| entry.owner);
+        let named = table.and_then(|table| table.owner_of(request.partition));
+        let owner = named.map(|(owner, _)| owner);
         let RedirectBody { bytes: body, crc } = routing.redirect_to(owner).clone();
         let mut header = self.echo(request);
         header.status = Status::Redirect as u8;
@@ -111,7 +136,7 @@ impl Store {
         header.layout_version = routing.version;
         header.owner_epoch = match self.partitions.find(request.topic, request.partition) {
             Some(index) => self.partitions[index].gate.epoch(),
-            None => table.and_then(|table| table.of_partition(request.partition)).map_or(0, |entry| entry.epoch),
+            None => named.map_or(0, |(_, epoch)| epoch),
         };
         if reason == RedirectReason::Closed {
             header.retry_after_ms = CLOSED_RETRY_MS;
@@ -161,6 +186,7 @@ impl Store {
         match rejection {
             Rejection::Refuse(refusal) => self.refuse(to, header, &refusal, turn),
             Rejection::Redirect(reason) => self.redirect(to, header, reason, turn),
+            Rejection::Sealed(index, stored) => self.redirect_sealed(to, header, index, stored.as_deref(), turn),
             Rejection::Ahead
             | Rejection::Repeat(..)
             | Rejection::Restage(..)

@@ -10,6 +10,7 @@ use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
 use crate::ids::{End, PartitionIndex};
 use crate::partition::admission::{Rejection, rejection_of};
+use crate::partition::seal::Seal;
 use crate::partition::state::Partition;
 use crate::partition::store::Store;
 use crate::replication::state::owner::AwaitingMark;
@@ -249,11 +250,43 @@ impl Store {
                 }
             }
             OnDurable::Published { end_offset, .. } => self.raise_mark(index, end_offset, turn),
+            OnDurable::Ended { epoch } => self.seal_durable(index, epoch, turn)?,
             OnDurable::Dropped => {
                 self.dropped.push(index);
                 turn.follow_ups.dropped.push(index);
             }
         }
+        Ok(())
+    }
+
+    /// That the log has reached its seal is on disk: all of it may be read, whoever else has it.
+    pub(crate) fn seal_durable(
+        &mut self,
+        index: PartitionIndex,
+        epoch: u64,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), String> {
+        let partition = &mut self.partitions[index];
+        let sealed = partition.sealed.as_deref().filter(|sealed| sealed.epoch == epoch && sealed.is_recorded);
+        let Some(Seal { records, offset, .. }) = sealed.map(|sealed| sealed.seal) else { return Ok(()) };
+        if let Some(why) = partition.quarantine() {
+            return Err(format!("partition {} is quarantined: {why}", partition.log.partition));
+        }
+        match &mut partition.role {
+            Role::Owner(owner) if owner.epoch == epoch => owner.end_at(End { record: records, offset }),
+            Role::Alone => {}
+            // Another order came since.
+            _ => return Ok(()),
+        }
+        partition.gate.end();
+        if !partition.waiting.is_empty() {
+            // Polls are answered immediately: there is no row to wait for.
+            turn.follow_ups.new_rows.push(index);
+        }
+        turn.follow_ups.opened_topics.push(partition.log.topic);
+        self.raise_mark(index, offset, turn);
+        self.trust(index);
+        self.needs_tick(index);
         Ok(())
     }
 

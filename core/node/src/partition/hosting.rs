@@ -29,10 +29,7 @@ impl Store {
     fn seen_in_table(&self, mut new: Partition) -> Partition {
         let (topic, partition) = new.key();
         if let Some(table) = self.tables.get(topic) {
-            match table.of_partition(partition) {
-                Some(entry) => new.gate.see_table(table.version, entry.epoch, entry.owner == self.settings.node),
-                None => new.gate.leave_table(table.version),
-            }
+            new.gate.see(table, partition, self.settings.node);
         }
         new
     }

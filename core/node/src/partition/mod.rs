@@ -5,6 +5,7 @@
 //! - `append`: the only way to a shard and to `pending`, the queue of completions. `hosting`: partitions that appear
 //!   here.
 //! - `answers`: answer headers. `topic`: schemas and routing bodies. `log_start`: log starts that were ordered.
+//!   `seal`: the end of a sealed partition. `sealing`: a partition beside its seal.
 //! - `epochs`, `producer`, `producer_undo`, `dedupe`, `dedupe_blob`: tables that a log gives.
 //! - `state_blob`, `recovery`: from tables to state records, and from records back to tables.
 
@@ -21,6 +22,8 @@ pub(crate) mod producer;
 pub(crate) mod producer_room;
 pub(crate) mod producer_undo;
 pub(crate) mod recovery;
+pub(crate) mod seal;
+pub(crate) mod sealing;
 pub(crate) mod state;
 pub(crate) mod state_blob;
 pub(crate) mod store;

@@ -1,12 +1,14 @@
 //! Rebuild producer tables, epochs and stages from the records that [`ringfence_log::recover`] reads.
 
-use ringfence_log::{PartitionLog, RecoverError, Report, Storage, Visitor};
+use ringfence_log::{Damage, PartitionLog, RecoverError, Report, Storage, Visitor};
 use ringfence_routing::PairMap;
 use ringfence_wire::{ExtensionKind, RecordHeader, RecordKind, extension};
 
+use crate::api::outcome::SealStatus;
 use crate::partition::dedupe::{Producers, Source};
 use crate::partition::epochs::Epochs;
 use crate::partition::producer::Identity;
+use crate::partition::seal::{Seal, Sealed};
 use crate::partition::state::{Partition, UNKNOWN};
 use crate::partition::state_blob;
 use crate::partition::state_blob::Tables;
@@ -25,6 +27,8 @@ struct Found {
     cut_at_record: Option<u64>,
     /// A truncation went deeper than the producer table can follow.
     incomplete: bool,
+    /// The newest seal that a record names.
+    seal: Option<Seal>,
     /// Entries of the producer table at which it is looked through for those that may be forgotten.
     forget_at: usize,
     damage: Option<String>,
@@ -65,6 +69,7 @@ impl Rebuild {
             (partition.epochs, partition.producers, partition.stages) = (found.epochs, found.producers, found.stages);
             (partition.damage, partition.dropped) = (found.damage, dropped);
             partition.known_upto = if found.incomplete { UNKNOWN } else { found.known_upto };
+            partition.found_seal(found.seal);
             partition.settle_stages();
             partition
         };
@@ -72,20 +77,39 @@ impl Rebuild {
     }
 }
 
-/// (topic, partition, hash of the producer table).
-pub type TableHash = (u64, u64, u64);
+/// What a partition of a stopped store is to the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckedPartition {
+    /// (topic, partition).
+    pub key: (u64, u64),
+    /// Of the producer table that its log gives; `None` if the log is not sound.
+    pub producers_hash: Option<u64>,
+    pub sealed: Option<SealStatus>,
+}
 
-/// The producer table that each sound log of a stopped store gives, and the log's report.
+/// The partitions of a stopped store, and the log's report. What the node finds wrong is in it, too.
 ///
 /// # Errors
 /// As [`ringfence_log::check`].
-pub fn check<S: Storage>(storage: &S) -> Result<(Vec<TableHash>, Report), RecoverError> {
+pub fn check<S: Storage>(storage: &S) -> Result<(Vec<CheckedPartition>, Report), RecoverError> {
     let nothing_is_forgotten = TableLimits { entries: usize::MAX, bytes: usize::MAX, expiry_ms: u64::MAX };
     let mut rebuild = Rebuild::new(nothing_is_forgotten);
-    let (logs, report) = ringfence_log::check_with(storage, &mut rebuild)?;
+    let (logs, mut report) = ringfence_log::check_with(storage, &mut rebuild)?;
     let partitions = rebuild.partitions(logs, 1);
-    let hash = |one: &Partition| Some((one.log.topic, one.log.partition, one.producers_hash()?));
-    Ok((partitions.iter().filter_map(hash).collect(), report))
+    // What the log has found is in the report already.
+    for partition in partitions.iter().filter(|one| one.log.quarantine().is_none()) {
+        let Some(why) = partition.damage.clone() else { continue };
+        let ((topic, id), end) = (partition.key(), partition.log.end());
+        let (file, position) = (partition.log.newest_file().unwrap_or_default(), end.last_position.bytes());
+        let record_number = Some(end.next_record);
+        report.damage.push(Damage { file, position, topic, partition: id, record_number, why });
+    }
+    let checked = |one: &Partition| CheckedPartition {
+        key: one.key(),
+        producers_hash: one.producers_hash(),
+        sealed: one.sealed.as_deref().map(Sealed::status),
+    };
+    Ok((partitions.iter().map(checked).collect(), report))
 }
 
 impl Found {
@@ -105,18 +129,25 @@ impl Found {
 impl Visitor for Rebuild {
     fn state(&mut self, topic: u64, partition: u64, blob: &[u8]) {
         let found = self.found.entry((topic, partition)).or_default();
+        // A seal is permanent: only a drop of the partition ends it.
+        let seal = found.seal;
         *found = match state_blob::read(blob) {
             Ok(Tables { epochs, producers, stages, known_upto }) => {
-                Found { epochs, producers, stages, known_upto, ..Found::default() }
+                Found { epochs, producers, stages, known_upto, seal, ..Found::default() }
             }
             Err(why) => {
-                Found { damage: Some(format!("the node's part of a state record: {}", why.0)), ..Found::default() }
+                let damage = Some(format!("the node's part of a state record: {}", why.0));
+                Found { damage, seal, ..Found::default() }
             }
         };
     }
 
     fn record(&mut self, header: &RecordHeader, bytes: &[u8]) {
         let found = self.found.entry((header.topic, header.partition)).or_default();
+        if let Some(seal) = found.seal.filter(|seal| header.record_number >= seal.records) {
+            let (number, end) = (header.record_number, seal.records);
+            found.damage.get_or_insert_with(|| format!("record {number} of a partition that was sealed at {end}"));
+        }
         let undo_bytes = found.producers.undo.bytes();
         found.cut(header.first_offset);
         let Found { epochs, producers, stages, .. } = found;
@@ -140,6 +171,16 @@ impl Visitor for Rebuild {
 
     fn truncate(&mut self, topic: u64, partition: u64, next_record: u64) {
         self.found.entry((topic, partition)).or_default().cut_at_record = Some(next_record);
+    }
+
+    fn sealed(&mut self, header: &RecordHeader, body: &[u8]) {
+        let found = self.found.entry((header.topic, header.partition)).or_default();
+        match Seal::of_record(header, body) {
+            Ok(seal) => found.seal = Some(seal),
+            Err(why) => {
+                found.damage.get_or_insert_with(|| format!("a record of kind sealed: {}", why.0));
+            }
+        }
     }
 
     fn dropped(&mut self, topic: u64, partition: u64) {
@@ -216,4 +257,42 @@ fn note_in(extension_bytes: &[u8]) -> Option<Box<[u8]>> {
         }
     });
     walked.ok().and(note).map(Box::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEAL: Seal = Seal { records: 1, offset: 10, epoch: 7, chain: 5, number: 40, version: 2 };
+
+    fn rebuild() -> Rebuild {
+        Rebuild::new(TableLimits { entries: 10, bytes: 1 << 20, expiry_ms: u64::MAX })
+    }
+
+    fn header(kind: RecordKind, record_number: u64) -> RecordHeader {
+        let (first_offset, owner_epoch) = (record_number * 10, 7);
+        let header = RecordHeader { kind: kind as u8, topic: 1, partition: 2, ..RecordHeader::default() };
+        RecordHeader { record_number, first_offset, owner_epoch, layout_version: 2, ..header }
+    }
+
+    #[test]
+    fn a_record_behind_the_seal_quarantines() {
+        for number in [0, 1, 2] {
+            let mut rebuild = rebuild();
+            rebuild.sealed(&header(RecordKind::Sealed, 1), &SEAL.body(0, 0));
+            rebuild.record(&header(RecordKind::Epoch, number), &[]);
+            let partitions = rebuild.partitions(vec![PartitionLog::new(1, 2)], 1);
+            assert_eq!(partitions[0].is_quarantined(), number >= 1, "record {number}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_ends_at_its_seal_with_another_chain_is_damaged_and_a_shorter_one_is_incomplete() {
+        let mut partition = Partition::new(PartitionLog::new(1, 2), 0);
+        partition.found_seal(Some(SEAL));
+        assert!(partition.recorded_seal().is_none() && !partition.is_quarantined(), "nothing of it is here");
+        let mut partition = Partition::new(PartitionLog::new(1, 2), 0);
+        partition.found_seal(Some(Seal { records: 0, ..SEAL }));
+        assert!(partition.damage.unwrap().contains("layout change 40 at record 0"));
+    }
 }

@@ -11,6 +11,7 @@ use crate::ids::{End, Reach};
 use crate::partition::dedupe::Producers;
 use crate::partition::epochs::Epochs;
 use crate::partition::log_start::WantedStart;
+use crate::partition::seal::Sealed;
 use crate::partition::topic::Plans;
 use crate::replication::state::role::Role;
 use crate::transactions::staging::Stages;
@@ -66,6 +67,8 @@ pub struct Partition {
     pub reach: Reach,
     /// The log start that was ordered last; it may lie beyond the mark still.
     pub wanted: WantedStart,
+    /// Where it was sealed, as far as this store has been told.
+    pub sealed: Option<Box<Sealed>>,
     /// Incarnation number: a partition that is dropped and created again gets a new one.
     pub incarnation: u64,
 }
@@ -115,6 +118,7 @@ impl Partition {
             cut: false,
             reach: Reach::default(),
             wanted: WantedStart::default(),
+            sealed: None,
             incarnation: 0,
         }
     }
@@ -149,6 +153,9 @@ impl Partition {
         self.producers.cut(next_record, next_offset);
         self.epochs.cut(next_record);
         self.known_upto = self.known_upto.min(next_record);
+        if let Some(sealed) = &mut self.sealed {
+            sealed.is_recorded &= next_record >= sealed.seal.records;
+        }
         if let Err(why) = self.stages.cut(next_record, next_offset) {
             // Not served: what it would say of scopes is not known. It must be filled again.
             self.damage.get_or_insert(why);
@@ -222,6 +229,7 @@ impl Partition {
             replicas: if let Role::Owner(owner) = &self.role { owner.there() as u64 } else { 0 },
             acknowledged_ms: self.acknowledged_ms,
             quarantined: self.quarantine(),
+            sealed: self.sealed.as_deref().map(Sealed::status),
         }
     }
 }

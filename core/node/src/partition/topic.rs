@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ringfence_batch::SchemaPlan;
 use ringfence_log::Retention;
+use ringfence_routing::IdMap;
 use ringfence_wire::crc_of;
 
 use crate::codec::pack;
@@ -43,6 +44,8 @@ pub struct Routing {
     pub redirect: RedirectBody,
     /// By owner's node; as many as there are owners.
     pub redirects: Vec<(u64, RedirectBody)>,
+    /// Of SEALED partitions: owner and children, to which an answer adds what is stored.
+    pub sealed: IdMap<Arc<[u8]>>,
 }
 
 /// The body of a REDIRECT, ready to go.

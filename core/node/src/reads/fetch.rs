@@ -36,14 +36,14 @@ const TIME_READ_BYTES: usize = 64 << 10;
 impl ReadMachine<'_> {
     pub(crate) fn fetch(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         turn.counters.fetches += 1;
-        let index = match self.readable(header) {
+        let index = match self.readable_by(from, header) {
             Ok(index) => index,
             Err(rejection) => return self.store.answer_rejection(from, header, rejection, turn),
         };
         match self.check_position(index, header) {
             Ok(()) => {}
             Err(Misfit::Truncated(refusal)) => return self.store.refuse(from, header, &refusal, turn),
-            Err(Misfit::Ahead(_)) if !self.store.partitions[index].gate.admits() => {
+            Err(Misfit::Ahead(_)) if self.is_closed(index) => {
                 return self.store.redirect(from, header, RedirectReason::Closed, turn);
             }
             Err(Misfit::Ahead(refusal)) => {
@@ -70,7 +70,7 @@ impl ReadMachine<'_> {
     }
 
     pub(crate) fn offset_for_time(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
-        match self.readable(header) {
+        match self.readable_by(from, header) {
             Ok(index) => {
                 let (from_time, deadline_ms) = (ReadFrom::Time(header.sequence), turn.now.mono_ms);
                 let fetch = Fetch {
@@ -90,7 +90,7 @@ impl ReadMachine<'_> {
     }
 
     pub(crate) fn end_offsets(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
-        match self.readable(header) {
+        match self.readable_by(from, header) {
             Ok(index) => self.confirm(index, EndQuestion::Ends { from, header: Box::new(*header) }, turn),
             Err(rejection) => self.store.answer_rejection(from, header, rejection, turn),
         }
@@ -108,15 +108,24 @@ impl ReadMachine<'_> {
         }
         let mut answer = self.store.echo_at(index, header);
         answer.status = Status::Ok as u8;
+        answer.flags |= self.ended_flag(index, from, u64::MAX);
         let partition = &self.store.partitions[index];
         answer.first_offset = partition.start_offset();
         answer.send = partition.epoch_before(answer.end_offset);
         send(from, answer, Outbound::Empty, turn.effects);
     }
 
+    /// As [`Self::readable`], by a reader that will pass nothing over.
+    fn readable_by(&self, from: Connection, header: &RequestHeader) -> Result<PartitionIndex, Rejection> {
+        let index = self.readable(header)?;
+        self.check_lineage(from, header)?;
+        Ok(index)
+    }
+
     /// A partition that may be read here. Reading needs no open gate: a closed partition keeps its rows.
     pub(crate) fn readable(&self, header: &RequestHeader) -> Result<PartitionIndex, Rejection> {
         let index = self.store.locate(header)?;
+        self.check_named(header)?;
         let partition = &self.store.partitions[index];
         if partition.plans.is_none() {
             let what = format!("topic {} is not known here", header.topic);
@@ -132,6 +141,8 @@ impl ReadMachine<'_> {
             // Since its start nobody told this node what it is to the partition: its log may end too early, or hold
             // rows that no quorum has.
             Role::None => Err(Rejection::Redirect(RedirectReason::Closed)),
+            // It is the owner by the table, and has not reached the end of the log: nobody here knows all of it.
+            Role::Follower(_) if partition.gate.owns_sealed() => Err(Rejection::Redirect(RedirectReason::Closed)),
             // What a replica holds is not known to be confirmed, and who asks here asks the wrong node.
             Role::Follower(_) => Err(Rejection::Redirect(RedirectReason::NotOwner)),
             // The mark is not known before this epoch's own record is on a quorum.
@@ -217,6 +228,10 @@ impl ReadMachine<'_> {
             answer.send = partition.epoch_before(answer.first_offset);
         }
         answer.owner_epoch = fetch.header.owner_epoch;
+        if self.read_partition(fetch).is_some() && !matches!(fetch.from, ReadFrom::Staged(_)) {
+            let upto = if let ReadFrom::Offset(offset) = fetch.from { offset } else { u64::MAX };
+            answer.flags |= self.ended_flag(fetch.index, fetch.connection, upto);
+        }
         send(fetch.connection, answer, Outbound::Empty, turn.effects);
     }
 
@@ -268,12 +283,16 @@ impl ReadMachine<'_> {
             let partition = &self.store.partitions[fetch.index];
             answer.first_offset = answer.first_offset.max(partition.start_offset());
             answer.send = partition.epoch_before(answer.first_offset);
+            answer.flags |= self.ended_flag(fetch.index, fetch.connection, u64::MAX);
             return send(fetch.connection, answer, Outbound::Empty, turn.effects);
         }
         answer.owner_epoch = done.owner_epoch;
         answer.rows = u32::try_from(done.rows).unwrap_or(u32::MAX);
         if done.next_offset < answer.end_offset {
             answer.flags |= ANSWER_FLAG_MORE;
+        }
+        if matches!(fetch.from, ReadFrom::Offset(_)) {
+            answer.flags |= self.ended_flag(fetch.index, fetch.connection, done.next_offset);
         }
         answer.body_bytes = length(done.bytes);
         answer.body_crc = end.sums.whole();

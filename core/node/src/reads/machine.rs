@@ -1,5 +1,6 @@
 //! Reads as a machine: what an event lends to FETCH and its relatives.
 
+use crate::clients::connections::Connections;
 use crate::partition::store::Store;
 use crate::reads::state::Reads;
 use crate::replication::machine::ReplicationMachine;
@@ -10,6 +11,7 @@ pub struct ReadMachine<'a> {
     pub store: &'a mut Store,
     pub replication: &'a mut Replication,
     pub reads: &'a mut Reads,
+    pub connections: &'a Connections,
 }
 
 impl ReadMachine<'_> {

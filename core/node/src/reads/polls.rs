@@ -26,6 +26,13 @@ impl ReadMachine<'_> {
             // The answer is where the log ends.
             return self.confirm(fetch.index, EndQuestion::Empty(Box::new(fetch)), turn);
         }
+        if self.store.partitions[fetch.index].gate.ended() {
+            // No row will ever come.
+            return match self.check_end(&fetch) {
+                Ok(()) => self.end_empty(fetch, turn),
+                Err(refusal) => self.store.refuse(fetch.connection, &fetch.header, &refusal, turn),
+            };
+        }
         if fetch.deadline_ms <= turn.now.mono_ms || self.reads.polls.len() >= WAITING_MAX {
             return self.end_empty(fetch, turn);
         }
@@ -40,8 +47,8 @@ impl ReadMachine<'_> {
     pub(crate) fn is_elsewhere(&self, index: PartitionIndex) -> bool {
         let partition = &self.store.partitions[index];
         let log = &partition.log;
-        let entry = self.store.tables.get(log.topic).and_then(|table| table.of_partition(log.partition));
-        entry.is_some_and(|entry| entry.owner != self.store.settings.node && entry.epoch > log.end().owner_epoch)
+        let named = self.store.tables.get(log.topic).and_then(|table| table.owner_of(log.partition));
+        named.is_some_and(|(owner, epoch)| owner != self.store.settings.node && epoch > log.end().owner_epoch)
     }
 
     /// A new table names owners: who waits here for rows that come to another node is told so immediately.
@@ -50,8 +57,8 @@ impl ReadMachine<'_> {
         let node = self.store.settings.node;
         let mut tickets = Vec::new();
         for partition in self.store.partitions.of_topic(topic) {
-            let entry = table.of_partition(partition.log.partition);
-            if entry.is_some_and(|entry| entry.owner != node && entry.epoch > partition.log.end().owner_epoch) {
+            let named = table.owner_of(partition.log.partition);
+            if named.is_some_and(|(owner, epoch)| owner != node && epoch > partition.log.end().owner_epoch) {
                 tickets.append(&mut partition.waiting);
             }
         }

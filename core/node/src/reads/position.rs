@@ -27,6 +27,10 @@ impl ReadMachine<'_> {
             return Some(RedirectReason::NotOwner);
         }
         let partition = &self.store.partitions[index];
+        if partition.gate.ended() {
+            // Nobody appends any more, wherever.
+            return None;
+        }
         let is_own_quorum = match &partition.role {
             Role::Alone => true,
             Role::Owner(owner) => owner.quorum == 1,
@@ -51,7 +55,8 @@ impl ReadMachine<'_> {
             let what = format!("partition {}: {why}; the log begins at {start}", header.partition);
             Refusal::new(Code::Truncated, what).with("start_offset", start).log_start(start)
         };
-        let own = partition.gate.epoch();
+        // Before a table is installed the gate knows of no epoch; the seal does.
+        let own = partition.gate.epoch().max(partition.recorded_seal().map_or(0, |seal| seal.epoch));
         if offset > 0 && epoch > own {
             let why = format!("the row before {offset} is of epoch {epoch}, the owner's is {own}");
             return Err(Misfit::Ahead(truncated(why)));

@@ -154,6 +154,10 @@ impl ReplicationMachine<'_> {
             let Tables { epochs, producers, stages, known_upto } = tables;
             (partition.epochs, partition.producers, partition.stages) = (epochs, producers, stages);
             partition.known_upto = known_upto;
+            if let Some(sealed) = &mut partition.sealed {
+                // Of the log that was here.
+                sealed.is_recorded = false;
+            }
             partition.settle_stages();
             partition.idleness = Idleness::Active;
         });

@@ -186,10 +186,12 @@ impl ReplicationMachine<'_> {
         let index = self.followed(header)?;
         waiting.check_queue(self.store.partitions[index].shard)?;
         if header.body_bytes == 0 {
+            self.reach_seal(index, turn)?;
             return self.begin_or_beat(index, from, header, turn);
         }
         if let Some(content) = beginning(header, body.as_ref().map_or(&[][..], bytes_of))? {
-            return self.take_anchor(index, from, header, content, turn);
+            self.take_anchor(index, from, header, content, turn)?;
+            return self.reach_seal(index, turn);
         }
         let partition = &self.store.partitions[index];
         let Role::Follower(follower) = &partition.role else { return Ok(()) };
@@ -199,6 +201,7 @@ impl ReplicationMachine<'_> {
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
         }
         self.append_all(index, body, turn)?;
+        self.reach_seal(index, turn)?;
         self.acknowledge(index, from, header, turn);
         Ok(())
     }
@@ -280,6 +283,11 @@ impl ReplicationMachine<'_> {
         if (record.topic, record.partition) != partition.key() {
             let what = format!("a record of partition {} in {}", record.partition, partition.log.partition);
             return Err((Refusal::new(Code::BadBody, what).into(), None));
+        }
+        if let Some(sealed) = partition.sealed.as_deref().filter(|sealed| record.record_number >= sealed.seal.records) {
+            let (number, end) = (record.record_number, sealed.seal.records);
+            let what = format!("partition {}: record {number}, it is sealed at {end}", record.partition);
+            return Err((Refusal::new(Code::Conflict, what).into(), None));
         }
         let shard = partition.shard;
         let append = self.store.append(index, turn, |shard, pool, log| shard.append_numbered(pool, log, *record, body));

@@ -36,7 +36,7 @@
 //! replica is asked for its end; `stream` what is sent from memory; `catch_up` what is read from disk for a replica;
 //! `follow` the replica's side; `truncate` where a replica's log is cut; `bootstrap` a replica that begins above what
 //! retention removed; `read_barrier` answers about the end of a log; `roles` orders about replicas; `awaited` orders
-//! that wait until a log has so many records; `forced` rows that an operator's choice of an owner gave up; `doubt`
+//! that wait until a log has so many records; `sealed` logs beside their seals; `forced` rows that an operator's choice of an owner gave up; `doubt`
 //! replicas that may lack what they acknowledged; `reach` how far logs are known to reach.
 //!
 //! State: `state/role`, `state/owner` (the quorum), `state/progress` (one replica) with `state/backoff`,
@@ -56,6 +56,7 @@ pub(crate) mod owner_mut;
 pub(crate) mod reach;
 pub(crate) mod read_barrier;
 pub(crate) mod roles;
+pub(crate) mod sealed;
 pub(crate) mod state;
 pub(crate) mod stream;
 pub(crate) mod truncate;

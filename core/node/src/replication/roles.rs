@@ -88,7 +88,9 @@ impl ReplicationMachine<'_> {
         let newest = match &partition.role {
             Role::Follower(follower) => follower.epoch,
             Role::Owner(held) => held.epoch,
-            Role::Alone => partition.gate.open_epoch(),
+            Role::Alone => {
+                partition.gate.open_epoch().max(partition.sealed.as_deref().map_or(0, |sealed| sealed.epoch))
+            }
             Role::None => 0,
         };
         if epoch < newest || (epoch == newest && !matches!(partition.role, Role::Follower(_))) {
@@ -153,7 +155,9 @@ impl ReplicationMachine<'_> {
         let head = partition.log.end();
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
         let end = End { record: head.next_record, offset: head.next_offset };
-        let mut owner = Owner::new(head.owner_epoch, 1, 0);
+        // The owner of a sealed partition has written no record of its epoch.
+        let epoch = partition.sealed.as_deref().map_or(0, |sealed| sealed.epoch).max(head.owner_epoch);
+        let mut owner = Owner::new(epoch, 1, 0);
         if group <= self.store.shards[shard].durable_group() {
             (owner.durable, owner.mark_record) = (end, end.record);
         } else {

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ringfence_log::faulty::{FaultyDisk, SeededRandom};
-use ringfence_node::{Config, Finished, Now, Order, Outcome, PartitionStatus, Place, Stepped, TablePartition, ToPeer};
+use ringfence_node::{
+    Config, Finished, Lineage, Now, Order, Outcome, PartitionStatus, Place, Stepped, TablePartition, ToPeer,
+};
 use ringfence_wire::{AnswerHeader, ExtensionKind, Opcode, RequestHeader, Status, crc_of, extension};
 
 use crate::support::{PARTITION, TOPIC, body_of, install_topic, table_body};
@@ -186,6 +188,7 @@ impl Cluster {
                 partitions: vec![entry],
                 redirect: vec![0x80],
                 redirects: vec![],
+                lineage: Lineage::default(),
             },
         );
     }

@@ -12,7 +12,7 @@ use ringfence_log::faulty::FaultyDisk;
 use ringfence_log::{Identity, Job, Options, Reader, Recovered, StoreLock, Writer, log_format_of, recover};
 use ringfence_node::engine::Engine;
 use ringfence_node::{
-    Bounds, Effects, Event, Finished, Now, Order, Outcome, Rebuild, Settings, TableLimits, TablePartition,
+    Bounds, Effects, Event, Finished, Lineage, Now, Order, Outcome, Rebuild, Settings, TableLimits, TablePartition,
 };
 use ringfence_transport::{Connection, Inbound, Outbound, Payload};
 use ringfence_wire::{
@@ -259,6 +259,7 @@ impl World {
             partitions: partitions.to_vec(),
             redirect: vec![0x80],
             redirects: vec![],
+            lineage: Lineage::default(),
         })
         .unwrap();
     }

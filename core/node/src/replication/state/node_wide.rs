@@ -3,10 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use ringfence_log::LogEnd;
 use ringfence_routing::IdMap;
 use ringfence_transport::Connection;
 use ringfence_wire::RequestHeader;
 
+use crate::api::order::Order;
 use crate::ids::{PartitionIndex, PartitionKey};
 use crate::replication::state::peers::Peers;
 use crate::replication::state::tail::Tails;
@@ -79,6 +81,20 @@ pub enum ReplicaRead {
     Truncate { index: PartitionIndex, begin: Box<TruncateRequest> },
     /// A record that another replica lacks.
     Serve(Box<CopyRequest>),
+    /// A log that is longer than its seal: the record before the seal's end.
+    Seal(Box<SealCheck>),
+}
+
+/// An order about a sealed partition that waits for a read of its log.
+#[derive(Debug)]
+pub struct SealCheck {
+    pub index: PartitionIndex,
+    /// Partition and log as they were when the read began.
+    pub incarnation: u64,
+    pub end: LogEnd,
+    /// Of the order.
+    pub number: u64,
+    pub order: Order,
 }
 
 /// A COPY that is being served.

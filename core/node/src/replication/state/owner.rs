@@ -103,6 +103,12 @@ impl Owner {
         true
     }
 
+    /// The log is sealed at this end, durable here: any one store that has all of it may say so.
+    pub fn end_at(&mut self, end: End) {
+        (self.quorum, self.epoch_record) = (1, 0);
+        (self.durable, self.mark_record) = (self.durable.max(end), self.mark_record.max(end.record));
+    }
+
     /// What the mark has reached, oldest first.
     pub fn pop_reached(&mut self) -> Option<AwaitingMark> {
         if self.waiting.front()?.end.record <= self.mark_record { self.waiting.pop_front() } else { None }

@@ -1,0 +1,41 @@
+//! Faults that are planted into the engine: the story of each must fail.
+
+use std::panic::catch_unwind;
+
+use ringfence_log::planted::{Bug, plant};
+
+use super::{sealed, sealed_replicas as replicas};
+
+/// Each story fails when its fault is planted, and only then.
+#[test]
+fn each_planted_fault_is_found() {
+    let stories: [(Bug, fn()); 14] = [
+        (Bug::FollowerAckEarly, super::nothing_is_acknowledged_or_shown_before_a_second_disk_has_it),
+        (Bug::GapCounts, super::a_longer_log_that_went_another_way_counts_for_nothing),
+        (
+            Bug::StartForgotten,
+            super::starts::a_replica_that_was_down_during_a_truncate_carries_it_out_as_its_mark_moves,
+        ),
+        (Bug::StartOfAnyEpoch, super::starts::a_start_of_lost_rows_spares_those_that_got_their_offsets_later),
+        (Bug::CutKeepsProducers, super::producers::a_truncated_batch_is_no_resume_point),
+        (Bug::SealedIsOpened, sealed::nothing_is_appended_to_open_a_sealed_partition_whoever_owns_it),
+        (
+            Bug::SealedByLength,
+            replicas::a_log_of_the_right_length_with_other_rows_is_not_served_and_is_cut_as_a_follower,
+        ),
+        (Bug::SealCutsSilently, sealed::a_log_that_goes_on_after_its_seal_is_quarantined),
+        (Bug::SealInMemory, sealed::a_seal_is_told_when_it_is_on_disk_and_outlives_a_power_cut),
+        (Bug::ChildIsReadable, sealed::a_child_is_not_there_before_the_commit),
+        (Bug::StoredIsLast, sealed::a_sealed_partition_tells_what_is_stored_and_takes_nothing),
+        (Bug::VersionBeforeSeal, sealed::a_sealed_partition_tells_what_is_stored_and_takes_nothing),
+        (Bug::EndedEarly, sealed::readers_are_told_where_a_sealed_partition_ends),
+        (Bug::EndOfAnyReader, sealed::a_reader_that_knows_of_no_lineage_is_refused_where_it_would_pass_rows_over),
+    ];
+    for (bug, story) in stories {
+        story();
+        plant(Some(bug));
+        let found = catch_unwind(story).is_err();
+        plant(None);
+        assert!(found, "{bug:?} is not found");
+    }
+}
