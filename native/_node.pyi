@@ -357,11 +357,17 @@ class Node:
         """Every partition on disk or hosted; a dropped partition until its drop is on disk.
 
         {topic, partition, lo, hi, open, owner_epoch, fence, records, durable: whether all records are on
-        disk, start_offset, end_offset, bytes, producers, chain, role, replicas, first_acknowledged_us,
-        last_acknowledged_us, quarantined, sealed}; role is "none", "alone", "owner", "follower" or "learner";
+        disk, start_offset, end_offset, bytes, producers, stages: batches that are staged and not published,
+        chain, role, replicas, first_acknowledged_us, last_acknowledged_us, quarantined, sealed}; role is
+        "none", "alone", "owner", "follower" or "learner";
         replicas are the ones that receive an owner's records now, itself included; the times are of batches
         under this epoch, in Unix us with a resolution of 1 ms, 0 = never. sealed is None, or {records,
         end_offset, number, version, reached: the log ends there, and a record on disk says so}.
+        """
+    def adopted(self, topics: Sequence[int]) -> list[tuple[int, int]]:
+        """(topic, lowest generation of its table that connections hold), of topics that connections follow.
+
+        A connection that acknowledged none counts for 10 s after its first table.
         """
     def syncs(self) -> list[dict[str, Any]]:
         """Every copy that this node's owners make to other stores.
@@ -539,6 +545,7 @@ class SimNode:
     def lacking(self, entries: bytes) -> list[tuple[int, int]]: ...
     def write_witness(self, numbers: Sequence[int], doubted: Sequence[tuple[int, int]]) -> None: ...
     def counters(self) -> dict[str, int]: ...
+    def adopted(self, topics: Sequence[int]) -> list[tuple[int, int]]: ...
     def partitions(self) -> list[dict[str, Any]]: ...
     def syncs(self) -> list[dict[str, Any]]: ...
     def stop(self, timeout_s: float) -> None:

@@ -183,6 +183,10 @@ impl Node {
         py.detach(|| self.runtime.producer_tables())
     }
 
+    fn adopted(&self, py: Python<'_>, topics: Vec<u64>) -> Vec<(u64, u64)> {
+        py.detach(|| self.runtime.adopted(topics))
+    }
+
     fn syncs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let syncs = py.detach(|| self.runtime.syncs());
         syncs.iter().map(|status| of_sync(py, status)).collect()

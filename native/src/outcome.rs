@@ -76,6 +76,7 @@ pub fn of_partition<'py>(py: Python<'py>, status: &PartitionStatus) -> PyResult<
         ("end_offset", status.end_offset),
         ("bytes", status.bytes),
         ("producers", status.producers),
+        ("stages", status.stages),
         ("chain", status.chain),
         ("replicas", status.replicas),
         ("first_acknowledged_us", status.acknowledged_ms.0 * 1000),

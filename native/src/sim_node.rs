@@ -262,6 +262,10 @@ impl SimNode {
         Ok(out)
     }
 
+    fn adopted(&self, topics: Vec<u64>) -> Vec<(u64, u64)> {
+        self.node.adopted(&topics)
+    }
+
     fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         self.node.partitions().iter().map(|status| of_partition(py, status)).collect()
     }

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, Self
 
-import pytest
 from msgspec.structs import replace
 
 from ringfence.control.invariants import metadata as invariants
@@ -25,8 +24,6 @@ from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.results import ChangesPrepared, Refused
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica, Topic
-from ringfence.control.runtime.data_plane import executor as executors
-from ringfence.control.runtime.data_plane import native_orders
 from ringfence.control.runtime.data_plane.cleanup_confirmations import CleanupConfirmations
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.data_plane.native_node import OrderError, OrderWithdrawnError
@@ -43,7 +40,6 @@ from ringfence.control.runtime.rpc.layout_messages import GatesOf, SealedLogs, T
 from ringfence.control.state_machines.layout import plan
 from ringfence.control.state_machines.layout.messages import LayoutAnswer, LayoutOrder
 from ringfence.control.state_machines.metadata.state_machine import apply
-from ringfence.control.state_machines.orders import FollowSealed, OpenSealed
 from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
 from ringfence.control.state_machines.rebalance.loads import LoadBoard
 from ringfence.native.wire import Code
@@ -470,19 +466,3 @@ def run(world: LayoutCluster, work: Callable[[LayoutCluster], Awaitable[None]]) 
 
 def _raise(error: Exception) -> None:
     raise error
-
-
-def sealed_orders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give orders of sealed partitions to modelled nodes as they are."""
-    original = native_orders.to_native
-
-    def to_native(order: Any) -> Any:
-        if isinstance(order, OpenSealed):
-            arguments = (order.topic, order.partition, order.end)
-            return SimpleNamespace(name="open_sealed", arguments=arguments)
-        if isinstance(order, FollowSealed):
-            arguments = (order.topic, order.partition, order.end)
-            return SimpleNamespace(name="follow_sealed", arguments=arguments)
-        return original(order)
-
-    monkeypatch.setattr(executors, "to_native", to_native)

@@ -7,19 +7,15 @@ has, and what each child was given.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
 from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.reassignments import ChangeId
-from ringfence.control.runtime.data_plane import executor, native_orders
 from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError, OrderWithdrawnError
 from ringfence.control.runtime.layout import parts
 from ringfence.control.runtime.layout.engine import NativeEngine, Permit, Place, SourceSlots, TablePart
-from ringfence.control.state_machines.orders import FollowSealed, OpenSealed
-from ringfence.native._node import Order
 
 Taken = list[tuple[PartitionId, bytes, bool]]
 
@@ -81,12 +77,4 @@ def install(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
     made: ClassVar[list[FakeEngine]] = []
     monkeypatch.setattr(FakeEngine, "made", made)
     monkeypatch.setattr(parts, "NativeEngine", FakeEngine)
-    original: Callable[[Any], Order] = native_orders.to_native
-
-    def to_native(order: Any) -> Order:
-        if isinstance(order, OpenSealed | FollowSealed):
-            return Order.close(order.topic, order.partition)
-        return original(order)
-
-    monkeypatch.setattr(executor, "to_native", to_native)
     return made

@@ -172,12 +172,20 @@ class NativeLayoutNode:
             raise RuntimeError(f"partition {partition} is not here")
         del self.parts[topic, partition]
 
-    def _open_sealed(self, topic: int, partition: int, end: LogEnd) -> None:
-        part = self.parts.setdefault((topic, partition), Part())
-        assert part.end.records <= end.records, f"I3: partition {partition} is longer than its end"
-        part.sealed, part.epoch = end, 0
+    def _open_sealed(
+        self, topic: int, partition: int, _lo: int, _hi: int, _epoch: int, end: tuple[int, ...], _: Any = ()
+    ) -> None:
+        self._seal(topic, partition, end)
 
-    _follow_sealed = _open_sealed
+    def _follow_sealed(
+        self, topic: int, partition: int, _lo: int, _hi: int, _epoch: int, _: int, end: tuple[int, ...]
+    ) -> None:
+        self._seal(topic, partition, end)
+
+    def _seal(self, topic: int, partition: int, end: tuple[int, ...]) -> None:
+        part = self.parts.setdefault((topic, partition), Part())
+        assert part.end.records <= end[1], f"I3: partition {partition} is longer than its end"
+        part.sealed, part.epoch = LogEnd(*end[:4]), 0  # type: ignore[arg-type]
 
     def _install_table(
         self, topic: int, _generation: int, _version: int, _body: bytes, active: Any, *_: Any

@@ -39,6 +39,8 @@ class FakeNode:
         self.forgets_producers: set[int] = set()
         self.hosted: dict[tuple[int, int], dict[str, Any]] = {}
         self.staged = 0
+        self.lineage: dict[int, tuple[Any, Any]] = {}
+        """By topic: SEALED partitions and ancestors, as the newest table has them."""
         self.floors: dict[int, int] = {}
         """Lowest generation of a topic's table that clients hold."""
         self.broken: str | None = None
@@ -159,12 +161,15 @@ class FakeNode:
         partitions: list[Any],
         redirect: bytes,
         redirects: list[tuple[int, bytes]],
+        sealed: list[tuple[int, int, int, int, bytes]] | tuple[()] = (),
+        ancestors: list[tuple[int, list[int]]] | tuple[()] = (),
     ) -> int:
         assert [messages.decode(messages.Redirected, body).owner for _, body in redirects] == [
             node for node, _ in redirects
         ]
         self.table = messages.decode(messages.Table, table)
         messages.decode(messages.Redirected, redirect)
+        self.lineage[topic] = sealed, ancestors
         return self._order("install_table", topic, generation, version, len(partitions))
 
     def doubt(self, partitions: list[tuple[int, int]]) -> int:
@@ -198,6 +203,18 @@ class FakeNode:
                 "open": True,
             }
         return self._order("open", topic, partition, lo, hi, epoch)
+
+    def open_sealed(
+        self, topic: int, partition: int, lo: int, hi: int, epoch: int, end: tuple[int, ...], _: Any = ()
+    ) -> int:
+        if (topic, partition) in self.hosted:
+            self.hosted[topic, partition] |= {"open": False, "owner_epoch": epoch, "end_offset": end[2]}
+        return self._order("open_sealed", topic, partition, lo, hi, epoch, end)
+
+    def follow_sealed(
+        self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int, end: tuple[int, ...]
+    ) -> int:
+        return self._order("follow_sealed", topic, partition, lo, hi, epoch, owner, end)
 
     def drop(self, topic: int, partition: int) -> int:
         if "drop" not in self.refuses:

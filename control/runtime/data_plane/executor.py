@@ -26,6 +26,7 @@ from ringfence.control.state_machines.orders import (
     InstallTable,
     NodeOrder,
     OpenPartition,
+    OpenSealed,
     RemoveTopic,
     SetLevel,
 )
@@ -188,7 +189,7 @@ class OrderExecutor:
         self._health.clear_reason(key)
         if isinstance(order, Adopt | Discard | Release):
             self._on_cleaned_up(order)
-        if isinstance(order, OpenPartition):
+        if isinstance(order, OpenPartition | OpenSealed):
             self.opens.opened((order.topic, order.partition), order.epoch)
         return None
 

@@ -17,11 +17,19 @@ from ringfence.control.model.reassignment_commands import ConfirmLeft
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.metadata.state_machine import validate
-from ringfence.control.state_machines.orders import DropPartition, FollowPartition, OpenPartition
+from ringfence.control.state_machines.orders import (
+    DropPartition,
+    FollowPartition,
+    FollowSealed,
+    OpenPartition,
+    OpenSealed,
+)
 from ringfence.control.state_machines.reassignment.cleanup import Adopt, Discard, Release
 
 # Orders that are retried: the metadata waits for their outcome.
-RetriedOrder = OpenPartition | FollowPartition | Adopt | Discard | Release | DropPartition
+RetriedOrder = (
+    OpenPartition | FollowPartition | OpenSealed | FollowSealed | Adopt | Discard | Release | DropPartition
+)
 DELAY_S: Final = 0.2
 # A repaired disk is in use again within this time.
 DELAY_S_MAX: Final = 10.0
@@ -85,7 +93,7 @@ class OrderRetries:
         assignment = None if topic is None else topic.assignments.get(order.partition)
         if assignment is None or assignment.epoch != order.epoch:
             return False
-        if isinstance(order, FollowPartition):
+        if isinstance(order, FollowPartition | FollowSealed):
             return assignment.owner.node == order.owner and self._here in assignment.replicas
         return assignment.owner == self._here
 

@@ -15,7 +15,8 @@ from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime.data_plane.native_node import NativeNode
+from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError
+from ringfence.control.runtime.rpc.layout_messages import PAGE_BYTES_MAX
 from ringfence.native._node import Order
 
 Permit = Callable[[], bool]
@@ -174,6 +175,39 @@ class NativeEngine:
         outcome = await self._native_node.order(Order.hold(*place, number), holds_slot=False, permit=permit)
         figures = figures_of(outcome)
         return figures.end, int(outcome.get("stopped_us", 0))
+
+    async def table_out(self, source: SourceSlots, since: int, after: int) -> TablePart:
+        order = Order.table_out(source.topic, source.source, *source.slots, since, after, PAGE_BYTES_MAX)
+        outcome = await self._native_node.order(order)
+        return TablePart(outcome["page"], outcome["records"], outcome["last"], outcome["more"])
+
+    async def table_in(
+        self,
+        child: PartitionId,
+        source: SourceSlots,
+        number: ChangeId,
+        part: TablePart,
+        *,
+        is_final: bool,
+        permit: Permit,
+    ) -> None:
+        order = Order.table_in(
+            source.topic, child, number, source.source, *source.slots, part.records, is_final, part.page
+        )
+        # It ends only once a quorum has the page.
+        outcome = await self._native_node.order(order, holds_slot=False, permit=permit)
+        if "full" in outcome:
+            raise OrderError(str(outcome["full"]))
+
+    async def gates_out(self, place: Place, number: ChangeId, records: int) -> bytes:
+        outcome = await self._native_node.order(Order.gates_out(*place, number, records))
+        return bytes(outcome["gates"])
+
+    async def gates_in(
+        self, child: Place, source: PartitionId, number: ChangeId, gates: bytes, permit: Permit
+    ) -> None:
+        order = Order.gates_in(*child, number, source, gates)
+        await self._native_node.order(order, holds_slot=False, permit=permit)
 
     def figures(self) -> Mapping[Place, PartitionFigures]:
         return {

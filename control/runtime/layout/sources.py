@@ -30,6 +30,7 @@ from ringfence.control.runtime.rpc.layout_messages import (
     TablePage,
     TellSealed,
 )
+from ringfence.control.state_machines.metadata.drained import registered_readers
 from ringfence.native.wire import Code
 
 # Advice for a question that is too early, in ms.
@@ -70,6 +71,8 @@ class SourceAnswers:
         if not call.size_only and not is_final:
             message = f"partition {source}: its log may still grow; its gates are inherited after the HOLD"
             raise RequestRefused(Code.HELD, message, retry_after_ms=RETRY_MS)
+        if call.size_only and not registered_readers(self._proposer.state, topic.topic):
+            return Gates()
         await self._executor.until_executed(self._proposer.applied.index)
         records = 0 if call.size_only else call.records
         seal = topic.seal(source)

@@ -295,7 +295,12 @@ class Participant:
     def _opening(self, order: LookOpen) -> ReassignmentAnswer | None:
         """The answer if the partition is open now, with the time of its first acknowledgement."""
         counters = self._counters(order)
-        if counters is None or not counters["open"] or counters["owner_epoch"] != order.epoch:
+        if counters is None:
+            return None
+        if counters.get("sealed") is not None:
+            # It takes no rows: `opens` has the epoch under which it serves, its log that of its last record.
+            return OrderDone() if counters["sealed"]["reached"] else None
+        if not counters["open"] or counters["owner_epoch"] != order.epoch:
             return None
         return OrderDone(first_us=int(counters.get("first_acknowledged_us", 0)))
 

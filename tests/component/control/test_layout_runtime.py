@@ -19,15 +19,10 @@ from ringfence.control.state_machines.layout.messages import (
     LookLayout,
     Seal,
 )
-from tests.fakes.layout_cluster import LayoutCluster, run, sealed_orders
+from tests.fakes.layout_cluster import LayoutCluster, run
 
 # The first order of each step of a change, as a text: type, and whether it has ends or is committed.
 STEPS = ("CreateChild", "Inherit base", "LookLayout", "Seal", "Inherit rest", "LookLayout committed")
-
-
-@pytest.fixture(autouse=True)
-def _sealed(monkeypatch: pytest.MonkeyPatch) -> None:
-    sealed_orders(monkeypatch)
 
 
 def step_of(order: LayoutOrder) -> str:

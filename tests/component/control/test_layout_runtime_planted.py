@@ -21,15 +21,10 @@ from ringfence.control.runtime.layout.participant import LayoutParticipant
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.start_gate import StartGate
 from ringfence.control.state_machines.layout.messages import CreateChild
-from tests.fakes.layout_cluster import Engine, LayoutCluster, run, sealed_orders
+from tests.fakes.layout_cluster import Engine, LayoutCluster, run
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]
-
-
-@pytest.fixture(autouse=True)
-def _sealed(monkeypatch: Patch) -> None:
-    sealed_orders(monkeypatch)
 
 
 def nothing(_: Patch) -> None:

@@ -165,6 +165,8 @@ pub struct PartitionStatus {
     pub acknowledged_ms: (u64, u64),
     pub quarantined: Option<String>,
     pub sealed: Option<SealStatus>,
+    /// Batches that are staged and not published.
+    pub stages: u64,
 }
 
 /// Where a partition was sealed, and whether this store's log has reached that end.

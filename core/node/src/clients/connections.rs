@@ -8,6 +8,10 @@ use crate::clients::token_table::ConnectionRights;
 /// Topics that one connection is told about; more are not remembered (a client's own refresh finds their changes).
 const TOPICS_MAX: usize = 1024;
 
+/// For so long after its first table a connection that acknowledged none counts for `floor`: its first acknowledgement
+/// may be on its way. A client that never acknowledges holds nothing up for longer.
+const FIRST_ACKNOWLEDGEMENT_MS: u64 = 10_000;
+
 /// A topic that a connection is told about.
 #[derive(Debug)]
 struct Followed {
@@ -16,6 +20,8 @@ struct Followed {
     given: u64,
     /// Newest generation that the connection acknowledged, 0 = none yet; at most `given`.
     acknowledged: u64,
+    /// Monotonic time of the first table that was sent.
+    given_ms: u64,
 }
 
 #[derive(Debug, Default)]
@@ -114,13 +120,16 @@ impl Connections {
             && peer.topics.len() < TOPICS_MAX
             && !peer.topics.iter().any(|known| known.topic == topic)
         {
-            peer.topics.push(Followed { topic, given: 0, acknowledged: 0 });
+            peer.topics.push(Followed { topic, given: 0, acknowledged: 0, given_ms: 0 });
         }
     }
 
     /// The connection was sent a table of this generation.
-    pub fn given(&mut self, connection: Connection, topic: u64, generation: u64) {
+    pub fn given(&mut self, connection: Connection, topic: u64, generation: u64, now_ms: u64) {
         if let Some(known) = self.followed_by(connection, topic) {
+            if known.given == 0 {
+                known.given_ms = now_ms;
+            }
             known.given = known.given.max(generation);
         }
     }
@@ -147,6 +156,17 @@ impl Connections {
     /// a client in another language may never do. `None`: none has acknowledged.
     pub fn lowest_acknowledged(&self) -> Option<u64> {
         self.tables().map(|known| known.acknowledged).filter(|generation| *generation > 0).min()
+    }
+
+    /// Lowest generation of the topic's table that its followers hold; `None`: none counts. `content` is the
+    /// generation at which the table last changed: a follower that holds it holds what the `newest` one has.
+    pub fn floor(&self, topic: u64, content: u64, newest: u64, now_ms: u64) -> Option<u64> {
+        let counts = |known: &&Followed| {
+            let is_first = now_ms < known.given_ms + FIRST_ACKNOWLEDGEMENT_MS;
+            known.topic == topic && known.given > 0 && (known.acknowledged > 0 || is_first)
+        };
+        let held = |known: &Followed| if known.acknowledged >= content { newest } else { known.acknowledged };
+        self.tables().filter(counts).map(held).min()
     }
 
     /// Tables that were sent to a follower that never acknowledged one of that topic.
@@ -182,7 +202,7 @@ mod tests {
             (None, 0),
             "nothing was sent"
         );
-        connections.given(a, 7, 12);
+        connections.given(a, 7, 12, 0);
         assert_eq!((connections.lowest_acknowledged(), connections.never_acknowledged()), (None, 1));
         connections.acknowledge(a, 7, 11);
         assert_eq!(connections.lowest_acknowledged(), Some(11));
@@ -193,13 +213,44 @@ mod tests {
     }
 
     #[test]
+    fn the_floor_of_a_topic_is_the_oldest_table_that_a_follower_holds() {
+        let mut connections = Connections::default();
+        let (holds, late, silent) = (Connection(1), Connection(2), Connection(3));
+        for connection in [holds, late, silent] {
+            connections.opened(connection);
+            connections.follow(connection, 7);
+        }
+        assert_eq!(connections.floor(7, 12, 20, 0), None, "nothing was sent");
+        for connection in [holds, late] {
+            connections.given(connection, 7, 11, 1_000);
+        }
+        connections.acknowledge(late, 7, 11);
+        assert_eq!(connections.floor(7, 11, 20, 1_000), Some(0), "a table is on its way");
+        assert_eq!(connections.floor(7, 11, 20, 11_000), Some(20), "one that never acknowledged counts for a time");
+        connections.given(holds, 7, 13, 30_000);
+        connections.acknowledge(holds, 7, 13);
+        assert_eq!(connections.floor(7, 12, 20, 30_000), Some(11), "an older table than that of 12");
+        connections.given(late, 7, 13, 30_000);
+        connections.acknowledge(late, 7, 13);
+        assert_eq!(connections.floor(7, 12, 20, 30_000), Some(20), "unrelated entries leave nobody behind");
+        connections.given(silent, 7, 13, 30_000);
+        connections.given(silent, 7, 14, 39_000);
+        assert_eq!(connections.floor(7, 12, 20, 39_999), Some(0));
+        assert_eq!(connections.floor(7, 12, 20, 40_000), Some(20), "from its first table on");
+        assert_eq!(connections.floor(8, 12, 20, 30_000), None, "another topic");
+        connections.closed(holds);
+        connections.closed(late);
+        assert_eq!(connections.floor(7, 12, 20, 40_000), None);
+    }
+
+    #[test]
     fn followers_that_never_acknowledge_do_not_hold_the_lowest_generation_down() {
         let mut connections = Connections::default();
         let (acknowledging, silent) = (Connection(1), Connection(2));
         for connection in [acknowledging, silent] {
             connections.opened(connection);
             connections.follow(connection, 7);
-            connections.given(connection, 7, 12);
+            connections.given(connection, 7, 12, 0);
         }
         connections.acknowledge(acknowledging, 7, 12);
         assert_eq!((connections.lowest_acknowledged(), connections.never_acknowledged()), (Some(12), 1));

@@ -111,7 +111,7 @@ impl ClientMachine<'_> {
         answer.body_crc = routing.table_crc;
         send(from, answer, Outbound::Shared(routing.table.clone()), turn.effects);
         self.clients.connections.follow(from, header.topic);
-        self.clients.connections.given(from, header.topic, self.store.generation);
+        self.clients.connections.given(from, header.topic, self.store.generation, turn.now.mono_ms);
     }
 
     /// `TABLE_ACK`. Answered only if it cannot be: no table of that generation exists here.
@@ -143,7 +143,7 @@ impl ClientMachine<'_> {
         for connection in followers {
             turn.counters.pushes += 1;
             send(connection, header, Outbound::Shared(routing.table.clone()), turn.effects);
-            self.clients.connections.given(connection, topic, self.store.generation);
+            self.clients.connections.given(connection, topic, self.store.generation, turn.now.mono_ms);
         }
     }
 

@@ -238,12 +238,15 @@ impl Parts {
         let table = Arc::new(table);
         let digest = pack::table_digest(&bytes);
         let changed = known.routing.as_ref().is_some_and(|routing| routing.digest != digest);
+        let same = known.routing.as_ref().filter(|routing| routing.digest == digest);
+        let content = same.map_or(generation, |routing| routing.content);
         known.routing = Some(Routing {
             name: pack::table_name(&bytes),
             version,
             table_crc: crc_of(&bytes),
             table: bytes.into(),
             digest,
+            content,
             redirect: RedirectBody::new(&redirect),
             redirects: redirects.iter().map(|(node, body)| (*node, RedirectBody::new(body))).collect(),
             sealed: lineage.sealed.into_iter().map(|one| (one.partition, one.redirect.into())).collect(),

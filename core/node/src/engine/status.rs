@@ -4,6 +4,7 @@ use ringfence_buffer::Pool;
 
 use ringfence_transport::{Connection, PeerRole};
 
+use crate::api::event::Now;
 use crate::api::outcome::{PartitionStatus, SyncStatus};
 use crate::engine::Engine;
 use crate::partition::state::Partition;
@@ -32,6 +33,17 @@ impl Engine {
         let mut list: Vec<_> = self.parts.store.partitions.iter().filter_map(of).collect();
         list.sort_unstable();
         list
+    }
+
+    /// (topic, lowest generation that its followers hold) of those of these topics that connections follow.
+    pub fn adopted(&self, topics: &[u64], now: Now) -> Vec<(u64, u64)> {
+        let newest = self.parts.store.generation;
+        let floor = |topic: &u64| {
+            let content = self.parts.store.topics.get(topic)?.routing.as_ref()?.content;
+            let floor = self.parts.clients.connections.floor(*topic, content, newest, now.mono_ms)?;
+            Some((*topic, floor))
+        };
+        topics.iter().filter_map(floor).collect()
     }
 
     /// As its counter says: what compressed bodies have cost beyond their own bytes.

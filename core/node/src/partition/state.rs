@@ -230,6 +230,7 @@ impl Partition {
             acknowledged_ms: self.acknowledged_ms,
             quarantined: self.quarantine(),
             sealed: self.sealed.as_deref().map(Sealed::status),
+            stages: self.stages.open().0 as u64,
         }
     }
 }

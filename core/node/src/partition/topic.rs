@@ -40,6 +40,8 @@ pub struct Routing {
     pub table_crc: u32,
     /// Of the table without its generation and loads.
     pub digest: u64,
+    /// Generation at which the digest last changed here.
+    pub content: u64,
     /// For partitions of which no owner is told below.
     pub redirect: RedirectBody,
     /// By owner's node; as many as there are owners.

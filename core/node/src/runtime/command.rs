@@ -26,6 +26,7 @@ pub enum Command {
     Partitions(SyncSender<Vec<PartitionStatus>>),
     ProducerTables(SyncSender<Vec<(u64, u64, u64, u64)>>),
     Syncs(SyncSender<Vec<SyncStatus>>),
+    Adopted(Vec<u64>, SyncSender<Vec<(u64, u64)>>),
     Doubted(SyncSender<Vec<(u64, u64)>>),
     LogEnds(SyncSender<Vec<u8>>),
     Lacking(Vec<u8>, SyncSender<Vec<(u64, u64)>>),

@@ -268,6 +268,9 @@ impl EngineLoop {
                 Command::Partitions(reply) => drop(reply.send(self.core.engine.partition_list())),
                 Command::ProducerTables(reply) => drop(reply.send(self.core.engine.producer_tables())),
                 Command::Syncs(reply) => drop(reply.send(self.core.engine.sync_list())),
+                Command::Adopted(topics, reply) => {
+                    drop(reply.send(self.core.engine.adopted(&topics, self.core.clock.now)));
+                }
                 Command::Doubted(reply) => drop(reply.send(self.core.engine.doubted_list())),
                 Command::LogEnds(reply) => drop(reply.send(self.core.engine.log_ends())),
                 Command::Lacking(entries, reply) => drop(reply.send(self.core.engine.lacking(&entries))),

@@ -159,6 +159,12 @@ impl Runtime {
         self.commands.ask(Command::ProducerTables).unwrap_or_default()
     }
 
+    /// (topic, lowest generation of its table that connections hold) of those of these topics that connections follow.
+    /// Empty while no engine runs.
+    pub fn adopted(&self, topics: Vec<u64>) -> Vec<(u64, u64)> {
+        self.commands.ask(|reply| Command::Adopted(topics, reply)).unwrap_or_default()
+    }
+
     /// Every copy that this node's owners make to other stores. Empty while no engine runs.
     pub fn syncs(&self) -> Vec<SyncStatus> {
         self.commands.ask(Command::Syncs).unwrap_or_default()

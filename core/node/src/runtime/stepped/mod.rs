@@ -411,6 +411,11 @@ impl Stepped {
         self.life.as_ref().is_some_and(|life| !life.outcomes.is_empty())
     }
 
+    /// As `Runtime::adopted`.
+    pub fn adopted(&self, topics: &[u64]) -> Vec<(u64, u64)> {
+        self.life.as_ref().map(|life| life.engine.adopted(topics, self.now)).unwrap_or_default()
+    }
+
     /// As `Runtime::partitions`.
     pub fn partitions(&self) -> Vec<PartitionStatus> {
         self.life.as_ref().map(|life| life.engine.partition_list()).unwrap_or_default()
