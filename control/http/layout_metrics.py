@@ -46,6 +46,12 @@ def layout_families(state: MetadataState, layouts: LayoutParts) -> Iterator[Fami
         (((), layouts.counts.pruned),),
     )
     yield Family(
+        "ringfence_inherited_again",
+        "counter",
+        "sources that partitions inherited again after an accepted loss, since the start of this node",
+        (((), layouts.late_inheritance.count),),
+    )
+    yield Family(
         "ringfence_finalize_timed_out",
         "counter",
         "layout changes that this node has ended although clients held older tables",

@@ -111,8 +111,8 @@ def _reads(mutations: Mutations) -> APIRouter:
         """One partition, by its id or name, with its lineage. 404 with `pruned` if it was pruned."""
         topic = topic_at(node, tenant, namespace, name)
         part = partition_named(topic, partition)
-        shown = partition_shown(node.proposer.state, topic, part)
-        return LayoutPartitionShown(**shown, **lineage_of(topic, part.partition))
+        shown: dict[str, Any] = partition_shown(node.proposer.state, topic, part)
+        return LayoutPartitionShown(**(shown | lineage_of(topic, part.partition)))
 
     @reads.get("/admin/transitions", operation_id="transitions")
     async def transitions(request: Request) -> TransitionsShown:

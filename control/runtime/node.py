@@ -151,9 +151,10 @@ class Node:
         parts.data_plane.executor.start()
         parts.handlers.transactions.start()
         parts.cluster.start()
-        parts.layouts.leader.start()
+        parts.layouts.start()
         await self._draw_epochs(parts)
         self._gate.open()
+        parts.layouts.serve()
         recovery.report_partitions(report["partitions"], self.proposer.state, self.health)
         # Clients can connect only now: every partition of this node is open under its new epoch.
         await self._listen(parts)

@@ -6,13 +6,13 @@ name a part which is built later run only once the node has started.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
-from ringfence.control.model.ids import Index, NodeId, PartitionId
+from ringfence.control.model.ids import Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.cluster import Cluster, Log, build_log
@@ -50,6 +50,7 @@ from ringfence.control.runtime.process.settings import Settings
 from ringfence.control.runtime.process.start_gate import StartGate
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.reassignment.participant import Participant
+from ringfence.control.runtime.rpc import layout_messages
 from ringfence.control.runtime.rpc import messages as calls
 from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX, RequestDispatch, Route
 from ringfence.control.runtime.transactions.lost_partitions import LostPartitions
@@ -166,6 +167,10 @@ def build(given: Foundation) -> Parts:
     def serve(connection: int, header: bytes, body: bytes, prefix: str, token: str) -> None:
         handlers.requests.serve(connection, header, body, prefix, token)
 
+    def adopted(topics: Collection[TopicId]) -> list[tuple[TopicId, Index]]:
+        floors = given.native.adopted(tuple(topics)) if given.gate.is_open else ()
+        return [(TopicId(topic), Index(floor)) for topic, floor in floors]
+
     def record_adoption(node: NodeId, adoption: NodeAdoption) -> None:
         layouts.leader.record_adoption(node, adoption)
 
@@ -182,7 +187,7 @@ def build(given: Foundation) -> Parts:
         counters=lambda: given.native.partitions() if given.gate.is_open else (),
         on_loads=data_plane.executor.load_hints.update,
         on_time_window=data_plane.native_node.set_time_window,
-        adopted=lambda topics: given.native.adopted(topics) if given.gate.is_open else (),
+        adopted=adopted,
         on_adopted=record_adoption,
         on_failed=given.on_failed,
     )
@@ -386,14 +391,14 @@ def _data_questions(data: DataQuestions) -> Questions:
 
 
 def _layout_questions(layouts: LayoutParts, views: LayoutViews) -> Questions:
-    async def show_transitions(call: calls.ShowTransitions) -> calls.Document:
+    async def show_transitions(call: layout_messages.ShowTransitions) -> calls.Document:
         return calls.Document(value=views.transitions_here() if call.here else await views.transitions())
 
     return {
-        calls.ShowTransitions: Question(show_transitions),
-        calls.TableOf: Question(layouts.answers.table_of),
-        calls.GatesOf: Question(layouts.answers.gates_of),
-        calls.TellSealed: Question(layouts.answers.tell_sealed),
+        layout_messages.ShowTransitions: Question(show_transitions),
+        layout_messages.TableOf: Question(layouts.answers.table_of),
+        layout_messages.GatesOf: Question(layouts.answers.gates_of),
+        layout_messages.TellSealed: Question(layouts.answers.tell_sealed),
     }
 
 

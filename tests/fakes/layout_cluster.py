@@ -29,6 +29,7 @@ from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.data_plane.native_node import OrderError, OrderWithdrawnError
 from ringfence.control.runtime.layout.engine import NativeEngine, Permit, Place, SourceSlots, TablePart
 from ringfence.control.runtime.layout.inheritance import Inheritance, SourceReader
+from ringfence.control.runtime.layout.late_inheritance import LateInheritance
 from ringfence.control.runtime.layout.leader import LayoutLeader
 from ringfence.control.runtime.layout.participant import LayoutParticipant
 from ringfence.control.runtime.layout.sources import SourceAnswers
@@ -144,6 +145,8 @@ class Engine(NativeEngine):
             log.table[int(one)] = len(log.records)
         if is_final:
             log.last_pages.add(source.source)
+        if not part.page and not part.records:
+            log.forgets = True
         await self._driver.until_on_quorum(source.topic, child)
 
     async def gates_out(self, place: Place, number: int, records: int) -> bytes:
@@ -183,6 +186,7 @@ class LayoutNode:
         self.answers = SourceAnswers(world.log, self.executor, engine, self.here)
         peers: Any = SimpleNamespace(here=self.number, ask=world.ask)
         reader = SourceReader(peers, self.answers)
+        self.late_inheritance = LateInheritance(world.log, self.executor, engine, reader, self.here)
         self.participant = LayoutParticipant(
             world.log, self.executor, engine, Inheritance(engine, reader), self.here
         )
@@ -409,7 +413,7 @@ class LayoutCluster:
         """Another process of the node over the same disk: it owns nothing before its start is applied."""
         await self.nodes[number].close()
         for part in self.natives.parts[number].values():
-            part.epoch, part.is_served = 0, False
+            part.epoch, part.is_named = 0, False
         self.natives.located[number].clear()
         self.nodes[number] = LayoutNode(self, number)
         await self.log.propose(replace(restart(self.state, number), level=LAYOUT_LEVEL))

@@ -27,9 +27,16 @@ class Part:
     last_pages: set[int] = field(default_factory=set)
     gates: dict[int, bytes] = field(default_factory=dict)
     sealed: LogEnd | None = None
-    is_served: bool = False  # a table names it
+    is_named: bool = False  # a table names it
+    ancestors: frozenset[int] = frozenset()  # as the table has them
     stages: int = 0
+    forgets: bool = False  # a pruned source: unknown producers count as forgotten
     start: int = 0
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a table names it, and the log has everything that it inherits."""
+        return self.is_named and self.ancestors <= self.last_pages
 
     @property
     def end(self) -> LogEnd:
@@ -117,6 +124,7 @@ class NativeLayoutNode:
                 "end_offset": part.end.offset,
                 "chain": part.end.chain,
                 "stages": part.stages,
+                "sources": [(source, 1) for source in sorted(part.last_pages)],
                 "quarantined": None,
                 "role": "owner" if part.epoch else "follower",
             }
@@ -188,9 +196,20 @@ class NativeLayoutNode:
         part.sealed, part.epoch = LogEnd(*end[:4]), 0  # type: ignore[arg-type]
 
     def _install_table(
-        self, topic: int, _generation: int, _version: int, _body: bytes, active: Any, *_: Any
+        self,
+        topic: int,
+        _generation: int,
+        _version: int,
+        _body: bytes,
+        active: Any,
+        _redirect: bytes,
+        _redirects: Any,
+        _sealed: Any = (),
+        ancestors: Any = (),
     ) -> None:
         named = {partition for partition, *_ in active}
+        lineage = dict(ancestors)
         for (other, partition), part in self.parts.items():
             if other == topic:
-                part.is_served = partition in named
+                part.is_named = partition in named
+                part.ancestors = frozenset(lineage.get(partition, ()))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from ringfence.control.model.ids import PartitionId, TopicId, drawn_at
+from ringfence.control.model.ids import Index, PartitionId, TopicId, drawn_at
 from ringfence.control.model.layout import Partition
 from ringfence.control.model.layout_changes import TransitionKind
 from ringfence.control.model.layout_commands import AbortLayout, PrepareLayout
@@ -155,21 +155,19 @@ class LayoutChanges:
 
     def _command(self, topic: Topic, request: LayoutRequest) -> PrepareLayout | None:
         state = self._proposer.state
+        planned: PrepareLayout | Refused | None
         match request:
             case Split(partition, at, into):
                 number = partition_named(topic, partition).partition
-                command = layout_plan.split(state, topic, number, at=at, into=into)
+                planned = layout_plan.split(state, topic, number, at=at, into=into)
             case Merge(one, other):
                 numbers = [partition_named(topic, text).partition for text in (one, other)]
-                command = layout_plan.merge(state, topic, numbers[0], numbers[1])
+                planned = layout_plan.merge(state, topic, numbers[0], numbers[1])
             case Repartition(partitions, even):
                 planned = layout_plan.repartition(state, topic, partitions, even=even)
-                if planned is None:
-                    return None
-                command = planned
-        if isinstance(command, Refused):
-            raise RequestRefused(command.code, command.message)
-        return command
+        if isinstance(planned, Refused):
+            raise RequestRefused(planned.code, planned.message)
+        return planned
 
     def _check(self, refusal: Refused | None) -> None:
         if refusal is not None:
@@ -221,7 +219,7 @@ def progress_of(state: MetadataState, topic: TopicId, change: ChangeId) -> Progr
         *(part.partition for part in entry.layout.partitions),
         *(parent.partition for parents in (entry.gone or {}).values() for parent in parents),
     )
-    is_known = any(drawn_at(number) == change for number in numbers)
+    is_known = any(drawn_at(number) == Index(change) for number in numbers)
     return Progress.COMMITTED if is_known else Progress.ABORTED
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from ringfence.control.model.ids import NodeId, PartitionId, drawn_at
+from ringfence.control.model.ids import Index, NodeId, PartitionId, drawn_at
 from ringfence.control.model.layout import Partition
 from ringfence.control.model.layout_changes import Transition
 from ringfence.control.model.layout_commands import PrepareLayout
@@ -226,7 +226,7 @@ def change_shown(state: MetadataState, topic: Topic, change: ChangeId) -> dict[s
     }
     if progress is not Progress.COMMITTED:
         return shown
-    children = [part for part in topic.layout.partitions if drawn_at(part.partition) == change]
+    children = [part for part in topic.layout.partitions if drawn_at(part.partition) == Index(change)]
     return {
         **shown,
         "version": children[0].created_version if children else topic.layout.version,

@@ -11,6 +11,7 @@ repeat without harm, so a new leader simply asks again.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -122,19 +123,18 @@ class Inheritance:
         key = transition.change, child.partition, heritage.source
         if key in self._base_records:
             return
-        page = await self._page(transition, child, heritage, since=0, after=0)
-        first = page
-        if not page.more:
-            return  # the rest has all of it
-        pages = 0
-        while True:
-            pages += 1
+        records = after = 0
+        for pages in itertools.count(1):
+            page = await self._page(transition, child, heritage, since=0, after=after)
+            if pages == 1 and not page.more:
+                return  # the rest has all of it
+            records = records or page.records
             await self._append(transition, child, heritage, page, is_final=False, permit=permit)
             if not page.more:
                 break
             _check_advance(heritage, page, pages)
-            page = await self._page(transition, child, heritage, since=0, after=page.last)
-        self._base_records[key] = first.records
+            after = page.last
+        self._base_records[key] = records
 
     async def copy_rest(
         self,
@@ -164,8 +164,8 @@ class Inheritance:
         self, transition: Transition, child: Child, heritage: _Heritage, end: LogEnd, permit: Permit
     ) -> None:
         since = self._base_records.get((transition.change, child.partition, heritage.source), 0)
-        after = pages = 0
-        while True:
+        after = 0
+        for pages in itertools.count(1):
             page = await self._page(transition, child, heritage, since=since, after=after)
             if page.records != end.records:
                 message = (
@@ -173,7 +173,6 @@ class Inheritance:
                     f"after {end.records}"
                 )
                 raise RequestRefused(Code.HELD, message, retry_after_ms=20)
-            pages += 1
             await self._append(transition, child, heritage, page, is_final=not page.more, permit=permit)
             if not page.more:
                 return

@@ -10,6 +10,7 @@ from ringfence.control.runtime.data_plane.native_node import NativeNode
 from ringfence.control.runtime.layout.counts import LayoutCounts
 from ringfence.control.runtime.layout.engine import LayoutEngine, NativeEngine
 from ringfence.control.runtime.layout.inheritance import Inheritance, SourceReader
+from ringfence.control.runtime.layout.late_inheritance import LateInheritance
 from ringfence.control.runtime.layout.leader import LayoutLeader
 from ringfence.control.runtime.layout.order_sender import LayoutOrderSender
 from ringfence.control.runtime.layout.participant import LayoutParticipant
@@ -28,8 +29,18 @@ class LayoutParts:
     participant: LayoutParticipant
     leader: LayoutLeader
     counts: LayoutCounts
+    late_inheritance: LateInheritance
+
+    def start(self) -> None:
+        """Start what the leader does; every node may become the leader before it serves."""
+        self.leader.start()
+
+    def serve(self) -> None:
+        """Start what needs this node's own start: its partitions have their epochs now."""
+        self.late_inheritance.start()
 
     async def close(self) -> None:
+        await self.late_inheritance.close()
         await self.leader.close()
         await self.participant.close()
 
@@ -45,8 +56,10 @@ def build(
     """`gate` is open once this node has applied its own start: its log may be of an earlier time before."""
     engine = NativeEngine(native_node)
     answers = SourceAnswers(proposer, executor, engine, here)
-    inheritance = Inheritance(engine, SourceReader(peer_client, answers))
+    sources = SourceReader(peer_client, answers)
+    inheritance = Inheritance(engine, sources)
     participant = LayoutParticipant(proposer, executor, engine, inheritance, here)
     sender = LayoutOrderSender(peer_client, participant, answers, gate)
     leader = LayoutLeader(proposer, sender.send, sender.ask_sealed)
-    return LayoutParts(engine, answers, participant, leader, LayoutCounts())
+    late_inheritance = LateInheritance(proposer, executor, engine, sources, here)
+    return LayoutParts(engine, answers, participant, leader, LayoutCounts(), late_inheritance)

@@ -252,10 +252,16 @@ class Members:
                 time_ms=clocks.time_ms,
             )
         if state.level >= LAYOUT_LEVEL:
-            timed = {} if clocks is None else {"clock_ms": clocks.clock_ms, "time_ms": clocks.time_ms}
-            floors = self._floors(state)
-            fields = (self._here.store, replica.applied.index, started, at, digest)
-            beat = LayoutBeat(*fields, **timed, adopted=floors)
+            beat = LayoutBeat(
+                self._here.store,
+                replica.applied.index,
+                started,
+                at,
+                digest,
+                clock_ms=0 if clocks is None else clocks.clock_ms,
+                time_ms=0 if clocks is None else clocks.time_ms,
+                adopted=self._floors(state),
+            )
         plain = msgspec.msgpack.encode(beat)
         with_loads = (
             plain if loads is None else msgspec.msgpack.encode(msgspec.structs.replace(beat, loads=loads))

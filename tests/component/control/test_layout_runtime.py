@@ -193,6 +193,43 @@ def test_a_dead_owner_of_a_child_aborts_and_a_dead_follower_does_not() -> None:
     run(LayoutCluster(6, replication=3), work)
 
 
+def test_an_owner_by_force_inherits_again_before_it_takes_rows() -> None:
+    """Its log lacks the last pages: one of a source that is there, one of a source that was pruned."""
+
+    async def work(world: LayoutCluster) -> None:
+        for row in range(1, 20):
+            world.append(row)
+        await world.split()
+        await world.until_over()
+        first = world.active[0].partition
+        node = world.nodes[world.now.assignments[first].owner.node]
+        log = node.driver.node.parts[world.topic, first]
+        known = dict(log.table)
+        log.table.clear()
+        log.last_pages.clear()
+        assert not log.is_served
+        assert await node.late_inheritance.look()
+        assert (log.is_served, {*known} <= {*log.table}, log.forgets) == (True, True, False)
+        assert node.late_inheritance.count == 1
+        assert await node.late_inheritance.look()
+        assert node.late_inheritance.count == 1, "nothing is missing any more"
+        # As above, with the source pruned.
+        world.log.time_ms += 2_000_000
+        await world.until(lambda: not world.state.transitions)
+        for parts in world.natives.parts.values():
+            for part in parts.values():
+                part.start = part.end.offset if part.sealed else part.start
+        await world.leader.prune()
+        await world.until_over()
+        assert world.now.pruned_parents(first)
+        log.table.clear()
+        log.last_pages.clear()
+        assert await node.late_inheritance.look()
+        assert (log.is_served, log.forgets) == (True, True), "forgotten, not new"
+
+    run(LayoutCluster(3, repartition_adoption_timeout_ms=100), work)
+
+
 def test_an_order_of_an_older_term_is_refused() -> None:
     async def work(world: LayoutCluster) -> None:
         world.loss = 1.0  # the leader reaches nobody

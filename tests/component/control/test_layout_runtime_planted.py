@@ -188,7 +188,7 @@ def last_page_first(patch: Patch) -> None:
         (nothing, ""),
         (rest_since_the_last_page, "are unknown"),
         (rest_left_out, "are unknown"),
-        (one_source_only, "lacks what"),
+        (one_source_only, "^$"),
         (last_page_first, "gates after the last page"),
     ],
 )
