@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -74,6 +74,16 @@ def build_log(hub: Hub, own_start: OwnStart, on_failed: Callable[[Exception], No
     return Log(hub, own_start, listeners, proposer)
 
 
+class HeartbeatCalls(NamedTuple):
+    """Calls of `Members` to the data plane and to the leader's part; see there."""
+
+    counters: Callable[[], Iterable[Mapping[str, Any]]]
+    on_loads: Callable[[Mapping[NodeId, LoadReport]], None]
+    on_time_window: Callable[[int, int], None]
+    adopted: Callable[[Collection[TopicId]], Iterable[tuple[TopicId, Index]]]
+    on_adopted: Callable[[NodeId, NodeAdoption], None]
+
+
 class Cluster:
     """Call `start`, and at last `close`. The metadata may be read after `catch_up`."""
 
@@ -88,11 +98,7 @@ class Cluster:
         join_peers: Mapping[int, tuple[str, ...]],
         orders: OrderTarget,
         gate: StartGate,
-        counters: Callable[[], Iterable[Mapping[str, Any]]],
-        on_loads: Callable[[Mapping[NodeId, LoadReport]], None],
-        on_time_window: Callable[[int, int], None],
-        adopted: Callable[[Collection[TopicId]], Iterable[tuple[TopicId, Index]]],
-        on_adopted: Callable[[NodeId, NodeAdoption], None],
+        heartbeats: HeartbeatCalls,
         on_failed: Callable[[Exception], None],
     ) -> None:
         """Build all parts over an open store; start none of them.
@@ -106,11 +112,7 @@ class Cluster:
             join_peers: control addresses of the members by node, from the answer to a join.
             orders: executes the reassignment orders for this node.
             gate: open once this node executes orders.
-            counters: returns the counters of this node's partitions.
-            on_loads: called every few seconds with the loads of all nodes.
-            on_time_window: called with the bounds of the times of records, in milliseconds since 1970.
-            adopted: returns the lowest generation of a topic's table that clients of this node hold.
-            on_adopted: called on the leader with what each heartbeat tells of that.
+            heartbeats: give what heartbeats tell of this node, and take what those of others tell.
             on_failed: called with the error after which the node must stop.
 
         Raises:
@@ -140,12 +142,8 @@ class Cluster:
             health,
             contested=hub.contested,
             silence_ms=hub.silence_ms,
-            counters=counters,
-            on_loads=on_loads,
             is_started=lambda: log.own_start.is_applied,
-            on_time_window=on_time_window,
-            adopted=adopted,
-            on_adopted=on_adopted,
+            **heartbeats._asdict(),
         )
         self.proposer.set_clock(lambda: self.members.clock.proposal_ms(self.proposer.state))
         self.peer_client = PeerClient(hub, self.peers, self.proposer, here.node, self.members.silent)

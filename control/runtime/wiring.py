@@ -15,7 +15,7 @@ from typing import Any, Final
 from ringfence.control.model.ids import Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime.cluster import Cluster, Log, build_log
+from ringfence.control.runtime.cluster import Cluster, HeartbeatCalls, Log, build_log
 from ringfence.control.runtime.control_server import ControlServer, Question
 from ringfence.control.runtime.data_plane.cleanup_confirmations import CleanupConfirmations
 from ringfence.control.runtime.data_plane.connection_access import ConnectionAccess
@@ -184,11 +184,13 @@ def build(given: Foundation) -> Parts:
         join_peers=given.join_peers,
         orders=data_plane.participant,
         gate=given.gate,
-        counters=lambda: given.native.partitions() if given.gate.is_open else (),
-        on_loads=data_plane.executor.load_hints.update,
-        on_time_window=data_plane.native_node.set_time_window,
-        adopted=adopted,
-        on_adopted=record_adoption,
+        heartbeats=HeartbeatCalls(
+            counters=lambda: given.native.partitions() if given.gate.is_open else (),
+            on_loads=data_plane.executor.load_hints.update,
+            on_time_window=data_plane.native_node.set_time_window,
+            adopted=adopted,
+            on_adopted=record_adoption,
+        ),
         on_failed=given.on_failed,
     )
     layouts = layout_parts.build(
@@ -306,17 +308,7 @@ def _handlers(
     questions = _member_questions(
         MemberQuestions(proposer, cluster.members, cluster.levels, cluster.recordings, given.settings)
     )
-    questions |= _data_questions(
-        DataQuestions(
-            proposer,
-            executor,
-            native_node,
-            staged_row_counts,
-            data_plane.participant,
-            layouts.participant,
-            given.gate,
-        )
-    )
+    questions |= _data_questions(_data(given, proposer, data_plane, layouts, staged_row_counts))
     layout_views = LayoutViews(proposer, peer_client, layouts.leader)
     questions |= _layout_questions(layouts, layout_views)
     questions |= _admin_questions(
@@ -339,6 +331,24 @@ def _handlers(
         layout_views,
         requests,
         ControlServer(questions, given.gate, pulse),
+    )
+
+
+def _data(
+    given: Foundation,
+    proposer: RaftProposer,
+    data_plane: DataPlane,
+    layouts: LayoutParts,
+    staged_row_counts: StagedRowCounts,
+) -> DataQuestions:
+    return DataQuestions(
+        proposer,
+        data_plane.executor,
+        data_plane.native_node,
+        staged_row_counts,
+        data_plane.participant,
+        layouts.participant,
+        given.gate,
     )
 
 

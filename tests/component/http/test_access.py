@@ -51,6 +51,8 @@ def test_each_operation_asks_for_its_role(tmp_path: Path, monkeypatch: Patch) ->
             place = place.replace("nodes/1", "nodes/{number}").replace("drain", "{change}")
             place = place.replace("rebalance/cancel", "rebalance/{verb}")
             place = place.replace("partitions/7", "partitions/{partition}")
+            place = place.replace("split/7", "split/{partition}").replace("merge/7/8", "merge/{one}/{other}")
+            place = place.replace("transitions/7", "transitions/{change}")
             assert (f"`{method} {place.replace('tokens/x', 'tokens/{name}')}`", role) in rows
         for method, path, body, role in MATRIX:
             for wrong in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic eDp5"}):
@@ -149,6 +151,7 @@ OPEN_TO_TENANTS = {
     ("GET", "/admin/config"),
     ("GET", "/admin/topics"),
     ("GET", "/admin/scopes"),
+    ("GET", "/admin/transitions"),
 }
 """Asked for without a topic, or with one of another tenant, all else is refused."""
 
