@@ -6,6 +6,7 @@ aborted, or `wait_s` is over; then it is 202, and `GET /admin/transitions` shows
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Depends, Query, Request, Response
@@ -212,22 +213,34 @@ class _Layouts:
             assert topic is not None, "the preview has found the topic"
             return JSONResponse(preview_shown(topic, command), 200, {"Cache-Control": "no-store"})
         most_s = node.settings.request_ms / 1_000 * WAIT_SHARE
-        verb = type(wanted).__name__.lower()
+        verb, reasons = type(wanted).__name__.lower(), dict[int, str]()
+        until_decided = layout_changes.until_decided(min(given.wait_s, most_s))
+
+        async def wait(index: int, plan: Plan) -> Sequence[str]:
+            faults = await until_decided(index, plan)
+            is_aborted = plan.topic is not None and (
+                progress_of(node.proposer.state, plan.topic.topic, ChangeId(index)) is Progress.ABORTED
+            )
+            if is_aborted:
+                reasons[index] = await node.handlers.layout_views.abort_reason(ChangeId(index))
+            return faults
+
         return await self._mutations.change(
             request,
             f"topic {verb} {' '.join(map(str, wanted))}"[:500],
             layout_changes.planned(full, wanted),
-            wait=layout_changes.until_decided(min(given.wait_s, most_s)),
+            wait=wait,
             resource=f"topic/{self._topic_number(full)}",
-            content=given.model_dump_json().encode(),
-            shown=self._shown(full),
+            # The time that the caller waits is no part of what it asks for.
+            content=given.model_dump_json(exclude={"wait_s"}).encode(),
+            shown=self._shown(full, reasons),
         )
 
     def _topic_number(self, full: str) -> int:
         topic = self._node.proposer.state.topic_named(full)
         return 0 if topic is None else topic.topic
 
-    def _shown(self, full: str) -> Shown:
+    def _shown(self, full: str, reasons: Mapping[int, str]) -> Shown:
         def shown(outcome: Outcome) -> tuple[int, dict[str, Any]]:
             state, change = self._node.proposer.state, ChangeId(outcome.index)
             topic = state.topic_named(full)
@@ -236,7 +249,7 @@ class _Layouts:
                 raise Problem(409, "layout-aborted", detail, change=change)
             progress = progress_of(state, topic.topic, change)
             if change and progress is Progress.ABORTED:
-                why = self._node.parts.layouts.leader.aborted.get(change, "")
+                why = reasons.get(change, "")
                 detail = f"layout change {change} was aborted, nothing has changed"
                 detail += (
                     f": {why}" if why else "; a node concerned restarted or failed, or an operator ended it"

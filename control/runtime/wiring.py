@@ -32,6 +32,7 @@ from ringfence.control.runtime.handlers.control_changes import ControlChanges
 from ringfence.control.runtime.handlers.data_questions import DataQuestions
 from ringfence.control.runtime.handlers.inspections import Inspections
 from ringfence.control.runtime.handlers.layout_changes import LayoutChanges
+from ringfence.control.runtime.handlers.layout_requests import LayoutRequests
 from ringfence.control.runtime.handlers.layout_views import LayoutViews
 from ringfence.control.runtime.handlers.member_questions import MemberQuestions
 from ringfence.control.runtime.handlers.native_events import NativeEvents
@@ -62,6 +63,7 @@ from ringfence.control.store.directory import DataDirectory
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.control.transport.hub import Hub
 from ringfence.native import _node, cluster_messages, messages
+from ringfence.native import layout_messages as layout_bodies
 from ringfence.native.wire import DEDUPE_WINDOW, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Opcode
 
 # Heartbeat interval for clients, in ms; a failed peer is detected after two.
@@ -293,13 +295,15 @@ def _handlers(
     inspections = Inspections(proposer, peer_client, cluster.members, native_node)
     pulse = proposer.replica.pulse
     changes = TopicChanges(proposer, topics, commands, completion)
+    layout_changes, layout_views = LayoutChanges(proposer), LayoutViews(proposer, peer_client, layouts.leader)
+    layout_requests = LayoutRequests(proposer, commands, layout_changes, layout_views)
 
     async def status(_: None) -> messages.Message:
         return restrict_status_to_prefix(proposer.state, CALLER_PREFIX.get(), given.status())
 
     requests = RequestDispatch(
         given.native,
-        _routes(topics, changes, producers, transactions, status),
+        _routes(topics, changes, producers, transactions, layout_requests, status),
         generation=lambda: proposer.applied.index,
         request_ms=given.settings.request_ms,
         pulse=pulse,
@@ -309,7 +313,6 @@ def _handlers(
         MemberQuestions(proposer, cluster.members, cluster.levels, cluster.recordings, given.settings)
     )
     questions |= _data_questions(_data(given, proposer, data_plane, layouts, staged_row_counts))
-    layout_views = LayoutViews(proposer, peer_client, layouts.leader)
     questions |= _layout_questions(layouts, layout_views)
     questions |= _admin_questions(
         ControlChanges(proposer, commands, rebalances, partitions, quarantines),
@@ -327,7 +330,7 @@ def _handlers(
         partitions,
         quarantines,
         inspections,
-        LayoutChanges(proposer),
+        layout_changes,
         layout_views,
         requests,
         ControlServer(questions, given.gate, pulse),
@@ -357,6 +360,7 @@ def _routes(
     changes: TopicChanges,
     producers: ProducerRequests,
     transactions: TransactionRequests,
+    layouts: LayoutRequests,
     status: Callable[[None], Awaitable[messages.Message]],
 ) -> dict[int, Route]:
     return {
@@ -371,6 +375,8 @@ def _routes(
         Opcode.BEGIN: Route(cluster_messages.ScopeBegin, transactions.begin),
         Opcode.COMMIT: Route(cluster_messages.ScopeCommit, transactions.commit),
         Opcode.EXPIRE: Route(cluster_messages.ScopeExpire, transactions.expire),
+        Opcode.LAYOUT_CHANGE: Route(layout_bodies.LayoutChange, layouts.change),
+        Opcode.LAYOUT_DESCRIBE: Route(layout_bodies.LayoutDescribe, layouts.describe),
     }
 
 

@@ -7,7 +7,7 @@ has, and what each child was given.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -53,6 +53,9 @@ class FakeEngine(NativeEngine):
         self._check(permit)
         del number
         self.taken[child].append((source.source, part.page, is_final))
+        if is_final:
+            fake: Any = self._native_node.node
+            fake.hosted[source.topic, child].setdefault("sources", []).append((source.source, 1))
 
     async def gates_out(self, place: Place, number: ChangeId, records: int) -> bytes:
         del number, records

@@ -12,6 +12,7 @@ producers         PRODUCER_OPEN; names of producers, listed and forgotten
 partitions        one partition: replicas, moves, an owner by force
 quarantines       end quarantines of replicas that are sound again
 layout_changes    plan splits, merges and repartitions, and wait until they have taken effect
+layout_requests   splits, merges and repartitions at a data address
 layout_views      layouts and open layout changes as values
 rebalances        runs of moves: preview, start, pause, resume, cancel
 audit             the audit log: one JSON line a change or refusal

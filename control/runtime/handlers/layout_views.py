@@ -49,6 +49,12 @@ class LayoutViews:
                 return reply.value
         return self.transitions_here()
 
+    async def abort_reason(self, change: ChangeId) -> str:
+        """The reason of an ABORT, which the leader that proposed it knows; empty if it is not known."""
+        if change in self._leader.aborted:
+            return self._leader.aborted[change]
+        return str((await self.transitions()).get("aborted", {}).get(str(change), ""))
+
     def transitions_here(self) -> dict[str, Any]:
         """Open layout changes as this node knows them, and the reasons of those that it has aborted."""
         state = self._proposer.state

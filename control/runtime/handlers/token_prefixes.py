@@ -15,7 +15,7 @@ from ringfence.control.model.ids import TopicId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.handlers.topics import full_name
 from ringfence.control.runtime.process.errors import RequestRefused
-from ringfence.native import cluster_messages, messages
+from ringfence.native import cluster_messages, layout_messages, messages
 from ringfence.native.messages import Message
 from ringfence.native.wire import Code
 
@@ -35,6 +35,8 @@ def restrict_to_prefix(state: Callable[[], MetadataState], prefix: str, message:
         case messages.TopicList():
             return replace(message, prefix=_common(prefix, message.prefix))
         case messages.ProducerOpen(topic=name):
+            _check(prefix, full_name(name))
+        case layout_messages.LayoutChange(topic=name) | layout_messages.LayoutDescribe(topic=name):
             _check(prefix, full_name(name))
         case (
             messages.TopicCreate(name=name)

@@ -88,6 +88,8 @@ def test_a_split_takes_effect_once_and_its_children_inherit(tmp_path: Path, monk
         again = await api("POST", path, {}, idempotency_key="k")
         assert (again.status, again.body["change"]) == (200, change)
         assert again.headers["idempotency-replayed"] == "true"
+        again = await api("POST", path, {"wait_s": 3}, idempotency_key="k")
+        assert (again.status, again.body["change"]) == (200, change), "how long it waits is no content"
         other = await api("POST", path, {"into": 3}, idempotency_key="k")
         assert (other.status, other.slug) == (422, "key-reused")
         shown = await api.get(f"{PLACE}/layout")
