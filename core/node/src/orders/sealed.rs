@@ -52,9 +52,9 @@ impl OrderMachine<'_> {
             return self.open(number, key, (*lo, *hi), epoch, (replicas, majority), turn);
         }
         match partition.standing_to(&sealed.seal) {
+            SealStanding::Short => return Err(incomplete(*id, partition.log.end().next_record, &sealed.seal).into()),
             _ if partition.is_incomplete() => return Err(stale_table(*id).into()),
             SealStanding::Reached => {}
-            SealStanding::Short => return Err(incomplete(*id, partition.log.end().next_record, &sealed.seal).into()),
             SealStanding::Diverged => return Err(diverged(*id, &sealed.seal).into()),
             SealStanding::Longer => {
                 self.replication().check_longer(index, sealed, number, order.clone(), turn)?;
