@@ -135,7 +135,8 @@ def _lineage(topic: Topic, state: MetadataState) -> tuple[()] | tuple[_Sealed, _
     sealed: _Sealed = []
     ancestors: _Ancestors = []
     for part in topic.layout.partitions:
-        parents = [*part.parents, *(parent.partition for parent in topic.pruned_parents(part.partition))]
+        pruned = (parent.partition for parent in topic.pruned_parents(part.partition))
+        parents: list[int] = [*part.parents, *pruned]
         if parents:
             ancestors.append((part.partition, parents))
         if not part.is_active:

@@ -44,7 +44,7 @@ def table(state: MetadataState, topic: Topic, generation: int) -> messages.Table
 def _entry(topic: Topic, partition: Partition) -> messages.PartitionEntry:
     number = partition.partition
     assignment, seal = topic.assignments[number], topic.seal(number)
-    gone = [(parent.partition, parent.offset) for parent in topic.pruned_parents(number)]
+    gone = [(int(parent.partition), parent.offset) for parent in topic.pruned_parents(number)]
     return messages.PartitionEntry(
         partition=number,
         lo=partition.slots.lo,

@@ -84,9 +84,9 @@ fn a_record_of_kind_sealed_is_told_and_moves_nothing() {
         }
         assert_eq!(store.logs[&KEY].end(), &end, "it has no number and no chain");
         if is_proved {
-            store.settle()
+            store.settle();
         } else {
-            store.flush()
+            store.flush();
         }
         assert_eq!(formats(&storage), [2, LINEAGE_FORMAT]);
         drop(store);

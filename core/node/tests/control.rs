@@ -70,10 +70,15 @@ fn a_control_body_above_the_limit_is_too_large_whatever_it_asks() {
 fn equal_and_lower_epochs_are_refused_and_change_nothing() {
     let mut world = world();
     let before = world.engine.state_bytes();
-    for epoch in [world.epoch, world.epoch - 1, 0] {
-        assert!(world.ordered(open_order(PARTITION, epoch)).unwrap_err().contains("draw a newer one"));
+    let other_slots = support::open_order_of(0, 99, world.epoch);
+    for order in [other_slots, open_order(PARTITION, world.epoch - 1), open_order(PARTITION, 0)] {
+        assert!(world.ordered(order).unwrap_err().contains("draw a newer one"));
         assert_eq!(world.engine.state_bytes(), before);
     }
+    // The very OPEN that was executed, again: it is open.
+    let again = world.ordered(open_order(PARTITION, world.epoch));
+    assert_eq!(again, Ok(Finished::Opened { records: 1, end_offset: 0 }));
+    assert_eq!(world.engine.state_bytes(), before);
     let fence = |epoch| Order::Fence { topic: TOPIC, partition: PARTITION, epoch };
     assert!(world.ordered(fence(0)).unwrap_err().contains("below the fence"));
     assert_eq!(world.engine.state_bytes(), before);

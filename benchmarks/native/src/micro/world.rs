@@ -3,7 +3,9 @@
 use ringfence_buffer::Pool;
 use ringfence_log::{Identity, Options, Recovered, StoreLock, Writer, recover};
 use ringfence_node::engine::Engine;
-use ringfence_node::{Bounds, Effects, Event, Now, Order, Outcome, Rebuild, Settings, TableLimits, TablePartition};
+use ringfence_node::{
+    Bounds, Effects, Event, Lineage, Now, Order, Outcome, Rebuild, Settings, TableLimits, TablePartition,
+};
 use ringfence_transport::{Connection, Inbound, Payload};
 use ringfence_wire::{AnswerHeader, BLOCK_ALIGN_BYTES, Opcode, RECORD_HEADER_BYTES, RequestHeader, Status, align_up};
 
@@ -101,6 +103,7 @@ impl World {
                 partitions: table.clone(),
                 redirect: vec![0x80],
                 redirects: vec![],
+                lineage: Lineage::default(),
             },
         ];
         let open = |entry: &TablePartition| Order::Open {

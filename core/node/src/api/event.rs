@@ -21,7 +21,6 @@ pub struct TimeWindow {
     pub latest_ms: u64,
 }
 
-#[expect(clippy::large_enum_variant, reason = "built on the caller's stack and passed by its address, once a group")]
 pub enum Event<'a> {
     Opened(Connection),
     Closed(Connection),

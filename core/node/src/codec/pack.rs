@@ -47,9 +47,12 @@ fn windows(out: &mut Vec<u8>, answers: &[(u64, u64, u32)]) {
     }
 }
 
+/// Number of stored batches, and (sequence, first offset, rows) of the newest.
+type Stored<'a> = (u64, &'a [(u64, u64, u32)]);
+
 /// Body of REDIRECT(sealed): that of the control plane, which names owner and children, with the version that sealed
-/// the partition, and (count, (sequence, first offset, rows)*) of what is stored of the sender, where it is known.
-pub fn sealed(body: &[u8], version: u64, stored: Option<(u64, &[(u64, u64, u32)])>) -> Box<[u8]> {
+/// the partition, and what is stored of the sender, where it is known.
+pub fn sealed(body: &[u8], version: u64, stored: Option<Stored<'_>>) -> Box<[u8]> {
     let mut rest = body;
     // The order that brought it was refused if it is no map.
     let Ok(fields) = decode::read_map_len(&mut rest) else { return body.into() };

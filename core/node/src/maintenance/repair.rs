@@ -77,8 +77,8 @@ impl Partition {
         if is_owner && epoch != 0 && self.opening == 0 && self.log.end().owner_epoch == epoch {
             self.gate.open(epoch);
         }
-        let is_owned = matches!(self.role, Role::Owner(_) | Role::Alone);
-        if was_read && is_owned && self.recorded_seal().is_some() {
+        let serves = matches!(self.role, Role::Owner(_) | Role::Alone);
+        if was_read && serves && self.recorded_seal().is_some() {
             self.gate.end();
         }
         true

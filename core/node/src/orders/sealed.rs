@@ -52,12 +52,9 @@ impl OrderMachine<'_> {
             return self.open(number, key, (*lo, *hi), epoch, (replicas, majority), turn);
         }
         match partition.standing_to(&sealed.seal) {
-            SealStanding::Reached if partition.is_incomplete() => {
-                let what = "its producer table is not that of its log; it must be copied from another store";
-                return Err(format!("partition {id}: {what}").into());
-            }
-            SealStanding::Reached => {}
             SealStanding::Short => return Err(incomplete(*id, partition.log.end().next_record, &sealed.seal).into()),
+            _ if partition.is_incomplete() => return Err(stale_table(*id).into()),
+            SealStanding::Reached => {}
             SealStanding::Diverged => return Err(diverged(*id, &sealed.seal).into()),
             SealStanding::Longer => {
                 self.replication().check_longer(index, sealed, number, order.clone(), turn)?;
@@ -128,7 +125,8 @@ impl OrderMachine<'_> {
         if let Some(index) = found {
             let partition = &self.store.partitions[index];
             partition.check_seal(&sealed)?;
-            let is_longer = partition.standing_to(&sealed.seal) == SealStanding::Longer;
+            // One whose tables are of no log begins from its first record in any case.
+            let is_longer = partition.standing_to(&sealed.seal) == SealStanding::Longer && !partition.is_incomplete();
             if is_longer && !partition.is_quarantined() {
                 self.replication().check_longer(index, sealed, number, order.clone(), turn)?;
                 return Ok(OrderProgress::WhenDurable);
@@ -170,9 +168,10 @@ impl OrderMachine<'_> {
         match self.replication().longer_read(check, &sealed, read, turn) {
             LongerLog::Cut => None,
             LongerLog::Refused(why) => Some(Err(why.into())),
-            LongerLog::Diverged if matches!(check.order, Order::FollowSealed { .. }) => {
+            LongerLog::Diverged | LongerLog::GivenUp if matches!(check.order, Order::FollowSealed { .. }) => {
                 Some(self.follow_to_seal(&check.order, turn))
             }
+            LongerLog::GivenUp => Some(Err(stale_table(*partition).into())),
             LongerLog::Diverged => Some(Err(diverged(*partition, &sealed.seal).into())),
         }
     }
@@ -221,6 +220,10 @@ fn reached(seal: &Seal) -> Finished {
 
 fn incomplete(id: u64, records: u64, seal: &Seal) -> String {
     format!("partition {id}: incomplete: {records} of {} records are on this store", seal.records)
+}
+
+fn stale_table(id: u64) -> String {
+    format!("partition {id}: its producer table is not that of its log; it must follow a store that has the sealed one")
 }
 
 fn diverged(id: u64, seal: &Seal) -> String {

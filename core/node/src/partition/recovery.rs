@@ -137,7 +137,7 @@ impl Visitor for Rebuild {
             }
             Err(why) => {
                 let damage = Some(format!("the node's part of a state record: {}", why.0));
-                Found { damage, seal, ..Found::default() }
+                Found { seal, damage, ..Found::default() }
             }
         };
     }

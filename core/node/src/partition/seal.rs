@@ -29,6 +29,7 @@ pub struct Seal {
 
 /// What this store knows of the seal of one of its partitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_field_names, reason = "`sealed_ms` is its name in the metadata and on disk")]
 pub struct Sealed {
     pub seal: Seal,
     /// Owner epoch under which it was ordered in this run; 0 = it was found on disk, and nothing is served.

@@ -17,7 +17,7 @@ use crate::api::outcome::{GaveUp, Outcome};
 use crate::ids::{PartitionIndex, Reach};
 use crate::partition::admission::{Rejection, rejection_of};
 use crate::partition::seal::{Seal, Sealed};
-use crate::partition::state::{Idleness, Partition};
+use crate::partition::state::{Idleness, Partition, UNKNOWN};
 use crate::replication::machine::ReplicationMachine;
 use crate::replication::state::node_wide::{ReplicaRead, SealCheck};
 use crate::replication::state::owner::Owner;
@@ -34,6 +34,8 @@ const HEAD_BYTES: usize = 4096;
 pub(crate) enum LongerLog {
     /// It was cut: an operator has accepted the lower end.
     Cut,
+    /// It is given up, too, and its tables cannot follow: it must be copied from its first record on.
+    GivenUp,
     /// It differs below the end.
     Diverged,
     /// Why it is neither served nor followed.
@@ -173,10 +175,7 @@ impl ReplicationMachine<'_> {
             return LongerLog::Refused(self.quarantine_longer(index, &seal, turn));
         }
         let to = LogEnd::after(&record, Position(record.previous_position));
-        match self.cut_longer(index, sealed, to, turn) {
-            Ok(()) => LongerLog::Cut,
-            Err(why) => LongerLog::Refused(why),
-        }
+        self.cut_longer(index, sealed, to, turn).unwrap_or_else(LongerLog::Refused)
     }
 
     /// Records behind the seal, on a log that is the seal's up to there: nobody could append them.
@@ -196,13 +195,16 @@ impl ReplicationMachine<'_> {
     }
 
     /// An operator has accepted that the partition ends here.
+    ///
+    /// # Errors
+    /// Why the log cannot end there; nothing has changed.
     fn cut_longer(
         &mut self,
         index: PartitionIndex,
         sealed: &Sealed,
         to: LogEnd,
         turn: &mut Turn<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<LongerLog, String> {
         let partition = &self.store.partitions[index];
         let (topic, id) = partition.key();
         let (start, head) = (partition.log.start_offset(), *partition.log.end());
@@ -210,20 +212,23 @@ impl ReplicationMachine<'_> {
             return Err(format!("partition {id}: its log start {start} lies behind the end at {}", to.next_offset));
         }
         let can_cut = partition.producers.can_cut(to.next_record) && partition.stages.can_cut(to.next_record);
-        if !can_cut {
-            let what = "is before all that its tables can take back; it must be copied from another store";
-            return Err(format!("partition {id}: record {} {what}", to.next_record));
+        if can_cut {
+            let append = self.store.append(index, turn, |shard, pool, log| shard.append_truncate(pool, log, to));
+            append.map_err(|refusal| format!("partition {id}: the log cannot be cut: {refusal:?}; ask again"))?;
         }
-        let append = self.store.append(index, turn, |shard, pool, log| shard.append_truncate(pool, log, to));
-        append.map_err(|refusal| format!("partition {id}: the log cannot be cut: {refusal:?}; ask again"))?;
         self.store.change_tables(index, |partition| {
-            partition.cut_tables(to.next_record, to.next_offset);
+            if can_cut {
+                partition.cut_tables(to.next_record, to.next_offset);
+            } else {
+                // Its owner hears of an empty log, and sends records and tables from its first one on.
+                partition.known_upto = UNKNOWN;
+            }
             partition.idleness = Idleness::Active;
             partition.mark = partition.mark.min(to.next_offset);
             partition.reach = Reach::default();
             partition.gate.close();
         });
-        turn.counters.cuts += 1;
+        turn.counters.cuts += u64::from(can_cut);
         turn.effects.outcomes.push(Outcome::GaveUp(GaveUp {
             topic,
             partition: id,
@@ -232,7 +237,7 @@ impl ReplicationMachine<'_> {
             records: head.next_record - to.next_record,
             rows: head.next_offset - to.next_offset,
         }));
-        Ok(())
+        Ok(if can_cut { LongerLog::Cut } else { LongerLog::GivenUp })
     }
 }
 

@@ -180,6 +180,35 @@ pub fn a_log_of_the_right_length_with_other_rows_is_not_served_and_is_cut_as_a_f
     cluster.check_rows();
 }
 
+#[cfg_attr(not(feature = "planted"), test)]
+pub fn replicas_give_up_what_an_operator_has_accepted_as_lost() {
+    let mut cluster = filled(204);
+    let lower = SealedEnd { lowered: 90, ..end_of(&cluster) };
+    for _ in 0..2 {
+        cluster.publish(30);
+        cluster.calm(4);
+    }
+    let end = held(&mut cluster);
+    let epoch = cluster.epoch;
+    seal_at(&mut cluster, 0, epoch, end);
+    cluster.calm(8);
+    check_reached(&cluster, &end, &[0, 1, 2]);
+    // The owner starts again and can cut its log; the others, which run, cannot: they begin from its first record.
+    cluster.power_cut(0);
+    cluster.start(0);
+    seal_at(&mut cluster, 0, 95, lower);
+    cluster.calm(60);
+    check_reached(&cluster, &lower, &[0, 1, 2]);
+    cluster.acked.retain(|sequence, _| *sequence < 3);
+    cluster.check_rows();
+    cluster.check_tables();
+    let gave_up = |at: usize| {
+        let is_it = |(who, one): &&(usize, Outcome)| *who == at && matches!(one, Outcome::GaveUp(_));
+        cluster.outcomes.iter().filter(is_it).count()
+    };
+    assert_eq!([0, 1, 2].map(gave_up), [1, 1, 1]);
+}
+
 /// After any walk: a sealed log never grows, whoever owns it, and all of them have it in the end.
 fn walk(seed: u64) {
     let mut cluster = opened(seed);
