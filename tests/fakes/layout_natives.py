@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ringfence.control.model.ids import Epoch
 from ringfence.control.model.log_end import LogEnd
 
 Place = tuple[int, int]
@@ -42,7 +43,8 @@ class Part:
     def end(self) -> LogEnd:
         epoch = self.records[-1][0] if self.records else 0
         rows = sum(1 for _, row in self.records if row)
-        return LogEnd(epoch, len(self.records), rows, hash(tuple(self.records)) & (1 << 62) - 1)  # type: ignore[arg-type]
+        chain = hash(tuple(self.records)) & (1 << 62) - 1
+        return LogEnd(Epoch(epoch), len(self.records), rows, chain)
 
 
 class Natives:
