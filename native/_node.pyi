@@ -202,6 +202,10 @@ class Order:
     ) -> Order:
         """Append a producer record. Result: {sequence, send, note, offset, rows} of the previous one, or {}.
 
+        Of a partition that layout changes made, the result may be {points}: (lo, hi, partition that stored
+        it, sequence if that is this one, send, note, offset, rows) by slot range; slots without one have
+        nothing of the producer.
+
         If the producer tables have no room for a new entry, the result is {full: a sentence}, and nothing is
         appended.
 
@@ -252,6 +256,49 @@ class Order:
 
         -> {rows, upto, epoch, is_published}: the rows, all in records below `upto`, at the owner of `epoch`;
         or this epoch of the scope was published here before.
+        """
+    @staticmethod
+    def table_out(
+        topic: int, partition: int, lo: int, hi: int, since: int, after: int, bytes_max: int
+    ) -> Order:
+        """Make a page of the producer table for a child with slots `lo` to `hi`; change nothing.
+
+        It has producers above the id `after` that record `since` or a later one changed. -> {page, records:
+        what it is as of, forgotten_epoch, time_ms, last: its greatest id, more}.
+        """
+    @staticmethod
+    def table_in(
+        topic: int,
+        partition: int,
+        number: int,
+        source: int,
+        lo: int,
+        hi: int,
+        end: int,
+        is_final: bool,
+        page: bytes,
+    ) -> Order:
+        """Append a page of `source` to a child with slots `lo` to `hi` that is open under `number` here.
+
+        Repeats are harmless. The last page is as of `end` records, and comes after `gates_in` if there are
+        gates. An empty one: the source was pruned. -> {epoch, records, end_offset, chain, left_out}: the end
+        of the log with it, which is on a quorum, and how many producers without a name had no room; or {full:
+        a sentence} if the named ones have none, and nothing is appended.
+        """
+    @staticmethod
+    def gates_out(topic: int, partition: int, number: int, records: int) -> Order:
+        """Give the cohorts of a partition that is fenced at `number`, or sealed, with `records`.
+
+        -> {gates, known: the number up to which the log knows them}; empty while there are no cohorts.
+        """
+    @staticmethod
+    def gates_in(topic: int, partition: int, number: int, source: int, gates: bytes) -> Order:
+        """Take the cohorts of `source` at the owner of its heir, which is open under `number`."""
+    @staticmethod
+    def sources(topic: int, partition: int) -> Order:
+        """Tell of which partitions the log has everything.
+
+        -> {sources: (partition, record of its last page)}, also at a replica.
         """
 
 @final
@@ -362,7 +409,8 @@ class Node:
         "none", "alone", "owner", "follower" or "learner";
         replicas are the ones that receive an owner's records now, itself included; the times are of batches
         under this epoch, in Unix us with a resolution of 1 ms, 0 = never. sealed is None, or {records,
-        end_offset, number, version, reached: the log ends there, and a record on disk says so}.
+        end_offset, number, version, reached: the log ends there, and a record on disk says so}. One that
+        layout changes made has sources: (partition that it came from, record of its last page).
         """
     def adopted(self, topics: Sequence[int]) -> list[tuple[int, int]]:
         """(topic, lowest generation of its table that connections hold), of topics that connections follow.
@@ -384,7 +432,8 @@ def fsck(data: str) -> dict[str, Any]:
     """Check every record of a stopped store; change nothing.
 
     Returns {files, bytes, records, cut_bytes, partitions: [...], damage: [{file, position, record_number,
-    topic, partition, why}]}. Raises like `Node.recover`.
+    topic, partition, why}]}. Each sound partition has `producers_hash` and `sources`: (partition that it came
+    from, record of its last page). Raises like `Node.recover`.
     """
 
 # ---- simulation -------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""Check I1, I4, I5, I11 and I16 of a cluster: metadata and every store's figures in, findings out. Pure.
+"""Check I1, I3 to I6, I11 and I16 of a cluster: metadata and every store's figures in, findings out. Pure.
 
     I1   the metadata of each node is sound, ranges tile; equal hashes at equal indexes
     I3   a SEALED partition takes no appends, no replica has more than its end, the owner has all of it
     I4   only the owner takes appends, under the newest owner epoch of the metadata
     I5   the owner's records are on a majority of the replicas; none of them is damaged
+    I6   replicas that end at one record have one producer table; an owner has what its partition inherits
     I11  replicas that end at the same record of the same owner epoch have the same chain there
     I16  each replica has the partition; no store has one that the metadata does not give it
 
@@ -17,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from msgspec import UNSET
+
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Seal, Topic
@@ -25,6 +28,8 @@ from ringfence.control.state_machines.metadata.reassignment_rules import awaits_
 
 # Findings of one report: more of them mostly have one cause.
 FINDINGS_MAX: Final = 1_000
+# Partitions that the text of a finding lists.
+SOURCES_SHOWN: Final = 8
 
 
 class Finding(NamedTuple):
@@ -46,8 +51,8 @@ class NodeReading(NamedTuple):
     """The reading of one node in one round.
 
     `broken` is the fault of its own metadata, or None; `hashed` its newest (index, hash), or None. `parts`
-    are figures of the native node by (topic, partition): records, chain, owner_epoch, quarantined, and in
-    a running node `open`.
+    are figures of the native node by (topic, partition): records, chain, owner_epoch, quarantined, sources,
+    and in a running node `open`.
     """
 
     node: NodeId
@@ -150,6 +155,7 @@ class Inspection:
             yield from _check_sealed(seal, assignment, place, copies)
         elif is_settled:
             yield from self._check_majority(topic, assignment, place, copies, unproven)
+            yield from _check_sources(topic, assignment, place, copies)
 
     def _check_chains(
         self, place: tuple[int, int], copies: Mapping[NodeId, Mapping[str, Any]]
@@ -284,6 +290,26 @@ def _check_sealed(
         elif records < end.records and is_owner:
             what = f"incomplete: {records} of {end.records} records; hand it over to a replica that has all"
             yield Finding("I5", int(node), *place, what)
+
+
+def _check_sources(
+    topic: Topic,
+    assignment: Assignment,
+    place: tuple[int, int],
+    copies: Mapping[NodeId, Mapping[str, Any] | None],
+) -> Iterator[Finding]:
+    """An owner has everything from the partitions that its own came from, or takes no rows."""
+    partition, copy = PartitionId(place[1]), copies.get(assignment.owner.node)
+    if (topic.seals is UNSET and topic.gone is UNSET) or copy is None or copy.get("quarantined"):
+        return
+    part = topic.layout.find(partition)
+    assert part is not None, f"I1: partition {partition} has an assignment and is not in the layout"
+    parents = {*part.parents, *(parent.partition for parent in topic.pruned_parents(partition))}
+    missing = sorted(parents - {source for source, _ in copy.get("sources") or ()})
+    if missing:
+        shown = ", ".join(map(str, missing[:SOURCES_SHOWN]))
+        what = f"its log lacks what it inherits from {len(missing)} of {len(parents)} partitions: {shown}"
+        yield Finding("I6", int(assignment.owner.node), *place, what)
 
 
 def _check_starts(

@@ -89,6 +89,7 @@ pub fn fsck(py: Python<'_>, data: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     for (partition, told) in report.partitions.iter().zip(partitions.try_iter()?) {
         let (told, found) = (told?, found.get(&(partition.topic, partition.partition)));
         told.set_item("producers_hash", found.and_then(|found| found.producers_hash))?;
+        told.set_item("sources", found.map(|found| found.sources.clone()))?;
         let sealed = found.and_then(|found| found.sealed);
         told.set_item("sealed", sealed.map(|sealed| of_seal(py, &sealed)).transpose()?)?;
     }

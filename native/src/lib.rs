@@ -6,7 +6,7 @@
 //! | `fsck.rs` | the log's check of a stopped store |
 //! | `sim_node.rs`, `sim_disk.rs` | the same engine and log, stepped by a simulator on a disk that fails by seed |
 //! | `sim_planted.rs` | faults on purpose; only with the feature `planted`, never in a wheel |
-//! | `stage.rs`, `lineage.rs` | orders about staged rows; what orders say of sealed partitions |
+//! | `stage.rs`, `lineage.rs`, `tables.rs` | orders about staged rows, sealed partitions, and what children inherit |
 //! | `encode.rs` | `ringfence-batch`'s encoder for producers |
 //! | `record.rs` | the records of a FETCH body |
 //! | `checksum.rs` | CRC-32C |
@@ -31,6 +31,7 @@ mod sim_node;
 mod sim_planted;
 mod sim_values;
 mod stage;
+mod tables;
 
 #[pyo3::pymodule]
 mod _node {

@@ -2,11 +2,14 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use ringfence_node::{CountStaged, Order as Inner, Place, Publish, TablePartition};
+use ringfence_node::{
+    CountStaged, GatesIn, GatesOut, Order as Inner, Place, Publish, TableIn, TableOut, TablePartition,
+};
 
 use crate::lineage::{Ancestors, End, Sealed, arguments_of_sealed, arguments_of_table, end_of, lineage_of};
 use crate::node::identity;
 use crate::stage::{Rule, rule_of, rule_to, tokens_of, tokens_to};
+use crate::tables;
 
 #[pyclass(frozen, eq, module = "ringfence.native._node")]
 #[derive(Clone, PartialEq, Eq)]
@@ -280,6 +283,46 @@ impl Order {
         Ok(Inner::CountStaged(CountStaged { topic, partition, scope, epoch, tokens }).into())
     }
 
+    #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, lo, hi, since, after, bytes_max))]
+    fn table_out(topic: u64, partition: u64, lo: u16, hi: u16, since: u64, after: u64, bytes_max: u32) -> Self {
+        Inner::TableOut(TableOut { topic, partition, lo, hi, since, after, bytes_max }).into()
+    }
+
+    #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, number, source, lo, hi, end, is_final, page))]
+    fn table_in(
+        topic: u64,
+        partition: u64,
+        number: u64,
+        source: u64,
+        lo: u16,
+        hi: u16,
+        end: u64,
+        is_final: bool,
+        page: &[u8],
+    ) -> Self {
+        let page = page.into();
+        Inner::TableIn(TableIn { topic, partition, number, source, lo, hi, end, is_final, page }).into()
+    }
+
+    #[staticmethod]
+    fn gates_out(topic: u64, partition: u64, number: u64, records: u64) -> Self {
+        Inner::GatesOut(GatesOut { topic, partition, number, records }).into()
+    }
+
+    #[staticmethod]
+    fn gates_in(topic: u64, partition: u64, number: u64, source: u64, gates: &[u8]) -> Self {
+        Inner::GatesIn(GatesIn { topic, partition, number, source, gates: gates.into() }).into()
+    }
+
+    #[staticmethod]
+    fn sources(topic: u64, partition: u64) -> Self {
+        Inner::Sources { topic, partition }.into()
+    }
+
     /// The constructor's name.
     #[getter]
     fn name(&self) -> &'static str {
@@ -327,6 +370,11 @@ fn name_of(order: &Inner) -> &'static str {
         Inner::InstallScopes { .. } => "install_scopes",
         Inner::CountStaged(_) => "count_staged",
         Inner::Publish(_) => "publish",
+        Inner::TableOut(_) => "table_out",
+        Inner::TableIn(_) => "table_in",
+        Inner::GatesOut(_) => "gates_out",
+        Inner::GatesIn(_) => "gates_in",
+        Inner::Sources { .. } => "sources",
     }
 }
 
@@ -367,6 +415,7 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
         &(Inner::Close { topic, partition }
         | Inner::Drop { topic, partition }
         | Inner::ReleaseQuarantine { topic, partition }
+        | Inner::Sources { topic, partition }
         | Inner::CheckQuarantine { topic, partition }) => (topic, partition).into_pyobject(py),
         &Inner::Truncate { topic, partition, before_offset, epoch } => {
             (topic, partition, before_offset, epoch).into_pyobject(py)
@@ -387,6 +436,13 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
             let &Publish { topic, partition, scope, epoch, rows, upto, after, .. } = publish;
             let tokens = bytes(&tokens_to(&publish.tokens));
             (topic, partition, scope, epoch, tokens, rows, upto, after).into_pyobject(py)
+        }
+        Inner::TableOut(order) => tables::table_out(py, order),
+        Inner::TableIn(order) => tables::table_in(py, order),
+        Inner::GatesOut(order) => (order.topic, order.partition, order.number, order.records).into_pyobject(py),
+        Inner::GatesIn(order) => {
+            let &GatesIn { topic, partition, number, source, .. } = order;
+            (topic, partition, number, source, bytes(&order.gates)).into_pyobject(py)
         }
     }
 }

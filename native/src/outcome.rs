@@ -4,6 +4,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use ringfence_node::{Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, SealStatus, SyncStatus};
 
+use crate::tables;
+
 /// One tuple, as `poll` gives it; its first item names its shape.
 pub fn of_outcome(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyTuple>> {
     match outcome {
@@ -30,7 +32,7 @@ pub fn of_outcome(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyTupl
 fn of_finished(py: Python<'_>, finished: Finished) -> PyResult<Bound<'_, PyDict>> {
     let out = PyDict::new(py);
     match finished {
-        Finished::Done | Finished::ProducerOpened(None) => {}
+        Finished::Done => {}
         Finished::Opened { records, end_offset } => {
             out.set_item("records", records)?;
             out.set_item("end_offset", end_offset)?;
@@ -51,13 +53,8 @@ fn of_finished(py: Python<'_>, finished: Finished) -> PyResult<Bound<'_, PyDict>
         }
         Finished::ProducersFull(why) => out.set_item("full", why)?,
         Finished::ProducerForgotten => out.set_item("forgotten", true)?,
-        Finished::ProducerOpened(Some(point)) => {
-            out.set_item("sequence", point.sequence)?;
-            out.set_item("send", point.send)?;
-            out.set_item("note", point.note.as_deref().map(|note| PyBytes::new(py, note)))?;
-            out.set_item("offset", point.offset)?;
-            out.set_item("rows", point.rows)?;
-        }
+        Finished::ProducerOpened(points) => tables::of_points(py, points, &out)?,
+        finished => tables::of_finished(py, finished, &out)?,
     }
     Ok(out)
 }
@@ -89,6 +86,9 @@ pub fn of_partition<'py>(py: Python<'py>, status: &PartitionStatus) -> PyResult<
     out.set_item("durable", status.durable)?;
     out.set_item("quarantined", status.quarantined.as_deref())?;
     out.set_item("sealed", status.sealed.map(|sealed| of_seal(py, &sealed)).transpose()?)?;
+    if !status.sources.is_empty() {
+        out.set_item("sources", &status.sources)?;
+    }
     Ok(out)
 }
 

@@ -65,6 +65,7 @@ class Inspections:
         values = tuple(
             {name: part.get(name) for name in FIGURES}
             | {"producers_hash": tables.get((part["topic"], part["partition"], part["records"]))}
+            | ({"sources": part["sources"]} if part.get("sources") else {})
             | {"quarantined": None if part.get("quarantined") is None else str(part["quarantined"])[:160]}
             for part in later[:limit]
         )

@@ -65,7 +65,41 @@ pub enum Bug {
     EndedEarly,
     /// A reader that knows of no lineage reads a sealed partition's end as that of a log.
     EndOfAnyReader,
+    /// A child takes nothing of its sources' producers (K8).
+    NoInheritance,
+    /// Resume points of several sources are joined to one for all slots, the greatest (K8).
+    SegmentsAsMax,
+    /// Of two sources' entries of a producer the one with the greater epoch replaces the other.
+    GreaterEpochReplaces,
+    /// What a source has forgotten is not inherited (I6).
+    PageWithoutForgotten,
+    /// Entries that changed after the first pages were made are not in the later ones.
+    RestLeftOut,
+    /// The owner of a child learns from pages, its replicas and a start do not.
+    OwnerOnlyInherits,
+    /// A truncation removes the last page of a source, and the source still counts as inherited.
+    CutKeepsPages,
+    /// The gates of a source may come after its last page.
+    GatesBehindLastPage,
+    /// An owner whose log lacks a source takes rows.
+    ForcedAdmitsAtOnce,
+    /// What a pruned source had counts as never stored.
+    PrunedIsNew,
 }
+
+/// Faults of what children inherit: only layout changes show them.
+pub const LAYOUT_BUGS: [(&str, Bug); 10] = [
+    ("no_inheritance", Bug::NoInheritance),
+    ("segments_as_max", Bug::SegmentsAsMax),
+    ("greater_epoch_replaces", Bug::GreaterEpochReplaces),
+    ("page_without_forgotten", Bug::PageWithoutForgotten),
+    ("rest_left_out", Bug::RestLeftOut),
+    ("owner_only_inherits", Bug::OwnerOnlyInherits),
+    ("cut_keeps_pages", Bug::CutKeepsPages),
+    ("gates_behind_last_page", Bug::GatesBehindLastPage),
+    ("forced_admits_at_once", Bug::ForcedAdmitsAtOnce),
+    ("pruned_is_new", Bug::PrunedIsNew),
+];
 
 /// Faults of sealed partitions: only clusters whose layout changes show them.
 pub const SEAL_BUGS: [(&str, Bug); 9] = [

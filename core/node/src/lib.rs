@@ -41,8 +41,9 @@ pub use api::order::{
     CountStaged, Lineage, Order, Place, Publish, ScopeRule, SealedEnd, SealedPartition, TablePartition,
 };
 pub use api::outcome::{
-    Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, ResumePoint, SealStatus, SyncStatus,
+    Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, ResumePoint, SealStatus, SyncStatus, TablePage,
 };
+pub use api::tables::{GatesIn, GatesOut, TableIn, TableOut};
 pub use api::tokens::{AccessTable, Grant, Secret};
 pub use config::{Config, TransportKind};
 pub use counters::Counters;
@@ -51,4 +52,4 @@ pub use partition::recovery::{CheckedPartition, Rebuild, check};
 pub use partition::state::Partition;
 pub use runtime::Runtime;
 pub use runtime::stepped::Stepped;
-pub use settings::{Bounds, Settings, TableLimits};
+pub use settings::{Bounds, LAYOUT_LEVEL, Settings, TableLimits};

@@ -1,5 +1,8 @@
 //! Settings of the engine: values only.
 
+/// The cluster's level from which on partitions are split and merged; see `docs/design/levels.md`.
+pub const LAYOUT_LEVEL: u16 = 2;
+
 /// What the engine is made with.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {

@@ -133,8 +133,9 @@ fn opening_a_named_producer_fences_its_predecessor_and_returns_where_to_resume()
         previous_epoch: 0,
         name: b"loader-1".to_vec(),
     };
-    let Ok(Finished::ProducerOpened(Some(point))) = world.ordered(open(6)) else { panic!("no resume point") };
-    assert_eq!((point.sequence, point.send, point.offset, point.rows), (0, 8, 0, 4));
+    let Ok(Finished::ProducerOpened(points)) = world.ordered(open(6)) else { panic!("no resume point") };
+    let [point] = &points[..] else { panic!("one point for all slots: {points:?}") };
+    assert_eq!((point.sequence, point.send, point.offset, point.rows), (Some(0), 8, 0, 4));
     assert_eq!(point.note.as_deref(), Some(&b"file 3, row 9"[..]));
     assert_eq!(code(&append(&mut world, 3, 1)), Code::FencedProducer);
     let mut world = world.crash(Shape::default());
@@ -142,7 +143,7 @@ fn opening_a_named_producer_fences_its_predecessor_and_returns_where_to_resume()
     world.open_partition();
     assert_eq!(code(&append(&mut world, 3, 1)), Code::FencedProducer, "also after a crash");
     assert!(world.ordered(open(5)).unwrap_err().contains("not above 6"));
-    assert_eq!(world.ordered(open(7)), Ok(Finished::ProducerOpened(Some(point))), "nothing was stored since");
+    assert_eq!(world.ordered(open(7)), Ok(Finished::ProducerOpened(points)), "nothing was stored since");
     let unknown = Order::OpenProducer {
         topic: TOPIC,
         partition: PARTITION,
@@ -151,7 +152,7 @@ fn opening_a_named_producer_fences_its_predecessor_and_returns_where_to_resume()
         previous_epoch: 0,
         name: vec![],
     };
-    assert_eq!(world.ordered(unknown), Ok(Finished::ProducerOpened(None)));
+    assert_eq!(world.ordered(unknown), Ok(Finished::ProducerOpened(vec![])));
 }
 
 #[test]
@@ -168,11 +169,11 @@ fn a_named_producer_whose_entry_is_gone_is_told_apart_from_a_new_one() {
     for epoch in [6, 7] {
         assert_eq!(world.ordered(open(epoch, 5)), Ok(Finished::ProducerForgotten), "nothing was written before");
     }
-    assert_eq!(world.ordered(open(8, 0)), Ok(Finished::ProducerOpened(None)), "a fresh start was accepted");
+    assert_eq!(world.ordered(open(8, 0)), Ok(Finished::ProducerOpened(vec![])), "a fresh start was accepted");
     let mut world = world.crash(Shape::default());
     world.install(1);
     world.open_partition();
-    assert_eq!(world.ordered(open(9, 8)), Ok(Finished::ProducerOpened(None)), "known, and nothing was stored");
+    assert_eq!(world.ordered(open(9, 8)), Ok(Finished::ProducerOpened(vec![])), "known, and nothing was stored");
 }
 
 #[test]

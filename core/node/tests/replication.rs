@@ -22,10 +22,16 @@ mod doubt;
 mod forced;
 #[path = "replication/futile.rs"]
 mod futile;
+#[path = "replication/inherits.rs"]
+mod inherits;
+#[path = "replication/inherits_replicas.rs"]
+mod inherits_replicas;
 #[path = "replication/late.rs"]
 mod late;
 #[path = "replication/learner.rs"]
 mod learner;
+#[path = "replication/merge.rs"]
+mod merge;
 #[cfg(feature = "planted")]
 #[path = "replication/planted.rs"]
 mod planted;

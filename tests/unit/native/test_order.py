@@ -37,6 +37,11 @@ ORDERS = (
     Order.install_scopes([(1, 2, 3, 4, [5, 6])], 9),
     Order.publish(7, 9, 1, 2, TOKENS, 100, 50, 1),
     Order.count_staged(7, 9, 1, 2, TOKENS),
+    Order.table_out(7, 9, 0, 99, 40, 21, 65_536),
+    Order.table_in(7, 9, 812, 8, 0, 199, 57, True, b"page"),
+    Order.gates_out(7, 8, 812, 57),
+    Order.gates_in(7, 9, 812, 8, b""),
+    Order.sources(7, 9),
 )
 
 

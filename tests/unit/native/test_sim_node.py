@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ringfence.common.codec import request_header
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.native import _node
 from ringfence.native._node import Order, SimDisk, SimNode
 from ringfence.native.errors import ClosedError, ConfigError, StorageError, StoreLockedError
@@ -52,8 +53,8 @@ def test_a_level_is_raised_by_an_order_and_an_unknown_one_is_refused() -> None:
     outcomes = [outcome[2] for outcome in made.poll()]
     assert outcomes[0] is None
     assert f"this program knows up to {LEVEL_NEWEST}" in outcomes[1]
-    with pytest.raises(ConfigError, match=f"level is {LEVEL_NEWEST + 1}"):
-        node(SimDisk(1), level=LEVEL_NEWEST + 1)
+    with pytest.raises(ConfigError, match=f"level is {LAYOUT_LEVEL + 1}"):
+        node(SimDisk(1), level=LAYOUT_LEVEL + 1)
 
 
 def publish(made: SimNode, sequence: int, epoch: int) -> None:
@@ -91,6 +92,36 @@ def test_an_answer_goes_out_behind_the_sync_and_not_before() -> None:
     drain(made)
     assert statuses(made) == [Status.OK]
     assert made.counters()["rows"] == 20 and made.partitions()[0]["end_offset"] == 20
+
+
+def test_what_children_inherit_is_told_at_any_level_and_taken_from_its_own_on() -> None:
+    made = node(SimDisk(2))
+    serving(made, 3)
+    for sequence in range(2):
+        publish(made, sequence, 3)
+    orders = (
+        Order.table_out(TOPIC, PARTITION, 0, 99, 0, 0, 1 << 16),
+        Order.table_out(TOPIC, PARTITION, 0, 99, 0, 5, 1 << 16),
+        Order.sources(TOPIC, PARTITION),
+        Order.gates_out(TOPIC, PARTITION, 9, 3),
+        Order.fence(TOPIC, PARTITION, 9),
+        Order.gates_out(TOPIC, PARTITION, 9, 3),
+        Order.table_in(TOPIC, PARTITION, 3, 8, 0, 99, 2, True, b""),
+        Order.gates_in(TOPIC, PARTITION, 3, 8, b""),
+    )
+    numbers = [made.order(order) for order in orders]
+    drain(made)
+    ended = {outcome[1]: outcome[2:] for outcome in made.poll() if outcome[0] == "order"}
+    (_, page), (_, rest), (_, sources), (early, _), _, (_, gates), (refused, _), (also, _) = (
+        ended[number] for number in numbers
+    )
+    figures = {"records": 3, "forgotten_epoch": 0, "more": False}
+    assert figures.items() <= page.items() and page["last"] == 5
+    assert int.from_bytes(page["page"][52:56], "little") == 1, "one producer"
+    assert rest["last"] == 5 and int.from_bytes(rest["page"][52:56], "little") == 0
+    assert sources == {"sources": []} and gates == {"gates": b"", "known": 0}
+    assert "ask again after its HOLD" in early
+    assert "layout changes need 2" in refused and "layout changes need 2" in also
 
 
 def test_equal_calls_give_equal_bytes_on_the_disk() -> None:

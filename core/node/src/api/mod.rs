@@ -1,6 +1,6 @@
 //! Values that cross the engine's border: orders, outcomes, events, effects. No decisions are made here.
 //!
-//! - `order`, `outcome`, `tokens`: from and to the control plane.
+//! - `order`, `tables` (orders of layout changes), `outcome`, `tokens`: from and to the control plane.
 //! - `event`, `effects`, `jobs`: from and to the runtime or a simulator. Effects are carried out in the order that
 //!   `effects` states.
 //! - `refusal`, `answer`, `deadline`, `completion`, `order_step`: values about answers and orders that all rooms share.
@@ -15,4 +15,5 @@ pub(crate) mod order;
 pub(crate) mod order_step;
 pub(crate) mod outcome;
 pub(crate) mod refusal;
+pub(crate) mod tables;
 pub(crate) mod tokens;

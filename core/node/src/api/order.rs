@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::api::tables::{GatesIn, GatesOut, TableIn, TableOut};
+
 /// One ACTIVE partition of a routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TablePartition {
@@ -247,6 +249,15 @@ pub enum Order {
     CountStaged(CountStaged),
     /// Give the rows of a committed epoch their offsets; ends when they may be read.
     Publish(Publish),
+    TableOut(TableOut),
+    TableIn(TableIn),
+    GatesOut(GatesOut),
+    GatesIn(GatesIn),
+    /// Of which partitions that it came from the log has everything; also at a replica.
+    Sources {
+        topic: u64,
+        partition: u64,
+    },
 }
 
 impl Order {

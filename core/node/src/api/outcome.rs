@@ -31,18 +31,59 @@ pub enum Finished {
         /// The scope's epoch, or a later one, was published here before: nothing of it is staged any more.
         is_published: bool,
     },
-    /// OPEN PRODUCER: what the epoch before left, `None` when it left nothing.
-    ProducerOpened(Option<ResumePoint>),
+    /// OPEN PRODUCER: what the epochs before left, by slot range; without one where they left nothing.
+    ProducerOpened(Vec<ResumePoint>),
     /// The producer tables have no room for a new producer: a sentence with the figures. Nothing has changed.
     ProducersFull(String),
     /// OPEN PRODUCER: the partition has no entry of the previous epoch any more. Nothing was written.
     ProducerForgotten,
+    TablePage(TablePage),
+    /// TABLE IN: the end of the log with the page, which is on a quorum.
+    Inherited {
+        epoch: u64,
+        records: u64,
+        end_offset: u64,
+        chain: u64,
+        /// Producers without a name for which there was no room.
+        left_out: u64,
+    },
+    /// TABLE IN: the named producers have no room: a sentence with the figures. Nothing has changed.
+    TableFull(String),
+    /// SOURCES: (partition, record of its last page), ascending.
+    Sources(Vec<(u64, u64)>),
+    /// GATES OUT: cohorts of the partition, and the number up to which its log knows them. Empty, for there are none.
+    Gates {
+        gates: Vec<u8>,
+        known: u64,
+    },
 }
 
-/// A producer's last stored batch in one partition.
+/// A part of a producer table, for a child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TablePage {
+    /// As TABLE IN takes it.
+    pub page: Vec<u8>,
+    /// Records of the source that it is as of.
+    pub records: u64,
+    pub forgotten_epoch: u64,
+    /// Of the source's last record.
+    pub time_ms: u64,
+    /// The last producer of the page, after which the next one begins.
+    pub last: u64,
+    /// Producers follow.
+    pub more: bool,
+}
+
+/// A producer's last stored batch for some slots of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResumePoint {
-    pub sequence: u64,
+    /// Inclusive slot range.
+    pub lo: u16,
+    pub hi: u16,
+    /// The one that stored it: this partition, or one that it came from.
+    pub partition: u64,
+    /// `None` if another partition stored it.
+    pub sequence: Option<u64>,
     pub send: u64,
     pub note: Option<Vec<u8>>,
     /// Offset of its first row.
@@ -167,6 +208,8 @@ pub struct PartitionStatus {
     pub sealed: Option<SealStatus>,
     /// Batches that are staged and not published.
     pub stages: u64,
+    /// Partitions that it came from, of which its log has everything; and the record that says so.
+    pub sources: Vec<(u64, u64)>,
 }
 
 /// Where a partition was sealed, and whether this store's log has reached that end.

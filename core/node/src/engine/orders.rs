@@ -107,6 +107,11 @@ impl Parts {
             Order::InstallScopes { rules, gone } => Ok(self.orders().install_scopes(rules, gone)),
             Order::CountStaged(count) => self.orders().count_staged(number, &count, turn.now),
             Order::Publish(publish) => self.orders().publish_stages(number, &publish, turn),
+            Order::TableOut(order) => self.orders().table_out(&order),
+            Order::TableIn(order) => self.orders().table_in(number, &order, turn),
+            Order::GatesOut(order) => self.orders().gates_out(&order),
+            Order::GatesIn(order) => self.orders().gates_in(number, &order),
+            Order::Sources { topic, partition } => self.orders().sources((topic, partition)),
             order => self.begin_sync_order(number, order, turn),
         }
     }
@@ -253,6 +258,7 @@ impl Parts {
         });
         for partition in self.store.partitions.of_topic(topic) {
             partition.gate.see(&table, partition.log.partition, node);
+            partition.see_parents(table.ancestors(partition.log.partition));
         }
         let installed = self.store.tables.install(topic, table);
         debug_assert_eq!(installed, Install::Swapped);

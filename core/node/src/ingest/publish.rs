@@ -205,6 +205,9 @@ fn at_seal(index: PartitionIndex, partition: &Partition, header: &RequestHeader,
     if !matches!(rejection, Rejection::Redirect(RedirectReason::Sealed)) {
         return rejection;
     }
+    if partition.producers.is_reduced {
+        return Rejection::Sealed(index, None);
+    }
     match partition.producers.decide(&identity_of(header)) {
         Decision::Repeated(answer) => Rejection::Repeat(index, answer),
         // It would have to be appended: it never will be.

@@ -1,6 +1,7 @@
 //! Apply retention, write state records, expire producers, free memory of idle partitions.
 
 use ringfence_log::{Shard, retain};
+use ringfence_wire::DEADLINE_MS_MAX;
 
 use crate::api::completion::Completion;
 use crate::api::event::Now;
@@ -23,6 +24,9 @@ const STATES: usize = 32;
 
 /// How often files are looked at. A walk over 10,000 partitions takes about a millisecond.
 const RETAIN_MS: u64 = 1000;
+
+/// After this long no deadline of a batch that was sent before the seal can run: twice the longest one.
+const RESOLVE_KEEP_MS: u64 = 2 * DEADLINE_MS_MAX as u64;
 
 /// After a rotation or a state record a file may be free. Files that come back one at a time become the next ones; at
 /// 2.5 GB/s a second's worth of them would be ten, most of them removed and allocated again.
@@ -60,6 +64,7 @@ impl MaintenanceMachine<'_> {
             self.maintenance.upkeep.round_bytes += partition.log.memory_bytes();
             let is_fresh = partition.idleness == Idleness::Active;
             self.store.partitions[index].settle_producers();
+            self.reduce_sealed(index, turn.now);
             if is_fresh || self.store.producers_bytes > self.store.settings.producers_bytes {
                 self.make_room_for_producers(index, turn);
             }
@@ -70,6 +75,20 @@ impl MaintenanceMachine<'_> {
             }
             self.retain_rows(index, turn);
         }
+    }
+
+    /// The table of a sealed partition does not age: once no batch can be asked for any more, its memory goes.
+    fn reduce_sealed(&mut self, index: PartitionIndex, now: Now) {
+        let partition = &self.store.partitions[index];
+        let Some(sealed) = partition.sealed.as_deref() else { return };
+        let is_told = sealed.is_recorded && sealed.sealed_ms > 0 && !partition.is_incomplete();
+        if !is_told || partition.producers.is_reduced || now.unix_ms < sealed.sealed_ms + RESOLVE_KEEP_MS {
+            return;
+        }
+        self.store.change_tables(index, |partition| {
+            let (id, slots, end) = (partition.log.partition, partition.slots, partition.log.end().next_record);
+            partition.producers.reduce(id, slots, end);
+        });
     }
 
     /// An idle partition gives back what it does not need, and nearly all of its index when all of them take too much.

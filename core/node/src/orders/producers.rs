@@ -9,7 +9,7 @@ use crate::api::outcome::{Finished, ResumePoint};
 use crate::ids::PartitionKey;
 use crate::orders::machine::OrderMachine;
 use crate::partition::dedupe::Source;
-use crate::partition::producer::Resume;
+use crate::partition::producer::Entry;
 use crate::partition::state::Idleness;
 use crate::partition::state_blob;
 use crate::turn::Turn;
@@ -62,7 +62,7 @@ impl OrderMachine<'_> {
             ..RecordHeader::default()
         };
         let placed = self.store.append_record(index, record, &[name], turn)?;
-        let resume = self.store.change_tables(index, |partition| {
+        let points = self.store.change_tables(index, |partition| {
             let source = Source {
                 record: placed.record_number,
                 first_offset: placed.first_offset,
@@ -70,9 +70,10 @@ impl OrderMachine<'_> {
                 mark: partition.mark,
             };
             partition.idleness = Idleness::Active;
-            partition.producers.opened(id, epoch, !name.is_empty(), source).map(resume_point)
+            let (key, slots) = (partition.log.partition, partition.slots);
+            resume_points(partition.producers.opened(id, epoch, !name.is_empty(), source), key, slots)
         });
-        let finished = Finished::ProducerOpened(resume);
+        let finished = Finished::ProducerOpened(points);
         Ok(self.store.when_durable_upto(
             self.store.shared_end(index),
             number,
@@ -107,12 +108,18 @@ impl OrderMachine<'_> {
     }
 }
 
-fn resume_point(resume: &Resume) -> ResumePoint {
-    ResumePoint {
-        sequence: resume.sequence,
-        send: resume.send,
-        note: resume.note.as_deref().map(<[u8]>::to_vec),
-        offset: resume.first_offset,
-        rows: resume.rows,
-    }
+/// What earlier epochs left, by slot: here, and in the partitions that this one came from.
+fn resume_points(entry: &Entry, partition: u64, slots: (u16, u16)) -> Vec<ResumePoint> {
+    let own_sequence = entry.resume.as_deref().map(|resume| resume.sequence);
+    let points = entry.points(partition, slots).into_vec().into_iter().map(|point| ResumePoint {
+        lo: point.lo,
+        hi: point.hi,
+        partition: point.partition,
+        sequence: own_sequence.filter(|_| point.partition == partition),
+        send: point.send,
+        note: point.note.map(Vec::from),
+        offset: point.first_offset,
+        rows: point.rows,
+    });
+    points.collect()
 }

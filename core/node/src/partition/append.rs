@@ -244,6 +244,7 @@ impl Store {
                     if let Some(why) = partition.quarantine() {
                         return Err(format!("partition {} is quarantined: {why}", partition.log.partition));
                     }
+                    partition.settle_sources();
                     partition.gate.open(epoch);
                     turn.follow_ups.opened_topics.push(partition.log.topic);
                     self.raise_mark(index, end_offset, turn);

@@ -7,16 +7,18 @@
 //! same epoch    next -> New   above -> Gap(next)   in the window -> Repeated | Conflict   below it -> TooOld
 //! ```
 //!
-//! Invariants: a decision changes nothing, only [`Producers::stored`], [`Producers::opened`], [`Producers::cut`] and
-//! [`Producers::forget`] do (I15); an epoch at or below `forgotten_epoch` without an entry is never taken for new (I6).
+//! Invariants: a decision changes nothing, only [`Producers::stored`], [`Producers::opened`], [`Producers::inherit`],
+//! [`Producers::cut`] and [`Producers::forget`] do (I15); an epoch at or below the forgotten ones without an entry is
+//! never taken for new (I6).
 //! Everything here is rebuilt from record headers and the state blob (`dedupe_blob.rs`), so a recovered table decides
 //! as the lost one did. After a truncation the table is the one that the remaining log gives (`producer_undo.rs`).
 
 use ringfence_routing::IdMap;
 use ringfence_wire::{Code, DEDUPE_WINDOW};
 
-use crate::partition::producer::{Entry, Identity, Resume, StoredAnswer};
-use crate::partition::producer_undo::{Before, Undo, UndoStep};
+use crate::partition::producer::{Entry, Identity, StoredAnswer};
+use crate::partition::producer_undo::{Before, PageBefore, Undo, UndoStep};
+use crate::partition::segments;
 use crate::settings::TableLimits;
 
 /// What to do with a batch.
@@ -69,11 +71,18 @@ pub struct Producers {
     pub(crate) entries: IdMap<Entry>,
     /// What a truncation may take back.
     pub(crate) undo: Undo,
+    /// Epochs up to this one were forgotten here.
     pub(crate) forgotten_epoch: u64,
+    /// Epochs up to this one were forgotten in the partitions that this one came from.
+    pub(crate) inherited_forgotten: u64,
+    /// Partitions that this one came from, of which the log has everything, ascending; and the record that says so.
+    pub(crate) sources: Vec<(u64, u64)>,
+    /// Only resume points are left: the partition is sealed, and its sequences cannot be asked for any more.
+    pub(crate) is_reduced: bool,
     /// Sum of `Entry::bytes`.
-    bytes: usize,
+    pub(crate) bytes: usize,
     /// No entry is older than this record time.
-    oldest_ms: u64,
+    pub(crate) oldest_ms: u64,
 }
 
 /// A producer without a name that stored nothing for this long, in record time, is forgotten when memory is short: its
@@ -87,8 +96,8 @@ impl Producers {
             return Decision::Refused(Reject::NoProducer);
         }
         let Some(entry) = self.entries.get(&batch.producer_id) else {
-            if batch.epoch <= self.forgotten_epoch {
-                return Decision::Refused(Reject::Forgotten { epoch: self.forgotten_epoch });
+            if batch.epoch <= self.forgotten_upto() {
+                return Decision::Refused(Reject::Forgotten { epoch: self.forgotten_upto() });
             }
             return first_of_epoch(batch);
         };
@@ -99,6 +108,11 @@ impl Producers {
             return first_of_epoch(batch);
         }
         decide_within(entry, batch)
+    }
+
+    /// Epochs up to this one without an entry are never taken for new.
+    pub fn forgotten_upto(&self) -> u64 {
+        self.forgotten_epoch.max(self.inherited_forgotten)
     }
 
     /// Greatest `send` stored of a producer, 0 when none.
@@ -144,13 +158,19 @@ impl Producers {
             let (next_sequence, send_max) = (entry.next_sequence, entry.send_max);
             let (last_send, time_ms) = (entry.last_send, entry.time_ms);
             let (dropped, note) = entry.push(batch, answer, source.time_ms, note);
-            Before::Batch { next_sequence, send_max, last_send, time_ms, dropped, note }
+            let before = Before::Batch { next_sequence, send_max, last_send, time_ms, dropped, note };
+            match entry.cover(batch.send) {
+                Some(segments) => Before::Covered { batch: Box::new(before), segments },
+                None => before,
+            }
         } else {
             let whole = Box::new(entry.clone());
             entry.raise(batch.epoch);
             entry.push(batch, answer, source.time_ms, note);
+            entry.cover(batch.send);
             Before::Epoch(whole)
         };
+        entry.touch(source.record);
         let send_max = entry.send_max;
         self.bytes = self.bytes + entry.bytes() - bytes;
         let sure_at = source.first_offset + u64::from(batch.rows);
@@ -158,7 +178,7 @@ impl Producers {
         send_max
     }
 
-    fn learned(&mut self, step: UndoStep, mark: u64) {
+    pub(crate) fn learned(&mut self, step: UndoStep, mark: u64) {
         self.undo.settle(mark);
         if step.sure_at > mark {
             self.undo.push(step);
@@ -169,14 +189,14 @@ impl Producers {
     pub fn may_open(&self, producer_id: u64, epoch: u64) -> Result<(), u64> {
         match self.entries.get(&producer_id) {
             Some(entry) if entry.epoch > epoch => Err(entry.epoch),
-            None if epoch <= self.forgotten_epoch => Err(self.forgotten_epoch),
+            None if epoch <= self.forgotten_upto() => Err(self.forgotten_upto()),
             _ => Ok(()),
         }
     }
 
-    /// A producer record was appended (or found): older epochs are fenced from here on. Returns what they left. A
+    /// A producer record was appended (or found): older epochs are fenced from here on. A
     /// record without a name takes the producer's name away: it is forgotten like one that never had one.
-    pub fn opened(&mut self, producer_id: u64, epoch: u64, named: bool, source: Source) -> Option<&Resume> {
+    pub fn opened(&mut self, producer_id: u64, epoch: u64, named: bool, source: Source) -> &Entry {
         let entry = self.entries.entry(producer_id).or_default();
         let bytes = if entry.is_blank() { 0 } else { entry.bytes() };
         let before = if entry.is_blank() {
@@ -190,11 +210,12 @@ impl Producers {
             Before::Opened { time_ms: entry.time_ms, named: entry.named }
         };
         (entry.time_ms, entry.named) = (entry.time_ms.max(source.time_ms), named);
+        entry.touch(source.record);
         self.bytes = self.bytes + entry.bytes() - bytes;
         // The record has no rows: only a later row below the mark proves that the mark has passed it.
         let sure_at = source.first_offset + 1;
         self.learned(UndoStep { record: source.record, sure_at, producer_id, before }, source.mark);
-        self.entries.get(&producer_id).and_then(|entry| entry.resume.as_deref())
+        &self.entries[&producer_id]
     }
 
     /// Records whose rows lie below the mark are never taken back.
@@ -224,6 +245,7 @@ impl Producers {
     ///
     /// Exact if [`Producers::can_cut`]. Otherwise producers with truncated batches are forgotten: they are told so.
     pub fn cut(&mut self, next_record: u64, end_offset: u64) {
+        self.cut_sources(next_record);
         #[cfg(feature = "planted")]
         if ringfence_log::planted::is_on(ringfence_log::planted::Bug::CutKeepsProducers) {
             while self.undo.pop_from(next_record).is_some() {}
@@ -243,6 +265,13 @@ impl Producers {
         }
     }
 
+    fn take_page_back(&mut self, before: PageBefore) {
+        self.inherited_forgotten = before.inherited_forgotten;
+        for (id, entry) in before.entries {
+            self.take_back(id, entry.map_or(Before::Nothing, Before::Epoch));
+        }
+    }
+
     fn take_back(&mut self, producer_id: u64, before: Before) {
         match before {
             Before::Nothing => {
@@ -259,6 +288,13 @@ impl Producers {
                     (entry.time_ms, entry.named) = (time_ms, named);
                 }
             }
+            Before::Covered { batch, segments } => {
+                self.take_back(producer_id, *batch);
+                let Some(entry) = self.entries.get_mut(&producer_id) else { return };
+                self.bytes = self.bytes + segments::bytes_of(&segments) - segments::bytes_of(&entry.segments);
+                entry.segments = segments;
+            }
+            Before::Page(before) => self.take_page_back(*before),
             Before::Batch { next_sequence, send_max, last_send, time_ms, dropped, note } => {
                 let Some(entry) = self.entries.get_mut(&producer_id) else { return };
                 self.bytes -= entry.bytes();
@@ -359,9 +395,16 @@ impl Producers {
             return Err(format!("producer table counts {} bytes, its entries have {bytes}", self.bytes));
         }
         self.undo.check()?;
+        if let Some(pair) = self.sources.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
+            return Err(format!("source {} stands before {}", pair[0].0, pair[1].0));
+        }
         for (id, entry) in &self.entries {
             if entry.answers.len() > DEDUPE_WINDOW || entry.answers.len() as u64 > entry.next_sequence {
                 return Err(format!("producer {id}: {} answers, next is {}", entry.answers.len(), entry.next_sequence));
+            }
+            segments::check(&entry.segments).map_err(|why| format!("producer {id}: {why}"))?;
+            if let Some(covered) = entry.segments.iter().find(|one| entry.covers(one.send)) {
+                return Err(format!("producer {id}: a segment of send {}, {} is stored", covered.send, entry.send_max));
             }
             let ordered = entry.answers.iter().zip(entry.answers.iter().skip(1));
             if ordered.into_iter().any(|(a, b)| a.first_offset + u64::from(a.rows) > b.first_offset) {

@@ -1,12 +1,15 @@
 //! Truncations: afterwards the table is the one that the remaining records give.
 
 use super::*;
+use crate::partition::segments::Segment;
+use crate::partition::table_page::{Page, PageEntry};
 
 /// A record that changes the table, for building the table again from scratch.
 #[derive(Clone, Debug)]
 enum Told {
     Stored(Identity, Option<Box<[u8]>>),
     Opened(u64, u64),
+    Inherited(Page),
 }
 
 struct Log {
@@ -38,8 +41,9 @@ impl Log {
     /// The next batch of a producer, as it sends it.
     fn send(&mut self, id: u64, note: &str) {
         let known = self.table.get(id);
-        let (epoch, sequence, send) =
-            known.map_or((1, 0, 1), |entry| (entry.epoch, entry.next_sequence, entry.send_max + 1));
+        let (epoch, sequence, send) = known.map_or((self.table.forgotten_upto() + 1, 0, 1), |entry| {
+            (entry.epoch, entry.next_sequence, entry.send_max + 1)
+        });
         let batch = Identity { producer_id: id, epoch, sequence, send, rows: 2, crc: 7 };
         assert_eq!(self.table.decide(&batch), Decision::New);
         let note = if note.is_empty() { None } else { Some(Box::from(note.as_bytes())) };
@@ -56,8 +60,14 @@ impl Log {
     /// The table goes through a state record of this form.
     fn restart(&mut self, undo: bool) {
         let mut bytes = Vec::new();
-        dedupe_blob::write(&self.table, undo.then_some(usize::MAX), &mut bytes);
-        self.table = dedupe_blob::read(&mut Cursor(&bytes), undo, self.records.len() as u64).unwrap();
+        let has_lineage = self.table.has_lineage();
+        let version = if has_lineage { dedupe_blob::WITH_SEGMENTS } else { dedupe_blob::WITH_STEPS };
+        let version = if undo { version } else { 3 };
+        dedupe_blob::write(&self.table, version, usize::MAX, &mut bytes);
+        let read = dedupe_blob::read(&mut Cursor(&bytes), version, self.records.len() as u64).unwrap();
+        // These stand in another part of a state record.
+        let (sources, inherited_forgotten) = (self.table.sources.clone(), self.table.inherited_forgotten);
+        self.table = Producers { sources, inherited_forgotten, ..read };
     }
 
     fn check(&self) {
@@ -71,6 +81,8 @@ impl Log {
         }
         assert_eq!(self.table.entries, again.entries, "the table differs from the one that the log gives");
         assert_eq!((self.table.bytes(), self.table.hash(0)), (again.bytes(), again.hash(0)));
+        assert_eq!(self.table.sources, again.sources);
+        assert_eq!(self.table.inherited_forgotten, again.inherited_forgotten);
     }
 }
 
@@ -82,6 +94,7 @@ fn tell(table: &mut Producers, told: &Told, source: Source) {
         Told::Opened(id, epoch) => {
             table.opened(*id, *epoch, epoch % 3 > 0, source);
         }
+        Told::Inherited(page) => table.inherit(page, source),
     }
 }
 
@@ -102,7 +115,7 @@ fn a_cut_gives_note_and_send_of_the_last_batch_that_is_left() {
         log.restart(true);
         log.cut(11);
         log.check();
-        let resume = log.table.opened(7, 2, true, Source { record: 11, ..at(20) }).unwrap();
+        let resume = log.table.opened(7, 2, true, Source { record: 11, ..at(20) }).resume.clone().unwrap();
         assert_eq!((resume.send, resume.note.as_deref()), (10, Some(&b"row 10"[..])), "{lost} batches were cut");
     }
 }
@@ -156,7 +169,24 @@ fn steps_are_bounded_and_end_with_the_mark() {
     log.table.check().unwrap();
 }
 
-/// Appends, epochs, marks, cuts and restarts in any order; `SEEDS` says how many.
+/// Pages of two sources, about the producers that send here, too.
+fn page(random: &mut ringfence_log::faulty::SeededRandom) -> Page {
+    let source = 30 + random.below(2);
+    let mut entries = Vec::new();
+    for id in 1..=4 {
+        if random.chance(1, 2) {
+            let lo = u16::try_from(random.below(3) * 20).unwrap();
+            let (send, note) = (1 + random.below(40), random.chance(1, 2).then(|| Box::from(&b"inherited"[..])));
+            let segment = Segment { lo, hi: lo + 19, rows: 1, partition: source, first_offset: send, send, note };
+            let (epoch, named) = (1 + random.below(4), random.chance(1, 2));
+            entries.push((id, PageEntry { epoch, time_ms: random.below(2_000), named, segments: Box::new([segment]) }));
+        }
+    }
+    let forgotten_epoch = if random.chance(1, 4) { random.below(3) } else { 0 };
+    Page { is_last: random.chance(1, 3), source, forgotten_epoch, entries, ..Page::default() }
+}
+
+/// Appends, epochs, pages, marks, cuts and restarts in any order; `SEEDS` says how many.
 #[test]
 fn a_table_is_always_the_one_that_its_log_gives() {
     let seeds = std::env::var("SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
@@ -167,7 +197,8 @@ fn a_table_is_always_the_one_that_its_log_gives() {
         for _ in 0..400 {
             let id = 1 + random.below(4);
             match random.below(20) {
-                0..12 => log.send(id, if random.chance(1, 3) { "" } else { notes[usize::try_from(id % 3).unwrap()] }),
+                0..11 => log.send(id, if random.chance(1, 3) { "" } else { notes[usize::try_from(id % 3).unwrap()] }),
+                11 => log.append(&Told::Inherited(page(&mut random))),
                 12..14 => {
                     epoch += 1;
                     log.append(&Told::Opened(id, epoch));

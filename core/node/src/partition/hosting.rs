@@ -30,6 +30,7 @@ impl Store {
         let (topic, partition) = new.key();
         if let Some(table) = self.tables.get(topic) {
             new.gate.see(table, partition, self.settings.node);
+            new.see_parents(table.ancestors(partition));
         }
         new
     }

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use ringfence_wire::DEDUPE_WINDOW;
 
+use crate::partition::segments::{self, Segment, Segments};
+
 /// The answer to one stored batch. Its sequence follows from its place in the window, its durability from the mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredAnswer {
@@ -40,16 +42,40 @@ pub struct Entry {
     pub resume: Option<Box<Resume>>,
     /// It was opened by a name: only a decision of the metadata forgets it.
     pub named: bool,
+    /// What partitions that this one came from stored of it above `send_max`, by slot.
+    pub segments: Segments,
+    pub touched: Touched,
 }
 
-/// An entry with its key, a map's slack, and what a boxed resume takes.
-const ENTRY_BYTES: usize = 192;
+/// Number of the record that changed an entry last. A table does not tell it: entries of a state record count as
+/// changed by every record.
+#[derive(Clone, Copy, Debug)]
+pub struct Touched(pub u64);
+
+impl Default for Touched {
+    fn default() -> Self {
+        Self(u64::MAX)
+    }
+}
+
+/// Two entries that tell the same are equal, whenever they were changed.
+impl PartialEq for Touched {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Touched {}
+
+/// An entry with its key, a map's slack, and what a boxed resume takes, about. Limits and state records go by it: at the
+/// levels before layout changes it stays what it was.
+pub const ENTRY_BYTES: usize = 192;
 
 impl Entry {
     pub fn bytes(&self) -> usize {
         let notes = self.note.as_deref().map_or(0, <[u8]>::len)
             + self.resume.as_deref().and_then(|resume| resume.note.as_deref()).map_or(0, <[u8]>::len);
-        ENTRY_BYTES + self.answers.len() * size_of::<StoredAnswer>() + notes
+        ENTRY_BYTES + self.answers.len() * size_of::<StoredAnswer>() + notes + segments::bytes_of(&self.segments)
     }
 
     /// True before anything was stored or opened: no epoch is 0.
@@ -90,6 +116,42 @@ impl Entry {
         self.send_max = self.send_max.max(batch.send);
         self.time_ms = time_ms;
         (dropped, std::mem::replace(&mut self.note, note))
+    }
+
+    /// This record changed it.
+    pub fn touch(&mut self, record: u64) {
+        #[cfg(feature = "planted")]
+        if ringfence_log::planted::is_on(ringfence_log::planted::Bug::RestLeftOut) && self.touched.0 != u64::MAX {
+            return;
+        }
+        self.touched = Touched(record);
+    }
+
+    /// True if a batch that was stored here stands for a segment with this `send`. Sends may be 0: before the first batch
+    /// none stands for any.
+    pub fn covers(&self, send: u64) -> bool {
+        let has_stored = !self.answers.is_empty() || self.resume.is_some();
+        has_stored && send <= self.send_max
+    }
+
+    /// A batch with this `send` was stored here, which stands for all slots. Returns the segments before, if it covers
+    /// any of them.
+    pub fn cover(&mut self, send: u64) -> Option<Segments> {
+        let left = segments::uncovered(&self.segments, send)?;
+        Some(std::mem::replace(&mut self.segments, left))
+    }
+
+    /// What is stored of the producer in the slots of this partition, here and in those that it came from.
+    pub fn points(&self, partition: u64, (lo, hi): (u16, u16)) -> Segments {
+        let own = |send, first_offset, rows, note: &Option<Box<[u8]>>| {
+            let own = Segment { lo, hi, rows, partition, first_offset, send, note: note.clone() };
+            segments::join(&self.segments, &[own])
+        };
+        match (self.answers.back(), self.resume.as_deref()) {
+            (Some(last), _) => own(self.last_send, last.first_offset, last.rows, &self.note),
+            (None, Some(last)) => own(last.send, last.first_offset, last.rows, &last.note),
+            (None, None) => self.segments.clone(),
+        }
     }
 
     /// The answer of a sequence below `next_sequence`, while it is in the window.

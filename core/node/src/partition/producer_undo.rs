@@ -8,6 +8,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use crate::partition::producer::{Entry, StoredAnswer};
+use crate::partition::segments::{self, Segments};
 
 /// What one record changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,59 @@ pub enum Before {
     },
     /// The record began an epoch.
     Epoch(Box<Entry>),
+    /// The record is a further batch, and covered some of these segments.
+    Covered {
+        batch: Box<Before>,
+        segments: Segments,
+    },
+    /// The record is a page of another partition's table; its step names producer 0.
+    Page(Box<PageBefore>),
+}
+
+/// What a page of another partition's table changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageBefore {
+    pub inherited_forgotten: u64,
+    /// Entries that the page changed; `None` where it made one.
+    pub entries: Vec<(u64, Option<Box<Entry>>)>,
+}
+
+impl Before {
+    /// Memory outside of the step itself.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Batch { note, .. } => note.as_deref().map_or(0, <[u8]>::len),
+            Self::Epoch(entry) => entry.bytes(),
+            Self::Nothing | Self::Opened { .. } => 0,
+            Self::Covered { batch, segments } => size_of::<Self>() + batch.bytes() + segments::bytes_of(segments),
+            Self::Page(page) => {
+                let entries = page.entries.iter().filter_map(|(_, entry)| entry.as_deref());
+                size_of::<PageBefore>()
+                    + page.entries.len() * size_of::<(u64, Option<Box<Entry>>)>()
+                    + entries.map(Entry::bytes).sum::<usize>()
+            }
+        }
+    }
+
+    /// Greatest `send` before the record; `None` if the record stored no batch.
+    fn send_max(&self) -> Option<u64> {
+        match self {
+            Self::Nothing => Some(0),
+            Self::Batch { send_max, .. } => Some(*send_max),
+            Self::Epoch(entry) => Some(entry.send_max),
+            Self::Covered { batch, .. } => batch.send_max(),
+            Self::Opened { .. } | Self::Page(_) => None,
+        }
+    }
+
+    /// True if a state record without segments could not hold it.
+    fn has_lineage(&self) -> bool {
+        match self {
+            Self::Covered { .. } | Self::Page(_) => true,
+            Self::Epoch(entry) => !entry.segments.is_empty(),
+            Self::Nothing | Self::Opened { .. } | Self::Batch { .. } => false,
+        }
+    }
 }
 
 /// Steps of one partition: an owner admits as many unanswered batches, so only a start has more, which reads records
@@ -63,12 +117,7 @@ pub struct Undo {
 
 impl UndoStep {
     pub fn bytes(&self) -> usize {
-        let more = match &self.before {
-            Before::Batch { note, .. } => note.as_deref().map_or(0, <[u8]>::len),
-            Before::Epoch(entry) => entry.bytes(),
-            Before::Nothing | Before::Opened { .. } => 0,
-        };
-        size_of::<Self>() + more
+        size_of::<Self>() + self.before.bytes()
     }
 }
 
@@ -99,6 +148,12 @@ impl Undo {
         self.steps.shrink_to_fit();
     }
 
+    /// Records below this number cannot be taken back any more.
+    pub fn forget_all(&mut self, next_record: u64) {
+        (self.steps, self.bytes) = (VecDeque::new(), 0);
+        self.sure_before = self.sure_before.max(next_record);
+    }
+
     fn drop_oldest(&mut self) {
         if let Some(step) = self.steps.pop_front() {
             self.bytes -= step.bytes();
@@ -120,17 +175,23 @@ impl Undo {
     /// batch.
     pub fn send_max_before(&self, producer_id: u64, mark: u64) -> Option<u64> {
         let unsure = self.steps.iter().filter(|step| step.producer_id == producer_id && step.sure_at > mark);
-        unsure.into_iter().find_map(|step| match &step.before {
-            Before::Nothing => Some(0),
-            Before::Batch { send_max, .. } => Some(*send_max),
-            Before::Epoch(entry) => Some(entry.send_max),
-            Before::Opened { .. } => None,
-        })
+        unsure.into_iter().find_map(|step| step.before.send_max())
     }
 
     /// Producers that have a step.
     pub fn producers(&self) -> HashSet<u64> {
-        self.steps.iter().map(|step| step.producer_id).collect()
+        let mut found: HashSet<u64> = self.steps.iter().map(|step| step.producer_id).collect();
+        for step in &self.steps {
+            if let Before::Page(page) = &step.before {
+                found.extend(page.entries.iter().map(|(id, _)| *id));
+            }
+        }
+        found
+    }
+
+    /// True if a state record without segments could not hold the steps.
+    pub fn has_lineage(&self) -> bool {
+        self.steps.iter().any(|step| step.before.has_lineage())
     }
 
     pub fn len(&self) -> usize {

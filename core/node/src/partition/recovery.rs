@@ -12,6 +12,7 @@ use crate::partition::seal::{Seal, Sealed};
 use crate::partition::state::{Partition, UNKNOWN};
 use crate::partition::state_blob;
 use crate::partition::state_blob::Tables;
+use crate::partition::table_page;
 use crate::settings::TableLimits;
 use crate::transactions::publish_record;
 use crate::transactions::staging::{StageId, Staged, Stages};
@@ -78,13 +79,15 @@ impl Rebuild {
 }
 
 /// What a partition of a stopped store is to the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedPartition {
     /// (topic, partition).
     pub key: (u64, u64),
     /// Of the producer table that its log gives; `None` if the log is not sound.
     pub producers_hash: Option<u64>,
     pub sealed: Option<SealStatus>,
+    /// Partitions that it came from, of which its log has everything; and the record that says so.
+    pub sources: Vec<(u64, u64)>,
 }
 
 /// The partitions of a stopped store, and the log's report. What the node finds wrong is in it, too.
@@ -108,6 +111,7 @@ pub fn check<S: Storage>(storage: &S) -> Result<(Vec<CheckedPartition>, Report),
         key: one.key(),
         producers_hash: one.producers_hash(),
         sealed: one.sealed.as_deref().map(Sealed::status),
+        sources: one.producers.sources.clone(),
     };
     Ok((partitions.iter().map(checked).collect(), report))
 }
@@ -132,8 +136,8 @@ impl Visitor for Rebuild {
         // A seal is permanent: only a drop of the partition ends it.
         let seal = found.seal;
         *found = match state_blob::read(blob) {
-            Ok(Tables { epochs, producers, stages, known_upto }) => {
-                Found { epochs, producers, stages, known_upto, seal, ..Found::default() }
+            Ok(Tables { epochs, producers, stages, known_upto, seal: newer }) => {
+                Found { epochs, producers, stages, known_upto, seal: newer.or(seal), ..Found::default() }
             }
             Err(why) => {
                 let damage = Some(format!("the node's part of a state record: {}", why.0));
@@ -221,6 +225,12 @@ pub fn learn(
         Some(RecordKind::Producer) => {
             producers.opened(header.producer_id, header.producer_epoch, header.body_bytes > 0, source);
         }
+        Some(RecordKind::Table) => {
+            let page = table_page::read(bytes).map_err(|why| format!("a record of kind table: {}", why.0))?;
+            #[cfg(feature = "planted")]
+            let page = planted_page(page);
+            producers.inherit(&page, source);
+        }
         Some(RecordKind::Staged) => {
             let batch = Staged { record: header.record_number, rows: header.rows, crc: header.body_crc };
             // Without one its body is damaged: the log says so, too.
@@ -236,6 +246,15 @@ pub fn learn(
         _ => {}
     }
     Ok(())
+}
+
+/// A faulty replica learns of a page that it is there, and nothing else.
+#[cfg(feature = "planted")]
+fn planted_page(mut page: table_page::Page) -> table_page::Page {
+    if ringfence_log::planted::is_on(ringfence_log::planted::Bug::OwnerOnlyInherits) {
+        page.entries.clear();
+    }
+    page
 }
 
 fn stage_in(extension_bytes: &[u8]) -> Option<StageId> {

@@ -10,6 +10,7 @@ use crate::api::outcome::PartitionStatus;
 use crate::ids::{End, Reach};
 use crate::partition::dedupe::Producers;
 use crate::partition::epochs::Epochs;
+use crate::partition::lineage::Lineage;
 use crate::partition::log_start::WantedStart;
 use crate::partition::seal::Sealed;
 use crate::partition::topic::Plans;
@@ -69,6 +70,7 @@ pub struct Partition {
     pub wanted: WantedStart,
     /// Where it was sealed, as far as this store has been told.
     pub sealed: Option<Box<Sealed>>,
+    pub lineage: Lineage,
     /// Incarnation number: a partition that is dropped and created again gets a new one.
     pub incarnation: u64,
 }
@@ -119,6 +121,7 @@ impl Partition {
             reach: Reach::default(),
             wanted: WantedStart::default(),
             sealed: None,
+            lineage: Lineage::default(),
             incarnation: 0,
         }
     }
@@ -161,6 +164,7 @@ impl Partition {
             self.damage.get_or_insert(why);
         }
         self.settle_stages();
+        self.settle_sources();
     }
 
     /// Records that the mark has passed are never taken back. Before it has a role its mark says nothing.
@@ -203,7 +207,7 @@ impl Partition {
     /// A hash of the producer table that the log gives, see [`crate::partition::dedupe::Producers::hash`]; `None` while
     /// the table is ahead of the log, or the partition is damaged.
     pub fn producers_hash(&self) -> Option<u64> {
-        let is_given = !self.is_incomplete() && !self.is_quarantined() && !self.dropped;
+        let is_given = !self.is_incomplete() && !self.is_quarantined() && !self.dropped && !self.producers.is_reduced;
         is_given.then(|| self.producers.hash(self.log.end().last_time_ms))
     }
 
@@ -231,7 +235,36 @@ impl Partition {
             quarantined: self.quarantine(),
             sealed: self.sealed.as_deref().map(Sealed::status),
             stages: self.stages.open().0 as u64,
+            sources: self.producers.sources.clone(),
         }
+    }
+}
+
+impl Partition {
+    /// What the newest table says it was made of.
+    pub(crate) fn see_parents(&mut self, parents: &[u64]) {
+        if *parents != *self.lineage.parents {
+            self.lineage.parents = parents.into();
+        }
+        self.settle_sources();
+    }
+
+    /// Tell the gate whether a source is missing: the table, or the last pages in the log, may have changed. True if
+    /// appends are admitted since.
+    pub(crate) fn settle_sources(&mut self) -> bool {
+        let admitted = self.gate.admits();
+        self.gate.set_lacks(self.lineage.lacks(&self.producers));
+        self.gate.admits() && !admitted
+    }
+
+    /// True if this store is the owner, and the newest epoch of the log is this one.
+    pub(crate) fn is_owner_under(&self, epoch: u64) -> bool {
+        let is_owner = match &self.role {
+            Role::Owner(owner) => owner.epoch == epoch,
+            Role::Alone => true,
+            _ => false,
+        };
+        is_owner && self.log.end().owner_epoch == epoch
     }
 }
 

@@ -30,6 +30,9 @@ impl ReadMachine<'_> {
         if let Some(reason) = self.end_is_unknown(index) {
             return self.store.redirect(from, header, reason, turn);
         }
+        if self.store.partitions[index].producers.is_reduced {
+            return self.store.redirect_sealed(from, header, index, None, turn);
+        }
         let partition = &self.store.partitions[index];
         let mark = partition.mark;
         let entry = partition.producers.get(header.producer_id);

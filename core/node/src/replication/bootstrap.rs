@@ -151,7 +151,7 @@ impl ReplicationMachine<'_> {
 
     fn take_tables(&mut self, index: PartitionIndex, tables: Tables) {
         self.store.change_tables(index, |partition| {
-            let Tables { epochs, producers, stages, known_upto } = tables;
+            let Tables { epochs, producers, stages, known_upto, .. } = tables;
             (partition.epochs, partition.producers, partition.stages) = (epochs, producers, stages);
             partition.known_upto = known_upto;
             if let Some(sealed) = &mut partition.sealed {
@@ -159,6 +159,7 @@ impl ReplicationMachine<'_> {
                 sealed.is_recorded = false;
             }
             partition.settle_stages();
+            partition.settle_sources();
             partition.idleness = Idleness::Active;
         });
     }

@@ -4,12 +4,12 @@ use std::panic::catch_unwind;
 
 use ringfence_log::planted::{Bug, plant};
 
-use super::{sealed, sealed_replicas as replicas};
+use super::{inherits, inherits_replicas, sealed, sealed_replicas as replicas};
 
 /// Each story fails when its fault is planted, and only then.
 #[test]
 fn each_planted_fault_is_found() {
-    let stories: [(Bug, fn()); 14] = [
+    let stories: [(Bug, fn()); 24] = [
         (Bug::FollowerAckEarly, super::nothing_is_acknowledged_or_shown_before_a_second_disk_has_it),
         (Bug::GapCounts, super::a_longer_log_that_went_another_way_counts_for_nothing),
         (
@@ -30,6 +30,16 @@ fn each_planted_fault_is_found() {
         (Bug::VersionBeforeSeal, sealed::a_sealed_partition_tells_what_is_stored_and_takes_nothing),
         (Bug::EndedEarly, sealed::readers_are_told_where_a_sealed_partition_ends),
         (Bug::EndOfAnyReader, sealed::a_reader_that_knows_of_no_lineage_is_refused_where_it_would_pass_rows_over),
+        (Bug::NoInheritance, inherits::a_child_resumes_each_slot_where_its_source_ended),
+        (Bug::SegmentsAsMax, inherits::a_child_resumes_each_slot_where_its_source_ended),
+        (Bug::GreaterEpochReplaces, inherits::a_child_resumes_each_slot_where_its_source_ended),
+        (Bug::RestLeftOut, inherits::a_child_resumes_each_slot_where_its_source_ended),
+        (Bug::PageWithoutForgotten, inherits::what_a_source_forgot_is_told_by_its_child),
+        (Bug::OwnerOnlyInherits, inherits_replicas::replicas_of_a_child_inherit_with_it),
+        (Bug::CutKeepsPages, inherits_replicas::a_last_page_that_was_truncated_is_missing),
+        (Bug::GatesBehindLastPage, inherits::the_gates_of_a_source_come_before_its_last_page),
+        (Bug::ForcedAdmitsAtOnce, inherits::an_owner_that_lacks_a_source_inherits_before_it_takes_rows),
+        (Bug::PrunedIsNew, inherits::what_a_pruned_source_had_counts_as_forgotten),
     ];
     for (bug, story) in stories {
         story();

@@ -24,7 +24,10 @@ impl Cluster {
             _ => None,
         });
         match ended {
-            Some(Ok(Finished::ProducerOpened(resume))) => resume,
+            Some(Ok(Finished::ProducerOpened(points))) => {
+                assert!(points.len() <= 1, "one point for all slots: {points:?}");
+                points.into_iter().next()
+            }
             other => panic!("the open ended as {other:?}"),
         }
     }
@@ -81,7 +84,7 @@ impl Cluster {
         assert!(self.is_open);
         let resume = self.open_named(epoch).expect("P stored something here");
         assert_eq!((resume.send, resume.note.as_deref()), (10, Some(&b"row 10"[..])), "at node {owner}");
-        assert_eq!(resume.sequence, 9);
+        assert_eq!(resume.sequence, Some(9));
         self.check_tables();
     }
 }

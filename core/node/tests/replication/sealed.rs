@@ -3,7 +3,8 @@
 use ringfence_log::faulty::FaultyDisk;
 use ringfence_log::{FileHeader, LINEAGE_FORMAT, Storage, parse_segment_name};
 use ringfence_node::{
-    Finished, Lineage, Order, Outcome, PartitionStatus, ScopeRule, SealedEnd, SealedPartition, TablePartition,
+    Finished, LAYOUT_LEVEL, Lineage, Order, Outcome, PartitionStatus, ScopeRule, SealedEnd, SealedPartition, TableIn,
+    TableOut, TablePartition,
 };
 use ringfence_wire::{
     ANSWER_FLAG_ENDED, ANSWER_FLAG_MORE, ANSWER_FLAG_REPEATED, Code, ExtensionKind, FEATURE_LINEAGE, Opcode,
@@ -78,6 +79,16 @@ fn seal(world: &mut World) -> SealedEnd {
     assert_eq!(opened, Ok(Finished::Opened { records: end.records, end_offset: end.offset }));
     commit_table(world, 400);
     end
+}
+
+/// The child takes all that the partition knows of producers.
+fn inherit(world: &mut World) {
+    let (topic, lo, hi) = (TOPIC, 0, u16::MAX);
+    let order = TableOut { topic, partition: PARTITION, lo, hi, since: 0, after: 0, bytes_max: 1 << 16 };
+    let Ok(Finished::TablePage(told)) = world.ordered(Order::TableOut(order)) else { panic!("no page") };
+    let (partition, number, source, end, page) = (CHILD, CHANGE, PARTITION, told.records, told.page.into());
+    let order = TableIn { topic, partition, number, source, lo, hi, end, is_final: true, page };
+    world.ordered(Order::TableIn(order)).unwrap();
 }
 
 /// HELLO of a client that can do this.
@@ -245,7 +256,8 @@ pub fn a_reader_that_knows_of_no_lineage_is_refused_where_it_would_pass_rows_ove
 
 #[cfg_attr(not(feature = "planted"), test)]
 pub fn a_child_is_not_there_before_the_commit() {
-    let mut world = filled(5, 1);
+    let mut world = World::new(5, Shape { level: LAYOUT_LEVEL, ..Shape::default() });
+    assert_eq!(send(&mut world, 0).header.status, Status::Ok as u8);
     hello(&mut world, FEATURE_LINEAGE);
     world.ordered(open_order(CHILD, CHANGE)).unwrap();
     let body = body_of(0, 10);
@@ -261,12 +273,13 @@ pub fn a_child_is_not_there_before_the_commit() {
     let other =
         Order::Open { topic: TOPIC, partition: CHILD, lo: 0, hi: 9, epoch: CHANGE, replicas: vec![], quorum: 1 };
     assert!(world.ordered(other).unwrap_err().contains("is not above"));
+    inherit(&mut world);
     seal(&mut world);
     let batch = RequestHeader { layout_version: 2, request_id: 990, ..batch };
     assert_eq!(world.ask(&batch, &body).header.status, Status::Ok as u8, "it takes rows without another record");
     let list = world.engine.partition_list();
     let child = list.iter().find(|one| one.partition == CHILD).unwrap();
-    assert_eq!((child.records, child.owner_epoch), (2, CHANGE));
+    assert_eq!((child.records, child.owner_epoch), (3, CHANGE), "its epoch, what it inherits, and the rows");
     // The order that follows from the COMMIT.
     world.ordered(open_order(CHILD, CHANGE)).unwrap();
 }

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.model.topics import PrunedParent
 from ringfence.control.state_machines.inspection import Finding, Inspection, NodeReading, Report
 from tests.fakes.metadata_log import END, MetadataLog
 
@@ -27,6 +28,7 @@ def part(lab: MetadataLog, node: int, records: int = 7, **more: Any) -> dict[str
         "owner_epoch": epoch,
         "open": lab.now.owner.node == node,
         "quarantined": None,
+        "sources": [(7, 2), (8, 3), (9, 4)],
         **more,
     }
 
@@ -75,6 +77,22 @@ def truncated(lab: MetadataLog, **starts: int) -> Stores:
     }
 
 
+def with_lineage(lab: MetadataLog, **more: Any) -> Stores:
+    """The lab's partition was made of 7, 8 and 9; 7 was pruned."""
+    topic = lab.state.topics[lab.topic]
+    parts = [
+        replace(part, parents=(PartitionId(8), PartitionId(9))) if part.partition == lab.partition else part
+        for part in topic.layout.partitions
+    ]
+    made = replace(
+        topic,
+        layout=replace(topic.layout, partitions=tuple(parts)),
+        gone={lab.partition: (PrunedParent(PartitionId(7), 5),)},
+    )
+    lab.state = replace(lab.state, topics={**lab.state.topics, lab.topic: made})
+    return with_part(lab, 1, **more)
+
+
 FAULTS: dict[str, tuple[str, int, str, Callable[[MetadataLog], Stores]]] = {
     "metadata of a node is broken": (
         "I1",
@@ -111,6 +129,12 @@ FAULTS: dict[str, tuple[str, int, str, Callable[[MetadataLog], Stores]]] = {
     ),
     "a damaged record": ("I5", 2, "bad CRC", lambda lab: with_part(lab, 2, quarantined="bad CRC")),
     "producer tables": ("I6", 5, "producer table", lambda lab: with_part(lab, 5, producers_hash=1)),
+    "an owner without what it inherits": (
+        "I6",
+        1,
+        "from 2 of 3 partitions: 7, 8",
+        lambda lab: with_lineage(lab, sources=[(9, 4)]),
+    ),
     "chains that differ": ("I11", 5, "two histories", lambda lab: with_part(lab, 5, chain=1)),
     "a replica without its partition": (
         "I16",
@@ -159,6 +183,14 @@ def test_what_a_change_is_about_is_judged_when_it_is_settled() -> None:
     lab.must(lab.clean())
     report = inspected(lab, moving, moving)
     assert [finding.invariant for finding in report.findings] == [], "who left gives back what it has"
+
+
+def test_an_owner_with_everything_from_its_parents_is_sound() -> None:
+    lab = MetadataLog(4, replication=3)
+    whole = with_lineage(lab)
+    assert inspected(lab, whole, whole).findings == ()
+    lacks = with_lineage(lab, quarantined="bad CRC")
+    assert [one.invariant for one in inspected(lab, lacks, lacks).findings] == ["I5"], "damage is told alone"
 
 
 def test_what_is_kept_for_a_reversal_is_no_stray() -> None:

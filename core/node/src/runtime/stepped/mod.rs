@@ -37,6 +37,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::NodeError;
 use crate::partition::recovery::Rebuild;
+use crate::settings::LAYOUT_LEVEL;
 use wire::Wire;
 
 /// One node on one simulated disk.
@@ -80,10 +81,10 @@ const STOP_STEPS_MAX: usize = 10_000;
 
 impl Stepped {
     /// # Errors
-    /// [`NodeError::Config`]. Far smaller stores than in production are allowed.
+    /// [`NodeError::Config`]. Far smaller stores than in production are allowed, and the level of layout changes.
     pub fn new(config: Config, disk: FaultyDisk) -> Result<Self, NodeError> {
         let bounds: [(&str, u64, u64, u64); 4] = [
-            ("level", u64::from(config.level), 0, u64::from(ringfence_wire::LEVEL_NEWEST)),
+            ("level", u64::from(config.level), 0, u64::from(LAYOUT_LEVEL)),
             ("shards", u64::from(config.shards), 1, 64),
             // Below, the staging blocks of one shard leave nothing for requests and reads.
             ("budget_bytes", config.budget_bytes as u64, 2 << 20, 1 << 30),
