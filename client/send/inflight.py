@@ -26,7 +26,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringfence.common.retry import Backoff
-from ringfence.common.send_effects import BatchStored, Effect, FetchTable, Sealed, SequenceOwner, Transmit
+from ringfence.common.send_effects import (
+    BatchStored,
+    Effect,
+    FetchTable,
+    Identity,
+    Sealed,
+    SequenceOwner,
+    Transmit,
+)
 from ringfence.native.errors import FencedError, RerouteError, RingfenceError
 from ringfence.native.wire import DEDUPE_WINDOW, Code, RedirectReason
 from ringfence.send.failures import deadline_error
@@ -80,7 +88,8 @@ class Inflight(Reroute):
 
         `routes`: of the table that partitions are chosen by; None: all partitions count as ACTIVE.
         """
-        super().__init__(topic=topic, named=named, window=window, routes=routes)
+        joins = named and isinstance(identity, Identity)
+        super().__init__(topic=topic, named=named, joins=joins, window=window, routes=routes)
         self.identity = identity
         self._early: set[int] = set()  # partitions whose owner is about to open them
         self._redirects_max = redirects_max

@@ -14,6 +14,7 @@ from ringfence.common.send_effects import (
     OpenEpoch,
     Piece,
     Sealed,
+    StageToken,
     Transmit,
 )
 from ringfence.native.errors import BatchError, DeadlineError, RerouteError, UnknownOutcomeError, refusal
@@ -309,3 +310,14 @@ def test_ten_thousand_batches_are_routed_in_well_under_a_second() -> None:
         keys.append(order.key)
         machine.done(order.key, order.attempt, 0)
     assert keys == [10_000 + key for key in range(10_000)]
+
+
+def test_batches_of_an_attempt_are_never_joined() -> None:
+    """Each has its own origin."""
+    before = routes({0: (0, 49), 1: (50, 99)})
+    machine = Inflight(StageToken(b"t" * 16), named=True, routes=before)
+    for key, partition in ((0, 0), (1, 1)):
+        machine.submit(key, partition, 100.0)
+    machine.table_arrived(routes({2: (0, 99)}, {0: (0, 49), 1: (50, 99)}, version=2))
+    assert routed(machine, 2) == []
+    assert [sent(machine, 2).identity for _ in range(2)] == [StageToken(b"t" * 16)] * 2
