@@ -305,9 +305,8 @@ class Sender:
     def _put(self, connection: Connection, order: Transmit, left: float, now: float) -> bool:
         """One try. False if the connection has ended. BatchError above the node's limit."""
         body, _, number = self._parts[order.key]
-        assert isinstance(order.identity, Identity)
         batch: PublishBatch = (
-            self._headers.of(self.layout, order.identity, order.partition),
+            self._headers.of(self.layout, order.producer, order.partition),
             body.data,
             order.sequence,
             number,

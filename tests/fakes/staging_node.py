@@ -133,7 +133,7 @@ class StagingNode(CutNode):
                 number,
                 token,
                 header.rows,
-                None if origin is None else struct.unpack("<QQ", origin),  # type: ignore[arg-type]
+                None if origin is None else struct.unpack("<QQ", origin),
                 self._staged_record(log, header, body, number),
                 batch.column("id").to_pylist(),
             )

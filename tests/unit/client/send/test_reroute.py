@@ -142,11 +142,12 @@ def test_c3_the_owner_may_tell_before_the_table_does() -> None:
     first, _ = sent(machine), sent(machine)
     assert machine.sealed(first.key, first.attempt, word(0), 5) == [FetchTable(5, 2)]
     assert machine.next_unrouted() is None, "the held table names no children"
-    assert machine.waits_for_table
+    waits = [machine.waits_for_table]
     machine.submit(7, 0, 100.0)
     assert machine.transmit(0, 0.0) is None, "nothing more is sent to it"
     machine.table_arrived(AFTER)
-    assert not machine.waits_for_table
+    waits.append(machine.waits_for_table)
+    assert waits == [True, False]
     assert machine.next_unrouted() == 0
 
 
@@ -303,8 +304,8 @@ def test_ten_thousand_batches_are_routed_in_well_under_a_second() -> None:
     for key in range(10_000):
         machine.submit(key, key % 2, 100.0, key)
     machine.table_arrived(routes({2: (0, 99)}, {0: (0, 49), 1: (50, 99)}, version=2))
-    while (key := machine.next_unrouted()) is not None:
-        machine.rerouted(key, [Piece(10_000 + key, 2, 0)])
+    while (unrouted := machine.next_unrouted()) is not None:
+        machine.rerouted(unrouted, [Piece(10_000 + unrouted, 2, 0)])
     keys = []
     while (order := machine.transmit(2, 0.0)) is not None:
         keys.append(order.key)

@@ -42,7 +42,8 @@ class Attempt:
         self.is_closed = False
 
     def extension_with(self, items: dict[int, bytes]) -> bytes:
-        return extension.packed({wire.ExtensionKind.STAGE: b"i" * 48, **items})
+        whole: dict[int, bytes] = {wire.ExtensionKind.STAGE: b"i" * 48}
+        return extension.packed(whole | items)
 
     def stage_again(self, layout: object, body: Any) -> None:
         self.bodies.append(body)
@@ -77,8 +78,10 @@ class Restaging(Restager):
         self, topic: int, partition: int, listed: list[int]
     ) -> Iterator[tuple[Any, memoryview, memoryview]]:
         for record, origin in self.staged[partition]:
-            items = {} if origin is None else {wire.ExtensionKind.ORIGIN: extension.ORIGIN.pack(*origin)}
-            front = memoryview(extension.packed({wire.ExtensionKind.STAGE: b"o" * 48, **items}))
+            items: dict[int, bytes] = {wire.ExtensionKind.STAGE: b"o" * 48}
+            if origin is not None:
+                items[wire.ExtensionKind.ORIGIN] = extension.ORIGIN.pack(*origin)
+            front = memoryview(extension.packed(items))
             header = SimpleNamespace(record_number=record, rows=1, schema_id=0)
             yield header, front, memoryview(b"rows %d" % record)
 
@@ -86,7 +89,7 @@ class Restaging(Restager):
 def origins(attempt: Attempt) -> list[tuple[int, int]]:
     items = [extension.items_of(body.data[: body.extension_bytes]) for body in attempt.bodies]
     assert all(one[wire.ExtensionKind.STAGE] == b"i" * 48 for one in items), "under the new token"
-    return [extension.ORIGIN.unpack(one[wire.ExtensionKind.ORIGIN]) for one in items]  # type: ignore[misc]
+    return [extension.ORIGIN.unpack(one[wire.ExtensionKind.ORIGIN]) for one in items]
 
 
 def test_the_next_commit_has_all_tokens_and_the_rows_where_they_are_now() -> None:
@@ -116,7 +119,8 @@ def test_a_commit_is_moved_as_often_as_the_layout_changes() -> None:
             raise moved(1 if len(put) == 1 else 9)
         return "decided"
 
-    assert restaging.commit(answer, COMMIT) == "decided"
+    decided: Any = restaging.commit(answer, COMMIT)
+    assert decided == "decided"
     assert put[2].parts == [(7, 2, 20), (7, 11, 10), (8, 3, 30)]
     assert origins(attempts[1]) == [(4, 5)]
 
