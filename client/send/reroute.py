@@ -86,6 +86,7 @@ class Reroute:
         self.ready: dict[int, None] = {}
         self.unrouted: dict[int, None] = {}
         self.routes = routes
+        self._version = 0 if routes is None else routes.version
         self._queues: dict[int, PartitionQueue] = {}
         self._cut: dict[int, PartitionQueue] = {}  # those of `_queues` that are not active
         self._entries: dict[int, SendEntry] = {}
@@ -159,7 +160,7 @@ class Reroute:
 
     def _use_routes(self, routes: Routes) -> list[Effect]:
         """Queues of partitions that a newer table names as sealed, or not at all, are settled."""
-        self.routes = routes
+        self.routes, self._version = routes, routes.version
         effects: list[Effect] = []
         for queue in self._queues.values():
             if queue.partition in routes.active or queue.partition in routes.sealed:
