@@ -57,3 +57,16 @@ class SlotCover:
         """Whether all of these slots are in the set."""
         place = bisect_right(self._ranges, SlotRange(slots.lo, SLOT_LAST)) - 1
         return place >= 0 and self._ranges[place].lo <= slots.lo and slots.hi <= self._ranges[place].hi
+
+    def missing(self, slots: SlotRange) -> list[SlotRange]:
+        """The parts of these slots that are not in the set, ascending."""
+        found, lo = [], slots.lo
+        for first, last in self._ranges:
+            if first > slots.hi:
+                break
+            if lo < first:
+                found.append(SlotRange(lo, first - 1))
+            lo = max(lo, last + 1)
+        if lo <= slots.hi:
+            found.append(SlotRange(lo, slots.hi))
+        return found

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.control.model.commands import (
@@ -24,16 +25,17 @@ from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.model.ranges import SlotCover
 from ringfence.control.model.reassignments import ChangeId, ChangeKind, ChangePhase
 from ringfence.control.model.results import ProducersOpened
-from ringfence.control.model.topics import Topic
+from ringfence.control.model.topics import ProducerRule, Topic
 from ringfence.control.runtime.data_plane.native_node import NativeNode
 from ringfence.control.runtime.data_plane.producer_epochs import raise_epoch
+from ringfence.control.runtime.handlers.resume_points import resume_points
 from ringfence.control.runtime.handlers.topics import topic_named
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages as calls
 from ringfence.control.runtime.rpc.client import PeerClient
 from ringfence.control.runtime.rpc.dispatch import ANSWER_DUE_S
-from ringfence.control.state_machines.metadata.producers import check_current, has_lost_entries
+from ringfence.control.state_machines.metadata.producers import check_current, has_lost_entries, rule_of
 from ringfence.native import messages
 from ringfence.native.wire import Code
 
@@ -45,7 +47,7 @@ PAUSE_S: Final = 0.02
 # Partitions that the text of a refusal lists; its details have all of them.
 SHOWN_MAX: Final = 20
 
-Resume = dict[int, messages.ResumePoint]
+Resume = list[messages.ResumePoint]
 
 
 class ProducerRequests:
@@ -64,21 +66,25 @@ class ProducerRequests:
         if request.count != 1:
             message = f"count={request.count}: a named producer has one id"
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
-        return await self._open_named(topic, request.name, accepts=request.accept_fresh_start)
+        return await self._open_named(topic, request, request.name)
 
-    async def _open_named(self, topic: Topic, name: str, *, accepts: bool) -> messages.ProducerOpened:
-        opened = await self._draw_identity(topic, name)
+    async def _open_named(
+        self, topic: Topic, request: messages.ProducerOpen, name: str
+    ) -> messages.ProducerOpened:
+        opened = await self._draw_identity(topic, name, spread=request.spread is True)
         is_known = has_lost_entries(self._proposer.state, topic.topic, name)
-        previous = opened.previous_epoch if is_known and not accepts else Epoch(0)
+        previous = opened.previous_epoch if is_known and not request.accept_fresh_start else Epoch(0)
         resume = await self._reach_all(topic, name, _call_of(opened, name.encode(), previous))
         if name in self._proposer.state.unopened.get(topic.topic, ()):
             await self._proposer.propose(
                 ConfirmNamedProducer(topic=topic.topic, name=name, epoch=opened.epoch)
             )
+        rule = rule_of(self._proposer.state, topic.topic, name)
         return messages.ProducerOpened(
             producer_id=opened.producer,
             producer_epoch=opened.epoch,
-            resume=[resume[partition] for partition in sorted(resume)],
+            resume=resume,
+            rule=UNSET if rule is ProducerRule.NONE else rule,
         )
 
     async def fence(self, topic: Topic, name: str) -> ForgetNamedProducer:
@@ -98,8 +104,9 @@ class ProducerRequests:
         await self._reach_all(topic, name, _call_of(opened, b"", Epoch(0)))
         return ForgetNamedProducer(topic=topic.topic, name=name, epoch=opened.epoch)
 
-    async def _draw_identity(self, topic: Topic, name: str) -> ProducersOpened:
-        applied = await self._proposer.propose(OpenNamedProducer(topic=topic.topic, name=name))
+    async def _draw_identity(self, topic: Topic, name: str, *, spread: bool = False) -> ProducersOpened:
+        command = OpenNamedProducer(topic=topic.topic, name=name, spread=True if spread else UNSET)
+        applied = await self._proposer.propose(command)
         assert isinstance(applied.result, ProducersOpened), applied.result
         return applied.result
 
@@ -111,7 +118,7 @@ class ProducerRequests:
         may be on their way to children that do not know the epoch. So a SEALED partition counts for nothing,
         and a held one is waited for.
         """
-        resume: Resume = {}
+        resume: Resume = []
         covered = SlotCover()
         end_s = _due_s()
         while True:
@@ -120,10 +127,13 @@ class ProducerRequests:
                 raise RequestRefused(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} was deleted meanwhile")
             missing = [part for part in current.layout.active() if not covered.has(part.slots)]
             if not missing:
-                return resume
+                return sorted(resume, key=lambda point: (point.partition, point.send))
             index = self._proposer.applied.index
-            reached, forgotten, faults = await self._fence_predecessor(current, missing, call, resume)
-            covered.add(part.slots for part in reached)
+            reached, forgotten, faults = await self._fence_predecessor(current, missing, call)
+            for part, result in reached:
+                own = part.slots if current.layout.version > 1 else None
+                resume += resume_points(part.partition, own, result, covered.missing(part.slots))
+            covered.add(part.slots for part, _ in reached)
             lasting = await self._lasting(current, faults)
             if lasting or (faults and _now_s() >= end_s):
                 raise _not_open(name, lasting or faults)
@@ -163,16 +173,17 @@ class ProducerRequests:
         await asyncio.sleep(PAUSE_S)
 
     async def _fence_predecessor(
-        self, topic: Topic, partitions: Sequence[Partition], call: calls.OpenProducer, resume: Resume
-    ) -> tuple[list[Partition], list[int], dict[PartitionId, RequestRefused]]:
-        """Write the producer record into these partitions; the predecessor's last batches go into `resume`.
+        self, topic: Topic, partitions: Sequence[Partition], call: calls.OpenProducer
+    ) -> tuple[list[tuple[Partition, dict[str, Any]]], list[int], dict[PartitionId, RequestRefused]]:
+        """Write the producer record into these partitions.
 
-        Return the partitions that have the record, those that have forgotten the name, and the refusals.
+        Return the partitions that have the record, each with the predecessor's last batch there; those that have
+        forgotten the name; and the refusals.
         """
         outcomes = await asyncio.gather(
             *(self._raise_epoch(topic, part.partition, call) for part in partitions), return_exceptions=True
         )
-        reached: list[Partition] = []
+        reached: list[tuple[Partition, dict[str, Any]]] = []
         forgotten: list[int] = []
         faults: dict[PartitionId, RequestRefused] = {}
         for part, outcome in zip(partitions, outcomes, strict=True):
@@ -183,9 +194,7 @@ class ProducerRequests:
             elif outcome.get("forgotten"):
                 forgotten.append(part.partition)
             else:
-                reached.append(part)
-                if outcome:
-                    resume[part.partition] = _resume_point(part.partition, outcome)
+                reached.append((part, outcome))
         return reached, forgotten, faults
 
     async def _raise_epoch(
@@ -242,14 +251,3 @@ def _resume_unknown(topic: Topic, name: str, partitions: list[int]) -> RequestRe
         "accept_fresh_start=True, or remove the name: ringfence producer forget TOPIC NAME"
     )
     return RequestRefused(Code.RESUME_UNKNOWN, message, producer=name, partitions=partitions)
-
-
-def _resume_point(partition: int, result: dict[str, Any]) -> messages.ResumePoint:
-    return messages.ResumePoint(
-        partition=partition,
-        sequence=result["sequence"],
-        send=result["send"],
-        note=result.get("note"),
-        first_offset=result["offset"],
-        rows=result.get("rows", 0),
-    )

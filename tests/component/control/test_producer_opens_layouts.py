@@ -117,6 +117,9 @@ def test_slots_are_covered_by_ranges_that_overlap() -> None:
     assert cover.has(SlotRange(0, 20))
     assert not cover.has(SlotRange(21, 29))
     assert cover.has(SlotRange(30, 40))
+    assert cover.missing(SlotRange(0, 20)) == []
+    assert cover.missing(SlotRange(15, 50)) == [SlotRange(21, 29), SlotRange(41, 50)]
+    assert cover.missing(SlotRange(22, 25)) == [SlotRange(22, 25)]
 
 
 def test_a_split_after_the_raise_needs_no_raise_of_its_children() -> None:
@@ -186,7 +189,7 @@ def test_sealed_partitions_that_count_as_raised_are_a_planted_bug(monkeypatch: p
 
     async def open_once(self: Any, topic: Topic, partitions: Any, *more: Any) -> Any:
         reached, forgotten, faults = await original(self, topic, partitions, *more)
-        sealed = [part for part in partitions if part.partition in faults]
+        sealed = [(part, {}) for part in partitions if part.partition in faults]
         return [*reached, *sealed], forgotten, {}
 
     monkeypatch.setattr(ProducerRequests, "_fence_predecessor", open_once)
