@@ -7,7 +7,8 @@ START HERE: the modules.
     group.pyx     group row numbers by partition, from slots
     frame.pyx     pack and read the headers of requests and answers in place
     wire.py       all numbers of the protocol; generated from core/wire/wire.toml, like wire.pxd
-    messages.py   bodies of control requests and answers; cluster_messages.py has the bodies for clusters
+    messages.py   bodies of control requests and answers; cluster_messages.py has the bodies for clusters,
+                  layout_messages.py those of layout changes
     gen_wire.py   generates wire.py and wire.pxd
     errors.py     the exception tree of all packages
 """

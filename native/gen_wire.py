@@ -30,7 +30,12 @@ ENUMS = {
     "record_kinds": ("RecordKind", "u8"),
     "extensions": ("ExtensionKind", "u16"),
 }
-FLAGS = {"request_flags": "RequestFlags", "answer_flags": "AnswerFlags"}
+# Section: (Python name, prefix of the constants, Rust type).
+FLAGS = {
+    "request_flags": ("RequestFlags", "REQUEST_FLAG", "u16"),
+    "answer_flags": ("AnswerFlags", "ANSWER_FLAG", "u16"),
+    "features": ("Features", "FEATURE", "u64"),
+}
 C_INT_MAX = 2**31 - 1
 WARNING = "Generated from core/wire/wire.toml by native/gen_wire.py; edit those."
 
@@ -175,11 +180,10 @@ def render_rust(spec: dict[str, Any]) -> str:
             + f"pub const {key.upper()}: usize = {item['value']};"
         )
     out.append("")
-    for key, name in FLAGS.items():
+    for key, (_, prefix, kind) in FLAGS.items():
         for flag, item in spec[key].items():
-            prefix = name[:-5].upper()
             out.append(
-                rust_doc(item["doc"]) + f"pub const {prefix}_FLAG_{flag.upper()}: u16 = {item['value']};"
+                rust_doc(item["doc"]) + f"pub const {prefix}_{flag.upper()}: {kind} = {item['value']};"
             )
     out.append("")
     out += [rust_enum(name, base, spec[key]) for key, (name, base) in ENUMS.items()]
@@ -217,7 +221,7 @@ def render_python(spec: dict[str, Any]) -> str:
         out.append(f"{key.upper()}: Final = {item['value']}  # {item['unit']}: {item['reason']}")
     out.append("")
     out += ["", *("\n" + python_enum(name, spec[key]) for key, (name, _) in ENUMS.items())]
-    out += ["\n" + python_enum(name, spec[key], "IntFlag") for key, name in FLAGS.items()]
+    out += ["\n" + python_enum(name, spec[key], "IntFlag") for key, (name, *_) in FLAGS.items()]
     retriable = ", ".join(f"Code.{key.upper()}" for key, item in spec["codes"].items() if item["retriable"])
     out.append(f"\nRETRIABLE: Final = frozenset({{{retriable}}})")
     logs = ", ".join(f"RecordKind.{key.upper()}" for key, item in spec["record_kinds"].items() if item["log"])
@@ -266,11 +270,8 @@ def render_cython(spec: dict[str, Any]) -> str:
             "ExtensionKind": "EXTENSION",
         }.get(name, name.upper())
         out += [f"    {prefix}_{member.upper()} = {item['value']}" for member, item in spec[key].items()]
-    for key, name in FLAGS.items():
-        out += [
-            f"    {name[:-5].upper()}_FLAG_{member.upper()} = {item['value']}"
-            for member, item in spec[key].items()
-        ]
+    for key, (_, prefix, _) in FLAGS.items():
+        out += [f"    {prefix}_{member.upper()} = {item['value']}" for member, item in spec[key].items()]
     for name in HEADERS:
         out += ["", f"cdef packed struct {camel(name)}Header:"]
         for field, _ in offsets(spec[name]):

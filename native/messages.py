@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +24,10 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 class Hello(Message):
-    """HELLO: identifies the client. A node refuses another `cluster` or `history` (of an earlier READY)."""
+    """HELLO: identifies the client. A node refuses another `cluster` or `history` (of an earlier READY).
+
+    `features`: bits of `wire.Features`, what the client can do.
+    """
 
     version_min: int
     version_max: int
@@ -31,10 +35,14 @@ class Hello(Message):
     cluster: bytes | None = None
     history: bytes | None = None
     credential: str | None = None
+    features: int | UnsetType = UNSET
 
 
 class Ready(Message):
-    """READY: the first answer. The credit is in the answer's header."""
+    """READY: the first answer. The credit is in the answer's header.
+
+    `features`: bits of `wire.Features`, what the node can do.
+    """
 
     cluster: bytes
     history: bytes
@@ -47,6 +55,7 @@ class Ready(Message):
     window: int
     heartbeat_ms: int
     credential_needed: bool = False
+    features: int | UnsetType = UNSET
 
 
 # ---- refusals and redirects -------------------------------------------------------------------------
@@ -60,18 +69,32 @@ class Refused(Message):
 
 
 class Redirected(Message):
-    """Body of REDIRECT; version and epoch are in the header."""
+    """Body of REDIRECT; version and epoch are in the header.
+
+    Of a sealed partition: its `children`, the `version` that sealed it, and what of the sender is stored
+    there. `stored` is the number of sequences of this producer epoch, or of batches under this token; absent
+    where nobody can tell any more. `answers`: (sequence, first offset, rows) of the newest, oldest first.
+    """
 
     owner: int
     addresses: list[str]
     children: list[int] = msgspec.field(default_factory=list)
     offsets: list[int] = msgspec.field(default_factory=list)
+    stored: int | UnsetType = UNSET
+    answers: list[tuple[int, int, int]] | UnsetType = UNSET
+    version: int | UnsetType = UNSET
 
 
 # ---- topics and routing ---------------------------------------------------------------------------
 
 
 class PartitionEntry(Message):
+    """One partition of a table.
+
+    `end_offset`, `sealed_ms`: of SEALED ones; the offset after the last row, and when they were sealed (Unix
+    ms). `gone`: (partition, end offset) of parents that were pruned.
+    """
+
     partition: int
     lo: int
     hi: int
@@ -82,6 +105,9 @@ class PartitionEntry(Message):
     children: list[int] = msgspec.field(default_factory=list)
     created_version: int = 0
     sealed_version: int = 0
+    end_offset: int | UnsetType = UNSET
+    sealed_ms: int | UnsetType = UNSET
+    gone: list[tuple[int, int]] | UnsetType = UNSET
 
 
 class NodeEntry(Message):
@@ -202,17 +228,22 @@ class Topics(Message):
 class ProducerOpen(Message):
     """PRODUCER_OPEN: a new identity for exactly-once appends; one request may get `count` unnamed ids.
 
-    `accept_fresh_start`: partitions that lost their entry of the named producer treat it as new.
+    `accept_fresh_start`: partitions that lost their entry of the named producer treat it as new. `spread`,
+    for a topic without key: each send has the slot of its number, not that of the name.
     """
 
     topic: str
     name: str | None = None
     count: int = 1
     accept_fresh_start: bool = False
+    spread: bool | UnsetType = UNSET
 
 
 class ResumePoint(Message):
-    """The last batch in one partition of the previous epoch of a named producer."""
+    """The last batch of earlier epochs of a named producer in one partition, or in some slots of it.
+
+    `lo`, `hi`: the slots, inclusive; absent: all of the partition's.
+    """
 
     partition: int
     sequence: int
@@ -220,14 +251,20 @@ class ResumePoint(Message):
     note: bytes | None
     first_offset: int
     rows: int
+    lo: int | UnsetType = UNSET
+    hi: int | UnsetType = UNSET
 
 
 class ProducerOpened(Message):
-    """Ids `producer_id` .. `producer_id + count - 1`, all with epoch `producer_epoch`."""
+    """Ids `producer_id` .. `producer_id + count - 1`, all with epoch `producer_epoch`.
+
+    `rule` of a name: 0 none, 1 line (all sends have the slot of the name), 2 spread.
+    """
 
     producer_id: int
     producer_epoch: int
     resume: list[ResumePoint] = msgspec.field(default_factory=list)
+    rule: int | UnsetType = UNSET
 
 
 class Resolved(Message):

@@ -13,7 +13,7 @@ PROTOCOL_VERSION_MIN: Final = 1  # oldest protocol version still served
 RECORD_MAGIC: Final = 1129468486  # b'FRRC' read as a little-endian u32; first four bytes of every log record
 FILE_MAGIC: Final = 1162626642  # b'RFLE' read as a little-endian u32; first four bytes of every segment file
 LEVEL_NEWEST: Final = 1  # newest cluster level whose formats this program writes; programs without levels count as 0
-LOG_FORMAT_VERSION: Final = 2  # newest format of segment files; 1 is written at level 0. A newer one is refused and left untouched
+LOG_FORMAT_VERSION: Final = 3  # newest format of segment files: 1 is written at level 0, 2 above it, 3 from a shard's first record of kind table or sealed on. A newer one is refused and left untouched
 SLOT_COUNT: Final = 65536  # key slots: xxhash64(key columns, seed 42) >> 48
 SCOPE_EPOCH_MAX: Final = 9223372036854775807  # largest epoch of a scope, of STAGE and COMMIT alike: 2^63 - 1
 SLOT_SEED: Final = 42  # seed of Spark SQL's xxhash64
@@ -71,6 +71,7 @@ class Opcode(IntEnum):
     STAGE = 65  # append a batch without offsets
     COMMIT = 66  # publish the staged batches of one epoch
     EXPIRE = 67  # drop the staged batches of one epoch
+    STAGED_LIST = 68  # record numbers of what is staged under some tokens in one partition
     TOPIC_CREATE = 80
     TOPIC_LIST = 81
     TOPIC_DESCRIBE = 82
@@ -79,6 +80,8 @@ class Opcode(IntEnum):
     SCHEMA_ADD = 85  # append a schema: only nullable columns may be new
     PRODUCER_OPEN = 86  # a producer id and epoch; a named one gets its resume point
     STATUS = 87  # what the node is and how it fares
+    LAYOUT_CHANGE = 88  # split, merge or repartition partitions, or end such a change
+    LAYOUT_DESCRIBE = 89  # partitions of a topic with their lineage, and its open layout changes
 
 
 class Status(IntEnum):
@@ -133,7 +136,7 @@ class RedirectReason(IntEnum):
     NOT_OWNER = 1  # another node owns the partition; the body names it
     STALE_VERSION = 2  # the layout has changed since; fetch the table
     STALE_EPOCH = 3  # the partition was opened anew since; fetch the table
-    SEALED = 4  # the partition was split or merged; the body has the sealed outcome
+    SEALED = 4  # the partition was split or merged; the body says what of the sender is stored there
     CLOSED = 5  # the partition is on HOLD or not open yet; retry here after retry_after_ms
 
 
@@ -150,11 +153,13 @@ class RecordKind(IntEnum):
     GROUP_END = 35  # closes a commit group: its directory of partitions
     PAD = 36  # filler up to a block boundary
     START = 37  # the log start offset moved up to first_offset
+    SEALED = 38  # the log ends at record_number permanently: the partition was split or merged
 
 
 class ExtensionKind(IntEnum):
     NOTE = 1  # the application's bytes
     STAGE = 2  # 48 bytes: u64 scope id, u64 driver, u64 epoch, u32 writer partition, u32 zero, 16 bytes attempt token
+    ORIGIN = 3  # 16 bytes, of rows that are staged again: u64 version that sealed the partition of their first staging, u64 record number there
 
 
 class RequestFlags(IntFlag):
@@ -167,10 +172,17 @@ class AnswerFlags(IntFlag):
     REPEATED = 2  # the batch was stored by an earlier send of the same sequence
     MORE = 4  # FETCH: more records below the mark remain
     CUT = 8  # FENCE: this store lost a torn tail and was not level with an owner since
+    ENDED = 16  # the partition is sealed, and no row lies after this answer
+
+
+class Features(IntFlag):
+    RESUME_RANGES = 1  # resume points of named producers by slot range
+    TABLE_DELTAS = 2  # routing tables as differences from one that is held
+    LINEAGE = 4  # reads sealed partitions before their children
 
 
 RETRIABLE: Final = frozenset({Code.BODY_CRC, Code.SEQUENCE_GAP, Code.AHEAD, Code.DEADLINE, Code.HELD, Code.DISK_FULL, Code.STORAGE_FAILED, Code.OVERLOADED, Code.TOO_FEW_REPLICAS, Code.STOPPING, Code.INTERNAL, Code.UNKNOWN_OUTCOME})
-RIGHTS: Final = {Opcode.PUBLISH: Right.WRITE, Opcode.FETCH: Right.READ, Opcode.END_OFFSETS: Right.READ, Opcode.RESOLVE: Right.READ, Opcode.OFFSET_FOR_TIME: Right.READ, Opcode.TABLE: Right.READ, Opcode.WATCH_OPEN: Right.READ, Opcode.WATCH_CLOSE: Right.READ, Opcode.JOIN: Right.READ, Opcode.LEAVE: Right.READ, Opcode.ACKNOWLEDGE: Right.READ, Opcode.REPLICATE: Right.NODE, Opcode.REPLICA_ACK: Right.NODE, Opcode.FENCE: Right.NODE, Opcode.COPY: Right.NODE, Opcode.CONFIRM_MARK: Right.NODE, Opcode.ORDER: Right.NODE, Opcode.BEGIN: Right.WRITE, Opcode.STAGE: Right.WRITE, Opcode.COMMIT: Right.WRITE, Opcode.EXPIRE: Right.WRITE, Opcode.TOPIC_CREATE: Right.MANAGE, Opcode.TOPIC_LIST: Right.READ, Opcode.TOPIC_DESCRIBE: Right.READ, Opcode.TOPIC_TRUNCATE: Right.MANAGE, Opcode.TOPIC_DELETE: Right.MANAGE, Opcode.SCHEMA_ADD: Right.MANAGE, Opcode.PRODUCER_OPEN: Right.WRITE, Opcode.STATUS: Right.READ}
+RIGHTS: Final = {Opcode.PUBLISH: Right.WRITE, Opcode.FETCH: Right.READ, Opcode.END_OFFSETS: Right.READ, Opcode.RESOLVE: Right.READ, Opcode.OFFSET_FOR_TIME: Right.READ, Opcode.TABLE: Right.READ, Opcode.WATCH_OPEN: Right.READ, Opcode.WATCH_CLOSE: Right.READ, Opcode.JOIN: Right.READ, Opcode.LEAVE: Right.READ, Opcode.ACKNOWLEDGE: Right.READ, Opcode.REPLICATE: Right.NODE, Opcode.REPLICA_ACK: Right.NODE, Opcode.FENCE: Right.NODE, Opcode.COPY: Right.NODE, Opcode.CONFIRM_MARK: Right.NODE, Opcode.ORDER: Right.NODE, Opcode.BEGIN: Right.WRITE, Opcode.STAGE: Right.WRITE, Opcode.COMMIT: Right.WRITE, Opcode.EXPIRE: Right.WRITE, Opcode.STAGED_LIST: Right.WRITE, Opcode.TOPIC_CREATE: Right.MANAGE, Opcode.TOPIC_LIST: Right.READ, Opcode.TOPIC_DESCRIBE: Right.READ, Opcode.TOPIC_TRUNCATE: Right.MANAGE, Opcode.TOPIC_DELETE: Right.MANAGE, Opcode.SCHEMA_ADD: Right.MANAGE, Opcode.PRODUCER_OPEN: Right.WRITE, Opcode.STATUS: Right.READ, Opcode.LAYOUT_CHANGE: Right.MANAGE, Opcode.LAYOUT_DESCRIBE: Right.READ}
 LOG_KINDS: Final = frozenset({RecordKind.ROWS, RecordKind.EPOCH, RecordKind.PRODUCER, RecordKind.TABLE, RecordKind.STAGED, RecordKind.PUBLISH})
 
 
@@ -263,7 +275,7 @@ class AnswerHeader(NamedTuple):
     owner_epoch: int = 0  # current owner epoch of the partition; FETCH: epoch of the last record in the body
     first_offset: int = 0  # PUBLISH: offset of the first row; FETCH: offset of the first row in the body; END_OFFSETS: log start
     end_offset: int = 0  # the mark as an offset: rows below it may be read
-    sequence: int = 0  # echo; REDIRECT(sealed): this producer's sealed last sequence
+    sequence: int = 0  # echo; REDIRECT(sealed): how many sequences of this producer epoch, or batches of this token, are stored there, 2^64 - 1 where nobody can tell
     send: int = 0  # greatest `send` stored of this producer in this partition; END_OFFSETS, OFFSET_FOR_TIME: epoch of the row before the offset that is answered, 0 = not known
     generation: int = 0  # metadata index that the node's routing is current for
     credit_bytes: int = 0  # body bytes that this connection may have unanswered

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ringfence.native import cluster_messages as cluster
 from ringfence.native import messages, wire
+from tests.wire.catalogue_layouts import layout_changes
 from tests.wire.codec import (
     EPOCH,
     PARTITION,
@@ -489,5 +490,5 @@ def scopes() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def all_vectors() -> Iterator[tuple[str, dict[str, Any]]]:
-    for part in (handshake, topics, rows, refusals, reading, cohorts, replicas, scopes):
+    for part in (handshake, topics, rows, refusals, reading, cohorts, replicas, scopes, layout_changes):
         yield from part()

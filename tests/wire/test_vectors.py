@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ringfence.native import messages, wire
+from ringfence.native import layout_messages, messages, wire
 from tests.wire import catalogue, vectors
 
 VECTORS = json.loads(vectors.JSON.read_text())
@@ -25,6 +25,13 @@ BODIES = {
     "table_ok": messages.Table,
     "table_push": messages.Table,
     "publish_redirect": messages.Redirected,
+    "publish_sealed": messages.Redirected,
+    "layout_change": layout_messages.LayoutChange,
+    "layout_change_ok": layout_messages.LayoutChanged,
+    "layout_describe": layout_messages.LayoutDescribe,
+    "layout_describe_ok": layout_messages.LayoutDescribed,
+    "staged_list": layout_messages.StagedList,
+    "staged_list_ok": layout_messages.StagedBatches,
     "refused_conflict": messages.Refused,
     "resolve_ok": messages.Resolved,
     "schema_add_ok": messages.SchemaAdded,

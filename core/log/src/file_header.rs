@@ -45,10 +45,11 @@ pub struct FileHeader {
     pub previous_file: u64,
 }
 
-/// The format of segment files that are begun at this cluster level. Reading goes by the file, not by the level.
+/// The format of segment files that are begun at this cluster level, as long as the shard has no record of
+/// [`LOG_FORMAT_VERSION`]. Reading goes by the file, not by the level.
 #[must_use]
 pub const fn log_format_of(level: u16) -> u16 {
-    if level == 0 { 1 } else { LOG_FORMAT_VERSION }
+    if level == 0 { 1 } else { 2 }
 }
 
 /// Why a file cannot be read as a segment.

@@ -1,9 +1,9 @@
 //! The shard's interface: options, placements, refusals, status.
 
 use ringfence_buffer::Block;
-use ringfence_wire::{LOG_FORMAT_VERSION, RECORD_HEADER_BYTES};
+use ringfence_wire::{LEVEL_NEWEST, RECORD_HEADER_BYTES};
 
-use crate::file_header::Identity;
+use crate::file_header::{Identity, log_format_of};
 use crate::log_end::Mismatch;
 use crate::position::Position;
 
@@ -28,7 +28,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             identity: Identity::default(),
-            format: LOG_FORMAT_VERSION,
+            format: log_format_of(LEVEL_NEWEST),
             shards: 1,
             segment_bytes: 256 << 20,
             // Four of the largest common batches: a longer write costs latency and gains no throughput.

@@ -13,8 +13,8 @@ pub const RECORD_MAGIC: u32 = 0x43525246;
 pub const FILE_MAGIC: u32 = 0x454C4652;
 /// Newest cluster level whose formats this program writes; programs without levels count as 0.
 pub const LEVEL_NEWEST: u16 = 1;
-/// Newest format of segment files; 1 is written at level 0. A newer one is refused and left untouched.
-pub const LOG_FORMAT_VERSION: u16 = 2;
+/// Newest format of segment files: 1 is written at level 0, 2 above it, 3 from a shard's first record of kind table or sealed on. A newer one is refused and left untouched.
+pub const LOG_FORMAT_VERSION: u16 = 3;
 /// Key slots: xxhash64(key columns, seed 42) >> 48.
 pub const SLOT_COUNT: u32 = 65536;
 /// Largest epoch of a scope, of STAGE and COMMIT alike: 2^63 - 1.
@@ -69,6 +69,14 @@ pub const ANSWER_FLAG_REPEATED: u16 = 2;
 pub const ANSWER_FLAG_MORE: u16 = 4;
 /// FENCE: this store lost a torn tail and was not level with an owner since.
 pub const ANSWER_FLAG_CUT: u16 = 8;
+/// The partition is sealed, and no row lies after this answer.
+pub const ANSWER_FLAG_ENDED: u16 = 16;
+/// Resume points of named producers by slot range.
+pub const FEATURE_RESUME_RANGES: u64 = 1;
+/// Routing tables as differences from one that is held.
+pub const FEATURE_TABLE_DELTAS: u64 = 2;
+/// Reads sealed partitions before their children.
+pub const FEATURE_LINEAGE: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -171,6 +179,8 @@ pub enum Opcode {
     Commit = 66,
     /// Drop the staged batches of one epoch.
     Expire = 67,
+    /// Record numbers of what is staged under some tokens in one partition.
+    StagedList = 68,
     /// Topic_create.
     TopicCreate = 80,
     /// Topic_list.
@@ -187,6 +197,10 @@ pub enum Opcode {
     ProducerOpen = 86,
     /// What the node is and how it fares.
     Status = 87,
+    /// Split, merge or repartition partitions, or end such a change.
+    LayoutChange = 88,
+    /// Partitions of a topic with their lineage, and its open layout changes.
+    LayoutDescribe = 89,
 }
 
 impl Opcode {
@@ -218,6 +232,7 @@ impl Opcode {
         Opcode::Stage,
         Opcode::Commit,
         Opcode::Expire,
+        Opcode::StagedList,
         Opcode::TopicCreate,
         Opcode::TopicList,
         Opcode::TopicDescribe,
@@ -226,6 +241,8 @@ impl Opcode {
         Opcode::SchemaAdd,
         Opcode::ProducerOpen,
         Opcode::Status,
+        Opcode::LayoutChange,
+        Opcode::LayoutDescribe,
     ];
 
     /// The member with this number, if there is one.
@@ -258,6 +275,7 @@ impl Opcode {
             65 => Some(Self::Stage),
             66 => Some(Self::Commit),
             67 => Some(Self::Expire),
+            68 => Some(Self::StagedList),
             80 => Some(Self::TopicCreate),
             81 => Some(Self::TopicList),
             82 => Some(Self::TopicDescribe),
@@ -266,6 +284,8 @@ impl Opcode {
             85 => Some(Self::SchemaAdd),
             86 => Some(Self::ProducerOpen),
             87 => Some(Self::Status),
+            88 => Some(Self::LayoutChange),
+            89 => Some(Self::LayoutDescribe),
             _ => None,
         }
     }
@@ -300,6 +320,7 @@ impl Opcode {
             Self::Stage => "stage",
             Self::Commit => "commit",
             Self::Expire => "expire",
+            Self::StagedList => "staged_list",
             Self::TopicCreate => "topic_create",
             Self::TopicList => "topic_list",
             Self::TopicDescribe => "topic_describe",
@@ -308,6 +329,8 @@ impl Opcode {
             Self::SchemaAdd => "schema_add",
             Self::ProducerOpen => "producer_open",
             Self::Status => "status",
+            Self::LayoutChange => "layout_change",
+            Self::LayoutDescribe => "layout_describe",
         }
     }
 
@@ -315,10 +338,10 @@ impl Opcode {
     #[must_use]
     pub const fn right(self) -> Option<Right> {
         match self {
-            Self::TopicCreate | Self::TopicTruncate | Self::TopicDelete | Self::SchemaAdd => Some(Right::Manage),
+            Self::TopicCreate | Self::TopicTruncate | Self::TopicDelete | Self::SchemaAdd | Self::LayoutChange => Some(Right::Manage),
             Self::Replicate | Self::ReplicaAck | Self::Fence | Self::Copy | Self::ConfirmMark | Self::Order => Some(Right::Node),
-            Self::Fetch | Self::EndOffsets | Self::Resolve | Self::OffsetForTime | Self::Table | Self::WatchOpen | Self::WatchClose | Self::Join | Self::Leave | Self::Acknowledge | Self::TopicList | Self::TopicDescribe | Self::Status => Some(Right::Read),
-            Self::Publish | Self::Begin | Self::Stage | Self::Commit | Self::Expire | Self::ProducerOpen => Some(Right::Write),
+            Self::Fetch | Self::EndOffsets | Self::Resolve | Self::OffsetForTime | Self::Table | Self::WatchOpen | Self::WatchClose | Self::Join | Self::Leave | Self::Acknowledge | Self::TopicList | Self::TopicDescribe | Self::Status | Self::LayoutDescribe => Some(Right::Read),
+            Self::Publish | Self::Begin | Self::Stage | Self::Commit | Self::Expire | Self::StagedList | Self::ProducerOpen => Some(Right::Write),
             _ => None,
         }
     }
@@ -601,7 +624,7 @@ pub enum RedirectReason {
     StaleVersion = 2,
     /// The partition was opened anew since; fetch the table.
     StaleEpoch = 3,
-    /// The partition was split or merged; the body has the sealed outcome.
+    /// The partition was split or merged; the body says what of the sender is stored there.
     Sealed = 4,
     /// The partition is on HOLD or not open yet; retry here after retry_after_ms.
     Closed = 5,
@@ -670,6 +693,8 @@ pub enum RecordKind {
     Pad = 36,
     /// The log start offset moved up to first_offset.
     Start = 37,
+    /// The log ends at record_number permanently: the partition was split or merged.
+    Sealed = 38,
 }
 
 impl RecordKind {
@@ -687,6 +712,7 @@ impl RecordKind {
         RecordKind::GroupEnd,
         RecordKind::Pad,
         RecordKind::Start,
+        RecordKind::Sealed,
     ];
 
     /// The member with this number, if there is one.
@@ -705,6 +731,7 @@ impl RecordKind {
             35 => Some(Self::GroupEnd),
             36 => Some(Self::Pad),
             37 => Some(Self::Start),
+            38 => Some(Self::Sealed),
             _ => None,
         }
     }
@@ -725,6 +752,7 @@ impl RecordKind {
             Self::GroupEnd => "group_end",
             Self::Pad => "pad",
             Self::Start => "start",
+            Self::Sealed => "sealed",
         }
     }
 
@@ -742,6 +770,8 @@ pub enum ExtensionKind {
     Note = 1,
     /// 48 bytes: u64 scope id, u64 driver, u64 epoch, u32 writer partition, u32 zero, 16 bytes attempt token.
     Stage = 2,
+    /// 16 bytes, of rows that are staged again: u64 version that sealed the partition of their first staging, u64 record number there.
+    Origin = 3,
 }
 
 impl ExtensionKind {
@@ -749,6 +779,7 @@ impl ExtensionKind {
     pub const ALL: &'static [ExtensionKind] = &[
         ExtensionKind::Note,
         ExtensionKind::Stage,
+        ExtensionKind::Origin,
     ];
 
     /// The member with this number, if there is one.
@@ -757,6 +788,7 @@ impl ExtensionKind {
         match number {
             1 => Some(Self::Note),
             2 => Some(Self::Stage),
+            3 => Some(Self::Origin),
             _ => None,
         }
     }
@@ -767,6 +799,7 @@ impl ExtensionKind {
         match self {
             Self::Note => "note",
             Self::Stage => "stage",
+            Self::Origin => "origin",
         }
     }
 }
@@ -919,7 +952,7 @@ pub struct AnswerHeader {
     pub first_offset: u64,
     /// The mark as an offset: rows below it may be read.
     pub end_offset: u64,
-    /// Echo; REDIRECT(sealed): this producer's sealed last sequence.
+    /// Echo; REDIRECT(sealed): how many sequences of this producer epoch, or batches of this token, are stored there, 2^64 - 1 where nobody can tell.
     pub sequence: u64,
     /// Greatest `send` stored of this producer in this partition; END_OFFSETS, OFFSET_FOR_TIME: epoch of the row before the offset that is answered, 0 = not known.
     pub send: u64,

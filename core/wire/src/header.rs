@@ -1,7 +1,7 @@
 //! Seal and open headers: the only place that computes or checks their magic and CRC.
 
 use crate::generated::{
-    ANSWER_FLAG_CONTROL, ANSWER_FLAG_CUT, ANSWER_FLAG_MORE, ANSWER_FLAG_REPEATED, AnswerHeader, Code,
+    ANSWER_FLAG_CONTROL, ANSWER_FLAG_CUT, ANSWER_FLAG_ENDED, ANSWER_FLAG_MORE, ANSWER_FLAG_REPEATED, AnswerHeader, Code,
     EXTENSION_BYTES_MAX, MAGIC, MESSAGE_BYTES_MAX, Opcode, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, RECORD_HEADER_BYTES,
     RECORD_MAGIC, REQUEST_FLAG_CONTROL, REQUEST_FLAG_STAGED, RecordHeader, RequestHeader,
 };
@@ -105,6 +105,10 @@ impl RequestHeader {
     }
 }
 
+/// Every flag that an answer may have.
+const ANSWER_FLAGS: u16 =
+    ANSWER_FLAG_CONTROL | ANSWER_FLAG_REPEATED | ANSWER_FLAG_MORE | ANSWER_FLAG_CUT | ANSWER_FLAG_ENDED;
+
 fn too_large(field: &'static str, bytes: u32, max: usize) -> HeaderError {
     HeaderError::TooLarge { field, bytes: u64::from(bytes), max: max as u64 }
 }
@@ -133,7 +137,7 @@ impl AnswerHeader {
         if !(PROTOCOL_VERSION_MIN..=PROTOCOL_VERSION).contains(&header.version) {
             return Err(HeaderError::Version(header.version));
         }
-        if header.flags & !(ANSWER_FLAG_CONTROL | ANSWER_FLAG_REPEATED | ANSWER_FLAG_MORE | ANSWER_FLAG_CUT) != 0 {
+        if header.flags & !ANSWER_FLAGS != 0 {
             return Err(HeaderError::Content("unknown answer flags"));
         }
         Ok(header)

@@ -78,6 +78,8 @@ impl Parts {
             | Opcode::Begin
             | Opcode::Commit
             | Opcode::Expire
+            | Opcode::LayoutChange
+            | Opcode::LayoutDescribe
             | Opcode::Status => return self.clients().control_request(from, header, body, turn),
             Opcode::TablePush | Opcode::WatchUpdate | Opcode::Assign => {
                 Refusal::new(Code::UnknownOpcode, format!("{} is sent by nodes only", opcode.name()))

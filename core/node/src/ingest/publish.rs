@@ -238,7 +238,7 @@ fn check_extension(header: &RequestHeader, bytes: &[u8]) -> Result<Option<Box<[u
     let (mut note, mut staged) = (None, false);
     let walked = extension::each(&bytes[..length], |kind, payload| match kind {
         ExtensionKind::Note => note = Some(payload),
-        ExtensionKind::Stage => staged = true,
+        ExtensionKind::Stage | ExtensionKind::Origin => staged = true,
     });
     walked.map_err(|BadExtension(why)| Refusal::new(Code::BadBody, format!("extension: {why}")))?;
     if staged {

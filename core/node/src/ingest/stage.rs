@@ -141,13 +141,16 @@ fn ack_of(request: Received<'_>, first_offset: u64, repeated: bool) -> BatchAck 
 
 /// The stage's identity in front of the body.
 fn identity(header: &RequestHeader, bytes: &[u8]) -> Result<StageId, Refusal> {
-    let mut found = None;
-    let walked = extension::each(&bytes[..header.extension_bytes as usize], |kind, payload| {
-        if kind == ExtensionKind::Stage {
-            found = Some(payload);
-        }
+    let (mut found, mut has_origin) = (None, false);
+    let walked = extension::each(&bytes[..header.extension_bytes as usize], |kind, payload| match kind {
+        ExtensionKind::Stage => found = Some(payload),
+        ExtensionKind::Origin => has_origin = true,
+        ExtensionKind::Note => {}
     });
     walked.map_err(|why| Refusal::new(Code::BadBody, format!("extension: {why}")))?;
+    if has_origin {
+        return Err(Refusal::new(Code::NotSupported, "this version takes no origin of rows that are staged again"));
+    }
     let what = "STAGE needs a stage extension: u64 scope, u64 driver, u64 epoch (from 1), u32 writer, u32 zero, token";
     let id = found.and_then(StageId::read).ok_or_else(|| Refusal::new(Code::InvalidArgument, what))?;
     if id.epoch > SCOPE_EPOCH_MAX {
