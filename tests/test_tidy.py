@@ -23,6 +23,7 @@ PURE = (
     "client/common/arguments.py",
     "client/common/codec.py",
     "client/common/failure_detector.py",
+    "client/common/lineage.py",
     "client/common/retry.py",
     "client/common/routing.py",
     "client/common/scope_values.py",
