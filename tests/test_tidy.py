@@ -25,12 +25,14 @@ PURE = (
     "client/common/failure_detector.py",
     "client/common/lineage.py",
     "client/common/retry.py",
+    "client/common/routes.py",
     "client/common/routing.py",
     "client/common/scope_values.py",
     "client/common/send_effects.py",
     "client/common/type_families.py",
     "client/send/inflight.py",
     "client/send/partition_queue.py",
+    "client/send/reroute.py",
     "client/send/send_numbers.py",
 )
 IMPURE_MODULES = {

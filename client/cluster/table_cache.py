@@ -7,7 +7,7 @@ replaces lost pushes. The client acknowledges the generation in its cache (I10).
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringfence.common.codec import control_body
 from ringfence.common.routing import Layout, layout_of, newest
@@ -34,6 +34,13 @@ LOADS_S = 10.0
 REFRESH_S = 60.0
 
 
+class _Fetch(NamedTuple):
+    """A request that is under way: the version that it names, and who waits with which needs."""
+
+    version: int
+    waiting: list[tuple[int, Fetched]]
+
+
 class TableCache:
     """The newest layouts. `store`, `fetch`, `pushed` and `listen` run on the I/O thread."""
 
@@ -43,6 +50,7 @@ class TableCache:
         self._layouts: dict[int, Layout] = {}
         # By topic id; a topic with listeners is refreshed.
         self._listeners: dict[int, list[Listener]] = {}
+        self._fetches: dict[int, _Fetch] = {}  # by topic id
         io_thread.on_push = self.pushed
         io_thread.on_up = lambda _: self._refresh_all()
         io_thread.on_silent = self._refresh_all  # the silent node's partitions get other owners
@@ -111,22 +119,40 @@ class TableCache:
         for connection in self._io_thread.connections():
             connection.send(wire.Opcode.TABLE_ACK, b"", None, topic=layout.topic, sequence=layout.generation)
 
-    def fetch(self, topic: int, done: Fetched) -> None:
-        """Fetch a table; `done` gets the newest layout, or the error."""
-        request = _table_request(topic, time.monotonic() + FETCH_S, None)
+    def fetch(self, topic: int, done: Fetched, version: int = 0) -> None:
+        """Fetch a table; `done` gets the newest layout, or the error.
+
+        One fetch of a topic is under way at a time; others get its result. `version`: the least version of
+        the layout that helps; a node that is behind answers once it has it. The caller looks at the version.
+        """
+        fetch = self._fetches.get(topic)
+        if fetch is not None:
+            fetch.waiting.append((version, done))
+            return
+        self._fetches[topic] = fetch = _Fetch(version, [(version, done)])
+        request = _table_request(topic, time.monotonic() + FETCH_S, None, version)
 
         def finished(future: Future[Answer]) -> None:
+            del self._fetches[topic]
             try:
                 layout = self.store(layout_of(future.result().control(messages.Table)))
             except RingfenceError as error:
-                done(None, error)
+                self._finish(fetch, None, error)
             except Exception as error:  # noqa: BLE001  # `done` gets it
-                done(None, ProtocolError(f"a routing table cannot be used: {type(error).__name__}: {error}"))
+                fault = ProtocolError(f"a routing table cannot be used: {type(error).__name__}: {error}")
+                self._finish(fetch, None, fault)
             else:
-                done(layout, None)
+                self._finish(fetch, layout, None)
 
         request.future.add_done_callback(finished)
         self._io_thread.enqueue(request)
+
+    def _finish(self, fetch: _Fetch, layout: Layout | None, error: RingfenceError | None) -> None:
+        for version, done in fetch.waiting:
+            if layout is not None and layout.version < version > fetch.version:
+                self.fetch(layout.topic, done, version)  # it came while an older version was requested
+            else:
+                done(layout, error)
 
     def pushed(self, answer: Answer) -> None:
         """Handle TABLE_PUSH. Pushes of other kinds belong to later versions and are ignored."""
@@ -155,8 +181,9 @@ class TableCache:
         return self._io_thread.now + every_s * (0.75 + self._io_thread.jitter() / 2)
 
 
-def _table_request(topic: int, deadline: float, name: str | None) -> Request:
-    return Request(wire.Opcode.TABLE, b"", deadline, topic=name, fields={"topic": topic})
+def _table_request(topic: int, deadline: float, name: str | None, version: int = 0) -> Request:
+    fields = {"topic": topic, "layout_version": version}
+    return Request(wire.Opcode.TABLE, b"", deadline, topic=name, fields=fields)
 
 
 def _ignore(layout: Layout | None, error: RingfenceError | None) -> None:

@@ -4,5 +4,5 @@ address, arguments, options, token    what callers pass         routing, codec  
 retry, failure_detector               delays and silent nodes   send_effects         effects of Inflight
 scope_values                          drivers and stages        type_families        similar Arrow types
 fork, process_local, locks            processes and threads     serial_executor      calls of asyncio tasks
-lazy_future                           cheap futures
+lazy_future                           cheap futures         routes               slots of partitions
 """

@@ -40,7 +40,8 @@ def control_body(message: messages.Message) -> bytes:
     """
     kind = type(message)
     try:
-        msgspec.convert(msgspec.structs.asdict(message), kind)
+        values = msgspec.structs.asdict(message)
+        msgspec.convert({name: one for name, one in values.items() if one is not msgspec.UNSET}, kind)
         return messages.encode(message)
     except OverflowError as error:
         raise InvalidArgumentError(f"a number exceeds 64 bits: {error}") from error
@@ -154,7 +155,14 @@ class Answer:
             owner_epoch=header.owner_epoch,
             generation=header.generation,
             retry_after_s=header.retry_after_ms / 1000,
+            **_sealed(body),
         )
+
+
+def _sealed(body: messages.Redirected) -> dict[str, Any]:
+    """What the redirect of a sealed partition says beside its owner."""
+    values = {"stored": body.stored, "answers": body.answers, "version": body.version}
+    return {name: value for name, value in values.items() if value is not msgspec.UNSET}
 
 
 def topic_gone(name: str, number: int, answered: str) -> str:

@@ -114,8 +114,8 @@ def newest(held: Layout | None, offered: Layout) -> Layout:
 
 
 def moved_between(before: Layout, after: Layout) -> Iterator[int]:
-    """Active partitions with another owner or owner epoch in `after`."""
-    for entry in after.active:
+    """Partitions with another owner or owner epoch in `after`, sealed ones too."""
+    for entry in after.partitions.values():
         known = before.partitions.get(entry.partition)
         if known is not None and (known.owner, known.epoch) != (entry.owner, entry.epoch):
             yield entry.partition

@@ -1,6 +1,7 @@
 """Sending: from rows to outcomes.
 
 inflight           START HERE: the rules of exactly-once; pure    partition_queue  order in a partition
+reroute            splits, merges: what goes where; pure
 sender             runs them on the I/O thread                      publish_headers  cached header fields
 linger, coalesce   combine small sends                     budget           limit of pending bytes
 send_future        the future of a send    outcomes         pending sends, failures

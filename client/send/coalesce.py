@@ -15,6 +15,8 @@ import numpy as np
 from ringfence.common.locks import OwnedLock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -117,6 +119,13 @@ class CoalescedBatch:
     def expect(self, parts: int) -> None:
         """Does nothing: `__init__` knows all bodies."""
         del parts
+
+    def replaced(self, old: Sequence[Body], new: Sequence[Body]) -> None:
+        """A layout change made other bodies of pending ones; a send has rows in more or fewer of them."""
+        for bodies, parts in ((new, 1), (old, -1)):
+            for body in bodies:
+                for index, _ in self._shares(body):
+                    self._sends[index].future.expect(parts)
 
     def seal(self) -> bool:
         """No further bodies follow. True if any send has an outcome."""

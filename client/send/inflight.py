@@ -1,6 +1,7 @@
 """Exactly-once sending of one producer, over all partitions. Pure: values in, values out.
 
-START HERE for the rules; `partition_queue.py` has the order within a partition.
+START HERE for the rules; `partition_queue.py` has the order within a partition, `reroute.py` what a split or
+merge does to batches on their way.
 
     OPEN --(a sequence ends, maybe not stored)--> DRAINING --(no flight left)--> OPENING --opened--> OPEN
       `------------(fenced: a newer holder of the name)------------> DEAD
@@ -22,29 +23,20 @@ partition is assigned again, and the other partitions continue.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from ringfence.common.retry import Backoff
-from ringfence.common.send_effects import (
-    BatchRefused,
-    BatchStored,
-    BatchUnknown,
-    Effect,
-    FetchTable,
-    Identity,
-    OpenEpoch,
-    Outcome,
-    Transmit,
-)
+from ringfence.common.send_effects import BatchStored, Effect, FetchTable, Sealed, SequenceOwner, Transmit
 from ringfence.native.errors import FencedError, RerouteError, RingfenceError
-from ringfence.native.wire import DEDUPE_WINDOW, Code
-from ringfence.send.failures import deadline_error, hole_error, unknown_error
-from ringfence.send.partition_queue import PartitionQueue, SendEntry
+from ringfence.native.wire import DEDUPE_WINDOW, Code, RedirectReason
+from ringfence.send.failures import deadline_error
+from ringfence.send.reroute import Phase, Reroute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ringfence.common.routes import Routes
+    from ringfence.send.partition_queue import PartitionQueue, SendEntry
     from ringfence.send.wait_reasons import WaitReason
 
 # Redirects of one batch: enough for a rolling change of every owner, and an end if owners disagree (F3).
@@ -65,50 +57,34 @@ VERDICTS_ON_CONTENT = frozenset(
 # The disk of the owner failed: the batch may be stored, and this owner accepts nothing more. Replicas elect
 # another owner, which knows the sequence if it has the batch. Without replicas the deadline ends the batch.
 NOT_BY_THIS_OWNER = frozenset({Code.UNKNOWN_OUTCOME, Code.STORAGE_FAILED})
-# The sequence is used: later sequences are not blocked.
-SEQUENCE_TAKEN = frozenset({Code.CONFLICT, Code.TOO_OLD})
 
 
-class Phase(Enum):
-    OPEN = "open"
-    DRAINING = "draining"
-    OPENING = "opening"
-    DEAD = "dead"
-
-
-class Inflight:
+class Inflight(Reroute):
     """All batches of one producer that have no outcome yet. Times are seconds on the caller's clock.
 
-    `ready` holds the partitions whose queue may have something to send, in the order in which they became
-    ready. `transmit` removes a partition that has nothing to send.
+    `transmit` removes a partition that has nothing to send from `ready`.
     """
 
     def __init__(
         self,
-        identity: Identity,
+        identity: SequenceOwner,
         *,
         topic: str | None = None,
         named: bool = False,
         window: int = DEDUPE_WINDOW,
         redirects_max: int = REDIRECTS_MAX,
         backoff: Backoff | None = None,
+        routes: Routes | None = None,
     ) -> None:
-        self.identity = identity
-        self.phase = Phase.OPEN
-        self.ready: dict[int, None] = {}
-        self._queues: dict[int, PartitionQueue] = {}
-        self._early: set[int] = set()  # partitions whose owner is about to open them
-        self._entries: dict[int, SendEntry] = {}
-        self._topic, self._named = topic, named
-        self._window, self._redirects_max = window, redirects_max
-        self._backoff = backoff or Backoff()
-        self._death: RingfenceError | None = None
-        self._holes: dict[int, RingfenceError] = {}  # named producer: partitions that accept nothing more
-        self._hole_everywhere: RingfenceError | None = None  # a send that is stored in no partition
-        self._submitted = 0
+        """`named`: the identity is never replaced; also of an attempt of a transaction.
 
-    def __len__(self) -> int:
-        return len(self._entries)
+        `routes`: of the table that partitions are chosen by; None: all partitions count as ACTIVE.
+        """
+        super().__init__(topic=topic, named=named, window=window, routes=routes)
+        self.identity = identity
+        self._early: set[int] = set()  # partitions whose owner is about to open them
+        self._redirects_max = redirects_max
+        self._backoff = backoff or Backoff()
 
     @property
     def partitions(self) -> int:
@@ -117,24 +93,16 @@ class Inflight:
 
     @property
     def waits_for_table(self) -> bool:
-        return any(queue.stale for queue in self._queues.values())
+        return any(queue.stale for queue in self._queues.values()) or self.needed_version > 0
+
+    @property
+    def needed_version(self) -> int:
+        """The least version of a table that helps every sealed partition; 0: the held table does."""
+        needed = max((queue.needs_version for queue in self._cut.values()), default=0)
+        held = 0 if self.routes is None else self.routes.version
+        return needed if needed > held else 0
 
     # ---- sending ------------------------------------------------------------------------------------
-
-    def submit(self, key: int, partition: int, deadline: float) -> list[Effect]:
-        """Queue a batch. `key` is chosen by the caller and never used twice."""
-        if self._death is not None:
-            return [BatchRefused(key, self._death)]
-        if (hole := self._holes.get(partition, self._hole_everywhere)) is not None:
-            return [BatchRefused(key, hole)]
-        queue = self._queues.get(partition)
-        if queue is None:
-            queue = self._queues[partition] = PartitionQueue(partition, self._window)
-        self._submitted += 1
-        entry = self._entries[key] = SendEntry(key, self._submitted, partition, deadline)
-        queue.waiting.append(entry)
-        self.ready[partition] = None
-        return []
 
     def refuse_later(self, error: RingfenceError) -> None:
         """Refuse all later batches of a named producer: in every partition they would follow a hole."""
@@ -162,10 +130,15 @@ class Inflight:
     def transmit(self, partition: int, now: float) -> Transmit | None:
         """The next batch for the partition, if one may be sent now. A returned batch counts as sent."""
         queue = self._queues.get(partition)
-        entry = None if queue is None else queue.next(now, fresh=self.phase is Phase.OPEN)
+        entry = None
+        if queue is not None:
+            fresh = self.phase is Phase.OPEN and not (self._cut and self._is_blocked(queue))
+            entry = queue.next(now, fresh=fresh)
         if entry is None:
             self.ready.pop(partition, None)
             return None
+        if self.routes is not None:
+            entry.version = self.routes.version
         return Transmit(entry.key, entry.attempt, partition, self.identity, entry.sequence, entry.deadline)
 
     # ---- answers ------------------------------------------------------------------------------------
@@ -174,10 +147,13 @@ class Inflight:
         entry = self._current(key, attempt)
         if entry is None:
             return []
+        return self._stored(entry, first_offset) + self._settle(self._queues[entry.partition])
+
+    def _stored(self, entry: SendEntry, first_offset: int) -> list[Effect]:
         queue = self._queues[entry.partition]
         queue.early, queue.last_refusal = 0, None
         self._early.discard(entry.partition)
-        return self._end(entry, BatchStored(key, first_offset))
+        return self._end(entry, BatchStored(entry.key, first_offset))
 
     def refused(
         self,
@@ -197,6 +173,22 @@ class Inflight:
         if entry is None:
             return []
         queue = self._queues[entry.partition]
+        if error.code is Code.UNKNOWN_PARTITION and self.routes is not None:  # it was pruned
+            effects = self._redirect(queue, entry, error, FetchTable(0), now, jitter)
+        else:
+            effects = self._refused(queue, entry, error, now, jitter, early=early)
+        return effects + self._settle(queue)
+
+    def _refused(
+        self,
+        queue: PartitionQueue,
+        entry: SendEntry,
+        error: RingfenceError,
+        now: float,
+        jitter: float,
+        *,
+        early: bool,
+    ) -> list[Effect]:
         if error.code is Code.SEQUENCE_GAP:
             return self._gap(queue, entry, error, now, jitter)
         if error.code in NOT_BY_THIS_OWNER:
@@ -234,8 +226,31 @@ class Inflight:
         if entry is None:
             return []
         queue = self._queues[entry.partition]
-        if self._retry_at_new_owner(queue, entry) or (early and self._retry_soon(queue, entry, now, jitter)):
-            return []
+        version = error.details.get("layout_version", 0)
+        if error.reason is RedirectReason.STALE_VERSION and self._is_routed_since(entry, version):
+            self._retry(queue, entry, 0.0)
+        elif not self._retry_at_new_owner(queue, entry) and not (
+            early and self._retry_soon(queue, entry, now, jitter)
+        ):
+            needed = version if error.reason is RedirectReason.STALE_VERSION else 0
+            fetch = FetchTable(generation, needed)
+            return self._redirect(queue, entry, error, fetch, now, jitter) + self._settle(queue)
+        return self._settle(queue)
+
+    def _is_routed_since(self, entry: SendEntry, version: int) -> bool:
+        """Whether the try is older than the held table, which is as new as the node's."""
+        held = 0 if self.routes is None else self.routes.version
+        return entry.version < held and version <= held
+
+    def _redirect(
+        self,
+        queue: PartitionQueue,
+        entry: SendEntry,
+        error: RingfenceError,
+        fetch: FetchTable,
+        now: float,
+        jitter: float,
+    ) -> list[Effect]:
         entry.redirects += 1
         if entry.redirects > self._redirects_max:
             queue.answered(entry)
@@ -246,29 +261,41 @@ class Inflight:
         self._retry(queue, entry, now + delay)
         asked = self.waits_for_table
         queue.stale = True
-        return [] if asked else [FetchTable(generation)]
+        return [] if asked else [fetch]
+
+    def sealed(self, key: int, attempt: int, word: Sealed, generation: int) -> list[Effect]:
+        """Handle REDIRECT(sealed): this try stored nothing, and `word` settles the other batches."""
+        entry = self._current(key, attempt)
+        if entry is None:
+            return []
+        queue = self._queues[entry.partition]
+        queue.answered(entry)
+        asked = self.waits_for_table
+        effects = self._take_word(queue, word)
+        needed = self.needed_version
+        return effects if asked or not needed else [*effects, FetchTable(generation, needed)]
 
     def lost(self, tries: Iterable[tuple[int, int]]) -> list[Effect]:
         """These tries (key, attempt) will never be answered: the connection ended or the time is over."""
+        effects: list[Effect] = []
         for key, attempt in tries:
             entry = self._current(key, attempt)
             if entry is not None:
+                queue = self._queues[entry.partition]
                 entry.lost += 1
-                self._retry(self._queues[entry.partition], entry, 0.0)
-        return []
+                self._retry(queue, entry, 0.0)
+                effects += self._settle(queue)
+        return effects
 
     # ---- tables, clock, identity --------------------------------------------------------------------
 
-    def table_arrived(
-        self, active: Iterable[int], moved: Iterable[int] = (), *, now: float = 0.0
-    ) -> list[Effect]:
-        """Use a fetched or pushed table. Batches of partitions that are no longer ACTIVE are refused.
+    def table_arrived(self, routes: Routes, moved: Iterable[int] = (), *, now: float = 0.0) -> list[Effect]:
+        """Use a fetched or pushed table. Batches of partitions that are no longer ACTIVE are routed again.
 
         `moved` partitions have a new owner or owner epoch. Their batches go to it immediately: the former
         owner caused their pause, and one such table ends one pause. A try that the former owner does not
         answer within FORMER_S from `now` counts as lost (`expire`). It may be stored and keeps its sequence.
         """
-        known, effects = set(active), list[Effect]()
         for partition in moved:
             if partition in self._queues:
                 self._queues[partition].moved(now)
@@ -276,16 +303,7 @@ class Inflight:
         for queue in self._queues.values():
             queue.stale = False
             self.ready[queue.partition] = None
-            if queue.partition not in known:
-                error = RerouteError(
-                    "the partition was split or merged before this batch was stored; send it again",
-                    topic=self._topic,
-                    partition=queue.partition,
-                )
-                for entry in [*queue.flight.values(), *queue.waiting]:
-                    if not entry.awaiting and entry.key in self._entries:
-                        effects += self._fail(entry, error, definite=not entry.maybe_stored)
-        return effects
+        return self._use_routes(routes)
 
     def note_refusal(self, partition: int, error: RingfenceError) -> None:
         """Record why nothing can be sent to the partition, for the error of a deadline."""
@@ -300,18 +318,20 @@ class Inflight:
         error.
         """
         effects: list[Effect] = []
-        for queue in self._queues.values():
+        for queue in list(self._queues.values()):
             effects += self.lost(queue.overdue(now))
             for first in (queue.first_in_flight, queue.first_waiting):
                 while (entry := first()) is not None and entry.deadline <= now:
                     wait = None if wait_reason is None else wait_reason(entry.partition)
                     error = deadline_error(self._topic, entry.partition, queue.last_refusal, wait)
                     effects += self._fail(entry, error, definite=not entry.maybe_stored)
-            if queue.flight or queue.waiting:
+            if not queue.is_empty:
                 self.ready[queue.partition] = None
+            if not queue.is_active:
+                effects += self._settle(queue)
         return effects
 
-    def opened(self, identity: Identity) -> list[Effect]:
+    def opened(self, identity: SequenceOwner) -> list[Effect]:
         """Continue under the identity that was drawn after OpenEpoch."""
         assert self.phase is Phase.OPENING, f"opened in {self.phase}"
         self.identity, self.phase = identity, Phase.OPEN
@@ -326,11 +346,17 @@ class Inflight:
         entries = list(self._entries.values())
         self._entries.clear()
         self._queues.clear()
+        self._cut.clear()
         self._early.clear()
         self.ready.clear()
+        self.unrouted.clear()
         return [self._outcome(entry, error, definite=not entry.maybe_stored) for entry in entries]
 
     # ---- rules --------------------------------------------------------------------------------------
+
+    def _drop(self, queue: PartitionQueue) -> None:
+        super()._drop(queue)
+        self._early.discard(queue.partition)
 
     def _current(self, key: int, attempt: int) -> SendEntry | None:
         entry = self._entries.get(key)
@@ -362,21 +388,6 @@ class Inflight:
         queue.retry(entry, at)
         self.ready[queue.partition] = None
 
-    def _outcome(self, entry: SendEntry, error: RingfenceError, *, definite: bool) -> Outcome:
-        if definite:
-            return BatchRefused(entry.key, error)
-        return BatchUnknown(entry.key, unknown_error(self._topic, entry.partition, entry.sequence, error))
-
-    def _end(self, entry: SendEntry, outcome: Outcome) -> list[Effect]:
-        queue = self._queues[entry.partition]
-        if entry.sequence >= 0:
-            queue.remove(entry)
-        else:
-            queue.waiting.remove(entry)
-        del self._entries[entry.key]
-        self.ready[queue.partition] = None
-        return [outcome] if self.phase is Phase.OPEN else [outcome, *self._drained()]
-
     def _final(self, queue: PartitionQueue, entry: SendEntry, error: RingfenceError) -> list[Effect]:
         queue.answered(entry)
         # The name may belong to a new topic by now; that topic would give this producer a valid epoch.
@@ -395,40 +406,6 @@ class Inflight:
             return self._drained()
         definite = not entry.lost or error.code in VERDICTS_ON_CONTENT
         return self._fail(entry, error, definite=definite and error.code is not Code.TOO_OLD)
-
-    def _fail(self, entry: SendEntry, error: RingfenceError, *, definite: bool) -> list[Effect]:
-        """End an entry that is not certainly stored; `definite`: it is certainly not stored."""
-        queue = self._queues[entry.partition]
-        outcome = self._outcome(entry, error, definite=definite)
-        effects: list[Effect] = []
-        if self._named:
-            self._holes.setdefault(queue.partition, hole_error(self._topic, queue.partition))
-        if entry.sequence >= 0:
-            self._make_hole(queue)
-            if definite and error.code not in SEQUENCE_TAKEN:
-                effects = self._requeue(queue, queue.above(entry.sequence))
-        effects += self._end(entry, outcome)
-        if self._named:
-            effects += self._refuse_waiting(queue, self._holes[queue.partition])
-        return effects
-
-    def _make_hole(self, queue: PartitionQueue) -> None:
-        queue.hole = True
-        if self.phase is Phase.OPEN and not self._named:
-            self.phase = Phase.DRAINING
-
-    def _requeue(self, queue: PartitionQueue, entries: list[SendEntry]) -> list[Effect]:
-        """Send entries that are certainly not stored again under the next identity, if there is one."""
-        queue.requeue(entries)
-        end = self._death or self._holes.get(queue.partition)
-        return [] if end is None else self._refuse_waiting(queue, end)
-
-    def _refuse_waiting(self, queue: PartitionQueue, error: RingfenceError) -> list[Effect]:
-        refused = list(queue.waiting)
-        queue.waiting.clear()
-        for entry in refused:
-            del self._entries[entry.key]
-        return [BatchRefused(entry.key, error) for entry in refused]
 
     def _ended_by(self, entry: SendEntry, error: RingfenceError) -> list[Effect]:
         """The producer is fenced, or its topic is deleted. Waiting batches are refused.
@@ -461,10 +438,4 @@ class Inflight:
             return []
         entry.failures += 1
         self._retry(queue, entry, now + self._backoff.delay_s(entry.failures, jitter))
-        return []
-
-    def _drained(self) -> list[Effect]:
-        if self.phase is Phase.DRAINING and not any(queue.flight for queue in self._queues.values()):
-            self.phase = Phase.OPENING
-            return [OpenEpoch()]
         return []

@@ -11,17 +11,20 @@ Invariants:
     L3  a batch returns to `waiting` only if no try of it can be stored: each was answered "not stored", or a
         lower sequence certainly never will be stored (a node accepts no gaps).
     L4  while the owner is not ready, one batch at a time is sent. A window of large batches would be
-    discarded
-        there and delay the owner.
+        discarded there and delay the owner.
+    L5  a queue whose partition is not ACTIVE draws no sequence. It only asks its partition, one batch at a
+        time, what became of tries that were not answered.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ringfence.common.failure_detector import FORMER_S
+from ringfence.common.routes import ALL_SLOTS, Slots
 
 # Like SILENT_S in failure_detector.py, for an owner that answers other requests but not this one.
 UNANSWERED_S = 3.0
@@ -35,9 +38,11 @@ class SendEntry:
     """One batch that has no outcome yet."""
 
     key: int
-    number: int  # order of submission; set once
+    number: int  # order of submission; what a layout change makes of a batch keeps it
     partition: int
     deadline: float
+    send: int = 0  # of the header: a named producer has one batch of a send in a partition
+    slot: int = 0  # of the first row, if the batch was routed again: orders batches with one `number`
     sequence: int = -1
     attempt: int = 0  # number of the current or last try
     awaiting: bool = False  # the current try has no answer yet
@@ -46,6 +51,12 @@ class SendEntry:
     redirects: int = 0
     reopened: int = 0  # identities that it has used before the current one
     owner: int = 0  # `PartitionQueue.owner` when the current try was sent
+    version: int = 0  # of the routing table when the current try was sent
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Order of sending in a partition."""
+        return self.number, self.slot, self.key
 
     @property
     def maybe_stored(self) -> bool:
@@ -58,7 +69,11 @@ class PartitionQueue:
 
     partition: int
     window: int
+    slots: Slots = ALL_SLOTS
     waiting: deque[SendEntry] = field(default_factory=deque)
+    # Batches of former partitions that were routed again: a heap by `place`, sent before later ones.
+    returned: list[tuple[tuple[int, int, int], SendEntry]] = field(default_factory=list)
+    returned_sends: dict[int, SendEntry] = field(default_factory=dict)  # of named producers, by `send`
     flight: dict[int, SendEntry] = field(default_factory=dict)
     to_resend: deque[SendEntry] = field(default_factory=deque)  # part of `flight` that L2 sends again
     next_sequence: int = 0
@@ -67,6 +82,9 @@ class PartitionQueue:
     # A sequence ended and may not be stored: the owner may refuse all higher ones as gaps.
     hole: bool = False
     stale: bool = False  # nothing is sent until a newer table arrives
+    is_active: bool = True  # False: sealed, by its owner's word or by the table
+    needs_version: int = 0  # the least version of a table that names the children; by the owner's word
+    cannot_tell: bool = False  # no node knows any more what is stored in the sealed partition
     pause_until: float = 0.0  # nothing is sent before this time
     owner: int = 0  # number of owner changes in the tables
     former_until: float | None = None  # deadline of unanswered tries at former owners; None: no such tries
@@ -84,6 +102,8 @@ class PartitionQueue:
         """
         if self.stale or now < self.pause_until or (self.early and self.awaiting):
             return None
+        if not self.is_active:
+            return self._question()
         if self.dirty:
             if self.awaiting:
                 return None
@@ -91,21 +111,84 @@ class PartitionQueue:
             self.dirty = False
         if self.to_resend:
             entry = self.to_resend.popleft()
-        elif fresh and self.waiting and len(self.flight) < self.window:
-            entry = self.waiting.popleft()
+        elif fresh and len(self.flight) < self.window and (self.waiting or self.returned):
+            entry = self.take_waiting()
             entry.sequence = self.next_sequence
             self.flight[entry.sequence] = entry
             self.next_sequence += 1
         else:
             return None
+        return self._sent(entry)
+
+    def _question(self) -> SendEntry | None:
+        """L5: the lowest batch that may be stored, sent again. One answer may settle all of them."""
+        self.dirty = False
+        self.to_resend.clear()
+        if self.awaiting:
+            return None
+        entry = next((one for one in self.flight.values() if one.lost), None)
+        return None if entry is None else self._sent(entry)
+
+    def _sent(self, entry: SendEntry) -> SendEntry:
         entry.attempt += 1
         entry.awaiting, entry.owner = True, self.owner
         self.awaiting += 1
         return entry
 
+    # ---- batches without a sequence -------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no batch of the partition lacks its outcome."""
+        return not (self.flight or self.waiting or self.returned)
+
+    def first_waiting(self) -> SendEntry | None:
+        """The next batch that draws a sequence."""
+        if self.returned and not (self.waiting and self.waiting[0].place < self.returned[0][0]):
+            return self.returned[0][1]
+        return self.waiting[0] if self.waiting else None
+
+    def take_waiting(self) -> SendEntry:
+        """Remove and return `first_waiting`."""
+        if self.returned and not (self.waiting and self.waiting[0].place < self.returned[0][0]):
+            entry = heapq.heappop(self.returned)[1]
+            self.returned_sends.pop(entry.send, None)
+            return entry
+        return self.waiting.popleft()
+
+    def take_all_waiting(self) -> list[SendEntry]:
+        """Remove all batches without a sequence; in their order."""
+        taken = sorted([*self.waiting, *(entry for _, entry in self.returned)], key=lambda one: one.place)
+        self.waiting.clear()
+        self.returned.clear()
+        self.returned_sends.clear()
+        return taken
+
+    def put_returned(self, entry: SendEntry) -> None:
+        """Add a batch that was routed again, at its place among the others."""
+        heapq.heappush(self.returned, (entry.place, entry))
+
+    def drop_returned(self, *entries: SendEntry) -> None:
+        """Remove batches that were routed again."""
+        self.returned = [one for one in self.returned if one[1] not in entries]
+        heapq.heapify(self.returned)
+        for entry in entries:
+            self.returned_sends.pop(entry.send, None)
+
+    def drop_waiting(self, entry: SendEntry) -> None:
+        """Remove a batch without a sequence."""
+        if self.first_waiting() is entry:
+            self.take_waiting()
+        elif entry in self.waiting:
+            self.waiting.remove(entry)
+        else:
+            self.drop_returned(entry)
+
+    # ---- owner, tries ---------------------------------------------------------------------------------
+
     def holds(self, now: float) -> bool:
         """Whether the owner does not store the batches that it has, so that another one would wait."""
-        if not self.flight and not self.waiting:
+        if self.is_empty:
             return False
         if (
             self.last_refusal is not None
@@ -154,21 +237,21 @@ class PartitionQueue:
         self.to_resend.clear()
         self.pause_until = max(self.pause_until, at)
 
-    def requeue(self, entries: list[SendEntry]) -> None:
-        """Return entries to `waiting` without a sequence, in the order of submission (L3)."""
+    def requeue(self, entries: list[SendEntry], *, reopens: bool = True) -> None:
+        """Return entries to `waiting` without a sequence, in the order of submission (L3).
+
+        `reopens`: they will be sent under another identity.
+        """
         for entry in entries:
             self.remove(entry)
             entry.sequence, entry.lost = -1, 0
-            entry.reopened += 1
+            entry.reopened += reopens
             entry.attempt += 1  # ignores late answers to the previous try
         # Other entries may have returned earlier, so all are sorted by their order of submission.
-        self.waiting = deque(sorted([*entries, *self.waiting], key=lambda entry: entry.number))
+        self.waiting = deque(sorted([*entries, *self.waiting], key=lambda entry: entry.place))
 
     def first_in_flight(self) -> SendEntry | None:
         return next(iter(self.flight.values()), None)
-
-    def first_waiting(self) -> SendEntry | None:
-        return self.waiting[0] if self.waiting else None
 
     def above(self, sequence: int) -> list[SendEntry]:
         return [entry for entry in self.flight.values() if entry.sequence > sequence]

@@ -10,6 +10,8 @@ from ringfence.common.process_local import ProcessLocal
 from ringfence.native.errors import ForkedError, RingfenceError, UnknownOutcomeError, WaitTimeoutError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ringfence.arrow.encode import Body
     from ringfence.send.wait_reasons import WaitReasons
 
@@ -102,6 +104,10 @@ class SendFuture(LazyFuture[tuple[Appended, ...]]):
     def expect(self, parts: int) -> None:
         """Add batches that must end. The count starts with one, for `seal`."""
         self._parts_left += parts
+
+    def replaced(self, old: Sequence[Body], new: Sequence[Body]) -> None:
+        """A layout change made other batches of pending ones."""
+        self._parts_left += len(new) - len(old)
 
     def seal(self) -> bool:
         """No further batches follow. True if that ended the send."""

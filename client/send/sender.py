@@ -6,7 +6,9 @@ import logging
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from ringfence.arrow.body_router import BodyRouter
 from ringfence.common.retry import deadline_ms
+from ringfence.common.routes import routes_of
 from ringfence.common.routing import is_early, moved_between
 from ringfence.common.send_effects import (
     BatchRefused,
@@ -15,20 +17,31 @@ from ringfence.common.send_effects import (
     Effect,
     FetchTable,
     Identity,
+    JoinBatches,
     OpenEpoch,
+    Piece,
+    Sealed,
     Transmit,
 )
 from ringfence.native import messages, wire
-from ringfence.native.errors import FencedError, NotFoundError, RerouteError, RetriableError, RingfenceError
+from ringfence.native.errors import (
+    BatchError,
+    FencedError,
+    NotFoundError,
+    RerouteError,
+    RetriableError,
+    RingfenceError,
+)
 from ringfence.network.connection import Pending, PublishBatch
 from ringfence.network.request import ANSWER_GRACE_S, Request
 from ringfence.send.failures import defect_error, fenced_error, topic_gone_error
-from ringfence.send.inflight import Inflight, Phase
+from ringfence.send.inflight import Inflight
 from ringfence.send.publish_headers import PublishHeaders
+from ringfence.send.reroute import Phase
 from ringfence.send.wait_reasons import wait_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
     from ringfence.arrow.encode import Body
@@ -45,6 +58,8 @@ if TYPE_CHECKING:
 TRY_S_MAX = 30.0  # how long a node parks or queues one try; the node's own default
 TICK_S = 0.02  # delay with which the end of a backoff or a deadline may be noticed
 AGAIN_S = 0.25  # pause before a table or an identity is requested again after an error
+# Bodies that are routed again in one turn of the I/O thread: 10 ms of decoding and encoding.
+ROUTED_BYTES_MAX = 8 << 20
 logger = logging.getLogger("ringfence")
 
 
@@ -52,6 +67,7 @@ class Sink(Protocol):
     """Receives the outcomes of the bodies of one send: a SendFuture, or a coalesced batch of many sends."""
 
     def expect(self, parts: int) -> None: ...
+    def replaced(self, old: Sequence[Body], new: Sequence[Body]) -> None: ...
     def seal(self) -> bool: ...
     def stored(self, body: Body, first_offset: int) -> bool: ...
     def failed(self, body: Body | None, error: RingfenceError) -> bool: ...
@@ -99,10 +115,17 @@ class Sender:
         on_body_ended: Callable[[int], None],
         on_settled: Callable[[Sink], None],
         choice: PartitionChoice | None = None,
+        slot_of_send: Callable[[int], int] | None = None,
     ) -> None:
-        """`choice`: is kept up to date; None: partitions are chosen by key."""
+        """`choice`: is kept up to date; None: partitions are chosen by key, or by the number of a send.
+
+        `slot_of_send`: of a named producer in a topic without key.
+        """
         self.layout, self._choice = layout, choice
-        self._inflight = Inflight(identity, topic=layout.name, named=name is not None)
+        self._inflight = Inflight(
+            identity, topic=layout.name, named=name is not None, routes=routes_of(layout)
+        )
+        self._router = BodyRouter(slot_of_send, choice)
         self._io_thread, self._tables, self._name = io_thread, tables, name
         self._on_body_ended, self._on_settled = on_body_ended, on_settled
         self._parts: dict[int, Part] = {}
@@ -130,7 +153,7 @@ class Sender:
         key = self._next_key
         self._next_key += 1
         self._parts[key] = part
-        effects = self._inflight.submit(key, part[0].partition, deadline)
+        effects = self._inflight.submit(key, part[0].partition, deadline, part[2])
         if effects:
             self._run(effects)
 
@@ -183,6 +206,8 @@ class Sender:
     def pump(self, now: float) -> None:
         """Send one body of each ready partition in turn, while there is credit."""
         inflight = self._inflight
+        if inflight.unrouted:
+            self._route_again(now)
         up: dict[int, Connection] = {}  # by partition; a connection that ends meanwhile has no room
         while inflight.ready:
             sent = False
@@ -211,6 +236,46 @@ class Sender:
         )
         error.retriable = False
         self._run(self._inflight.end_all(error))
+
+    # ---- layout changes -------------------------------------------------------------------------------
+
+    def _route_again(self, now: float) -> None:
+        """Route bodies of sealed partitions by the newest layout; what is left follows in the next turn."""
+        left = ROUTED_BYTES_MAX
+        while (key := self._inflight.next_unrouted()) is not None:
+            if left <= 0 and self.layout.key:
+                self._io_thread.at(now, lambda: None)
+                return
+            body, sink, number = self._parts[key]
+            left -= len(body.data)
+            routed = self._router.routed(self.layout, body, number)
+            pieces = []
+            for part, slot in routed:
+                pieces.append(Piece(self._next_key, part.partition, slot))
+                self._parts[self._next_key] = part, sink, number
+                self._next_key += 1
+            self._replaced([key], [part for part, _ in routed])
+            self._run(self._inflight.rerouted(key, pieces))
+
+    def _replaced(self, keys: list[int], new: list[Body]) -> None:
+        """Other bodies take the place of these: the send and the budget count them."""
+        parts = [self._parts.pop(key) for key in keys]
+        old = [body for body, _, _ in parts]
+        parts[0][1].replaced(old, new)
+        self._on_body_ended(sum(len(body.data) for body in old) - sum(len(body.data) for body in new))
+
+    def _join(self, first: int, second: int) -> None:
+        (one, sink, number), (other, _, _) = self._parts[first], self._parts[second]
+        try:
+            whole = self._router.joined(self.layout, one, other, self._io_thread.message_bytes_max)
+        except BatchError as error:
+            self._run(self._inflight.not_joined(first, second, error))
+            return
+        key = self._next_key
+        self._next_key += 1
+        self._parts[key] = whole, sink, number
+        self._replaced([first, second], [whole])
+        self._run(self._inflight.joined(first, second, key))
 
     # ---- sending ------------------------------------------------------------------------------------
 
@@ -268,7 +333,9 @@ class Sender:
         if isinstance(error, NotFoundError) and error.code is wire.Code.UNKNOWN_TOPIC:
             error = topic_gone_error(self.layout, error)
         early = False
-        if isinstance(error, RerouteError) and error.reason is not wire.RedirectReason.CLOSED:
+        if isinstance(error, RerouteError) and error.reason is wire.RedirectReason.SEALED:
+            effects = self._inflight.sealed(key, attempt, _word(error), header.generation)
+        elif isinstance(error, RerouteError) and error.reason is not wire.RedirectReason.CLOSED:
             generation = header.generation
             early = is_early(error, generation, self.layout)
             effects = self._inflight.redirected(key, attempt, error, generation, now, jitter, early=early)
@@ -308,8 +375,10 @@ class Sender:
             match effect:
                 case BatchRefused(key, error) | BatchUnknown(key, error):
                     self._failed(key, error)
-                case FetchTable():
-                    self._fetch_table()
+                case FetchTable(_, version):
+                    self._fetch_table(version)
+                case JoinBatches(first, second):
+                    self._join(first, second)
                 case OpenEpoch():
                     self._open_epoch()
 
@@ -319,23 +388,26 @@ class Sender:
         if sink.failed(body, error):
             self._on_settled(sink)
 
-    def _fetch_table(self) -> None:
-        self._tables.fetch(self.layout.topic, self._table_fetched)
+    def _fetch_table(self, version: int = 0) -> None:
+        self._tables.fetch(self.layout.topic, self._table_fetched, version)
+
+    def _fetch_again(self) -> None:
+        if self._inflight.waits_for_table:
+            self._fetch_table(self._inflight.needed_version)
 
     def _table_fetched(self, layout: Layout | None, error: RingfenceError | None) -> None:
         if layout is not None:
             self.table(layout)
         elif isinstance(error, NotFoundError):
             self._run(self._inflight.end_all(topic_gone_error(self.layout, error)))
-        elif self._inflight.waits_for_table:
-            self._io_thread.at(self._io_thread.now + AGAIN_S, self._fetch_table)
+        if self._inflight.waits_for_table:
+            self._io_thread.at(self._io_thread.now + AGAIN_S, self._fetch_again)
 
     def table(self, layout: Layout) -> None:
         """Use a newer layout, fetched or pushed."""
         moved = list(moved_between(self.layout, layout))
         self.layout = layout
-        active = (entry.partition for entry in layout.active)
-        self._run(self._inflight.table_arrived(active, moved, now=self._io_thread.now))
+        self._run(self._inflight.table_arrived(routes_of(layout), moved, now=self._io_thread.now))
 
     def _open_epoch(self) -> None:
         """Draw a new identity. Only unnamed producers do this; a named one keeps its identity."""
@@ -362,3 +434,10 @@ class Sender:
             self.failed(error)
         else:
             self._run(self._inflight.opened(Identity(opened.producer_id, opened.producer_epoch)))
+
+
+def _word(error: RerouteError) -> Sealed:
+    """What REDIRECT(sealed) says about the producer's batches."""
+    told = error.details
+    answers = tuple((sequence, offset) for sequence, offset, _ in told.get("answers", ()))
+    return Sealed(told.get("stored"), answers, told.get("version", told["layout_version"]))

@@ -14,6 +14,7 @@ from ringfence.native.errors import RerouteError
 from ringfence.native.frame import open_answer, pack_request
 from ringfence.native.wire import HEADER_BYTES, AnswerFlags, Code, Opcode, Status
 from ringfence.send.inflight import Inflight
+from tests.fakes.routes import routes
 from tests.sim.clients.content import body_of
 from tests.sim.clients.effects import EffectRunner
 from tests.sim.world.wire import Wire
@@ -178,7 +179,7 @@ class Producer:
 
     def _table(self) -> None:
         self._epochs = dict(self._world.epochs)
-        self._effects.run(self._machine.table_arrived(self._epochs))
+        self._effects.run(self._machine.table_arrived(routes(self._epochs)))
         self._send()
 
     def _reopen(self) -> None:

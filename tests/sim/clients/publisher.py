@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringfence.common.codec import Answer
 from ringfence.common.retry import Backoff, deadline_ms
+from ringfence.common.routes import routes_of
 from ringfence.common.routing import Layout, is_early, layout_of, moved_between, newest
 from ringfence.common.send_effects import Effect, Identity, Transmit
 from ringfence.native import messages, wire
@@ -133,8 +134,7 @@ class Publisher(ClusterClient):
         self.layout = newest(before, layout_of(answer.control(messages.Table)))
         if self._machine is not None:
             moved = [] if before is None else list(moved_between(before, self.layout))
-            active = (entry.partition for entry in self.layout.active)
-            self._run(self._machine.table_arrived(active, moved, now=self.now_s))
+            self._run(self._machine.table_arrived(routes_of(self.layout), moved, now=self.now_s))
             self._send()
 
     def _fetch_over(self) -> None:

@@ -28,8 +28,10 @@ from ringfence.native.errors import (
     refusal,
 )
 from ringfence.native.wire import Code, RedirectReason
-from ringfence.send.inflight import Inflight, Phase
+from ringfence.send.inflight import Inflight
+from ringfence.send.reroute import Phase
 from tests.fakes.inflight_nodes import InflightWorld
+from tests.fakes.routes import routes
 
 STEPS = 250
 FAULTS = ["overloaded", "deadline", "redirect", "early", "answer lost", "unknown", "forgotten"]
@@ -208,7 +210,7 @@ def test_redirects_are_capped_and_end_in_a_typed_error() -> None:
         order = sent(machine, now=now)
         effects = machine.redirected(0, order.attempt, error, 1, now)
         count += 1
-        machine.table_arrived([0])
+        machine.table_arrived(routes([0]))
         now += 10
         machine.expire(now)
         if any(isinstance(effect, BatchRefused) for effect in effects):
@@ -228,16 +230,6 @@ def test_an_owner_that_is_not_there_yet_is_waited_for_until_the_deadline() -> No
         machine.refused(0, sent(machine, now=float(now)).attempt, error, float(now))
     assert now == 1_000
     assert len(outcomes) == 1
-
-
-def test_a_partition_that_is_gone_ends_its_batches() -> None:
-    machine = Inflight(Identity(1, 1))
-    machine.submit(0, 0, 100.0)
-    order = sent(machine)
-    machine.redirected(0, order.attempt, RerouteError("sealed", reason=RedirectReason.SEALED), 3, 0.0)
-    (outcome, *_) = machine.table_arrived([1, 2])
-    assert isinstance(outcome, BatchRefused)
-    assert isinstance(outcome.error, RerouteError)
 
 
 def test_a_deadline_before_any_try_is_a_refusal_and_after_a_lost_one_unknown() -> None:
