@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.arrow import array_checks
@@ -28,8 +29,10 @@ from ringfence.native.errors import (
     RefusedError,
     RingfenceError,
     UnknownOutcomeError,
+    refusal,
 )
 from ringfence.network.request import Request
+from ringfence.send.resume import Rule
 from ringfence.topic_info import TopicInfo, Topics
 
 if TYPE_CHECKING:
@@ -252,10 +255,18 @@ class Admin:
         return self.request(wire.Opcode.STATUS, None)[0].control(messages.Status)
 
     def open_producer(
-        self, topic: str, name: str | None, *, accept_fresh_start: bool = False
+        self, topic: str, name: str | None, *, accept_fresh_start: bool = False, spread: bool = False
     ) -> messages.ProducerOpened:
-        """Open a producer: id and epoch, and the resume point of a named producer. See `Client.producer`."""
-        message = messages.ProducerOpen(topic=topic, name=name, accept_fresh_start=accept_fresh_start)
-        return self.request(wire.Opcode.PRODUCER_OPEN, message, topic=topic)[0].control(
-            messages.ProducerOpened
+        """Open a producer: id and epoch, and the resume points of a named producer. See `Client.producer`."""
+        message = messages.ProducerOpen(
+            topic=topic, name=name, accept_fresh_start=accept_fresh_start, spread=True if spread else UNSET
         )
+        answer = self.request(wire.Opcode.PRODUCER_OPEN, message, topic=topic)[0]
+        opened = answer.control(messages.ProducerOpened)
+        if spread and opened.rule != Rule.SPREAD:
+            raise refusal(
+                wire.Code.NOT_SUPPORTED,
+                "the node does not know spread=True: upgrade all nodes, and run `ringfence cluster finalize`",
+                topic=topic,
+            )
+        return opened

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ringfence.producer import Producer as SyncProducer
     from ringfence.reader import Reader as SyncReader
     from ringfence.send.outcomes import Failure
+    from ringfence.send.resume import ResumeFrom
     from ringfence.send.send_future import Appended
     from ringfence.topic_info import TopicInfo
     from ringfence.transaction import Transaction as SyncTransaction
@@ -208,6 +209,16 @@ class Producer(ProcessLocal):
     def resume(self) -> dict[int, ResumePoint]:
         """Partition -> resume point of the predecessor of this name."""
         return self._producer.resume
+
+    @property
+    def resume_points(self) -> tuple[ResumePoint, ...]:
+        """All resume points, in the order of slots."""
+        return self._producer.resume_points
+
+    @property
+    def resume_from(self) -> ResumeFrom | None:
+        """The send up to which everything is stored, and its note."""
+        return self._producer.resume_from
 
     @property
     def failures(self) -> tuple[Failure, ...]:

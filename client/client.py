@@ -40,6 +40,7 @@ from ringfence.network.io_thread import IoThread
 from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
 from ringfence.scopes import Scopes
+from ringfence.send.resume import Rule
 from ringfence.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -285,6 +286,7 @@ class Client(ProcessLocal):
         batch_bytes: int = BATCH_BYTES,
         bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
         accept_fresh_start: bool = False,
+        spread: bool = False,
     ) -> Producer:
         """A producer of one topic.
 
@@ -299,6 +301,9 @@ class Client(ProcessLocal):
             bytes_in_flight_max: limit for the encoded rows of pending sends, in bytes.
             accept_fresh_start: open a name even if partitions forgot it. They have no resume point then, so
                 rows that were sent before are stored again if they are sent again.
+            spread: of a name in a topic without a key: the number of a send chooses its partition, so the
+                name uses all partitions, and every send needs `number=`. Else all sends of a name are in one
+                partition, in order. The first open of a name decides. The cluster needs level 2.
 
         Raises:
             NotFoundError: no such topic. InvalidArgumentError: an option is outside its range.
@@ -309,7 +314,11 @@ class Client(ProcessLocal):
         io_thread = self._io_thread
         if accept_fresh_start and name is None:
             raise InvalidArgumentError("accept_fresh_start needs a named producer: pass `name` as well")
-        opened = self._admin.open_producer(topic, name, accept_fresh_start=accept_fresh_start)
+        if spread and (name is None or linger_ms):
+            raise InvalidArgumentError(
+                "spread needs a named producer without linger_ms: sends of one number each cannot be combined"
+            )
+        opened = self._admin.open_producer(topic, name, accept_fresh_start=accept_fresh_start, spread=spread)
         layout = self._tables.get(topic, self._deadline)
         producer = Producer(
             io_thread,
@@ -317,7 +326,8 @@ class Client(ProcessLocal):
             layout,
             Identity(opened.producer_id, opened.producer_epoch),
             name=name,
-            resume={point.partition: point for point in opened.resume},
+            resume=opened.resume,
+            rule=Rule(opened.rule) if isinstance(opened.rule, int) else Rule.NONE,
             options=options,
             client=self,
         )

@@ -22,27 +22,21 @@ from ringfence.arrow.pieces import pieces, read_ahead
 from ringfence.common.fork import guard
 from ringfence.common.locks import OwnedLock, holds
 from ringfence.common.process_local import ProcessLocal
-from ringfence.native.errors import (
-    BatchError,
-    ClosedError,
-    InvalidArgumentError,
-    OverloadedError,
-    ReentrantError,
-    RingfenceError,
-)
+from ringfence.native.errors import BatchError, ClosedError, InvalidArgumentError, RingfenceError
 from ringfence.send.budget import Budget
 from ringfence.send.coalesce import CoalescedBatch, LingeringSend
 from ringfence.send.exit_flush import remember
-from ringfence.send.failures import cut_short_error
+from ringfence.send.failures import cut_short_error, reentrant_error, would_wait_error
 from ringfence.send.linger import Linger
 from ringfence.send.outcomes import Failure, SendOutcomes
+from ringfence.send.resume import Rule
+from ringfence.send.resuming import Resuming
 from ringfence.send.send_future import SendFuture
-from ringfence.send.send_numbers import SendNumbers
 from ringfence.send.sender import Sender
 from ringfence.send.wait_reasons import WaitReasons
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     import pyarrow as pa
@@ -66,7 +60,10 @@ class Producer(ProcessLocal):
         name: of a named producer, else None.
         topic: the topic's full name.
         resume: partition -> resume point of the predecessor of this name (last sequence, `send`, note and
-            offset).
+            offset); after layout changes the one of several with the least `send`.
+        resume_points: all of them, in the order of slots; each has the slots `lo` to `hi`.
+        resume_from: (send, note) up to which everything is stored; None if that is not known. Continue after
+            it with `number=`: what is stored after it is skipped.
     """
 
     def __init__(
@@ -77,21 +74,25 @@ class Producer(ProcessLocal):
         identity: Identity,
         *,
         name: str | None,
-        resume: Mapping[int, ResumePoint],
+        resume: Sequence[ResumePoint],
+        rule: Rule = Rule.NONE,
         options: Options,
         client: object = None,
     ) -> None:
         """`client`: the owner of the connections; kept alive by this reference."""
         self._client = client
-        self.name, self.topic, self.resume = name, layout.name, dict(resume)
+        self._resuming = Resuming(layout, name, rule, resume)
+        self.name, self.topic, self.resume = name, layout.name, self._resuming.by_partition
+        self.resume_points = tuple(point for _, point in self._resuming.points.points)
+        self.resume_from = self._resuming.resume_from
         self._options = options
         self._io_thread, self._tables = io_thread, tables
         self._budget = Budget(options.bytes_in_flight_max, self._blocked)
-        self._choice = None if layout.key else PartitionChoice()
-        self._encoder = TopicEncoder(layout, split=name is None, choice=self._choice)
+        self._choice = None if layout.key or rule else PartitionChoice()
+        self._encoder = self._encoder_of(layout)
         owned = OwnedLock()
         self._lock = owned.lock  # keeps `send` numbers and the I/O thread's queue in the same order
-        self._numbers = SendNumbers(self.resume)
+        self._numbers = self._resuming.numbers
         self._outcomes = SendOutcomes()
         self._is_mine = owned.is_mine
         self._budget_is_mine, self._outcomes_is_mine = self._budget.is_mine, self._outcomes.is_mine
@@ -106,6 +107,7 @@ class Producer(ProcessLocal):
             on_body_ended=self._budget.give,
             on_settled=self._on_settled,
             choice=self._choice,
+            slot_of_send=self._resuming.slot_of_send,
         )
         self._lingering: Linger | None = None
         if options.linger_ms:
@@ -176,6 +178,7 @@ class Producer(ProcessLocal):
         if wait_s:  # never in an event loop
             self._io_thread.yield_to_io()
         note = checked_note(note)
+        self._resuming.check_number(number)
         if self._io_thread.inside:  # in a callback of a future: while it waits, no outcome can free room
             wait_s = 0.0
         if self._lingering is not None:
@@ -189,8 +192,13 @@ class Producer(ProcessLocal):
                 return self._send_each(each, note, number, wait_s)
         else:
             batches = record_batches(batch, self._encoder.schema)
+        if number is not None and self.resume_points:
+            left = self._resuming.without_stored(batches, number, self._encoder.schema)
+            if batches and not left:
+                return self._submit(None, [], number, last=True)
+            batches = left
         if len(batches) == 1 and batches[0].num_rows <= FEW_ROWS:
-            return self._submit(None, self._encode_few(batches[0], note, wait_s), number, last=True)
+            return self._submit(None, self._encode_few(batches[0], note, wait_s, number), number, last=True)
         # Join small batches, so that each partition gets one body.
         if len(batches) > 1 and (
             self.name is not None or sum(map(bytes_of, batches)) <= self._options.batch_bytes
@@ -216,7 +224,7 @@ class Producer(ProcessLocal):
             return future
         if len(chunks) > 1 and self._room_for(chunks, note) > self._budget.bytes_max:
             return self._send_in_turn(chunks, note, number, wait_s)
-        return self._submit(None, self._encode(chunks, note, wait_s), number, last=True)
+        return self._submit(None, self._encode(chunks, note, wait_s, number=number), number, last=True)
 
     def _send_in_turn(
         self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None, number: int | None, wait_s: float
@@ -234,13 +242,7 @@ class Producer(ProcessLocal):
 
     def _check_may_wait(self, bytes_wanted: int, wait_s: float) -> None:
         if not wait_s:
-            raise OverloadedError(
-                "the rows take more than bytes_in_flight_max, so sending them would wait; send fewer rows "
-                "in one call, or raise the limit",
-                topic=self.topic,
-                bytes_wanted=bytes_wanted,
-                bytes_in_flight_max=self._budget.bytes_max,
-            )
+            raise would_wait_error(self.topic, bytes_wanted, self._budget.bytes_max)
 
     def _send_each(
         self,
@@ -272,24 +274,32 @@ class Producer(ProcessLocal):
         self._io_thread.call_at_last(partial(self._sender.seal, future))
         return future
 
-    def _encode_few(self, batch: pa.RecordBatch, note: bytes | None, wait_s: float) -> list[Body]:
+    def _encode_few(
+        self, batch: pa.RecordBatch, note: bytes | None, wait_s: float, number: int | None
+    ) -> list[Body]:
         """Like `_encode`, but take the size of the bodies instead of an estimate.
 
         To ask pyarrow for a size takes longer than to encode a row, and releases the interpreter lock.
         """
-        bodies = self._encoder.bodies(batch, note, bytes_max=self._io_thread.message_bytes_max)
+        limit = self._io_thread.message_bytes_max
+        bodies = self._encoder.bodies(batch, note, bytes_max=limit, number=number or 0)
         self._budget.take(sum([len(body.data) for body in bodies]), timeout_s=wait_s)
         return bodies
 
     def _encode(
-        self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None, wait_s: float, begin: int = 0
+        self,
+        chunks: list[tuple[pa.RecordBatch, int]],
+        note: bytes | None,
+        wait_s: float,
+        begin: int = 0,
+        number: int | None = None,
     ) -> list[Body]:
         encoder, estimate = self._encoder, self._room_for(chunks, note)
         self._budget.take(estimate, timeout_s=wait_s)
         try:
             limit, bodies = self._io_thread.message_bytes_max, list[Body]()
             for chunk, _ in chunks:
-                bodies += encoder.bodies(chunk, note, bytes_max=limit, begin=begin)
+                bodies += encoder.bodies(chunk, note, bytes_max=limit, begin=begin, number=number or 0)
                 begin += chunk.num_rows
         except BaseException:
             self._budget.give(estimate)
@@ -313,11 +323,7 @@ class Producer(ProcessLocal):
                 # Each chunk draws a number, so that no other send gets between the chunks.
                 count = self._numbers.draw(number)
                 future = future or SendFuture(count, self._waiting)
-                wanted = (
-                    [body for body in bodies if not self._numbers.stored_before(body.partition, count)]
-                    if number
-                    else bodies
-                )
+                wanted = self._resuming.unstored(bodies, count) if number else bodies
                 self._io_thread.post(partial(self._submit_there, future, wanted, count, deadline, last))
         except BaseException:
             self._outcomes.began(-1 if began else 0)
@@ -448,11 +454,7 @@ class Producer(ProcessLocal):
             or self._outcomes_is_mine()
             or (self._lingering is not None and self._lingering.is_mine())
         ):
-            raise ReentrantError(
-                "a signal handler or finalizer called this producer while it interrupted another call; put "
-                "the rows into a queue.SimpleQueue, and send them from a thread or the main loop",
-                topic=self.topic,
-            )
+            raise reentrant_error(self.topic)
 
     def _blocked(self, waited_s: float) -> PendingSends:
         return self._waiting.blocked(waited_s)
@@ -474,8 +476,12 @@ class Producer(ProcessLocal):
 
     def _on_table(self, layout: Layout) -> None:
         """Use a newer layout for later rows; one assignment makes the change atomic."""
-        self._encoder = TopicEncoder(layout, split=self.name is None, choice=self._choice)
+        self._encoder = self._encoder_of(layout)
         self._sender.table(layout)
+
+    def _encoder_of(self, layout: Layout) -> TopicEncoder:
+        slot_of_send = self._resuming.slot_of_send
+        return TopicEncoder(layout, split=self.name is None, choice=self._choice, slot_of_send=slot_of_send)
 
     def _on_settled(self, sink: Sink) -> None:
         if isinstance(sink, SendFuture):

@@ -23,6 +23,8 @@ from ringfence.native.group import rows_by_partition
 from ringfence.native.slots import slots
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from ringfence.common.routing import Layout
@@ -80,12 +82,20 @@ def note_extension(note: bytes | None) -> bytes:
 class TopicEncoder:
     """Encodes bodies for one layout of a topic. Thread-safe: the kernels have no state."""
 
-    def __init__(self, layout: Layout, *, split: bool, choice: PartitionChoice | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        split: bool,
+        choice: PartitionChoice | None = None,
+        slot_of_send: Callable[[int], int] | None = None,
+    ) -> None:
         """`split`: divide a body above the limit; False: refuse it, since a send must have one body each.
 
-        `choice`: the partitions that a topic without a key avoids.
+        `choice`: the partitions that a topic without a key avoids. `slot_of_send`: by the number of a send,
+        of a named producer in such a topic; it chooses the partition.
         """
-        self.layout = layout
+        self.layout, self._slot_of_send = layout, slot_of_send
         self._message = pa.py_buffer(layout.schemas[layout.schema_id])
         self.schema: pa.Schema = pa.ipc.read_schema(self._message)
         self._is_stream = has_dictionary(self.schema)
@@ -122,6 +132,7 @@ class TopicEncoder:
         keep_order: bool = False,
         extension: bytes | None = None,
         begin: int = 0,
+        number: int = 0,
     ) -> list[Body]:
         """One body for each partition with rows; several only above a limit of messages.
 
@@ -132,6 +143,7 @@ class TopicEncoder:
             keep_order: set `Body.order`.
             extension: of each message, instead of the note's extension.
             begin: number of rows of the same send before these, for the text of an error.
+            number: of the send, if it chooses the partition.
 
         Raises:
             BatchError: the columns do not match (SchemaError), or a single row is too large.
@@ -142,7 +154,7 @@ class TopicEncoder:
             if self._exact:
                 batch = in_exact_types(self.schema, batch, self._exact)
             if not self._key:
-                return self._whole(batch, extension, sizes, None)
+                return self._whole(batch, extension, sizes, self._chosen(number))
             if len(self._partitions) == 1 and not keep_order:
                 # With one partition no hashing is needed; the owner checks the slots anyway.
                 return self._whole(batch, extension, sizes, self._partitions[0])
@@ -153,6 +165,11 @@ class TopicEncoder:
             raise
         except BaseException as error:
             raise _invalid(error, batch, self.layout.name) from error
+
+    def _chosen(self, number: int) -> int | None:
+        if self._slot_of_send is None:
+            return None
+        return self._partitions[self.layout.index_of_slot[self._slot_of_send(number)]]
 
     def owned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A copy of the rows in the topic's types, so that the caller may change its buffers.

@@ -10,6 +10,8 @@ from ringfence.native.errors import (
     DeadlineError,
     FencedError,
     NotFoundError,
+    OverloadedError,
+    ReentrantError,
     RingfenceError,
     UnknownOutcomeError,
 )
@@ -81,6 +83,24 @@ def cut_short_error(topic: str, why: BaseException) -> RingfenceError:
     )
     error.__cause__ = why
     return error
+
+
+def reentrant_error(topic: str) -> ReentrantError:
+    return ReentrantError(
+        "a signal handler or finalizer called this producer while it interrupted another call; put the rows "
+        "into a queue.SimpleQueue, and send them from a thread or the main loop",
+        topic=topic,
+    )
+
+
+def would_wait_error(topic: str, bytes_wanted: int, bytes_max: int) -> OverloadedError:
+    return OverloadedError(
+        "the rows take more than bytes_in_flight_max, so sending them would wait; send fewer rows in one "
+        "call, or raise the limit",
+        topic=topic,
+        bytes_wanted=bytes_wanted,
+        bytes_in_flight_max=bytes_max,
+    )
 
 
 def lingering_hole_error(topic: str, number: int, refusal: RingfenceError) -> ClosedError:

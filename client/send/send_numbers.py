@@ -1,25 +1,19 @@
-"""Number the sends of a producer, and recognize sends that a predecessor of its name has stored."""
+"""Number the sends of a producer."""
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
 
 from ringfence.common.arguments import NUMBER_MAX
 from ringfence.native.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ringfence.native.messages import ResumePoint
 
 
 class SendNumbers:
     """Not thread-safe: the producer draws numbers under its lock."""
 
-    def __init__(self, resume: Mapping[int, ResumePoint]) -> None:
-        self._resume = resume
-        self._before = max((point.send for point in resume.values()), default=0)
+    def __init__(self, before: int) -> None:
+        """`before`: the greatest number of the predecessor."""
+        self._before = before
         self.last = 0
         """The last number drawn; 0 before the first."""
 
@@ -54,8 +48,3 @@ class SendNumbers:
                 )
         self.last = number
         return number
-
-    def stored_before(self, partition: int, number: int) -> bool:
-        """Whether the predecessor has stored this send's rows of the partition."""
-        point = self._resume.get(partition)
-        return point is not None and number <= point.send

@@ -8,7 +8,7 @@ from ringfence.control.model.nodes import Life
 from ringfence.control.model.ranges import gap
 from ringfence.control.model.schemas import extension_fault
 from ringfence.control.model.state import MetadataState
-from ringfence.control.model.topics import Topic
+from ringfence.control.model.topics import ProducerRule, Topic
 from ringfence.control.state_machines.metadata.config import SESSION_WINDOW, SESSIONS_MAX
 
 
@@ -158,6 +158,11 @@ def _check_producers(state: MetadataState, index: int) -> None:
     for topic, waiting in state.unopened.items():
         assert waiting, "a topic has an empty list of unopened names"
         assert set(waiting) <= set(state.producers.get(topic, {})), "an unopened name does not exist"
+    for topic, rules in state.producer_rules.items():
+        assert rules, "a topic has an empty map of rules"
+        assert set(rules) <= set(state.producers.get(topic, {})), "a rule is of a name that does not exist"
+        assert ProducerRule.NONE not in rules.values(), "a rule NONE is kept"
+        assert not state.topics[topic].key, "a name in a topic with key has a rule"
     for names in state.producers.values():
         for producer in names.values():
             assert drawn_at(producer.producer) <= producer.epoch <= index, (

@@ -144,10 +144,14 @@ class OpenProducers(CommandBase, frozen=True, kw_only=True, tag="open_producers"
 
 
 class OpenNamedProducer(CommandBase, frozen=True, kw_only=True, tag="open_named_producer"):
-    """Raise a named producer's epoch to the entry's index."""
+    """Raise a named producer's epoch to the entry's index.
+
+    `spread`: True for the rule SPREAD. An entry has the field only from the level of layout changes on.
+    """
 
     topic: TopicId
     name: str
+    spread: bool | UnsetType = UNSET
 
 
 class ConfirmNamedProducer(CommandBase, frozen=True, kw_only=True, tag="confirm_named_producer"):

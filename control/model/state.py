@@ -21,7 +21,7 @@ from ringfence.control.model.requests import Answered
 from ringfence.control.model.results import Result
 from ringfence.control.model.scopes import Scope
 from ringfence.control.model.tokens import Token
-from ringfence.control.model.topics import NamedProducer, Tombstone, Topic
+from ringfence.control.model.topics import NamedProducer, ProducerRule, Tombstone, Topic
 
 # Version of the canonical bytes; each new version has a conversion in `model.conversions`.
 #
@@ -43,7 +43,7 @@ FORMATS_OF_LEVELS: Final = (FORMAT_OF_LEVEL_0, 8, STATE_FORMAT)
 # Below their level they have their defaults and are left out of bytes and hash. A field that is added to a
 # value within the state has the default `msgspec.UNSET`, which msgspec leaves out.
 ADDED_BY_LEVEL_1: Final = frozenset({"level", "unopened", "witnesses"})
-ADDED_BY_LEVEL_2: Final = frozenset({"transitions"})
+ADDED_BY_LEVEL_2: Final = frozenset({"transitions", "producer_rules"})
 # What the states of level 0, of level 1 leave out.
 _LEFT_OUT: Final = (ADDED_BY_LEVEL_1 | ADDED_BY_LEVEL_2, ADDED_BY_LEVEL_2)
 
@@ -91,6 +91,8 @@ class MetadataState(msgspec.Struct, frozen=True):
     witnesses: dict[NodeId, int] = {}
     # Open layout changes.
     transitions: dict[ChangeId, Transition] = {}
+    # Names of producers with another rule than NONE.
+    producer_rules: dict[TopicId, dict[str, ProducerRule]] = {}
 
     def topic_named(self, full_name: str) -> Topic | None:
         topic = self.names.get(full_name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import msgspec
 
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, ProducerId, TopicId
@@ -95,6 +97,18 @@ class NamedProducer(msgspec.Struct, frozen=True, array_like=True):
 
     producer: ProducerId
     epoch: Epoch
+
+
+class ProducerRule(IntEnum):
+    """How sends of a named producer choose partitions in a topic without key.
+
+    The entry that creates the name draws it, from the level of layout changes on. NONE: the topic has a key,
+    or the name is older.
+    """
+
+    NONE = 0
+    LINE = 1
+    SPREAD = 2
 
 
 class Tombstone(msgspec.Struct, frozen=True):

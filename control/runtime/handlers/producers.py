@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.control.model.commands import (
@@ -18,7 +19,7 @@ from ringfence.control.model.commands import (
 )
 from ringfence.control.model.ids import Epoch, PartitionId
 from ringfence.control.model.results import ProducersOpened
-from ringfence.control.model.topics import Topic
+from ringfence.control.model.topics import ProducerRule, Topic
 from ringfence.control.runtime.data_plane.native_node import NativeNode
 from ringfence.control.runtime.data_plane.producer_epochs import raise_epoch
 from ringfence.control.runtime.handlers.topics import topic_named
@@ -26,16 +27,20 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages as calls
 from ringfence.control.runtime.rpc.client import PeerClient
-from ringfence.control.state_machines.metadata.producers import check_current, has_lost_entries
+from ringfence.control.state_machines.metadata.producers import check_current, has_lost_entries, rule_of
 from ringfence.native import messages
-from ringfence.native.wire import Code
+from ringfence.native.wire import SLOT_COUNT, Code
 
-# Layout changes during one open before the client is told to retry.
-ROUNDS_MAX: Final = 8
+# An open waits for partitions on HOLD and for layout changes. Its client gives up after its own deadline.
+OPEN_S_MAX: Final = 30.0
+# Pause before partitions that could not be reached are looked at again: a layout change has ended by then.
+AGAIN_S: Final = 0.02
 # Partitions that the text of a refusal lists; its details have all of them.
 SHOWN_MAX: Final = 20
 
-Resume = dict[int, messages.ResumePoint]
+Slots = tuple[int, int]  # first and last
+# Faults of a partition that pass when it opens again, or when its children take its place.
+PASSING: Final = frozenset({Code.HELD, Code.INTERNAL})
 
 
 class ProducerRequests:
@@ -54,21 +59,25 @@ class ProducerRequests:
         if request.count != 1:
             message = f"count={request.count}: a named producer has one id"
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
-        return await self._open_named(topic, request.name, accepts=request.accept_fresh_start)
+        return await self._open_named(topic, request, request.name)
 
-    async def _open_named(self, topic: Topic, name: str, *, accepts: bool) -> messages.ProducerOpened:
-        opened = await self._draw_identity(topic, name)
+    async def _open_named(
+        self, topic: Topic, request: messages.ProducerOpen, name: str
+    ) -> messages.ProducerOpened:
+        opened = await self._draw_identity(topic, name, spread=request.spread is True)
         is_known = has_lost_entries(self._proposer.state, topic.topic, name)
-        previous = opened.previous_epoch if is_known and not accepts else Epoch(0)
+        previous = opened.previous_epoch if is_known and not request.accept_fresh_start else Epoch(0)
         resume = await self._reach_all(topic, name, _call_of(opened, name.encode(), previous))
         if name in self._proposer.state.unopened.get(topic.topic, ()):
             await self._proposer.propose(
                 ConfirmNamedProducer(topic=topic.topic, name=name, epoch=opened.epoch)
             )
+        rule = rule_of(self._proposer.state, topic.topic, name)
         return messages.ProducerOpened(
             producer_id=opened.producer,
             producer_epoch=opened.epoch,
-            resume=[resume[partition] for partition in sorted(resume)],
+            resume=resume,
+            rule=UNSET if rule is ProducerRule.NONE else rule,
         )
 
     async def fence(self, topic: Topic, name: str) -> ForgetNamedProducer:
@@ -88,50 +97,77 @@ class ProducerRequests:
         await self._reach_all(topic, name, _call_of(opened, b"", Epoch(0)))
         return ForgetNamedProducer(topic=topic.topic, name=name, epoch=opened.epoch)
 
-    async def _draw_identity(self, topic: Topic, name: str) -> ProducersOpened:
-        applied = await self._proposer.propose(OpenNamedProducer(topic=topic.topic, name=name))
+    async def _draw_identity(self, topic: Topic, name: str, *, spread: bool = False) -> ProducersOpened:
+        command = OpenNamedProducer(topic=topic.topic, name=name, spread=True if spread else UNSET)
+        applied = await self._proposer.propose(command)
         assert isinstance(applied.result, ProducersOpened), applied.result
         return applied.result
 
-    async def _reach_all(self, topic: Topic, name: str, call: calls.OpenProducer) -> Resume:
-        """Raise the epoch in every partition; return the predecessor's resume points."""
-        resume: Resume = {}
-        for _ in range(ROUNDS_MAX):
+    async def _reach_all(
+        self, topic: Topic, name: str, call: calls.OpenProducer
+    ) -> list[messages.ResumePoint]:
+        """Raise the epoch until every slot is covered; return the predecessor's resume points.
+
+        A partition that was reached covers its slots also after it is split or merged: its children inherit
+        its producers. One that was not reached covers nothing, also if it is sealed meanwhile: rows of the
+        predecessor may be on their way to its children.
+        """
+        uncovered = [(0, SLOT_COUNT - 1)]
+        found: list[messages.ResumePoint] = []
+        end = asyncio.get_running_loop().time() + OPEN_S_MAX
+        while True:
             current = self._proposer.state.topics.get(topic.topic)
             if current is None:
                 raise RequestRefused(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} was deleted meanwhile")
-            resume |= await self._fence_predecessor(current, name, call)
-            # The open ends once all ACTIVE partitions of one layout version have the epoch. Otherwise a split
-            # in between would leave the predecessor partitions that do not know the new epoch.
-            after = self._proposer.state.topics.get(topic.topic)
-            if after is not None and after.layout.version == current.layout.version:
-                return resume
-        message = f"the layout of topic {topic.name!r} changed {ROUNDS_MAX} times meanwhile"
-        raise RequestRefused(Code.HELD, message, retry_after_ms=1_000)
+            wanted = {
+                part.partition: (part.slots.lo, part.slots.hi)
+                for part in current.layout.active()
+                if any(lo <= part.slots.hi and part.slots.lo <= hi for lo, hi in uncovered)
+            }
+            outcomes = await self._raise_everywhere(current, list(wanted), call)
+            reached = {part: each for part, each in outcomes.items() if not isinstance(each, RequestRefused)}
+            forgotten = [part for part, result in reached.items() if result.get("forgotten")]
+            if forgotten:
+                raise _resume_unknown(topic, name, forgotten)
+            for partition, result in reached.items():
+                own = wanted[partition] if current.layout.version > 1 else None
+                found += resume_points(partition, own, result, uncovered)
+                uncovered = without(uncovered, wanted[partition])
+            if not uncovered:
+                return sorted(found, key=lambda point: (point.partition, point.send))
+            faults = {part: each for part, each in outcomes.items() if isinstance(each, RequestRefused)}
+            await self._wait_for_change(current, name, faults, end)
 
-    async def _fence_predecessor(self, topic: Topic, name: str, call: calls.OpenProducer) -> Resume:
-        """Write the producer record into every ACTIVE partition; return the predecessor's last batches."""
-        partitions = [part.partition for part in topic.layout.active()]
+    async def _wait_for_change(
+        self, topic: Topic, name: str, faults: dict[PartitionId, RequestRefused], end: float
+    ) -> None:
+        """Return if the partitions may be reached in the next round; else refuse the open."""
+        state, is_late = self._proposer.state, asyncio.get_running_loop().time() >= end
+        after = state.topics.get(topic.topic)
+        if after is not None and after.layout.version != topic.layout.version and not is_late:
+            return
+        left = {
+            partition: fault
+            for partition, fault in faults.items()
+            if partition not in state.changes or fault.code not in PASSING
+        }
+        if left or is_late:
+            raise _not_open(name, left or faults)
+        await asyncio.sleep(AGAIN_S)
+
+    async def _raise_everywhere(
+        self, topic: Topic, partitions: list[PartitionId], call: calls.OpenProducer
+    ) -> dict[PartitionId, dict[str, Any] | RequestRefused]:
+        """Write the producer record into these partitions; by partition its result or its refusal."""
         outcomes = await asyncio.gather(
             *(self._raise_epoch(topic, partition, call) for partition in partitions), return_exceptions=True
         )
-        resume: Resume = {}
-        forgotten: list[int] = []
-        faults: dict[PartitionId, RequestRefused] = {}
+        found: dict[PartitionId, dict[str, Any] | RequestRefused] = {}
         for partition, outcome in zip(partitions, outcomes, strict=True):
-            if isinstance(outcome, RequestRefused):
-                faults[partition] = outcome
-            elif isinstance(outcome, BaseException):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, RequestRefused):
                 raise outcome
-            elif outcome.get("forgotten"):
-                forgotten.append(partition)
-            elif outcome:
-                resume[partition] = _resume_point(partition, outcome)
-        if faults:
-            raise _not_open(name, faults)
-        if forgotten:
-            raise _resume_unknown(topic, name, forgotten)
-        return resume
+            found[partition] = outcome
+        return found
 
     async def _raise_epoch(
         self, topic: Topic, partition: PartitionId, call: calls.OpenProducer
@@ -179,12 +215,54 @@ def _resume_unknown(topic: Topic, name: str, partitions: list[int]) -> RequestRe
     return RequestRefused(Code.RESUME_UNKNOWN, message, producer=name, partitions=partitions)
 
 
-def _resume_point(partition: int, result: dict[str, Any]) -> messages.ResumePoint:
-    return messages.ResumePoint(
-        partition=partition,
-        sequence=result["sequence"],
-        send=result["send"],
-        note=result.get("note"),
-        first_offset=result["offset"],
-        rows=result.get("rows", 0),
-    )
+def resume_points(
+    partition: int, own: Slots | None, result: dict[str, Any], uncovered: list[Slots]
+) -> list[messages.ResumePoint]:
+    """The resume points of one partition, for slots that are not covered yet.
+
+    `own`: the slots of the partition; None in a topic that never changed its layout: points have no slots
+    there, and clients of older programs read them.
+    """
+    if "points" not in result:
+        if not result:
+            return []
+        lo, hi = (UNSET, UNSET) if own is None else own
+        point = messages.ResumePoint(
+            partition=partition,
+            sequence=result["sequence"],
+            send=result["send"],
+            note=result.get("note"),
+            first_offset=result["offset"],
+            rows=result.get("rows", 0),
+            lo=lo,
+            hi=hi,
+        )
+        return [point]
+    found = []
+    for lo, hi, at, sequence, send, note, offset, rows in result["points"]:
+        for first, last in uncovered:
+            if max(lo, first) <= min(hi, last):
+                point = messages.ResumePoint(
+                    partition=at,
+                    sequence=sequence or 0,
+                    send=send,
+                    note=note,
+                    first_offset=offset,
+                    rows=rows,
+                    lo=max(lo, first),
+                    hi=min(hi, last),
+                )
+                found.append(point)
+    return found
+
+
+def without(ranges: list[Slots], covered: Slots) -> list[Slots]:
+    """The slots of `ranges` that are not in `covered`."""
+    lo, hi = covered
+    left = []
+    for first, last in ranges:
+        if first < lo:
+            left.append((first, min(last, lo - 1)))
+        if last > hi:
+            left.append((max(first, hi + 1), last))
+    return [(first, last) for first, last in left if first <= last]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.control.model import names
@@ -20,11 +21,12 @@ from ringfence.control.model.commands import (
     ProducerCommand,
 )
 from ringfence.control.model.ids import DRAW_MAX, Epoch, Index, ProducerId, TopicId, drawn
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.model.results import Done, ProducersOpened, Refused, Result
 from ringfence.control.model.state import MetadataState
-from ringfence.control.model.topics import NamedProducer
+from ringfence.control.model.topics import NamedProducer, ProducerRule
 from ringfence.control.state_machines.metadata.config import limit
-from ringfence.control.state_machines.metadata.refusals import invalid, unknown_topic
+from ringfence.control.state_machines.metadata.refusals import conflict, invalid, unknown_topic
 from ringfence.native.wire import Code
 
 # From this level on the metadata records which names were opened at all partitions, and names can be
@@ -85,7 +87,61 @@ def check_open_named(state: MetadataState, command: OpenNamedProducer) -> Refuse
             f"the topic has {len(named)} named producers, its limit `topic_producers_max`; forget names "
             "that are not used any more: ringfence producer forget TOPIC NAME"
         )
-    return None
+    return check_rule(state, command)
+
+
+def check_rule(state: MetadataState, command: OpenNamedProducer) -> Refused | None:
+    """Refuse another rule than that of the name."""
+    if command.spread is UNSET and state.level < LAYOUT_LEVEL:
+        return None
+    if state.level < LAYOUT_LEVEL:
+        message = (
+            f"the cluster's level is {state.level}, `spread` needs {LAYOUT_LEVEL}: run `ringfence cluster "
+            "finalize` once all nodes have the new program"
+        )
+        return Refused(code=Code.NOT_SUPPORTED, message=message)
+    is_spread = command.spread is True
+    if state.topics[command.topic].key:
+        return invalid("`spread` is for topics without a key") if is_spread else None
+    if command.name not in state.producers.get(command.topic, {}):
+        return None
+    rule = rule_of(state, command.topic, command.name)
+    if is_spread == (rule is ProducerRule.SPREAD):
+        return None
+    if rule is ProducerRule.SPREAD:
+        return conflict(
+            f"producer {command.name!r} has the rule `spread` since it was created; open it with spread=True "
+            "and number its sends, or use another name"
+        )
+    drawn_as = "`line`" if rule is ProducerRule.LINE else "none: it is older than these rules"
+    return conflict(
+        f"producer {command.name!r} cannot be opened with spread=True: its rule is {drawn_as}; use another "
+        "name, or forget this one: ringfence producer forget TOPIC NAME"
+    )
+
+
+def rule_of(state: MetadataState, topic: TopicId, name: str) -> ProducerRule:
+    """How sends of the name choose partitions."""
+    return state.producer_rules.get(topic, {}).get(name, ProducerRule.NONE)
+
+
+def with_rule(state: MetadataState, command: OpenNamedProducer) -> MetadataState:
+    """Draw the rule of a new name."""
+    if state.level < LAYOUT_LEVEL or state.topics[command.topic].key:
+        return state
+    rule = ProducerRule.SPREAD if command.spread is True else ProducerRule.LINE
+    rules = {**state.producer_rules.get(command.topic, {}), command.name: rule}
+    return replace(state, producer_rules={**state.producer_rules, command.topic: rules})
+
+
+def without_rule(state: MetadataState, topic: TopicId, name: str) -> MetadataState:
+    if name not in state.producer_rules.get(topic, {}):
+        return state
+    rules = {each: rule for each, rule in state.producer_rules[topic].items() if each != name}
+    kept = {number: each for number, each in state.producer_rules.items() if number != topic}
+    if rules:
+        kept[topic] = rules
+    return replace(state, producer_rules=kept)
 
 
 def open_named(
@@ -99,6 +155,8 @@ def open_named(
     if before is None and state.level >= LEVEL_OF_NAMES:
         unopened = (*state.unopened.get(command.topic, ()), command.name)
         state = replace(state, unopened={**state.unopened, command.topic: unopened})
+    if before is None:
+        state = with_rule(state, command)
     previous = Epoch(0) if before is None else before.epoch
     result = ProducersOpened(producer=producer, epoch=Epoch(index), previous_epoch=previous)
     return state, result
@@ -132,7 +190,8 @@ def forget(state: MetadataState, command: ForgetNamedProducer) -> MetadataState:
     producers = {number: each for number, each in state.producers.items() if number != command.topic}
     if remaining:
         producers[command.topic] = remaining
-    return without_unopened(replace(state, producers=producers), command.topic, command.name)
+    state = without_rule(replace(state, producers=producers), command.topic, command.name)
+    return without_unopened(state, command.topic, command.name)
 
 
 def without_unopened(state: MetadataState, topic: TopicId, name: str) -> MetadataState:

@@ -39,6 +39,7 @@ _MAPS: Final = (
     "kept",
     "witnesses",
     "transitions",
+    "producer_rules",
 )
 # Topics whose packed assignments are kept: some 300 bytes a partition, 10 MB for the largest topics.
 PACKED_TOPICS_MAX: Final = 8

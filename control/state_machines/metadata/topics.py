@@ -222,6 +222,9 @@ def delete(state: MetadataState, command: DeleteTopic, index: Index) -> tuple[Me
         names={name: number for name, number in state.names.items() if number != topic.topic},
         producers={number: value for number, value in state.producers.items() if number != topic.topic},
         unopened={number: value for number, value in state.unopened.items() if number != topic.topic},
+        producer_rules={
+            number: value for number, value in state.producer_rules.items() if number != topic.topic
+        },
         tombstones={**state.tombstones, topic.topic: tombstone},
     )
     return deleted, Done()
