@@ -430,16 +430,25 @@ class Client(ProcessLocal):
             ConnectError: the owner of a partition does not respond; `partition`, and `node` and `addresses`
             in `details`, name it. It is raised within seconds if another node reports the same.
         """
+        return self.layout_and_ends(topic, partition=partition)[1]
+
+    def layout_and_ends(
+        self, topic: str, *, partition: int | Iterable[int] | None = None, version: int = 0
+    ) -> tuple[Layout, dict[int, Ends]]:
+        """The layout of a topic, at least in this version, and the ends of its partitions."""
         layout = self._tables.get(topic, self._deadline)
+        requests = self._requests(trusts_others=True)
+        if layout.version < version:
+            layout = requests.newer(layout, f"version {version} of the layout was read before", version)
         chosen = None if partition is None else partitions_of(layout, partition)
-        _, answers = self._requests(trusts_others=True).settled(
+        layout, answers = requests.settled(
             layout,
             wire.Opcode.END_OFFSETS,
             0,
             lambda table: partitions_of(table, None) if chosen is None else chosen,
             follows_table=chosen is None,
         )
-        return ends_of(answers)
+        return layout, ends_of(answers)
 
     def log_points(self, topic: str, offsets: Mapping[int, int]) -> list[LogPoint]:
         """Epoch and time of the row before each offset, by partition.
