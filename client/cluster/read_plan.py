@@ -74,13 +74,10 @@ def partitions_of(layout: Layout, partition: Any) -> list[int]:
 def check_known(layout: Layout, view: View, missing: Iterable[int]) -> None:
     """Raises NotFoundError for a partition that the table does not have."""
     for one in missing:
-        raise NotFoundError(
-            "the topic has no such partition",
-            topic=layout.name,
-            partition=one,
-            known=sorted(layout.partitions),
-            **({"pruned": True} if one in view.gone else {}),
-        )
+        details: dict[str, Any] = {"known": sorted(layout.partitions)}
+        if one in view.gone:
+            details["pruned"] = True
+        raise NotFoundError("the topic has no such partition", topic=layout.name, partition=one, **details)
 
 
 def plan(

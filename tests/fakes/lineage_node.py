@@ -13,7 +13,7 @@ from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
 from ringfence.native.wire import Opcode, Status
 from tests.fakes.cut_node import CutNode
-from tests.fakes.socket_node import Log
+from tests.fakes.socket_node import CLUSTER, STORE, Log
 
 FIRST_MS = 1_700_000_000_000
 
@@ -89,10 +89,29 @@ class LineageNode(CutNode):
                 self.stale -= 1
                 self.needed.append(header.layout_version)
                 return self._reply(header, self._tables[header.topic], topic=header.topic)
+            if header.opcode == Opcode.STATUS:
+                return self._reply(header, self._status())
             if header.opcode == Opcode.OFFSET_FOR_TIME:
                 topic = next(one for one in self.topics.values() if one.topic == header.topic)
                 return self._at_time(header, topic.logs[header.partition])
             return super()._serve(header, body)
+
+    def _status(self) -> messages.Status:
+        return messages.Status(
+            cluster=CLUSTER,
+            history=self.history,
+            node=self.node,
+            store=STORE,
+            program="fake",
+            state="serving",
+            reasons=[],
+            addresses=[self.address],
+            uptime_s=1.0,
+            index=self.generation,
+            topics=len(self.topics),
+            partitions=sum(len(topic.logs) for topic in self.topics.values()),
+            counters={},
+        )
 
     def _at_time(self, header: wire.RequestHeader, log: Log) -> list[bytes]:
         records = [wire.RecordHeader._make(wire.RECORD_STRUCT.unpack_from(one)) for one in log.records]
