@@ -7,8 +7,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,31 +19,10 @@ from ringfence.native.errors import InvalidArgumentError, TruncatedError
 from ringfence.spark.batch_read import BatchReader, RangePartition
 from ringfence.spark.source import RingfenceSource
 from ringfence.spark.stream_read import StreamReader
-from tests.fakes.client_topic import SCHEMA, rows
+from tests.fakes.lineage_client import ROWS, Writer, topic
 from tests.fakes.lineage_node import LineageNode
 
 STRUCT = StructType([StructField("id", LongType(), nullable=False), StructField("text", StringType())])
-ROWS = 10
-
-
-@contextmanager
-def topic(partitions: int = 1) -> Iterator[tuple[LineageNode, ringfence.Client]]:
-    with LineageNode() as node, ringfence.connect(node.address, timeout_s=10) as client:
-        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=partitions)
-        yield node, client
-
-
-class Writer:
-    def __init__(self, node: LineageNode) -> None:
-        self.node, self.next = node, 0
-
-    def put(self, count: int = ROWS, first: int = 0) -> None:
-        self.node.put("t", rows(self.next, count), first)
-        self.next += count
-
-    @property
-    def ids(self) -> list[int]:
-        return list(range(self.next))
 
 
 class Query:
@@ -155,7 +133,7 @@ def test_a_checkpoint_of_every_step_is_carried_on_at_every_later_step() -> None:
     """Lesson of others: a checkpoint that coincides with a split loses rows, or reads all again."""
     with topic() as (node, _):
         writer = Writer(node)
-        steps = [
+        steps: list[Callable[[], Any]] = [
             writer.put,
             lambda: node.split("t"),
             lambda: writer.put(first=0),

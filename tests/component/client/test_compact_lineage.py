@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +15,8 @@ import ringfence
 from ringfence.compact import compact, files
 from ringfence.compaction import manifest as manifests
 from ringfence.compaction.manifest import MANIFEST, METADATA_KEY, read
-from tests.fakes.client_topic import SCHEMA, rows
+from tests.fakes.lineage_client import ROWS, Writer, topic
 from tests.fakes.lineage_node import LineageNode
-
-ROWS = 10
-
-
-@contextmanager
-def topic(partitions: int = 1) -> Iterator[tuple[LineageNode, ringfence.Client]]:
-    with LineageNode() as node, ringfence.connect(node.address, timeout_s=10) as client:
-        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=partitions)
-        yield node, client
-
-
-class Writer:
-    def __init__(self, node: LineageNode) -> None:
-        self.node, self.next = node, 0
-
-    def put(self, count: int = ROWS, first: int = 0) -> None:
-        self.node.put("t", rows(self.next, count), first)
-        self.next += count
 
 
 def ids(directory: Path) -> list[int]:

@@ -3,67 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import random
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from functools import partial
 
 import pytest
 
 import ringfence
 import ringfence.aio
-from ringfence.cluster.offsets import Position
 from ringfence.native.wire import Code, Opcode, RedirectReason, RequestHeader
-from tests.fakes.client_topic import SCHEMA, rows, until
-from tests.fakes.lineage_node import FIRST_MS, LineageNode
+from tests.fakes.client_topic import until
+from tests.fakes.lineage_client import ROWS, Writer, following, read, topic
 from tests.fakes.socket_node import Fault, Redirect, Refuse
-
-ROWS = 10
-
-
-@contextmanager
-def topic(partitions: int = 1, *, timeout_s: float = 10) -> Iterator[tuple[LineageNode, ringfence.Client]]:
-    with LineageNode() as node, ringfence.connect(node.address, timeout_s=timeout_s) as client:
-        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=partitions)
-        yield node, client  # type: ignore[misc]
-        node.hook = None
-
-
-class Writer:
-    """Appends rows with ascending ids. `log`: (partition, id) of each, in the order of the log."""
-
-    def __init__(self, node: LineageNode) -> None:
-        self.node, self.next, self.log = node, 0, list[tuple[int, int]]()
-
-    def put(self, count: int = ROWS, first: int = 0) -> None:
-        log = self.node.put("t", rows(self.next, count), first)
-        self.log += [(log.partition, one) for one in range(self.next, self.next + count)]
-        self.next += count
-
-    @property
-    def ids(self) -> list[int]:
-        return [one for _, one in self.log]
-
-
-def read(reader: ringfence.Reader, limit: int | None = None) -> list[int]:
-    """Ids in the order in which the reader returns them; `limit`: of batches."""
-    found: list[int] = []
-    for number, batch in enumerate(reader, 1):
-        found += batch.column("id").to_pylist()
-        if number == limit:
-            break
-    return found
-
-
-def following(reader: ringfence.Reader, count: int) -> list[int]:
-    """The next rows of a follower, at least `count`."""
-    found: list[int] = []
-    while len(found) < count:
-        found += next(reader).column("id").to_pylist()
-    return found
-
 
 # ---- one pass ----------------------------------------------------------------------------------------------
 
@@ -227,120 +178,6 @@ def test_rows_of_a_child_that_retention_took_before_they_were_read_are_an_error(
         assert following(skipping, ROWS) == list(range(2 * ROWS, 3 * ROWS))
 
 
-# ---- partition= --------------------------------------------------------------------------------------------
-
-
-def test_a_reader_of_one_partition_ends_where_that_one_was_sealed_and_reads_no_child() -> None:
-    with topic() as (node, client):
-        writer = Writer(node)
-        writer.put()
-        (parent,) = node.topic_of("t").logs
-        reader = client.read("t", partition=parent, follow=True)
-        assert following(reader, ROWS) == list(range(ROWS))
-        assert reader.ended == frozenset()
-        node.split("t")
-        writer.put()
-        assert read(reader) == []
-        assert reader.ended == {parent}
-        assert [place[:2] for place in reader.positions()] == [(parent, ROWS)], "else: from the start"
-        again = client.read("t", partition=parent, start=reader.positions(), follow=True)
-        assert (read(again), again.ended) == ([], {parent})
-
-
-def test_a_list_of_partitions_is_read_in_lineage_order() -> None:
-    with topic() as (node, client):
-        writer = Writer(node)
-        writer.put()
-        (parent,) = node.topic_of("t").logs
-        left, _ = node.split("t")
-        writer.put(first=0)
-        writer.put(first=1)
-        node.split("t", 0)
-        last = node.active("t")[0].partition
-        writer.put(first=0)
-        found = read(client.read("t", partition=[last, parent]))
-        assert found == [*range(ROWS), *range(3 * ROWS, 4 * ROWS)]
-        assert read(client.read("t", partition=left.partition)) == list(range(ROWS, 2 * ROWS))
-
-
-def test_a_partition_that_was_pruned_is_not_there_any_more_and_the_error_says_why() -> None:
-    with topic() as (node, client):
-        (parent,) = node.topic_of("t").logs
-        node.split("t")
-        node.prune("t", parent)
-        with pytest.raises(ringfence.NotFoundError) as caught:
-            client.read("t", partition=parent)
-        assert caught.value.details["pruned"] is True
-
-
-# ---- positions ---------------------------------------------------------------------------------------------
-
-
-def test_positions_of_every_step_of_a_split_go_on_at_every_later_step() -> None:
-    """Exactly the rows that were not returned, whatever happened between."""
-
-    def steps(node: LineageNode, writer: Writer) -> list[Callable[[], Any]]:
-        return [
-            lambda: writer.put(3),
-            lambda: writer.put(3),
-            lambda: node.split("t"),
-            lambda: writer.put(3, 0),
-            lambda: writer.put(3, 1),
-            lambda: node.merge("t"),
-            lambda: writer.put(3),
-            lambda: node.split("t", 0, 3),
-            lambda: writer.put(3, 2),
-        ]
-
-    count = 9
-    for kept_at in range(count):
-        for batches in (0, 1, 2, 9):
-            with topic() as (node, client):
-                writer = Writer(node)
-                done = steps(node, writer)
-                for step in done[: kept_at + 1]:
-                    step()
-                reader = client.read("t")
-                found = read(reader, batches) if batches else []
-                positions = reader.positions()
-                for step in done[kept_at + 1 :]:
-                    step()
-                    rest = read(client.read("t", start=positions))
-                    assert sorted([*found, *rest]) == writer.ids
-
-
-def test_a_position_in_a_pruned_partition_is_finished_at_its_end_and_an_error_before() -> None:
-    with topic() as (node, client):
-        writer = Writer(node)
-        writer.put()
-        (parent,) = node.topic_of("t").logs
-        node.split("t")
-        writer.put()
-        node.prune("t", parent)
-        assert read(client.read("t", start={parent: ROWS})) == list(range(ROWS, 2 * ROWS))
-        with pytest.raises(ringfence.TruncatedError, match="rows 4 to 9 were removed") as caught:
-            client.read("t", start=[Position(parent, 4, 1)])
-        assert (caught.value.details["pruned"], caught.value.details["rows_lost"]) == (True, 6)
-        skipping = client.read("t", start={parent: 4}, on_truncated="skip")
-        assert read(skipping) == list(range(ROWS, 2 * ROWS))
-
-
-def test_what_came_and_went_since_the_positions_is_an_error() -> None:
-    with topic() as (node, client):
-        writer = Writer(node)
-        writer.put()
-        positions = client.read("t", start="latest").positions()
-        (parent,) = node.topic_of("t").logs
-        (left, _) = node.split("t")
-        node.split("t", 0)
-        node.prune("t", parent)
-        node.prune("t", left.partition)
-        with pytest.raises(ringfence.TruncatedError, match="may be lost"):
-            client.read("t", start=positions)
-        assert read(client.read("t")) == []
-        assert read(client.read("t", start=positions, on_truncated="skip")) == []
-
-
 def test_a_follower_reads_what_it_has_of_a_pruned_partition_and_goes_on() -> None:
     with topic() as (node, client):
         writer = Writer(node)
@@ -373,79 +210,55 @@ def test_a_follower_whose_rows_were_pruned_says_so_again_and_again_and_reads_the
         assert found == list(range(ROWS, 2 * ROWS))
 
 
-def test_positions_of_another_topic_and_from_the_future_are_refused() -> None:
+# ---- partition= --------------------------------------------------------------------------------------------
+
+
+def test_a_reader_of_one_partition_ends_where_that_one_was_sealed_and_reads_no_child() -> None:
     with topic() as (node, client):
-        client.create_topic("other", schema=SCHEMA, key=["id"])
+        writer = Writer(node)
+        writer.put()
         (parent,) = node.topic_of("t").logs
-        (other,) = node.topic_of("other").logs
+        reader = client.read("t", partition=parent, follow=True)
+        assert following(reader, ROWS) == list(range(ROWS))
+        assert reader.ended == frozenset()
+        node.split("t")
+        writer.put()
+        assert read(reader) == []
+        assert reader.ended == {parent}
+        assert [place[:2] for place in reader.positions()] == [(parent, ROWS)], "else: from the start"
+        again = client.read("t", partition=parent, start=reader.positions(), follow=True)
+        assert read(again) == []
+        assert again.ended == {parent}
+
+
+def test_a_list_of_partitions_is_read_in_lineage_order() -> None:
+    with topic() as (node, client):
+        writer = Writer(node)
+        writer.put()
+        (parent,) = node.topic_of("t").logs
+        left, _ = node.split("t")
+        writer.put(first=0)
+        writer.put(first=1)
+        node.split("t", 0)
+        last = node.active("t")[0].partition
+        writer.put(first=0)
+        found = read(client.read("t", partition=[last, parent]))
+        assert found == [*range(ROWS), *range(3 * ROWS, 4 * ROWS)]
+        assert read(client.read("t", partition=left.partition)) == list(range(ROWS, 2 * ROWS))
+
+
+def test_a_partition_that_was_pruned_is_not_there_any_more_and_the_error_says_why() -> None:
+    with topic() as (node, client):
+        (parent,) = node.topic_of("t").logs
         node.split("t")
         node.prune("t", parent)
-        for unknown in (other, other + 5, 7):
-            with pytest.raises(ringfence.NotFoundError, match="no such partition"):
-                client.read("t", start={unknown: 0})
+        with pytest.raises(ringfence.NotFoundError) as caught:
+            client.read("t", partition=parent)
+        assert caught.value.details["pruned"] is True
 
 
-def test_a_position_in_a_partition_that_a_lagging_node_does_not_know_yet_is_taken() -> None:
-    with topic() as (node, client):
-        writer = Writer(node)
-        node.remember_table("t", answers=2)
-        left, right = node.split("t")
-        writer.put()
-        found = read(client.read("t", start=[Position(left.partition, 2, 1), Position(right.partition, 0)]))
-        assert found == list(range(2, ROWS))
-
-
-def test_a_position_after_the_end_of_a_sealed_partition_is_a_loss_and_no_slip() -> None:
-    with topic() as (node, client):
-        writer = Writer(node)
-        writer.put()
-        (parent,) = node.topic_of("t").logs
-        with pytest.raises(ringfence.InvalidArgumentError):
-            client.read("t", start={parent: ROWS + 1})
-        node.split("t")
-        writer.put()
-        for epoch in (0, 1):
-            with pytest.raises(ringfence.TruncatedError):
-                client.read("t", start=[Position(parent, ROWS + 1, epoch)])
-        skipping = client.read("t", start={parent: ROWS + 1}, on_truncated="skip")
-        assert read(skipping) == list(range(ROWS, 2 * ROWS))
-
-
-@pytest.mark.parametrize("seconds", range(5))
-def test_a_time_is_found_in_the_lineage(seconds: int) -> None:
-    """Times ascend along it. A parent whose rows are all older is at its end."""
-    with topic() as (node, client):
-        writer = Writer(node)
-        writer.put()
-        writer.put()
-        node.split("t")
-        writer.put()
-        writer.put()
-        at = dt.datetime.fromtimestamp(FIRST_MS / 1000, dt.UTC) + dt.timedelta(milliseconds=seconds)
-        assert read(client.read("t", start=at)) == writer.ids[seconds * ROWS :]
-        positions = client.positions_at("t", at)
-        assert read(client.read("t", start=positions)) == writer.ids[seconds * ROWS :]
-        assert len(client.offsets_at("t", at)) == 3
-
-
-def test_latest_at_each_step_of_a_split_gives_what_comes_later() -> None:
-    with topic() as (node, client):
-        writer = Writer(node)
-        steps: list[Callable[[], Any]] = [
-            writer.put,
-            lambda: node.remember_table("t", answers=2),
-            lambda: node.split("t"),
-            writer.put,
-            lambda: node.merge("t"),
-            writer.put,
-        ]
-        for step in steps:
-            step()
-            reader, before = client.read("t", start="latest", follow=True), len(writer.ids)
-            positions = reader.positions()
-            writer.put()
-            assert following(reader, ROWS) == writer.ids[before:]
-            assert read(client.read("t", start=positions)) == writer.ids[before:]
+def rest_of(client: ringfence.Client, positions: list[ringfence.Position]) -> list[int]:
+    return read(client.read("t", start=positions))
 
 
 # ---- asyncio -----------------------------------------------------------------------------------------------
@@ -468,7 +281,7 @@ def test_an_asyncio_reader_follows_the_lineage_and_its_positions_have_what_it_re
                         writer.put(first=0)
                         writer.put(first=1)
                     positions = await asyncio.to_thread(reader.positions)
-                    rest = await asyncio.to_thread(lambda at=positions: read(client.read("t", start=at)))
+                    rest = await asyncio.to_thread(partial(rest_of, client, positions))
                     assert sorted([*found, *rest]) == writer.ids
                     if len(found) == 4 * ROWS:
                         break
