@@ -123,7 +123,7 @@ class ReaderWorld:
         reader = self.begun(view, (), none)
         return Topic(1, rows, frozenset(), none, reader._replace(saved=(reader.cursors, none)), (0, 0, 0))
 
-    def steps(self, state: Topic) -> Iterator[Step]:
+    def steps(self, state: Any) -> Iterator[Step]:
         rows = dict(state.rows)
         for slot, count in state.appended:
             if count < self.rows:
@@ -232,10 +232,11 @@ class ReaderWorld:
 
     # ---- what must hold
 
-    def wrong(self, state: Topic) -> str | None:
-        return state.reader.wrong
+    def wrong(self, state: Any) -> str | None:
+        wrong: str | None = state.reader.wrong
+        return wrong
 
-    def is_end(self, state: Topic) -> bool:
+    def is_end(self, state: Any) -> bool:
         if state.version <= len(self.transitions) or any(count < self.rows for _, count in state.appended):
             return False
         if state.reader.broken:
@@ -248,10 +249,11 @@ def split(source: str, *children: tuple[str, tuple[int, ...]]) -> Transition:
     return Transition((source,), dict(children))
 
 
-ONE = {"p": (0, 1)}
+Slots = dict[str, tuple[int, ...]]
+ONE: Slots = {"p": (0, 1)}
 AROUND = (split("p", ("a", (0,)), ("b", (1,))), Transition(("a", "b"), {"m": (0, 1)}))
 DEEP = (*AROUND, split("m", ("c", (0,)), ("d", (1,))))
-TWO = {"a": (0,), "b": (1,)}
+TWO: Slots = {"a": (0,), "b": (1,)}
 DIAMOND = (Transition(("a", "b"), {"m": (0, 1)}), split("m", ("c", (0,)), ("d", (1,))))
-SHIFTED = {"a": (0, 1), "b": (2,)}
+SHIFTED: Slots = {"a": (0, 1), "b": (2,)}
 SHIFT = (Transition(("a", "b"), {"c": (0,), "d": (1, 2)}),)

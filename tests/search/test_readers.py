@@ -14,6 +14,7 @@ from tests.search.explore import exhaust
 from tests.search.readers import AROUND, DEEP, DIAMOND, ONE, SHIFT, SHIFTED, TWO, ReaderWorld
 
 WORLDS = {
+    "split, two rows of a slot": lambda: ReaderWorld(ONE, AROUND[0], rows=2, budget=(1, 0, 1)),
     "split, merge, begun again": lambda: ReaderWorld(ONE, *AROUND, budget=(1, 0, 1)),
     "split, merge, one is pruned": lambda: ReaderWorld(ONE, *AROUND, budget=(1, 1, 1)),
     "three generations, two are pruned": lambda: ReaderWorld(ONE, *DEEP, budget=(1, 2, 0)),
@@ -62,6 +63,7 @@ def test_a_planted_bug_is_found(planted: type[Lineage], monkeypatch: pytest.Monk
     monkeypatch.setattr(planted, "faults", lambda _: iter(()))
     monkeypatch.setattr(ReaderWorld, "machine", planted)
     worlds = (
+        readers.ReaderWorld(ONE, AROUND[0], rows=2, budget=(0, 0, 0)),
         readers.ReaderWorld(ONE, *AROUND, budget=(1, 0, 1)),
         readers.ReaderWorld(ONE, *AROUND, budget=(0, 2, 0)),
         readers.ReaderWorld(TWO, *DIAMOND, budget=(1, 2, 1)),
