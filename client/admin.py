@@ -32,6 +32,7 @@ from ringfence.native.errors import (
     refusal,
 )
 from ringfence.network.request import Request
+from ringfence.send.restage import is_definite
 from ringfence.send.resume import Rule
 from ringfence.topic_info import TopicInfo, Topics
 
@@ -158,6 +159,8 @@ class Admin:
         except (FencedError, UnknownOutcomeError):
             raise  # a node reports a committed epoch before it checks the driver
         except RingfenceError as error:
+            if is_definite(error):
+                raise
             # After a retriable refusal the entry may be in the metadata log. DEADLINE, however, is answered
             # before an entry is proposed.
             is_final = isinstance(error, (RefusedError, DeadlineError)) and not isinstance(

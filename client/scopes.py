@@ -29,6 +29,7 @@ from ringfence.native.errors import (
     RingfenceError,
     UnknownOutcomeError,
 )
+from ringfence.send.restage import Restager
 from ringfence.send.stager import Stager
 
 if TYPE_CHECKING:
@@ -189,7 +190,10 @@ class Scopes(ProcessLocal):
             tokens=tokens,
             parts=[(topic, partition, rows) for (topic, partition), rows in sorted(parts.items())],
         )
-        answer = self._admin.commit(message)
+        restager = Restager(
+            self._io_thread, self._tables, lambda: self.attempt(begun, epoch), timeout_s=TIMEOUT_S
+        )
+        answer = restager.commit(self._admin.commit, message)
         if answer.header.status != wire.Status.ALREADY_COMMITTED:
             return messages.AlreadyCommitted(own=True)
         # An empty body does not tell which call committed; it may be one of another process.

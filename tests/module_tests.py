@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-TESTED_ELSEWHERE_MAX: Final = 81
+TESTED_ELSEWHERE_MAX: Final = 78
 BY_TEST: Final[dict[str, tuple[str, ...]]] = {
     "tests/component/client/test_arguments.py": ("client/common/arguments.py",),
     "tests/component/client/test_commit_outcome.py": ("client/scopes.py", "client/send/stager.py"),
-    "tests/component/client/test_named_producers.py": ("client/send/send_numbers.py",),
     "tests/component/client/test_streams.py": ("client/arrow/batches.py",),
     "tests/component/client/test_unresponsive_node.py": ("client/network/failover.py",),
     "tests/component/control/test_reassignment.py": (
@@ -71,11 +70,7 @@ BY_TEST: Final[dict[str, tuple[str, ...]]] = {
         "client/send/failures.py",
     ),
     "tests/system/client/test_unsound_arrays.py": ("client/arrow/array_checks.py",),
-    "tests/system/test_transactions.py": (
-        "client/aio_scopes.py",
-        "client/send/staging_requests.py",
-        "client/transaction.py",
-    ),
+    "tests/system/test_transactions.py": ("client/aio_scopes.py", "client/transaction.py"),
     "tests/unit/client/network/test_io_thread.py": (
         "client/common/fork.py",
         "client/network/peer.py",
@@ -89,7 +84,6 @@ BY_TEST: Final[dict[str, tuple[str, ...]]] = {
     "tests/unit/client/test_producer.py": (
         "client/arrow/encode.py",
         "client/arrow/keys.py",
-        "client/cluster/table_cache.py",
         "client/send/send_future.py",
         "client/send/sender.py",
     ),

@@ -22,6 +22,7 @@ PURE = (
     "control/consensus/",
     "client/common/arguments.py",
     "client/common/codec.py",
+    "client/common/extension.py",
     "client/common/failure_detector.py",
     "client/common/lineage.py",
     "client/common/retry.py",
@@ -33,6 +34,7 @@ PURE = (
     "client/send/inflight.py",
     "client/send/partition_queue.py",
     "client/send/reroute.py",
+    "client/send/resume.py",
     "client/send/send_numbers.py",
 )
 IMPURE_MODULES = {

@@ -169,7 +169,8 @@ class TopicEncoder:
     def _chosen(self, number: int) -> int | None:
         if self._slot_of_send is None:
             return None
-        return self._partitions[self.layout.index_of_slot[self._slot_of_send(number)]]
+        index = int(self.layout.index_of_slot[self._slot_of_send(number)])
+        return self._partitions[index]
 
     def owned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A copy of the rows in the topic's types, so that the caller may change its buffers.

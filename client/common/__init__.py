@@ -6,4 +6,5 @@ scope_values                          drivers and stages        type_families   
 fork, process_local, locks            processes and threads     serial_executor      calls of asyncio tasks
 lazy_future                           cheap futures         routes               slots of partitions
 lineage                               order of partitions that were split or merged, for readers
+extension                             items before a body
 """

@@ -62,6 +62,12 @@ class Transmit(NamedTuple):
     sequence: int
     deadline: float
 
+    @property
+    def producer(self) -> Identity:
+        """The identity of a producer; an attempt of a transaction has none."""
+        assert isinstance(self.identity, Identity)
+        return self.identity
+
 
 class BatchStored(NamedTuple):
     """The batch is stored once, on disk."""

@@ -26,7 +26,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringfence.common.retry import Backoff
-from ringfence.common.send_effects import BatchStored, Effect, FetchTable, Sealed, SequenceOwner, Transmit
+from ringfence.common.send_effects import (
+    BatchStored,
+    Effect,
+    FetchTable,
+    Identity,
+    Sealed,
+    SequenceOwner,
+    Transmit,
+)
 from ringfence.native.errors import FencedError, RerouteError, RingfenceError
 from ringfence.native.wire import DEDUPE_WINDOW, Code, RedirectReason
 from ringfence.send.failures import deadline_error
@@ -80,7 +88,8 @@ class Inflight(Reroute):
 
         `routes`: of the table that partitions are chosen by; None: all partitions count as ACTIVE.
         """
-        super().__init__(topic=topic, named=named, window=window, routes=routes)
+        joins = named and isinstance(identity, Identity)
+        super().__init__(topic=topic, named=named, joins=joins, window=window, routes=routes)
         self.identity = identity
         self._early: set[int] = set()  # partitions whose owner is about to open them
         self._redirects_max = redirects_max
@@ -99,8 +108,7 @@ class Inflight(Reroute):
     def needed_version(self) -> int:
         """The least version of a table that helps every sealed partition; 0: the held table does."""
         needed = max((queue.needs_version for queue in self._cut.values()), default=0)
-        held = 0 if self.routes is None else self.routes.version
-        return needed if needed > held else 0
+        return needed if needed > self._version else 0
 
     # ---- sending ------------------------------------------------------------------------------------
 
@@ -137,8 +145,7 @@ class Inflight(Reroute):
         if entry is None:
             self.ready.pop(partition, None)
             return None
-        if self.routes is not None:
-            entry.version = self.routes.version
+        entry.version = self._version
         return Transmit(entry.key, entry.attempt, partition, self.identity, entry.sequence, entry.deadline)
 
     # ---- answers ------------------------------------------------------------------------------------
@@ -147,7 +154,8 @@ class Inflight(Reroute):
         entry = self._current(key, attempt)
         if entry is None:
             return []
-        return self._stored(entry, first_offset) + self._settle(self._queues[entry.partition])
+        effects = self._stored(entry, first_offset)
+        return effects + self._settle(self._queues[entry.partition]) if self._cut else effects
 
     def _stored(self, entry: SendEntry, first_offset: int) -> list[Effect]:
         queue = self._queues[entry.partition]
@@ -239,8 +247,7 @@ class Inflight(Reroute):
 
     def _is_routed_since(self, entry: SendEntry, version: int) -> bool:
         """Whether the try is older than the held table, which is as new as the node's."""
-        held = 0 if self.routes is None else self.routes.version
-        return entry.version < held and version <= held
+        return entry.version < self._version and version <= self._version
 
     def _redirect(
         self,

@@ -102,23 +102,28 @@ class PartitionQueue:
         """
         if self.stale or now < self.pause_until or (self.early and self.awaiting):
             return None
-        if not self.is_active:
-            return self._question()
-        if self.dirty:
+        if self.dirty and self.is_active:
             if self.awaiting:
                 return None
             self.to_resend = deque(self.flight.values())
             self.dirty = False
-        if self.to_resend:
+        if not self.is_active:
+            entry = self._question()
+            if entry is None:
+                return None
+        elif self.to_resend:
             entry = self.to_resend.popleft()
         elif fresh and len(self.flight) < self.window and (self.waiting or self.returned):
-            entry = self.take_waiting()
+            entry = self.take_waiting() if self.returned else self.waiting.popleft()
             entry.sequence = self.next_sequence
             self.flight[entry.sequence] = entry
             self.next_sequence += 1
         else:
             return None
-        return self._sent(entry)
+        entry.attempt += 1
+        entry.awaiting, entry.owner = True, self.owner
+        self.awaiting += 1
+        return entry
 
     def _question(self) -> SendEntry | None:
         """L5: the lowest batch that may be stored, sent again. One answer may settle all of them."""
@@ -126,14 +131,7 @@ class PartitionQueue:
         self.to_resend.clear()
         if self.awaiting:
             return None
-        entry = next((one for one in self.flight.values() if one.lost), None)
-        return None if entry is None else self._sent(entry)
-
-    def _sent(self, entry: SendEntry) -> SendEntry:
-        entry.attempt += 1
-        entry.awaiting, entry.owner = True, self.owner
-        self.awaiting += 1
-        return entry
+        return next((one for one in self.flight.values() if one.lost), None)
 
     # ---- batches without a sequence -------------------------------------------------------------------
 

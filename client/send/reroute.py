@@ -73,17 +73,24 @@ class Reroute:
     """
 
     def __init__(
-        self, *, topic: str | None, named: bool, window: int = DEDUPE_WINDOW, routes: Routes | None = None
+        self,
+        *,
+        topic: str | None,
+        named: bool,
+        joins: bool,
+        window: int = DEDUPE_WINDOW,
+        routes: Routes | None = None,
     ) -> None:
-        """`routes`: None, as in `table_arrived`, means that every partition counts as ACTIVE."""
+        """`named`: the identity is never replaced. `joins`: C7. `routes`: None: all partitions are ACTIVE."""
         self.phase = Phase.OPEN
         self.ready: dict[int, None] = {}
         self.unrouted: dict[int, None] = {}
         self.routes = routes
+        self._version = 0 if routes is None else routes.version
         self._queues: dict[int, PartitionQueue] = {}
         self._cut: dict[int, PartitionQueue] = {}  # those of `_queues` that are not active
         self._entries: dict[int, SendEntry] = {}
-        self._topic, self._named, self._window = topic, named, window
+        self._topic, self._named, self._joins, self._window = topic, named, joins, window
         self._death: RingfenceError | None = None
         self._holes: dict[int, Hole] = {}  # named producer: partitions that accept nothing more
         self._hole_everywhere: RingfenceError | None = None  # a send that is stored in no partition
@@ -153,7 +160,7 @@ class Reroute:
 
     def _use_routes(self, routes: Routes) -> list[Effect]:
         """Queues of partitions that a newer table names as sealed, or not at all, are settled."""
-        self.routes = routes
+        self.routes, self._version = routes, routes.version
         effects: list[Effect] = []
         for queue in self._queues.values():
             if queue.partition in routes.active or queue.partition in routes.sealed:
@@ -239,10 +246,10 @@ class Reroute:
 
     def _put_back(self, queue: PartitionQueue, entry: SendEntry) -> list[Effect]:
         self.ready[queue.partition] = None
-        other = queue.returned_sends.get(entry.send) if self._named else None
+        other = queue.returned_sends.get(entry.send) if self._joins else None
         queue.put_returned(entry)
         if other is None:
-            if self._named:
+            if self._joins:
                 queue.returned_sends[entry.send] = entry
             return [] if queue.is_active else self._settle(queue)
         first, second = sorted((other, entry), key=lambda one: one.place)

@@ -21,6 +21,7 @@ from ringfence.common.send_effects import (
     OpenEpoch,
     Piece,
     Sealed,
+    SequenceOwner,
     Transmit,
 )
 from ringfence.native import messages, wire
@@ -109,7 +110,7 @@ class Sender:
         io_thread: IoThread,
         tables: TableCache,
         layout: Layout,
-        identity: Identity,
+        identity: SequenceOwner,
         *,
         name: str | None,
         on_body_ended: Callable[[int], None],
@@ -122,9 +123,9 @@ class Sender:
         `slot_of_send`: of a named producer in a topic without key.
         """
         self.layout, self._choice = layout, choice
-        self._inflight = Inflight(
-            identity, topic=layout.name, named=name is not None, routes=routes_of(layout)
-        )
+        # The identity of a name, or of an attempt, is never replaced.
+        is_kept = name is not None or not isinstance(identity, Identity)
+        self._inflight = Inflight(identity, topic=layout.name, named=is_kept, routes=routes_of(layout))
         self._router = BodyRouter(slot_of_send, choice)
         self._io_thread, self._tables, self._name = io_thread, tables, name
         self._on_body_ended, self._on_settled = on_body_ended, on_settled
@@ -292,28 +293,31 @@ class Sender:
         return up
 
     def _send(self, connection: Connection, order: Transmit, now: float) -> None:
-        body, _, number = self._parts[order.key]
         left = min(order.deadline, now + self.try_s_max)
         try:
-            batch: PublishBatch = (
-                self._headers.of(self.layout, order.identity, order.partition),
-                body.data,
-                order.sequence,
-                number,
-                body.rows,
-                body.schema_id,
-                deadline_ms(left, now),
-                body.extension_bytes,
-                body.crc,
-            )
-            sent = connection.publish(
-                batch, PendingPublish(self, order.key, order.attempt, left + self.grace_s)
-            )
+            sent = self._put(connection, order, left, now)
         except RingfenceError as error:  # above the node's limit: nothing was sent
             self._run(self._inflight.refused(order.key, order.attempt, error, now))
             return
         if not sent:
             self.lost(order.key, order.attempt)
+
+    def _put(self, connection: Connection, order: Transmit, left: float, now: float) -> bool:
+        """One try. False if the connection has ended. BatchError above the node's limit."""
+        body, _, number = self._parts[order.key]
+        batch: PublishBatch = (
+            self._headers.of(self.layout, order.producer, order.partition),
+            body.data,
+            order.sequence,
+            number,
+            body.rows,
+            body.schema_id,
+            deadline_ms(left, now),
+            body.extension_bytes,
+            body.crc,
+        )
+        pending = PendingPublish(self, order.key, order.attempt, left + self.grace_s)
+        return connection.publish(batch, pending)
 
     def stored(self, key: int, attempt: int, first_offset: int) -> None:
         self._run(self._inflight.done(key, attempt, first_offset))
@@ -331,7 +335,7 @@ class Sender:
         if isinstance(error, FencedError) and self._name is not None:
             error = fenced_error(self._name, error)
         if isinstance(error, NotFoundError) and error.code is wire.Code.UNKNOWN_TOPIC:
-            error = topic_gone_error(self.layout, error)
+            error = self._topic_gone(error)
         early = False
         if isinstance(error, RerouteError) and error.reason is wire.RedirectReason.SEALED:
             effects = self._inflight.sealed(key, attempt, _word(error), header.generation)
@@ -351,6 +355,9 @@ class Sender:
             effects = self._inflight.refused(key, attempt, error, now, jitter, early=early)
         self._run(effects)
         self._wake_after_pause(header.partition, now)
+
+    def _topic_gone(self, error: NotFoundError) -> NotFoundError:
+        return topic_gone_error(self.layout, error)
 
     def _wake_after_pause(self, partition: int, now: float) -> None:
         """Set a timer for the end of a pause; `tick` would notice it TICK_S late."""
@@ -399,7 +406,7 @@ class Sender:
         if layout is not None:
             self.table(layout)
         elif isinstance(error, NotFoundError):
-            self._run(self._inflight.end_all(topic_gone_error(self.layout, error)))
+            self._run(self._inflight.end_all(self._topic_gone(error)))
         if self._inflight.waits_for_table:
             self._io_thread.at(self._io_thread.now + AGAIN_S, self._fetch_again)
 
@@ -427,7 +434,7 @@ class Sender:
         except RetriableError:
             self._io_thread.at(self._io_thread.now + AGAIN_S, self._open_epoch)
         except NotFoundError as error:
-            self._run(self._inflight.end_all(topic_gone_error(self.layout, error)))
+            self._run(self._inflight.end_all(self._topic_gone(error)))
         except RingfenceError as error:
             self._run(self._inflight.end_all(error))
         except Exception as error:  # noqa: BLE001  # ends this producer only

@@ -124,8 +124,7 @@ class CutWalk:
             case "give back" if old:
                 dice.choice(old).is_given_back = True
             case "prune" if old:
-                first = min(old, key=lambda part: part.created)
-                topic.prune(first)
+                topic.prune(min(old, key=lambda part: part.created))
 
 
 def play(seed: int, *, named: bool, machine_type: type | None = None, steps: int = 250) -> CutWorld:

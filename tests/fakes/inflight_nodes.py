@@ -19,6 +19,7 @@ from ringfence.common.send_effects import (
     Effect,
     FetchTable,
     Identity,
+    JoinBatches,
     OpenEpoch,
     Transmit,
 )
@@ -88,7 +89,7 @@ class InflightWorld:
         order = self.machine.transmit(partition, self.now) if partition in self.logs else None
         if order is None:
             return False
-        name = (order.identity, partition, order.sequence)
+        name = (order.producer, partition, order.sequence)
         assert self.named_by.setdefault(name, order.key) == order.key, (
             f"{name} is used again for other content"
         )
@@ -98,7 +99,7 @@ class InflightWorld:
         same = {
             other.key
             for other in self.wire.overdue_read.values()
-            if (other.identity, other.partition) == (order.identity, partition)
+            if (other.producer, other.partition) == (order.producer, partition)
             and self.machine._current(other.key, other.attempt) is not None
         }
         flight = len(same)
@@ -164,7 +165,7 @@ class InflightWorld:
 
     def _answer(self, order: Transmit, fault: str) -> Callable[[], list[Effect]]:
         log = self.logs[order.partition]
-        last = log.last.get(order.identity, -1)
+        last = log.last.get(order.producer, -1)
         if fault in {"overloaded", "deadline"}:
             return self._refusal(order, Code.OVERLOADED if fault == "overloaded" else Code.DEADLINE)
         if fault == "early":
@@ -180,15 +181,15 @@ class InflightWorld:
         if fault == "forgotten" and last < 0:
             return self._refusal(order, Code.FORGOTTEN)
         if order.sequence <= last:
-            kept = log.content[order.identity, order.sequence]
+            kept = log.content[order.producer, order.sequence]
             assert kept == order.key, f"sequence {order.sequence} holds {kept}, sent {order.key}"
             return lambda: self._done_with(order) or self.machine.done(order.key, order.attempt, 0)
         if order.sequence > last + 1:
             return self._refusal(order, Code.SEQUENCE_GAP, expected=last + 1)
         if order.key in self.bad:
             return self._refusal(order, Code.BAD_BODY)
-        log.last[order.identity] = order.sequence
-        log.content[order.identity, order.sequence] = order.key
+        log.last[order.producer] = order.sequence
+        log.content[order.producer, order.sequence] = order.key
         log.keys.append(order.key)
         if fault == "unknown":
             return self._refusal(order, Code.UNKNOWN_OUTCOME)
@@ -218,6 +219,8 @@ class InflightWorld:
                     self.wants_table += 1
                 case OpenEpoch():
                     self.wants_epoch += 1
+                case JoinBatches():
+                    raise AssertionError("no layout change joins batches here")
                 case _:
                     assert effect.key not in self.outcomes, f"{effect} after {self.outcomes[effect.key]}"
                     self.outcomes[effect.key] = effect

@@ -127,7 +127,7 @@ def test_a_transaction_leaves_out_a_node_that_is_down_until_it_is_back(three: Th
             attempt.send("t", batch(ids, EACH))
             ids += EACH
             attempt.flush()
-            return {owner[partition] for _, partition in attempt._parts}
+            return {owner[partition] for _, partition in attempt._so_far.parts}
 
         for _ in range(12):
             assert three.id(down) not in stage()
@@ -137,4 +137,5 @@ def test_a_transaction_leaves_out_a_node_that_is_down_until_it_is_back(three: Th
         until(lambda: client.count("t") == ids, what="all rows can be read")
         found = [one for rows in read_ids(client, "t").values() for _, one in rows]
         assert sorted(found) == list(range(ids))
-        assert all(member is not attempt._staging for member in client._io_thread.members)
+        senders = list(attempt._senders.senders.values())
+        assert not any(member in senders for member in client._io_thread.members)

@@ -6,6 +6,7 @@ A named producer gets the resume points of its predecessor: the last batch in ea
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -203,7 +204,7 @@ def _not_open(name: str, faults: dict[PartitionId, RequestRefused]) -> RequestRe
     return RequestRefused(code, message, retry_after_ms=1_000, partition=partition)
 
 
-def _resume_unknown(topic: Topic, name: str, partitions: list[int]) -> RequestRefused:
+def _resume_unknown(topic: Topic, name: str, partitions: Sequence[int]) -> RequestRefused:
     shown = ", ".join(map(str, partitions[:SHOWN_MAX]))
     more = len(partitions) - SHOWN_MAX
     message = (
@@ -212,7 +213,7 @@ def _resume_unknown(topic: Topic, name: str, partitions: list[int]) -> RequestRe
         "has expired. Find the last stored rows by reading, then open the name with "
         "accept_fresh_start=True, or remove the name: ringfence producer forget TOPIC NAME"
     )
-    return RequestRefused(Code.RESUME_UNKNOWN, message, producer=name, partitions=partitions)
+    return RequestRefused(Code.RESUME_UNKNOWN, message, producer=name, partitions=list(partitions))
 
 
 def resume_points(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import ringfence
+import ringfence.aio
 from ringfence.arrow.decode import read_body
 from ringfence.native import wire
 from ringfence.native.wire import Opcode
@@ -244,3 +246,77 @@ def test_a_deadline_goes_on_over_the_cut() -> None:
             producer.send(keyed(0, 8)).result(5)
         assert time.monotonic() - began < 2
         producer._outcomes._shown = 1
+
+
+def test_ten_thousand_sends_in_flight_close_soon_and_say_little(caplog: pytest.LogCaptureFixture) -> None:
+    """A storm of opens, tables and log lines would begin here."""
+    with topic(partitions=2) as (node, client):
+        producer = client.producer("t")
+        sources = node.hold("t", 2)
+        for number in range(10_000):
+            producer.send(rows(number))
+        node.commit("t", sources, *range(4096, 65536, 4096))
+        time.sleep(0.05)
+        began = time.monotonic()
+        with pytest.raises(ringfence.RingfenceError):
+            producer.close(timeout_s=0.1)
+        assert time.monotonic() - began < 3
+        assert len(node.sent(Opcode.PRODUCER_OPEN)) == 1
+        assert len(node.sent(Opcode.TABLE)) <= 4
+        assert len(caplog.records) <= 2
+        told = {future.send: future.error for future in producer.failures}
+        stored = {one for one, _ in stored_rows(node)}
+        refused = {
+            send - 1 for send, error in told.items() if not isinstance(error, ringfence.UnknownOutcomeError)
+        }
+        assert not refused & stored, "L5: refused and stored"
+
+
+def test_combined_sends_of_a_name_find_their_rows_after_a_merge() -> None:
+    """Two parts of one body become one batch again, with the rows of each send together."""
+    with topic(partitions=2) as (node, client), client.producer("t", name="n", linger_ms=20) as producer:
+        sources = node.hold("t", 2)
+        futures = [producer.send(keyed(number * 4, 4), note=b"%d" % number) for number in range(40)]
+        time.sleep(0.1)
+        (child,) = node.commit("t", sources)
+        producer.flush(10)
+        check_rows(node, 160)
+        places = [future.result(5) for future in futures]
+        assert all(len(one) == 1 for one in places), "one batch of each send"
+        assert [one[0].first_offset for one in places] == list(range(0, 160, 4))
+        assert {one[0].partition for one in places} == {child.partition}
+
+
+def test_the_rows_of_two_parents_that_are_too_large_together_are_told() -> None:
+    with CutNode() as node, ringfence.connect(node.address, timeout_s=10) as client:
+        node.message_bytes_max = 20_000
+        client.create_topic("t", schema=SCHEMA, key=["text"], partitions=2)
+        node.topic_of("t").version = 1
+        producer = client.producer("t", name="n")
+        producer.send(keyed(0, 16)).result(5)
+        sources = node.hold("t", 2)
+        large = producer.send(keyed(16, 1_200))
+        later = producer.send(keyed(1_216, 16))
+        time.sleep(0.05)
+        node.commit("t", sources)
+        with pytest.raises(ringfence.BatchError, match="together they are above the limit"):
+            large.result(10)
+        with pytest.raises(ringfence.ClosedError, match="earlier send"):
+            later.result(10)
+        assert {one for one, _ in stored_rows(node)} == set(range(16)), "nothing is stored after the hole"
+        with pytest.raises(ringfence.RingfenceError):
+            producer.close()
+
+
+def test_tasks_of_asyncio_see_a_split_as_latency() -> None:
+    async def work(address: str, node: CutNode) -> None:
+        async with ringfence.aio.connect(address) as client, client.producer("t") as producer:
+            sends = [await producer.submit(keyed(number * 8, 8)) for number in range(20)]
+            node.split("t")
+            sends += [await producer.submit(keyed(number * 8, 8)) for number in range(20, 40)]
+            places = await asyncio.gather(*sends)
+            assert sum(part.rows for one in places for part in one) == 320
+
+    with topic() as (node, _):
+        asyncio.run(work(node.address, node))
+        check_rows(node, 320)

@@ -15,7 +15,8 @@ from ringfence.native._node import crc32c
 from ringfence.native.errors import RerouteError, RetriableError, RingfenceError
 from ringfence.native.frame import pack_request
 from ringfence.native.wire import HEADER_BYTES, AnswerFlags, Code, Opcode, RedirectReason, Status
-from ringfence.send.inflight import Inflight, Phase
+from ringfence.send.inflight import Inflight
+from ringfence.send.reroute import Phase
 from tests.sim.checks.ledger import Batch
 from tests.sim.clients.content import body_of
 from tests.sim.clients.customer import ClusterClient
@@ -212,8 +213,8 @@ class Publisher(ClusterClient):
             partition=order.partition,
             layout_version=layout.version,
             owner_epoch=epoch,
-            producer_id=order.identity.producer_id,
-            producer_epoch=order.identity.producer_epoch,
+            producer_id=order.producer.producer_id,
+            producer_epoch=order.producer.producer_epoch,
             sequence=order.sequence,
             send=send,
             rows=batch.rows,
@@ -257,7 +258,7 @@ class Publisher(ClusterClient):
             if not header.flags & AnswerFlags.REPEATED:
                 ledger.admitted(order.partition, epoch, fenced)
                 self.world.watch.stored(owner, order.partition, epoch)
-            ledger.answered(order.partition, order.identity, order.sequence, epoch)
+            ledger.answered(order.partition, order.producer, order.sequence, epoch)
             if not batch.outcome:
                 batch.epochs = epoch, epoch
             self._run(machine.done(order.key, order.attempt, header.first_offset))
@@ -266,7 +267,7 @@ class Publisher(ClusterClient):
         error = answer.error(self.topic)
         self.world.count(f"answer_{error.code.name.lower() if error.code else 'redirect'}")
         if error.code is Code.SEQUENCE_GAP:
-            ledger.expected(order.partition, order.identity, header.sequence)
+            ledger.expected(order.partition, order.producer, header.sequence)
         self._run(self._refused(machine, order, error, header, jitter))
         self._send()
 

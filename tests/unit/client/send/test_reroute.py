@@ -14,6 +14,7 @@ from ringfence.common.send_effects import (
     OpenEpoch,
     Piece,
     Sealed,
+    StageToken,
     Transmit,
 )
 from ringfence.native.errors import BatchError, DeadlineError, RerouteError, UnknownOutcomeError, refusal
@@ -141,11 +142,12 @@ def test_c3_the_owner_may_tell_before_the_table_does() -> None:
     first, _ = sent(machine), sent(machine)
     assert machine.sealed(first.key, first.attempt, word(0), 5) == [FetchTable(5, 2)]
     assert machine.next_unrouted() is None, "the held table names no children"
-    assert machine.waits_for_table
+    waits = [machine.waits_for_table]
     machine.submit(7, 0, 100.0)
     assert machine.transmit(0, 0.0) is None, "nothing more is sent to it"
     machine.table_arrived(AFTER)
-    assert not machine.waits_for_table
+    waits.append(machine.waits_for_table)
+    assert waits == [True, False]
     assert machine.next_unrouted() == 0
 
 
@@ -302,10 +304,21 @@ def test_ten_thousand_batches_are_routed_in_well_under_a_second() -> None:
     for key in range(10_000):
         machine.submit(key, key % 2, 100.0, key)
     machine.table_arrived(routes({2: (0, 99)}, {0: (0, 49), 1: (50, 99)}, version=2))
-    while (key := machine.next_unrouted()) is not None:
-        machine.rerouted(key, [Piece(10_000 + key, 2, 0)])
+    while (unrouted := machine.next_unrouted()) is not None:
+        machine.rerouted(unrouted, [Piece(10_000 + unrouted, 2, 0)])
     keys = []
     while (order := machine.transmit(2, 0.0)) is not None:
         keys.append(order.key)
         machine.done(order.key, order.attempt, 0)
     assert keys == [10_000 + key for key in range(10_000)]
+
+
+def test_batches_of_an_attempt_are_never_joined() -> None:
+    """Each has its own origin."""
+    before = routes({0: (0, 49), 1: (50, 99)})
+    machine = Inflight(StageToken(b"t" * 16), named=True, routes=before)
+    for key, partition in ((0, 0), (1, 1)):
+        machine.submit(key, partition, 100.0)
+    machine.table_arrived(routes({2: (0, 99)}, {0: (0, 49), 1: (50, 99)}, version=2))
+    assert routed(machine, 2) == []
+    assert [sent(machine, 2).identity for _ in range(2)] == [StageToken(b"t" * 16)] * 2

@@ -1,0 +1,44 @@
+"""What the batches of an attempt become: rows by partition, the first refusal, batches of a layout change."""
+
+from __future__ import annotations
+
+from ringfence.arrow.encode import Body
+from ringfence.native.errors import DeadlineError, RefusedError
+from ringfence.send.stage_sender import StagedSoFar, StagedTopic
+
+
+def body(partition: int, rows: int) -> Body:
+    return Body(partition, bytearray(b"x"), 0, rows, 0, 0, None)
+
+
+def test_rows_are_counted_where_they_are_on_disk() -> None:
+    so_far = StagedSoFar()
+    one, other = StagedTopic(7, so_far), StagedTopic(8, so_far)
+    so_far.add(4)
+    for sink, partition, rows in ((one, 1, 3), (one, 1, 2), (one, 2, 5), (other, 1, 4)):
+        assert sink.stored(body(partition, rows), 0) is False
+    assert so_far.parts == {(7, 1): 5, (7, 2): 5, (8, 1): 4}
+    assert (so_far.pending, so_far.error) == (0, None)
+
+
+def test_the_first_refusal_stays() -> None:
+    so_far = StagedSoFar()
+    sink = StagedTopic(7, so_far)
+    first = RefusedError("first")
+    so_far.add(2)
+    sink.failed(body(1, 1), first)
+    sink.failed(None, DeadlineError("second"))
+    so_far.set_error(DeadlineError("third"))
+    assert so_far.error is first
+    assert so_far.pending == 0
+
+
+def test_a_layout_change_makes_other_batches_of_pending_ones() -> None:
+    so_far = StagedSoFar()
+    sink = StagedTopic(7, so_far)
+    so_far.add(1)
+    sink.replaced([body(1, 5)], [body(2, 3), body(3, 2)])
+    assert so_far.pending == 2
+    sink.stored(body(2, 3), 0)
+    sink.stored(body(3, 2), 0)
+    assert (so_far.pending, so_far.parts) == (0, {(7, 2): 3, (7, 3): 2})
