@@ -352,6 +352,11 @@ class Reader(ProcessLocal):
         first = self._reader.begun if self._looking or self._ready else {}
         return [self._next.get(each.partition) or first.get(each.partition) or each for each in positions]
 
+    @property
+    def ended(self) -> frozenset[int]:
+        """The partitions that were split or merged, and of which this reader has returned the last row."""
+        return frozenset() if self._reader is None else self._reader.ended
+
     def __aiter__(self) -> Self:
         return self
 

@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Self
 
 from ringfence.answer_batches import AnswerBatches
-from ringfence.cluster.cursor import Cursors
+from ringfence.cluster.cursor import Cursors, truncated_error
 from ringfence.cluster.offsets import REDIRECT_S_MAX, TRY_S, Position, has_ended, redirect_delay_s
 from ringfence.cluster.read_plan import lost_error
 from ringfence.common.fork import guard
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 PREFETCH_BYTES = 67_108_864  # 64 MiB: eight partitions with two answers of 4 MiB
 FETCH_BYTES = 4_194_304  # of one answer: the round trip is then short compared with the transfer
 POLL_S = 5.0  # one long poll
+VERSION_S = 1.0  # one request for a table of a newer version
 POLL_SHORT_S = 0.05  # one long poll if there are more partitions than concurrent fetches
 
 
@@ -447,8 +448,17 @@ class Reader(ProcessLocal):
             raise error
         cursor.redirects += 1
         self._pause(cursor, redirect_delay_s(cursor.redirects, error))
-        deadline = now + self._timeout_s
-        self._hold(self._tables.get_by_id(self._layout.topic, deadline, self._layout.name, cursor.version))
+        self._refresh(cursor.version if cursor.version > self._layout.version else 0)
+
+    def _refresh(self, version: int) -> None:
+        """Fetch a table. A node that has not this version yet may wait for it, but not for long."""
+        seconds = min(VERSION_S, self._timeout_s) if version else self._timeout_s
+        deadline, layout = time.monotonic() + seconds, self._layout
+        try:
+            self._hold(self._tables.get_by_id(layout.topic, deadline, layout.name, version))
+        except (RetriableError, RerouteError):
+            if not version:
+                raise  # else the partition is paused, and others are served meanwhile
 
     def _pause(self, cursor: Cursor, seconds: float) -> None:
         cursor.resume_s = time.monotonic() + seconds
@@ -483,18 +493,4 @@ class Reader(ProcessLocal):
             self._apply(self._lineage.skip(cursor.partition))
             return
         self._to_fetch.append(cursor)
-        lost = max(0, start - cursor.fetched)
-        why = (
-            f"rows {cursor.fetched} to {start - 1} were removed by retention"
-            if lost
-            else "the log was truncated and rewritten there"
-        )
-        raise TruncatedError(
-            f"{why}; continue at the log start, or at another offset",
-            topic=self._layout.name,
-            partition=cursor.partition,
-            code=error.code,
-            offset=cursor.fetched,
-            start_offset=start,
-            rows_lost=lost,
-        ) from error
+        raise truncated_error(self._layout.name, cursor, error) from error

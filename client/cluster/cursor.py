@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ringfence.cluster.offsets import Position
 from ringfence.cluster.read_plan import Span
 from ringfence.common.lineage import Admit, Begin, FetchTable, Finish, Lost
+from ringfence.native.errors import TruncatedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -146,3 +147,23 @@ class Cursors:
                         applied.lost.append((cursors[partition], lost))
         self.by_partition = cursors
         return applied
+
+
+def truncated_error(topic: str, cursor: Cursor, error: TruncatedError) -> TruncatedError:
+    """The error for the application, from that of a node: which rows it does not get."""
+    start = int(error.details.get("start_offset", 0))
+    lost = max(0, start - cursor.fetched)
+    why = (
+        f"rows {cursor.fetched} to {start - 1} were removed by retention"
+        if lost
+        else "the log was truncated and rewritten there"
+    )
+    return TruncatedError(
+        f"{why}; continue at the log start, or at another offset",
+        topic=topic,
+        partition=cursor.partition,
+        code=error.code,
+        offset=cursor.fetched,
+        start_offset=start,
+        rows_lost=lost,
+    )
