@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import threading
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
 import ringfence
 import ringfence.aio
+from ringfence.cluster.cursor import Cursor
+from ringfence.common.lineage import Lineage, Part
 from ringfence.native.wire import Code, Opcode, RedirectReason, RequestHeader
 from tests.fakes.client_topic import until
 from tests.fakes.lineage_client import ROWS, Writer, following, read, topic
-from tests.fakes.socket_node import Fault, Redirect, Refuse
+from tests.fakes.lineage_follow import follow
+from tests.fakes.socket_node import Fault, Refuse
 
 # ---- one pass ----------------------------------------------------------------------------------------------
 
@@ -291,46 +294,84 @@ def test_an_asyncio_reader_follows_the_lineage_and_its_positions_have_what_it_re
         asyncio.run(main())
 
 
-# ---- all together ------------------------------------------------------------------------------------------
+def test_a_batch_that_an_asyncio_reader_has_not_returned_is_not_in_its_positions() -> None:
+    """Also where it is the first one of a child, whose cursor is as new as the batch."""
+    with topic() as (node, client):
+        writer = Writer(node)
+        writer.put()
+        node.split("t")
+        writer.put(first=0)
+        writer.put(first=1)
+
+        async def main() -> None:
+            async with ringfence.aio.connect(node.address) as other:
+                reader = other.read("t", batch_rows=4)
+                found: list[int] = []
+                while len(found) < len(writer.ids):
+                    while not reader._ready:
+                        await asyncio.to_thread(reader._look)
+                    rest = await asyncio.to_thread(partial(rest_of, client, reader.positions()))
+                    assert sorted([*found, *rest]) == writer.ids
+                    found += (await anext(reader)).column("id").to_pylist()
+
+        asyncio.run(main())
+
+
+# ---- all together ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_follower_beside_random_changes_reads_each_row_once_in_order(seed: int) -> None:
-    draw = random.Random(seed)
-    with topic(2) as (node, client):
-        writer = Writer(node)
-        planted: list[Fault] = [Redirect(RedirectReason.CLOSED), Refuse(Code.OVERLOADED), None, None, None]
-        node.hook = lambda header: draw.choice(planted) if header.opcode == Opcode.FETCH else None
-        done = threading.Event()
+    assert follow(seed) is None
 
-        def change() -> None:
-            for _ in range(60):
-                active = node.active("t")
-                kind = draw.random()
-                if kind < 0.6:
-                    writer.put(2, draw.randrange(len(active)))
-                elif kind < 0.8 and len(active) < 8:
-                    node.split("t", draw.randrange(len(active)), draw.randint(2, 3))
-                elif len(active) > 1:
-                    node.merge("t", 2, draw.randrange(len(active) - 1))
-            done.set()
 
-        found: list[tuple[int, int]] = []
-        reader = client.read("t", follow=True, prefetch_bytes=1)
-        thread = threading.Thread(target=change)
-        thread.start()
-        until(lambda: bool(writer.log))
-        while not done.is_set() or len(found) < len(writer.log):
-            batch = next(reader)
-            assert reader.place is not None
-            found += [(reader.place.partition, one) for one in batch.column("id").to_pylist()]
-            if draw.random() < 0.1:
-                reader.close()
-                reader = client.read("t", follow=True, start=reader.positions())
-        thread.join()
-        assert sorted(found) == sorted(writer.log)
-        finished: list[int] = []
-        for partition, _ in found:
-            assert partition not in finished
-            before = node.cut(partition).parents
-            finished += [one for one in before if one not in finished]
+def child_at_once(patch: pytest.MonkeyPatch) -> None:
+    add = Lineage._add
+
+    def planted(self: Lineage, part: Part, *, is_open: bool) -> bool:
+        return add(self, part._replace(older=()), is_open=is_open)
+
+    patch.setattr(Lineage, "_add", planted)
+
+
+def an_answer_without_rows_ends_a_partition(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("ringfence.reader.has_ended", lambda header: not header.rows)
+    patch.setattr(Lineage, "_is_sealed", lambda *_: True)
+
+
+def rows_in_memory_are_passed(patch: pytest.MonkeyPatch) -> None:
+    """Children are admitted when the last answer of the parent arrives."""
+    take = ringfence.Reader._take
+
+    def planted(self: ringfence.Reader, cursor: Cursor, future: Any) -> None:
+        take(self, cursor, future)
+        if cursor.is_at_last:
+            self._apply(self._lineage.ended(cursor.partition))
+
+    patch.setattr(ringfence.Reader, "_take", planted)
+
+
+def positions_leave_out_what_is_sealed(patch: pytest.MonkeyPatch) -> None:
+    positions = ringfence.Reader.positions
+
+    def planted(self: ringfence.Reader) -> list[ringfence.Position]:
+        parts = self._lineage.view.parts
+        return [one for one in positions(self) if not parts[one.partition].is_sealed]
+
+    patch.setattr(ringfence.Reader, "positions", planted)
+
+
+PLANTED = [
+    child_at_once,
+    an_answer_without_rows_ends_a_partition,
+    rows_in_memory_are_passed,
+    positions_leave_out_what_is_sealed,
+]
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_of_the_reader_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    assert any(follow(seed) for seed in range(12))
