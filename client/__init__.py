@@ -15,6 +15,7 @@ START HERE:
     admin.py      topics and status           topic_info.py  what `Client.topic` returns
     transaction.py  all rows of a block or none
     scopes.py     transactions in parts: begin, stage, commit; staged_reader.py reads what they published
+    answer_batches.py  the answers of a read as batches
     aio.py        the same for asyncio: ringfence.aio.connect; aio_scopes.py
     compact.py    a topic as Parquet files; with compaction/
     send/         from rows to outcomes; inflight.py has the rules of exactly-once, pure

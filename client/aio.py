@@ -331,7 +331,6 @@ class Reader(ProcessLocal):
         self._ready: deque[tuple[Place, pa.RecordBatch] | None] = deque()  # usually one batch; None: the end
         self._arrivals: set[Callable[[], object]] = set()  # one for each waiting task
         self._place: Place | None = None
-        self._begin: dict[int, Position] = {}
         self._next: dict[int, Position] = {}  # by partition: the row after the last returned batch
 
     def __repr__(self) -> str:
@@ -346,10 +345,17 @@ class Reader(ProcessLocal):
 
     def positions(self) -> list[Position]:
         """The position after the last returned batch, for each partition; empty before the first batch."""
-        positions = [] if self._reader is None else self._reader.positions()
+        if self._reader is None:
+            return []
+        positions = self._reader.positions()
         # Batches that were fetched but not returned yet do not count, though the reader is past them.
-        first = self._begin if self._looking or self._ready else {}
+        first = self._reader.begun if self._looking or self._ready else {}
         return [self._next.get(each.partition) or first.get(each.partition) or each for each in positions]
+
+    @property
+    def ended(self) -> frozenset[int]:
+        """The partitions that were split or merged, and of which this reader has returned the last row."""
+        return frozenset() if self._reader is None else self._reader.ended
 
     def __aiter__(self) -> Self:
         return self
@@ -389,7 +395,6 @@ class Reader(ProcessLocal):
             if self._reader is None:
                 reader = self._client.read(self._topic, **self._options)
                 reader.on_arrival = self._wake
-                self._begin = {each.partition: each for each in reader.positions()}
                 self._reader = reader
             self._looking = True
             try:

@@ -9,21 +9,22 @@ import os
 import time
 import weakref
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ringfence.admin import TIMEOUT_S, Admin
 from ringfence.arrow.decode import Decoder
 from ringfence.cluster.offsets import (
     Ends,
     LogPoint,
+    PartitionRequests,
     Position,
-    Start,
-    ends_or_silence,
+    ends_of,
+    has_ended,
     log_points,
-    offsets_at,
-    partitions_of,
-    spans,
+    positions_in,
+    time_ms_of,
 )
+from ringfence.cluster.read_plan import Start, partitions_of, plan
 from ringfence.cluster.table_cache import TableCache
 from ringfence.common.address import addresses
 from ringfence.common.arguments import seconds, whole
@@ -32,6 +33,7 @@ from ringfence.common.options import TIMEOUT_S as SEND_TIMEOUT_S
 from ringfence.common.process_local import ProcessLocal
 from ringfence.common.send_effects import Identity
 from ringfence.common.token import Token, token_of
+from ringfence.native import wire
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
 from ringfence.network.failover import OverdueRead, overdue_read
 from ringfence.network.io_thread import IoThread
@@ -378,6 +380,7 @@ class Client(ProcessLocal):
         batch_rows: int | None = None,
         prefetch_bytes: int = PREFETCH_BYTES,
         timeout_s: float | None = None,
+        on_truncated: Literal["raise", "skip"] = "raise",
     ) -> Reader:
         """Iterate the rows of a topic as pyarrow record batches.
 
@@ -393,6 +396,8 @@ class Client(ProcessLocal):
             batch_rows: maximum rows of a batch; default: batches as they were sent.
             prefetch_bytes: memory limit for rows that are fetched ahead.
             timeout_s: seconds for one fetch, retries included; default: that of the client.
+            on_truncated: "raise" TruncatedError for rows that were removed before they were read, or "skip"
+                them. Rows of another history of the log are an error in any case.
 
         Raises:
             NotFoundError: no such topic or partition. InvalidArgumentError: an argument is outside its range.
@@ -402,28 +407,19 @@ class Client(ProcessLocal):
         batch_rows = None if batch_rows is None else whole("batch_rows", batch_rows, 1)
         prefetch_bytes = whole("prefetch_bytes", prefetch_bytes, 0)
         timeout_s = self._timeout_s if timeout_s is None else seconds("timeout_s", timeout_s)
-        io_thread = self._io_thread
         layout = self._tables.get(topic, self._deadline)
         decoder = Decoder(layout.name, layout.schemas, columns)
-        read_spans = spans(
-            io_thread,
-            self._tables,
-            layout,
-            partitions_of(layout, partition),
-            start,
-            follow=follow,
-            deadline=self._deadline,
-        )
+        requests = self._requests()
         return Reader(
-            io_thread,
-            self._tables,
-            layout,
-            read_spans,
+            requests.io_thread,
+            requests.tables,
+            plan(requests, layout, partition, start, follow=follow, on_truncated=on_truncated),
             decoder,
             follow=follow,
             batch_rows=batch_rows,
             prefetch_bytes=prefetch_bytes,
             timeout_s=timeout_s,
+            on_truncated=on_truncated,
             client=self,
         )
 
@@ -434,12 +430,25 @@ class Client(ProcessLocal):
             ConnectError: the owner of a partition does not respond; `partition`, and `node` and `addresses`
             in `details`, name it. It is raised within seconds if another node reports the same.
         """
-        io_thread = self._io_thread
+        return self.layout_and_ends(topic, partition=partition)[1]
+
+    def layout_and_ends(
+        self, topic: str, *, partition: int | Iterable[int] | None = None, version: int = 0
+    ) -> tuple[Layout, dict[int, Ends]]:
+        """The layout of a topic, at least in this version, and the ends of its partitions."""
         layout = self._tables.get(topic, self._deadline)
-        all_ends = ends_or_silence(
-            io_thread, self._tables, layout, partitions_of(layout, partition), self._deadline
+        requests = self._requests(trusts_others=True)
+        if layout.version < version:
+            layout = requests.newer(layout, f"version {version} of the layout was read before", version)
+        chosen = None if partition is None else partitions_of(layout, partition)
+        layout, answers = requests.settled(
+            layout,
+            wire.Opcode.END_OFFSETS,
+            0,
+            lambda table: partitions_of(table, None) if chosen is None else chosen,
+            follows_table=chosen is None,
         )
-        return {ends.partition: ends for ends in all_ends}
+        return layout, ends_of(answers)
 
     def log_points(self, topic: str, offsets: Mapping[int, int]) -> list[LogPoint]:
         """Epoch and time of the row before each offset, by partition.
@@ -447,23 +456,39 @@ class Client(ProcessLocal):
         Stored with an offset, they prove later that the log is still the same. Each offset must be above the
         log start and at most the mark. Raises TruncatedError otherwise.
         """
-        io_thread = self._io_thread
         layout = self._tables.get(topic, self._deadline)
         partitions_of(layout, offsets)
-        return log_points(io_thread, self._tables, layout, offsets, self._deadline)
+        return log_points(self._requests(), layout, offsets)
 
     def offsets_at(self, topic: str, time: dt.datetime) -> dict[int, int]:
         """By partition: first offset of a batch at or after a time with zone; the mark if there is none."""
-        return {position.partition: position.offset for position in self.positions_at(topic, time)}
+        return {partition: position.offset for partition, (position, _) in self._at(topic, time).items()}
 
     def positions_at(self, topic: str, time: dt.datetime) -> list[Position]:
-        """Like `offsets_at`, with the epoch by which a later `read` recognizes the log."""
-        io_thread = self._io_thread
+        """Like `offsets_at`, with the epoch by which a later `read` recognizes the log.
+
+        Partitions that were split or merged before that time are left out: a read from the positions begins
+        after them.
+        """
+        return [position for position, is_finished in self._at(topic, time).values() if not is_finished]
+
+    def _at(self, topic: str, time: dt.datetime) -> dict[int, tuple[Position, bool]]:
+        """Positions at a time, and whether each is the end of a sealed partition."""
         layout = self._tables.get(topic, self._deadline)
-        positions = offsets_at(
-            io_thread, self._tables, layout, partitions_of(layout, None), time, self._deadline
+        _, answers = self._requests().settled(
+            layout, wire.Opcode.OFFSET_FOR_TIME, time_ms_of(time), lambda table: partitions_of(table, None)
         )
-        return list(positions.values())
+        headers = {partition: answer.header for partition, answer in answers.items()}
+        return {
+            partition: (
+                position,
+                has_ended(headers[partition]) and position.offset >= headers[partition].end_offset,
+            )
+            for partition, position in positions_in(answers.items()).items()
+        }
+
+    def _requests(self, *, trusts_others: bool = False) -> PartitionRequests:
+        return PartitionRequests(self._io_thread, self._tables, self._deadline, trusts_others)
 
     def count(self, topic: str, *, partition: int | Iterable[int] | None = None) -> int:
         """Number of rows that can be read now. Raises ConnectError like `end_offsets`."""

@@ -22,10 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ringfence.cluster.offsets import Position
+from ringfence.cluster.read_plan import lost_error
+from ringfence.common.lineage import Finish, Lineage, Lost, restore, view_of
 from ringfence.compaction.file_types import FileForm, parquet_form
 from ringfence.compaction.manifest import (
     MANIFEST,
     FilesEnd,
+    Generation,
     Manifest,
     Piece,
     make_folder,
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 
     from ringfence.client import Client
     from ringfence.cluster.offsets import Ends
+    from ringfence.common.lineage import View
     from ringfence.native.messages import PartitionStats
     from ringfence.reader import Reader
     from ringfence.topic_info import TopicInfo
@@ -118,9 +122,10 @@ def compact(
 
 
 def files(directory: str | os.PathLike[str]) -> list[str]:
-    """Paths of the files in the manifest, in the order of their rows."""
+    """Paths of the files in the manifest, in the order of their rows; partitions before their children."""
     root = Path(directory)
-    return [os.fspath(root / piece.path) for piece in read(manifest_path(root) or root / MANIFEST).files]
+    manifest = read(manifest_path(root) or root / MANIFEST)
+    return [os.fspath(root / piece.path) for piece in manifest.files_in_order]
 
 
 def _compact(
@@ -136,25 +141,66 @@ def _compact(
     writer = _FileWriter(info.name, parquet_form(schema), Sorting(schema, sort), compression.lower())
     history = client.status().history.hex()
     manifest = Manifest.open(root, info.topic, info.name, history, writer.schema)
-    ends = client.end_offsets(topic)
+    layout, ends = client.layout_and_ends(topic)
     failures: dict[int, RefusedError | RecordError] = {}
+    lineage = dict(manifest.lineage)
+    new = _follow_lineage(manifest, info.name, view_of(layout), failures)
     last_rows = _last_rows(client, manifest, info.name, ends)
     done, is_changed = Compacted(0, 0, 0), False
-    for partition, end in sorted(ends.items()):
+    for partition, end in sorted(ends.items()):  # ids ascend from parents to children
         try:
-            file_end = _proven(manifest, info.name, end, last_rows.get(partition))
+            begin = FilesEnd(0 if partition in new else end.start)
+            file_end = _proven(manifest, info.name, end, last_rows.get(partition), begin)
             is_changed |= file_end != manifest.file_ends.get(partition, file_end)
             manifest.file_ends[partition] = file_end
             for size, rows in _pieces(client, manifest, writer, file_end, end, rows_per_file):
                 done = Compacted(done.files + 1, done.rows + rows, done.bytes + size)
         except (RefusedError, RecordError) as error:
             failures[partition] = error
-    if is_changed and not done.files:  # with files, a commit has saved the manifest
+    _note_ended(manifest, ends)
+    is_changed = (is_changed and not done.files) or manifest.lineage != lineage
+    if is_changed:  # a commit of a file has saved the manifest, too
         manifest.save()
     done = done._replace(given_up=_remove_old_rows(client, info, manifest, failures))
     if failures:
         raise _first_of(failures, info.name, done)
     return done
+
+
+# ---- partitions that were split or merged -----------------------------------------------------------------
+
+
+def _follow_lineage(
+    manifest: Manifest, topic: str, view: View, failures: dict[int, RefusedError | RecordError]
+) -> frozenset[int]:
+    """Add new partitions to the manifest's lineage; returns those whose first row must be there.
+
+    A partition that was pruned before all of its rows were in files becomes a failure.
+    """
+    if not view.has_lineage:
+        return frozenset()
+    known = manifest.file_ends
+    ended = {one for one, made in manifest.lineage.items() if made.ended}
+    restored = restore(view, known)
+    lineage = Lineage(view, restored._replace(pruned=tuple(set(restored.pruned) - ended)), grows=False)
+    for effect in lineage.begin({one: file_end.offset for one, file_end in known.items()}):
+        if isinstance(effect, Lost):
+            failures[effect.partition] = lost_error(topic, effect)
+        elif isinstance(effect, Finish):
+            made = manifest.lineage.get(effect.partition, Generation(0))
+            manifest.lineage[effect.partition] = made._replace(ended=True)
+    for part in view.in_order():
+        if part.partition not in manifest.lineage:
+            manifest.lineage[part.partition] = Generation(part.created_version)
+    return frozenset(restored.new)
+
+
+def _note_ended(manifest: Manifest, ends: dict[int, Ends]) -> None:
+    """Note the sealed partitions of which every row is in files: they may be pruned."""
+    for partition, made in list(manifest.lineage.items()):
+        end, file_end = ends.get(partition), manifest.file_ends.get(partition, FilesEnd(0))
+        if end is not None and end.ended and file_end.offset == end.end:
+            manifest.lineage[partition] = made._replace(ended=True)
 
 
 def _first_of(
@@ -191,15 +237,18 @@ def _last_rows(client: Client, manifest: Manifest, topic: str, ends: dict[int, E
     }
 
 
-def _proven(manifest: Manifest, topic: str, ends: Ends, last_row: FilesEnd | None) -> FilesEnd:
+def _proven(
+    manifest: Manifest, topic: str, ends: Ends, last_row: FilesEnd | None, begin: FilesEnd | None = None
+) -> FilesEnd:
     """The end of the files, to continue at, if the log is still the one that was compacted.
 
-    `last_row`: from the log; None: the log no longer has the row.
+    `last_row`: from the log; None: the log no longer has the row. `begin`: of a partition without files;
+    default: its log start.
 
     Raises:
         TruncatedError: rows that are in no file were removed, or it is another log.
     """
-    file_end = manifest.file_ends.get(ends.partition, FilesEnd(ends.start))
+    file_end = manifest.file_ends.get(ends.partition, begin or FilesEnd(ends.start))
     if file_end.offset < ends.start:
         raise TruncatedError(
             f"rows {file_end.offset} to {ends.start - 1} were removed before they were compacted; compact "

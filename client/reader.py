@@ -1,5 +1,7 @@
 """START HERE: the reader that `client.read(topic)` gives. It iterates prefetched batches, partitions in turn.
 
+Partitions that were split or merged come before their children: `Lineage` says which ones may be fetched.
+
     for batch in reader:                 # pyarrow.RecordBatch, columns are views into the received frames
         reader.place                     # partition and offsets of this batch
     reader.positions()                   # the next rows: client.read(topic, start=positions)
@@ -16,46 +18,46 @@ import queue
 import threading
 import time
 from collections import deque
-from itertools import islice
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Self
 
-from ringfence.arrow.decode import Decoder, Place
-from ringfence.cluster.cursor import Cursor
-from ringfence.cluster.offsets import TRY_S, Position, Span, redirect_delay_s
+from ringfence.answer_batches import AnswerBatches
+from ringfence.cluster.cursor import Cursors, truncated_error
+from ringfence.cluster.offsets import REDIRECT_S_MAX, TRY_S, Position, has_ended, redirect_delay_s
+from ringfence.cluster.read_plan import lost_error
 from ringfence.common.fork import guard
+from ringfence.common.lineage import view_of
 from ringfence.common.process_local import ProcessLocal
 from ringfence.native import wire
 from ringfence.native.errors import (
     ClosedError,
-    ProtocolError,
-    RecordError,
+    NotFoundError,
     RerouteError,
     RetriableError,
     RingfenceError,
     TruncatedError,
 )
 from ringfence.network.request import Request
-from ringfence.staged_reader import StagedFetch, places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from concurrent.futures import Future
+    from collections.abc import Callable
     from types import TracebackType
 
     import pyarrow as pa
 
+    from ringfence.arrow.decode import Decoder, Place
+    from ringfence.cluster.cursor import Applied, Cursor
+    from ringfence.cluster.read_plan import Plan
     from ringfence.cluster.table_cache import TableCache
     from ringfence.common.codec import Answer
+    from ringfence.common.lineage import Effect
     from ringfence.common.routing import Layout
     from ringfence.network.io_thread import IoThread
-    from ringfence.staged_reader import StagedPlace
-
-    Staged = Iterator[tuple[StagedPlace, wire.RecordHeader, memoryview]]
 
 PREFETCH_BYTES = 67_108_864  # 64 MiB: eight partitions with two answers of 4 MiB
 FETCH_BYTES = 4_194_304  # of one answer: the round trip is then short compared with the transfer
-PLACES_AHEAD = 16_384  # places of staged records in memory: a few megabytes
 POLL_S = 5.0  # one long poll
+VERSION_S = 1.0  # one request for a table of a newer version
 POLL_SHORT_S = 0.05  # one long poll if there are more partitions than concurrent fetches
 
 
@@ -72,14 +74,14 @@ class Reader(ProcessLocal):
         self,
         io_thread: IoThread,
         tables: TableCache,
-        layout: Layout,
-        spans: list[Span],
+        plan: Plan,
         decoder: Decoder,
         *,
         follow: bool,
         batch_rows: int | None,
         prefetch_bytes: int,
         timeout_s: float,
+        on_truncated: str = "raise",
         client: object = None,
     ) -> None:
         """`client`: the owner of the connections; kept alive by this reference."""
@@ -87,15 +89,21 @@ class Reader(ProcessLocal):
         self.schema = decoder.schema
         self.place: Place | None = None
         self.on_arrival: Callable[[], None] = lambda: None
-        self._io_thread, self._tables, self._layout, self._decoder = io_thread, tables, layout, decoder
-        self._batch_rows, self._timeout_s = batch_rows, timeout_s
-        self._cursors = {span.partition: Cursor(span) for span in spans}
-        self._fetches_max = max(1, min(len(spans), prefetch_bytes // (2 * FETCH_BYTES), 512))
-        self._fetch_bytes = max(
-            65_536, min(wire.FETCH_BYTES_MAX, FETCH_BYTES, prefetch_bytes // (2 * self._fetches_max))
+        self._io_thread, self._tables, self._layout = io_thread, tables, plan.layout
+        self._timeout_s, self._prefetch_bytes = timeout_s, prefetch_bytes
+        self._follow, self._skips = follow, on_truncated == "skip"
+        self._cursors = Cursors(plan, skips=self._skips)
+        self._lineage = plan.lineage
+        self._answers = AnswerBatches(
+            io_thread,
+            tables,
+            plan.layout,
+            decoder,
+            batch_rows=batch_rows,
+            fetch_bytes=FETCH_BYTES,
+            timeout_s=timeout_s,
         )
-        self._poll_s = (POLL_S if len(spans) <= self._fetches_max else POLL_SHORT_S) if follow else 0.0
-        self._to_fetch = deque(cursor for cursor in self._cursors.values() if cursor.wants_more)
+        self._to_fetch: deque[Cursor] = deque()
         self._paused: list[Cursor] = []  # redirected: fetched again at `resume_s`
         self._fetches = 0
         self._arrived: queue.SimpleQueue[tuple[Cursor, Future[Answer]] | None] = queue.SimpleQueue()
@@ -105,14 +113,16 @@ class Reader(ProcessLocal):
         self._closed = self._at_end = False
         self._iterating = threading.Lock()  # protects the queues
         self._owner = guard("reader")
+        self._resize()
+        self._carry_out(self._cursors.begin())
 
     def __repr__(self) -> str:
         state = ", closed" if self._closed else ", at its end" if self._at_end else ""
-        place = self.place
+        place, count = self.place, len(self._cursors.by_partition)
         last = (
             "" if place is None else f", last batch: partition {place.partition}, offset {place.first_offset}"
         )
-        return f"<ringfence.Reader of {self._layout.name}: {len(self._cursors)} partitions{last}{state}>"
+        return f"<ringfence.Reader of {self._layout.name}: {count} partitions{last}{state}>"
 
     # ---- iteration ----------------------------------------------------------------------------------------
 
@@ -166,7 +176,8 @@ class Reader(ProcessLocal):
                     raise
                 if item is None:
                     cursor.batches = None
-                    self._take_waiting(cursor)
+                    if not self._take_waiting(cursor):
+                        self._drained(cursor)
                     continue
                 self._returning.append(cursor)
                 self.place, batch = item
@@ -174,6 +185,8 @@ class Reader(ProcessLocal):
                 return batch
             self._fetch()
             if not self._fetches and not self._paused:
+                if self._to_fetch:  # `_fetch` has admitted further partitions
+                    continue
                 break
             try:
                 arrived = self._arrived.get(wait, self.idle_s)
@@ -205,13 +218,14 @@ class Reader(ProcessLocal):
 
         return pa.RecordBatchReader.from_batches(self.schema, self).__arrow_c_stream__(requested_schema)
 
-    def _take_waiting(self, cursor: Cursor) -> None:
-        """Use the answer that arrived while the batches of the previous one were returned."""
+    def _take_waiting(self, cursor: Cursor) -> bool:
+        """Use an answer that arrived while the batches of the previous one were returned, if any."""
         for index, (other, answer) in enumerate(self._waiting):
             if other is cursor:
                 del self._waiting[index]
                 self._return_batches(cursor, answer)
-                break
+                return True
+        return False
 
     def _rewind(self, cursor: Cursor) -> None:
         """Fetch again what could not be returned because of an error, so that no row is skipped."""
@@ -222,8 +236,23 @@ class Reader(ProcessLocal):
             self._to_fetch.append(cursor)
 
     def positions(self) -> list[Position]:
-        """The position after the last returned batch, for each partition; an argument for `start=`."""
-        return [Position(cursor.partition, cursor.offset, cursor.epoch) for cursor in self._cursors.values()]
+        """The position after the last returned batch, for each partition; an argument for `start=`.
+
+        Partitions that were split or merged are left out once all of their rows were returned; a reader of
+        named partitions lists all of these.
+        """
+        cursors = self._cursors.by_partition.values()
+        return [Position(cursor.partition, cursor.offset, cursor.epoch) for cursor in cursors]
+
+    @property
+    def ended(self) -> frozenset[int]:
+        """The partitions that were split or merged, and of which this reader has returned the last row."""
+        return frozenset(self._cursors.ended)
+
+    @property
+    def begun(self) -> dict[int, Position]:
+        """By partition that `positions` lists: where this reader began."""
+        return {partition: cursor.begin for partition, cursor in self._cursors.by_partition.items()}
 
     def close(self) -> None:
         """Stop fetching; from any thread. Answers that are pending are dropped.
@@ -252,6 +281,57 @@ class Reader(ProcessLocal):
     ) -> None:
         self.close()
 
+    # ---- lineage ------------------------------------------------------------------------------------------
+
+    def _apply(self, effects: list[Effect]) -> None:
+        if effects:
+            self._carry_out(self._cursors.apply(effects))
+
+    def _carry_out(self, applied: Applied) -> None:
+        self._to_fetch.extend(cursor for cursor in applied.admitted if cursor.wants_more)
+        for cursor in applied.finished:
+            self._paused = [one for one in self._paused if one is not cursor]
+            if cursor in self._to_fetch:
+                self._to_fetch.remove(cursor)
+        self._resize()
+        for cursor, lost in applied.lost:
+            self._fail(cursor, lost_error(self._layout.name, lost))
+        for cursor in applied.unknown:
+            message = "the partition was split or merged, and no node has told what replaced it"
+            reason, partition = wire.RedirectReason.SEALED, cursor.partition
+            name = self._layout.name
+            self._redirected(cursor, RerouteError(message, reason=reason, topic=name, partition=partition))
+
+    def _drained(self, cursor: Cursor) -> None:
+        """All fetched rows of a partition were returned."""
+        if cursor.is_at_last and cursor.is_admitted:
+            self._apply(self._lineage.ended(cursor.partition))
+
+    def _hold(self, layout: Layout) -> None:
+        """Use a table, unless it is older than the held one."""
+        if layout.history == self._layout.history and layout.generation < self._layout.generation:
+            return
+        self._layout = self._answers.layout = layout
+        self._apply(self._lineage.table(view_of(layout)))
+
+    def _fail(self, cursor: Cursor, error: RingfenceError) -> None:
+        """Let an error arrive like the answer to a request, so that other partitions are served meanwhile."""
+        failed: Future[Answer] = Future()
+        failed.set_exception(error)
+        self._fetches += 1
+        cursor.requested, cursor.pending = cursor.fetched, True
+        self._arrive((cursor, failed))
+
+    def _resize(self) -> None:
+        """Share the memory among the partitions that are fetched."""
+        count = len(self._lineage.admitted)
+        self._fetches_max = max(1, min(count, self._prefetch_bytes // (2 * FETCH_BYTES), 512))
+        self._fetch_bytes = self._answers.fetch_bytes = max(
+            65_536, min(wire.FETCH_BYTES_MAX, FETCH_BYTES, self._prefetch_bytes // (2 * self._fetches_max))
+        )
+        is_shared = count > self._fetches_max
+        self._poll_s = (POLL_SHORT_S if is_shared else POLL_S) if self._follow else 0.0
+
     # ---- fetching -----------------------------------------------------------------------------------------
 
     def _fetch(self) -> None:
@@ -266,6 +346,15 @@ class Reader(ProcessLocal):
             self._request(self._to_fetch.popleft())
 
     def _request(self, cursor: Cursor) -> None:
+        if cursor.is_at_last:
+            self._drained(cursor)
+            return
+        if cursor.partition not in self._layout.partitions:
+            if cursor.batches is None:  # else these rows come first
+                self._apply(self._lineage.missing(cursor.partition, cursor.offset))
+            else:
+                self._pause(cursor, REDIRECT_S_MAX)
+            return
         fields = {
             "topic": self._layout.topic,
             "partition": cursor.partition,
@@ -313,6 +402,12 @@ class Reader(ProcessLocal):
         except (RerouteError, RetriableError) as error:
             self._redirected(cursor, error)
             return
+        except NotFoundError as error:
+            if error.code != wire.Code.UNKNOWN_PARTITION:
+                self._to_fetch.append(cursor)
+                raise
+            self._redirected(cursor, error)  # it was pruned if the table does not have it either
+            return
         except Exception:  # the next call retries: an error never ends a partition
             self._to_fetch.append(cursor)
             raise
@@ -320,10 +415,13 @@ class Reader(ProcessLocal):
             self._redirected(cursor, self._ended_early(cursor, answer.header.end_offset))
             return
         cursor.redirects = 0
+        cursor.version = answer.header.layout_version
         if answer.header.rows:
             cursor.first = False
             cursor.fetched = answer.header.first_offset + answer.header.rows
             cursor.fetched_epoch = answer.header.owner_epoch
+        if has_ended(answer.header):
+            cursor.last = cursor.fetched
         if cursor.batches is None:
             self._return_batches(cursor, answer)
         else:
@@ -349,118 +447,50 @@ class Reader(ProcessLocal):
             self._to_fetch.append(cursor)
             raise error
         cursor.redirects += 1
-        cursor.resume_s = now + redirect_delay_s(cursor.redirects, error)
+        self._pause(cursor, redirect_delay_s(cursor.redirects, error))
+        self._refresh(cursor.version if cursor.version > self._layout.version else 0)
+
+    def _refresh(self, version: int) -> None:
+        """Fetch a table. A node that has not this version yet may wait for it, but not for long."""
+        seconds = min(VERSION_S, self._timeout_s) if version else self._timeout_s
+        deadline, layout = time.monotonic() + seconds, self._layout
+        try:
+            self._hold(self._tables.get_by_id(layout.topic, deadline, layout.name, version))
+        except (RetriableError, RerouteError):
+            if not version:
+                raise  # else the partition is paused, and others are served meanwhile
+
+    def _pause(self, cursor: Cursor, seconds: float) -> None:
+        cursor.resume_s = time.monotonic() + seconds
         self._paused.append(cursor)
-        self._layout = self._tables.get_by_id(self._layout.topic, now + self._timeout_s, self._layout.name)
 
     def _return_batches(self, cursor: Cursor, answer: Answer) -> None:
         if answer.body:
-            cursor.batches = self._batches(cursor, answer)
+            cursor.batches = self._answers.of(cursor, answer)
             self._returning.append(cursor)
         if cursor.wants_more:
             self._to_fetch.append(cursor)
             self._fetch()
+        elif cursor.batches is None:
+            self._drained(cursor)
 
     def _truncated(self, cursor: Cursor, error: TruncatedError) -> None:
+        if error.details.get("pruned"):
+            self._to_fetch.append(cursor)
+            raise error
         start = int(error.details.get("start_offset", 0))
-        self._to_fetch.append(cursor)
-        if cursor.first and start > cursor.fetched:
-            # Retention moved the log start before the first row was read.
-            cursor.offset = cursor.fetched = start
-            return
-        lost = max(0, start - cursor.fetched)
-        why = (
-            f"rows {cursor.fetched} to {start - 1} were removed by retention"
-            if lost
-            else "the log was truncated and rewritten there"
-        )
-        raise TruncatedError(
-            f"{why}; continue at the log start, or at another offset",
-            topic=self._layout.name,
-            partition=cursor.partition,
-            code=error.code,
-            offset=cursor.fetched,
-            start_offset=start,
-            rows_lost=lost,
-        ) from error
-
-    # ---- decoding -----------------------------------------------------------------------------------------
-
-    def _batches(self, cursor: Cursor, answer: Answer) -> Iterator[tuple[Place, pa.RecordBatch]]:
-        """The batches of one answer, without rows before the position or after the end."""
-        lists: deque[list[StagedPlace]] = deque()  # of this publish record and the next ones
-        staged: Staged = iter(())
-        for record, message in self._decoder.records(answer.body):
-            first, last = cursor.rows_of(record)
-            if first >= last:
-                continue
-            if record.kind == wire.RecordKind.PUBLISH:
-                if not lists:
-                    lists = self._lists_ahead(cursor, answer, record.record_number)
-                    staged = self._staged(record.partition, [place for listed in lists for place in listed])
-                yield from self._published(record, lists.popleft(), staged, first, last)
+        part = self._lineage.view.parts.get(cursor.partition)
+        if start > cursor.fetched and (cursor.first or self._skips):
+            # Retention moved the log start before the first row was read, or the caller skips lost rows.
+            cursor.skip_to(start)
+            if cursor.wants_more:
+                self._to_fetch.append(cursor)
             else:
-                yield from self._sliced(record, record.first_offset, record, message, first, last)
-
-    def _lists_ahead(self, cursor: Cursor, answer: Answer, number: int) -> deque[list[StagedPlace]]:
-        """The staged records to read of publish record `number` and the next ones in the answer."""
-        lists: deque[list[StagedPlace]] = deque()
-        count = 0
-        try:
-            for record, message in self._decoder.records(answer.body):
-                first, last = cursor.rows_of(record)
-                if record.kind != wire.RecordKind.PUBLISH or record.record_number < number or first >= last:
-                    continue
-                listed = places(record, message)
-                lists.append([at for at in listed if at.offset < last and at.offset + at.rows > first])
-                count += len(lists[-1])
-                if count >= PLACES_AHEAD:
-                    break
-        except (ProtocolError, RecordError):
-            if not lists:  # else the valid ones are returned first
-                raise
-        return lists
-
-    def _staged(self, partition: int, listed: list[StagedPlace]) -> Staged:
-        fetch = StagedFetch(
-            self._io_thread,
-            self._layout,
-            self._refreshed,
-            partition,
-            fetch_bytes=self._fetch_bytes,
-            timeout_s=self._timeout_s,
-        )
-        return fetch.records(listed)
-
-    def _published(
-        self, published: wire.RecordHeader, listed: list[StagedPlace], staged: Staged, first: int, last: int
-    ) -> Iterator[tuple[Place, pa.RecordBatch]]:
-        """Rows first .. last - 1 of the records that `published` lists, taken from `staged`."""
-        for place, record, message in islice(staged, len(listed)):
-            begin, end = max(first, place.offset), min(last, place.offset + place.rows)
-            yield from self._sliced(published, place.offset, record, message, begin, end)
-
-    def _sliced(
-        self,
-        placed: wire.RecordHeader,
-        offset: int,
-        record: wire.RecordHeader,
-        message: memoryview,
-        first: int,
-        last: int,
-    ) -> Iterator[tuple[Place, pa.RecordBatch]]:
-        """Rows first .. last - 1 of a record that begins at `offset`, with epoch and time of `placed`."""
-        if not self._decoder.knows(record.schema_id):
-            self._decoder.learn(self._refreshed().schemas)
-        batch = self._decoder.batch(record, message, offset)
-        step = self._batch_rows or record.rows
-        for start in range(first, last, step):
-            rows = min(step, last - start)
-            place = Place(record.partition, start, rows, placed.owner_epoch, placed.time_ms)
-            whole = rows == record.rows
-            yield place, (batch if whole else batch.slice(start - offset, rows))
-
-    def _refreshed(self) -> Layout:
-        return self._tables.get_by_id(
-            self._layout.topic, time.monotonic() + self._timeout_s, self._layout.name
-        )
+                self._drained(cursor)
+            return
+        if start <= cursor.fetched and self._skips and part is not None and part.is_sealed:
+            # An operator accepted that its last rows are lost; a sealed partition never gets others.
+            self._apply(self._lineage.skip(cursor.partition))
+            return
+        self._to_fetch.append(cursor)
+        raise truncated_error(self._layout.name, cursor, error) from error

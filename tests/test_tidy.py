@@ -24,6 +24,7 @@ PURE = (
     "client/common/codec.py",
     "client/common/extension.py",
     "client/common/failure_detector.py",
+    "client/common/lineage.py",
     "client/common/retry.py",
     "client/common/routes.py",
     "client/common/routing.py",

@@ -1,13 +1,13 @@
-"""Resolve the `start` argument of a read to a span of offsets for each partition."""
+"""Request offsets from the owners of partitions: log start and mark, offsets of a time, points of a log."""
 
 from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ringfence.common.arguments import NUMBER_MAX, whole
+from ringfence.common.arguments import NUMBER_MAX
 from ringfence.native import wire
 from ringfence.native._node import RecordReader
 from ringfence.native.errors import (
@@ -18,11 +18,11 @@ from ringfence.native.errors import (
     RerouteError,
     RetriableError,
     RingfenceError,
-    TruncatedError,
 )
 from ringfence.network.request import Request, owner_silent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from concurrent.futures import Future
 
     from ringfence.cluster.table_cache import TableCache
@@ -36,6 +36,10 @@ TRY_S = 5.0
 COUNT_TRY_S = 3.5
 # Maximum seconds between two tries while a partition has no owner.
 REDIRECT_S_MAX = 1.0
+# Tables that are fetched for positions in partitions that the first table does not have.
+FUTURE_TRIES = 4
+# Layout changes of a topic that one request of all its partitions follows: each takes longer than a request.
+LAYOUTS_MAX = 8
 # The largest offset of a row. Epochs are log indexes and stay far below.
 OFFSET_MAX = NUMBER_MAX
 
@@ -67,96 +71,187 @@ class Ends(NamedTuple):
     """Rows `start` .. `end - 1` of a partition can be read now.
 
     `epoch` is the owner epoch of the row before `end`; 0: unknown to the node. A later read can begin at
-    `Position(partition, end, epoch)`, which proves that the log is still the same.
+    `Position(partition, end, epoch)`, which proves that the log is still the same. `ended`: the partition was
+    split or merged, so no row comes after these.
     """
 
     partition: int
     start: int
     end: int
     epoch: int = 0
+    ended: bool = False
 
     @property
     def rows(self) -> int:
         return self.end - self.start
 
 
-class Span(NamedTuple):
-    """The rows to read of one partition; `end` None: continue without end."""
-
-    partition: int
-    start: int
-    epoch: int
-    end: int | None
-    from_log_start: bool
-
-
-Start = (
-    None
-    | Literal["earliest", "latest"]
-    | int
-    | dt.datetime
-    | Mapping[int, int]
-    | Mapping[int, Position]
-    | Iterable[Position]
-)
-
-
-def partitions_of(layout: Layout, partition: Any) -> list[int]:
-    """Ids of the partitions to read: all active ones, or those of the argument `partition`.
-
-    Raises:
-        NotFoundError: the topic has no such partition.
-    """
-    if partition is None:
-        return [entry.partition for entry in layout.active]
-    ids = _whole_numbers(partition)
-    for one in ids:
-        if one not in layout.partitions:
-            raise NotFoundError(
-                "the topic has no such partition",
-                topic=layout.name,
-                partition=one,
-                known=sorted(layout.partitions),
-            )
-    return ids
-
-
-def ends(
-    io_thread: IoThread, tables: TableCache, layout: Layout, partitions: Iterable[int], deadline: float
-) -> list[Ends]:
-    """Log start and mark of each partition, requested in parallel."""
-    return _ends(_request_all(io_thread, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline))
-
-
-def ends_or_silence(
-    io_thread: IoThread, tables: TableCache, layout: Layout, partitions: Iterable[int], deadline: float
-) -> list[Ends]:
-    """Like `ends`, but fails as soon as another node reports that an owner does not respond.
-
-    Raises:
-        ConnectError: an owner answers neither the client nor another node.
-    """
-    answers = _request_all(
-        io_thread, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline, trusts_others=True
-    )
-    return _ends(answers)
-
-
-def _ends(answers: Mapping[int, Answer]) -> list[Ends]:
+def ends_of(answers: Mapping[int, Answer]) -> dict[int, Ends]:
+    """Log start and mark of each partition, from answers to END_OFFSETS."""
     headers = {one: answer.header for one, answer in answers.items()}
-    return [Ends(one, header.first_offset, header.end_offset, header.send) for one, header in headers.items()]
+    return {
+        one: Ends(one, header.first_offset, header.end_offset, header.send, has_ended(header))
+        for one, header in headers.items()
+    }
 
 
-def log_points(
-    io_thread: IoThread, tables: TableCache, layout: Layout, offsets: Mapping[int, int], deadline: float
-) -> list[LogPoint]:
+def has_ended(header: wire.AnswerHeader) -> bool:
+    """Whether the owner says that the partition is sealed, and that no row comes after this answer."""
+    return bool(header.flags & wire.AnswerFlags.ENDED)
+
+
+class PartitionRequests(NamedTuple):
+    """Requests to the owners of partitions, which follow changes of owners until the deadline.
+
+    `trusts_others`: fail as soon as another node reports that an owner does not respond (ConnectError).
+    """
+
+    io_thread: IoThread
+    tables: TableCache
+    deadline: float
+    trusts_others: bool = False
+
+    def newer(self, layout: Layout, reason: str, version: int = 0) -> Layout:
+        """A table with a newer version than `layout`, at least `version`. Nodes may lag.
+
+        Raises:
+            RerouteError: no node has one before the deadline; `reason` says why it must exist.
+        """
+        tries, wanted = 0, max(version, layout.version + 1)
+        while True:
+            newest = self.tables.get_by_id(layout.topic, self.deadline, layout.name, wanted)
+            if newest.version >= wanted:
+                return newest
+            tries += 1
+            error = RerouteError(
+                f"{reason}, and the newest routing table has version {newest.version}",
+                reason=wire.RedirectReason.SEALED,
+                topic=layout.name,
+                version=wanted,
+            )
+            delay_s = redirect_delay_s(tries, error)
+            if time.monotonic() + delay_s >= self.deadline:
+                raise error
+            time.sleep(delay_s)
+
+    def with_partitions(self, layout: Layout, partitions: Iterable[int]) -> Layout:
+        """`layout`, or a newer table: a node that lags does not have the newest partitions yet."""
+        newest = max(partitions, default=0)
+        for tries in range(FUTURE_TRIES):
+            if newest <= max(layout.partitions):
+                break
+            time.sleep(0.05 * tries)
+            layout = self.tables.get_by_id(layout.topic, self.deadline, layout.name)
+        return layout
+
+    def settled(
+        self,
+        layout: Layout,
+        opcode: wire.Opcode,
+        sequence: int,
+        partitions: Callable[[Layout], Iterable[int]],
+        *,
+        follows_table: bool = True,
+    ) -> tuple[Layout, dict[int, Answer]]:
+        """Answers of all partitions of one table, which is returned, too.
+
+        A partition that has ended while the table has it as ACTIVE has children with rows that the table does
+        not know. So a newer table is fetched, and its partitions are requested as well.
+        """
+        answers: dict[int, Answer] = {}
+        for _ in range(LAYOUTS_MAX):
+            wanted = list(partitions(layout))
+            missing = [one for one in wanted if one not in answers]
+            try:
+                answers |= self.all(layout, missing, opcode, sequence)
+            except NotFoundError as error:
+                if error.code != wire.Code.UNKNOWN_PARTITION or not follows_table:
+                    raise
+                before = layout
+                layout = self.tables.get_by_id(layout.topic, self.deadline, layout.name)
+                if before.generation == layout.generation:
+                    raise
+                continue  # it was pruned meanwhile
+            ended = [one for one in wanted if has_ended(answers[one].header) and layout.entry(one)]
+            if not ended or not follows_table:
+                return layout, {one: answers[one] for one in wanted}
+            version = max(answers[one].header.layout_version for one in ended)
+            layout = self.newer(layout, f"partition {ended[0]} was sealed", version)
+        raise RerouteError(
+            f"the layout changed {LAYOUTS_MAX} times while all partitions were requested; try again",
+            topic=layout.name,
+            version=layout.version,
+        )
+
+    def all(
+        self,
+        layout: Layout,
+        partitions: Iterable[int],
+        opcode: wire.Opcode,
+        sequence: int | Mapping[int, int],
+    ) -> dict[int, Answer]:
+        """Answers of the partitions, requested in parallel."""
+        ids = list(partitions)
+        answers: dict[int, Answer] = {}
+        last: RerouteError | RetriableError | None
+        left, redirects = ids, 0
+        while left:
+            requests = []
+            for one in left:
+                number = sequence if isinstance(sequence, int) else sequence[one]
+                requests.append((one, self._request(layout, one, opcode, number)))
+            left, last = [], None
+            for one, future in requests:
+                try:
+                    answers[one] = future.result()
+                except (RerouteError, RetriableError) as error:
+                    left.append(one)
+                    last = error
+            if last is not None:
+                redirects += 1
+                if self.trusts_others and isinstance(last, ConnectError):
+                    self._check_owners(layout, left, tries=redirects)
+                delay_s = redirect_delay_s(redirects, last)
+                if time.monotonic() + delay_s >= self.deadline:
+                    raise last
+                time.sleep(delay_s)
+                layout = self.tables.get_by_id(layout.topic, self.deadline, layout.name)
+        return {one: answers[one] for one in ids}
+
+    def _check_owners(self, layout: Layout, left: list[int], *, tries: int) -> None:
+        """Raises ConnectError if another node has no statistics of a partition from the same owner."""
+        try:
+            info = self.tables.described(layout.name, min(self.deadline, time.monotonic() + TRY_S))
+        except RingfenceError:
+            return  # no node answers: the owner is tried again
+        if info.topic != layout.topic or (info.replication > 1 and tries == 1):
+            return  # another replica may take over soon
+        for part in info.partitions:
+            entry = layout.partitions.get(part.partition)
+            if part.partition in left and part.unknown and entry is not None and part.owner == entry.owner:
+                raise owner_silent(layout, part.partition, part.unknown)
+
+    def _request(self, layout: Layout, partition: int, opcode: wire.Opcode, sequence: int) -> Future[Answer]:
+        rows = 1 if opcode == wire.Opcode.FETCH else 0
+        request = Request(
+            opcode,
+            b"",
+            min(self.deadline, time.monotonic() + (COUNT_TRY_S if self.trusts_others else TRY_S)),
+            topic=layout.name,
+            fields={"topic": layout.topic, "partition": partition, "sequence": sequence, "rows": rows},
+            held=layout.generation,
+        )
+        return self.io_thread.request_owner(request, layout, partition)
+
+
+def log_points(requests: PartitionRequests, layout: Layout, offsets: Mapping[int, int]) -> list[LogPoint]:
     """The points of the logs at `offsets`, by partition.
 
     Raises:
         TruncatedError: the row before an offset is not in the log.
     """
     rows = {partition: offset - 1 for partition, offset in offsets.items()}
-    answers = _request_all(io_thread, tables, layout, rows, wire.Opcode.FETCH, rows, deadline)
+    answers = requests.all(layout, rows, wire.Opcode.FETCH, rows)
     points = []
     for partition, answer in answers.items():
         record = _record_with(answer, rows[partition])
@@ -173,241 +268,34 @@ def _record_with(answer: Answer, offset: int) -> wire.RecordHeader:
     raise ProtocolError("the node's answer lacks the requested row", offset=offset)
 
 
-def spans(
-    io_thread: IoThread,
-    tables: TableCache,
-    layout: Layout,
-    partitions: list[int],
-    start: Start,
-    *,
-    follow: bool,
-    deadline: float,
-) -> list[Span]:
-    """One span for each partition: from `start` to the current mark, or without end.
-
-    Raises:
-        NotFoundError: `start` names a partition that the topic does not have.
-        InvalidArgumentError: `start` has an invalid form, and the message lists the valid ones; or `start` is
-            after the mark, where no reader can have read a row.
-        TruncatedError: `start` is a position, and the log no longer has the row before it.
-    """
-    marks = ends(io_thread, tables, layout, partitions, deadline)
-    positions = _positions(io_thread, tables, layout, marks, start, deadline)
-    partitions_of(layout, positions)  # unknown partitions mean another topic: all rows would be read again
-    for mark in marks:
-        _check_in_log(layout, mark, positions.get(mark.partition))
-    return [
-        Span(
-            mark.partition,
-            start=positions[mark.partition].offset if mark.partition in positions else mark.start,
-            epoch=positions[mark.partition].epoch if mark.partition in positions else 0,
-            end=None if follow else mark.end,
-            from_log_start=mark.partition not in positions,
-        )
-        for mark in marks
-    ]
-
-
-def _positions(
-    io_thread: IoThread, tables: TableCache, layout: Layout, marks: list[Ends], start: Any, deadline: float
-) -> dict[int, Position]:
-    """The positions to begin at; partitions without one begin at the log start."""
-    if start is None or start == "earliest":
-        return {}
-    if start == "latest":
-        return {mark.partition: Position(mark.partition, mark.end, mark.epoch) for mark in marks}
-    if isinstance(start, dt.datetime):
-        return offsets_at(io_thread, tables, layout, [mark.partition for mark in marks], start, deadline)
-    if _is_whole(start):
-        if len(marks) != 1:
-            raise InvalidArgumentError(
-                "an offset belongs to one partition; pass partition=, or {partition: offset}", start=start
-            )
-        return {marks[0].partition: _position(marks[0].partition, start)}
-    if isinstance(start, Mapping):
-        positions = [
-            _position(*value) if isinstance(value, Position) else _position(partition, value)
-            for partition, value in start.items()
-        ]
-        return {position.partition: position for position in positions}
-    if not isinstance(start, str) and isinstance(start, Iterable):
-        try:
-            return {position.partition: position for position in (_position(*one) for one in start)}
-        except TypeError as error:
-            raise InvalidArgumentError(
-                "a position must be (partition, offset, epoch)", start=repr(start)
-            ) from error
-    raise InvalidArgumentError(
-        'start must be None, "earliest", "latest", an offset, a datetime, {partition: offset} or positions',
-        start=repr(start),
-    )
-
-
-def _position(partition: object, offset: object, epoch: object = 0) -> Position:
-    """Raises InvalidArgumentError for values that no header can hold."""
-    number = whole("start: a partition", partition, 0)
-    return Position(number, _whole_of(number, "offset", offset), _whole_of(number, "epoch", epoch))
-
-
-def _whole_of(partition: int, name: str, value: object) -> int:
-    """Like `whole`, with the partition in the error."""
-    try:
-        return whole(f"start: the {name}", value, 0)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(error.message, partition=partition, given=repr(value)) from None
-
-
-def _is_whole(value: object) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool)
-
-
-def _whole_numbers(value: object) -> list[int]:
-    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
-        return [whole("partition", one, 0) for one in value]
-    return [whole("partition", value, 0)]
-
-
-def _check_in_log(layout: Layout, mark: Ends, position: Position | None) -> None:
-    """Refuse a position after the end of the log: it belongs to another log, and waiting would skip rows.
-
-    Raises:
-        InvalidArgumentError: the position has no epoch.
-        TruncatedError: the position has an epoch (its row was read once), and the log does not have the row.
-    """
-    if position is None or position.offset < mark.end:
-        return  # the first FETCH compares the epoch
-    if position.offset > mark.end and not position.epoch:
-        raise InvalidArgumentError(
-            f'start: the log ends at {mark.end}; begin at most there ("latest")',
-            topic=layout.name,
-            partition=mark.partition,
-            offset=position.offset,
-        )
-    if position.offset == mark.end and (not position.epoch or mark.epoch in {0, position.epoch}):
-        return
-    why = (
-        f"is of epoch {mark.epoch}"
-        if position.offset == mark.end
-        else f"does not exist: it ends at {mark.end}"
-    )
-    raise TruncatedError(
-        f"the log has another history now: the row before {position.offset}, which was of epoch "
-        f"{position.epoch}, {why}; continue at the log start, or at another offset",
-        topic=layout.name,
-        partition=mark.partition,
-        offset=position.offset,
-        epoch=position.epoch,
-        start_offset=mark.start,
-    )
-
-
 def offsets_at(
-    io_thread: IoThread,
-    tables: TableCache,
-    layout: Layout,
-    partitions: Iterable[int],
-    start: Any,
-    deadline: float,
+    requests: PartitionRequests, layout: Layout, partitions: Iterable[int], start: Any
 ) -> dict[int, Position]:
     """The first batch at or after a time, in each partition; the mark if there is none.
 
     Raises:
         InvalidArgumentError: the time has no zone.
     """
+    return positions_in(
+        requests.all(layout, partitions, wire.Opcode.OFFSET_FOR_TIME, time_ms_of(start)).items()
+    )
+
+
+def positions_in(answers: Iterable[tuple[int, Answer]]) -> dict[int, Position]:
+    """The positions in answers to OFFSET_FOR_TIME."""
+    return {one: Position(one, answer.header.first_offset, answer.header.send) for one, answer in answers}
+
+
+def time_ms_of(start: Any) -> int:
+    """Milliseconds since 1970. Raises InvalidArgumentError for a time without a zone."""
     if not isinstance(start, dt.datetime) or start.tzinfo is None:
         raise InvalidArgumentError(
             "a start time must be a datetime with a time zone, for example datetime.now(timezone.utc)",
             start=repr(start),
         )
-    time_ms = min(max(0, int(start.timestamp() * 1000)), NUMBER_MAX)
-    answers = _request_all(
-        io_thread, tables, layout, partitions, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline
-    )
-    return {
-        one: Position(one, answer.header.first_offset, answer.header.send) for one, answer in answers.items()
-    }
+    return min(max(0, int(start.timestamp() * 1000)), NUMBER_MAX)
 
 
 def redirect_delay_s(redirects: int, error: RingfenceError) -> float:
     """Pause after redirects in a row: a planned change of owner takes milliseconds, a failover seconds."""
     return float(min(REDIRECT_S_MAX, max(0.01 * 2**redirects, error.details.get("retry_after_s", 0.0))))
-
-
-def _request_all(
-    io_thread: IoThread,
-    tables: TableCache,
-    layout: Layout,
-    partitions: Iterable[int],
-    opcode: wire.Opcode,
-    sequence: int | Mapping[int, int],
-    deadline: float,
-    *,
-    trusts_others: bool = False,
-) -> dict[int, Answer]:
-    """Request all partitions in parallel, and follow changes of owners until the deadline.
-
-    `trusts_others`: fail earlier if another node reports that an owner does not respond.
-    """
-    ids = list(partitions)
-    answers: dict[int, Answer] = {}
-    last: RerouteError | RetriableError | None
-    left, redirects = ids, 0
-    try_s = COUNT_TRY_S if trusts_others else TRY_S
-    while left:
-        requests = []
-        for one in left:
-            number = sequence if isinstance(sequence, int) else sequence[one]
-            requests.append((one, _request(io_thread, layout, one, opcode, number, deadline, try_s)))
-        left, last = [], None
-        for one, future in requests:
-            try:
-                answers[one] = future.result()
-            except (RerouteError, RetriableError) as error:
-                left.append(one)
-                last = error
-        if last is not None:
-            redirects += 1
-            if trusts_others and isinstance(last, ConnectError):
-                _check_owners(tables, layout, left, deadline, tries=redirects)
-            delay_s = redirect_delay_s(redirects, last)
-            if time.monotonic() + delay_s >= deadline:
-                raise last
-            time.sleep(delay_s)
-            layout = tables.get_by_id(layout.topic, deadline, layout.name)
-    return {one: answers[one] for one in ids}
-
-
-def _check_owners(
-    tables: TableCache, layout: Layout, left: list[int], deadline: float, *, tries: int
-) -> None:
-    """Raises ConnectError if another node has no statistics of a partition from the same owner."""
-    try:
-        info = tables.described(layout.name, min(deadline, time.monotonic() + TRY_S))
-    except RingfenceError:
-        return  # no node answers: the owner is tried again
-    if info.topic != layout.topic or (info.replication > 1 and tries == 1):
-        return  # another replica may take over soon
-    for part in info.partitions:
-        entry = layout.partitions.get(part.partition)
-        if part.partition in left and part.unknown and entry is not None and part.owner == entry.owner:
-            raise owner_silent(layout, part.partition, part.unknown)
-
-
-def _request(
-    io_thread: IoThread,
-    layout: Layout,
-    partition: int,
-    opcode: wire.Opcode,
-    sequence: int,
-    deadline: float,
-    try_s: float,
-) -> Future[Answer]:
-    rows = 1 if opcode == wire.Opcode.FETCH else 0
-    request = Request(
-        opcode,
-        b"",
-        min(deadline, time.monotonic() + try_s),
-        topic=layout.name,
-        fields={"topic": layout.topic, "partition": partition, "sequence": sequence, "rows": rows},
-    )
-    return io_thread.request_owner(request, layout, partition)

@@ -73,9 +73,9 @@ class TableCache:
         describe = Request(wire.Opcode.TOPIC_DESCRIBE, body, deadline, topic=name)
         return self._io_thread.request(describe).result().control(messages.TopicInfo)
 
-    def get_by_id(self, topic: int, deadline: float, name: str | None = None) -> Layout:
-        """Like `get`, by the topic's id."""
-        answer = self._io_thread.request(_table_request(topic, deadline, name)).result()
+    def get_by_id(self, topic: int, deadline: float, name: str | None = None, version: int = 0) -> Layout:
+        """Like `get`, by the topic's id. `version`: the least one that helps; the caller looks at it."""
+        answer = self._io_thread.request(_table_request(topic, deadline, name, version)).result()
         layout = layout_of(answer.control(messages.Table))
         self._io_thread.call(lambda: self.store(layout))
         return layout

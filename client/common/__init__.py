@@ -5,5 +5,6 @@ retry, failure_detector               delays and silent nodes   send_effects    
 scope_values                          drivers and stages        type_families        similar Arrow types
 fork, process_local, locks            processes and threads     serial_executor      calls of asyncio tasks
 lazy_future                           cheap futures         routes               slots of partitions
+lineage                               order of partitions that were split or merged, for readers
 extension                             items before a body
 """

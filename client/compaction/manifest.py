@@ -6,6 +6,8 @@
 The manifest is JSON in the metadata of a Parquet file that has the topic's columns and no row: some readers
 of a directory skip names that begin with `_`, others (polars) read every file. No reader takes a column
 from `p-9`. Directories of format 1 (`manifest.json`, `partition=9`) are converted when a run opens them.
+Format 3 is written once partitions of the topic were split or merged: it has their lineage, which outlives
+them.
 
 A file is committed in four durable steps: written under a hidden name and synced; its folder synced; the
 manifest replaced; the file renamed. A crash between them is repaired by the next run, for any file of the
@@ -26,6 +28,7 @@ import pyarrow.parquet as pq
 from ringfence.native.errors import InvalidArgumentError
 
 FORMAT = 2
+WITH_LINEAGE = 3
 MANIFEST = "_manifest.parquet"
 METADATA_KEY = b"ringfence.manifest"
 # The manifest of format 1.
@@ -76,12 +79,20 @@ class FilesEnd(NamedTuple):
     time_ms: int = 0
 
 
+class Generation(NamedTuple):
+    """A partition of a topic with lineage. `ended`: it is sealed, and all of its rows are in files."""
+
+    created_version: int
+    ended: bool = False
+
+
 class Manifest:
     """The manifest of one directory. Only the holder of the directory's lock may change it.
 
     Attributes:
         files: in the order of their commits.
         file_ends: by partition.
+        lineage: by partition; empty for a topic whose layout never changed.
         history: of the topic's metadata log; empty in format 1.
         schema: of the files that the next run writes.
     """
@@ -91,6 +102,22 @@ class Manifest:
         self.schema = pa.schema([])
         self.files: list[Piece] = []
         self.file_ends: dict[int, FilesEnd] = {}
+        self.lineage: dict[int, Generation] = {}
+
+    @property
+    def files_in_order(self) -> list[Piece]:
+        """The files of each partition in the order of their rows, parents before children."""
+        if not self.lineage:
+            return self.files
+        unknown = Generation(0)
+        return sorted(
+            self.files,
+            key=lambda one: (
+                self.lineage.get(one.partition, unknown).created_version,
+                one.partition,
+                one.first,
+            ),
+        )
 
     @classmethod
     def open(cls, root: Path, topic: int, name: str, history: str, schema: pa.Schema) -> Manifest:
@@ -140,13 +167,15 @@ class Manifest:
     def save(self) -> None:
         """Replace the manifest on disk, durably."""
         values = {
-            "format": FORMAT,
+            "format": WITH_LINEAGE if self.lineage else FORMAT,
             "topic": self.topic,
             "name": self.name,
             "history": self.history,
             "next": {str(partition): end._asdict() for partition, end in sorted(self.file_ends.items())},
             "files": [piece._asdict() for piece in self.files],
         }
+        if self.lineage:
+            values["lineage"] = {str(one): made._asdict() for one, made in sorted(self.lineage.items())}
         schema = self.schema.with_metadata({METADATA_KEY: json.dumps(values)})
         new = self.root / f".{MANIFEST}.new"
         with new.open("wb") as file:
@@ -237,7 +266,7 @@ def read(path: Path) -> Manifest:
     except (ValueError, KeyError, pa.ArrowException):
         values = None
     form = values.get("format") if isinstance(values, dict) else None
-    if type(form) is int and form > FORMAT:
+    if type(form) is int and form > WITH_LINEAGE:
         raise InvalidArgumentError(
             "the format of the manifest is newer than this version; use a newer ringfence",
             directory=os.fspath(path.parent),
@@ -249,6 +278,9 @@ def read(path: Path) -> Manifest:
         manifest.file_ends = {
             int(partition): FilesEnd(end) if form == 1 else FilesEnd(**end)
             for partition, end in values["next"].items()
+        }
+        manifest.lineage = {
+            int(partition): Generation(**made) for partition, made in values.get("lineage", {}).items()
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidArgumentError(

@@ -214,7 +214,7 @@ class Connection:
             version_max=wire.PROTOCOL_VERSION,
             client=PROGRAM,
             credential=self._credential,
-            features=int(wire.Features.RESUME_RANGES),
+            features=int(wire.Features.RESUME_RANGES | wire.Features.LINEAGE),
         )
         self.greeted = self.send(
             wire.Opcode.HELLO, messages.encode(hello), Greeting(self), flags=wire.RequestFlags.CONTROL

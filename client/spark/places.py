@@ -15,8 +15,10 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from ringfence.cluster.offsets import Position
+from ringfence.cluster.read_plan import lost_error
 from ringfence.common.arguments import NUMBER_MAX
-from ringfence.native.errors import InvalidArgumentError
+from ringfence.common.lineage import Lineage, Lost, restore, view_of
+from ringfence.native.errors import InvalidArgumentError, TruncatedError
 from ringfence.spark.history import History
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from ringfence.client import Client
     from ringfence.cluster.offsets import Ends
+    from ringfence.common.lineage import Restored, View
 
 # Partitions that an error lists.
 PARTITIONS_NAMED_MAX = 8
@@ -63,35 +66,77 @@ def positions_of(
 ) -> dict[int, Position]:
     """A position for each partition; epoch 0 means unknown. `text` is the value of the option `name`.
 
-    Partitions that JSON leaves out get the log start for `start`, and the mark for `end`.
+    Of the partitions that JSON leaves out, those before a listed one are finished: they get their end. Those
+    that come after a listed one get their first row, also for `end`: rows of them are newer than the
+    positions. Others get the log start for `start`, and the mark for `end`.
 
     Raises:
         InvalidArgumentError: the text has none of the forms, or names an offset that is not in the log.
-        TruncatedError: a position with an epoch belongs to another history.
+        TruncatedError: a position with an epoch belongs to another history; or rows after `start` were
+            removed with a partition that was split or merged.
     """
     if text == "earliest":
         return {end.partition: Position(end.partition, end.start) for end in ends.values()}
     if text == "latest":
         return {end.partition: _mark(end) for end in ends.values()}
     if _is_json(text):
-        named = _parse(ends, text, name)
-        with_epochs = [position for position in named if position.epoch]
-        way_out = "begin at a position that the log has now"
-        History(client, topic, ends).prove(with_epochs, whose=f"the option {name}", way_out=way_out)
-        positions = positions_of(client, topic, ends, "earliest" if name == "start" else "latest", name=name)
-        for position in named:
-            _check_in_log(ends[position.partition], position, name)
-            positions[position.partition] = position
-        return positions
+        return _listed(client, topic, ends, text, name=name)
     time = _time_of(text, name)
     assert time is not None
-    return {
-        position.partition: position
-        if position.offset <= ends[position.partition].end
-        else _mark(ends[position.partition])
-        for position in client.positions_at(topic, time)
-        if position.partition in ends  # other partitions were created after `ends` was fetched
+    at = {position.partition: position for position in client.positions_at(topic, time)}
+    return {  # `positions_at` leaves out partitions that ended before that time
+        one: at[one] if one in at and at[one].offset <= end.end else _mark(end) for one, end in ends.items()
     }
+
+
+def is_finished(end: Ends, position: Position) -> bool:
+    """Whether no row comes after a position: the partition was split or merged, and ended there."""
+    return end.ended and position.offset >= end.end
+
+
+def _listed(
+    client: Client, topic: str, ends: Mapping[int, Ends], text: str, *, name: str
+) -> dict[int, Position]:
+    """The positions of JSON, and what they mean for partitions that it leaves out."""
+    named = {position.partition: position for position in _parse(text, name)}
+    view = view_of(client.layout(topic))
+    restored = restore(view, named)
+    if restored.unknown:
+        raise InvalidArgumentError(
+            f"{name}: the topic has no such partition", partitions=list(restored.unknown), known=sorted(ends)
+        )
+    if name == "start":
+        _check_pruned(topic, view, restored, named)
+    way_out = "begin at a position that the log has now"
+    with_epochs = [position for position in named.values() if position.epoch]
+    History(client, topic, ends).prove(with_epochs, whose=f"the option {name}", way_out=way_out)
+    positions = positions_of(client, topic, ends, "earliest" if name == "start" else "latest", name=name)
+    for partition in positions:
+        end = ends[partition]
+        if partition in named:
+            _check_in_log(end, named[partition], name)
+            positions[partition] = named[partition]
+        elif partition in restored.finished:
+            positions[partition] = _mark(end)
+        elif partition in restored.new:
+            positions[partition] = Position(partition, end.start)
+            if end.start and name == "start":
+                raise TruncatedError(
+                    f"start: rows 0 to {end.start - 1} come after the positions and were removed; name a "
+                    "position of this partition, too",
+                    topic=topic,
+                    partition=partition,
+                    rows_lost=end.start,
+                )
+    return positions
+
+
+def _check_pruned(topic: str, view: View, restored: Restored, named: Mapping[int, Position]) -> None:
+    """Raises TruncatedError if rows after the positions went with a partition that was pruned."""
+    lineage = Lineage(view, restored, grows=False)
+    for effect in lineage.begin({one: position.offset for one, position in named.items()}):
+        if isinstance(effect, Lost):
+            raise lost_error(topic, effect)
 
 
 def _mark(end: Ends) -> Position:
@@ -115,17 +160,12 @@ def _time_of(text: str, name: str) -> dt.datetime | None:
     return time
 
 
-def _parse(ends: Mapping[int, Ends], text: str, name: str) -> list[Position]:
-    """The positions in JSON. Raises InvalidArgumentError for partitions that the topic does not have."""
+def _parse(text: str, name: str) -> list[Position]:
+    """The positions in JSON. Raises InvalidArgumentError for other forms and numbers."""
     try:
         positions = list(_positions(json.loads(text)))
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise InvalidArgumentError(f"{name} must be one of: {FORMS}", given=text) from error
-    unknown = sorted({position.partition for position in positions} - set(ends))
-    if unknown:
-        raise InvalidArgumentError(
-            f"{name}: the topic has no such partition", partitions=unknown, known=sorted(ends)
-        )
     if len({position.partition for position in positions}) < len(positions):
         raise InvalidArgumentError(f"{name}: name each partition once", given=text)
     for position in positions:

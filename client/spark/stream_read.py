@@ -2,7 +2,7 @@
 
 A position of the checkpoint must belong to the log's history. After an owner was chosen by force, the stream
 continues if the rows that it has read are still in the log, and fails if they were lost. `stream_offset` has
-the format of the positions.
+the format of the positions, `stream_lineage` the order of partitions that were split or merged.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from pyspark.sql.streaming.datasource import (
 
 from ringfence.client import connect
 from ringfence.cluster.offsets import Position
+from ringfence.cluster.read_plan import lost_error
+from ringfence.common.lineage import Lost, view_of
 from ringfence.native.errors import TruncatedError
 from ringfence.spark.batch_read import RangePartition, range_reader
 from ringfence.spark.history import History
 from ringfence.spark.options import ROWS_A_TASK
-from ringfence.spark.places import positions_of
+from ringfence.spark.places import is_finished, positions_of
 from ringfence.spark.ranges import Range, split
-from ringfence.spark.stream_offset import damaged, decode, encode
+from ringfence.spark.stream_lineage import beginning
+from ringfence.spark.stream_offset import damaged, decode, encode, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
@@ -39,7 +42,9 @@ if TYPE_CHECKING:
 
     from ringfence.client import Client
     from ringfence.cluster.offsets import Ends
+    from ringfence.common.lineage import View
     from ringfence.spark.options import SourceOptions
+    from ringfence.spark.stream_offset import StreamOffset
 
 # The advice of the error for a checkpoint of another history.
 WAY_OUT = (
@@ -59,6 +64,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._client: Client | None = None
         # With trigger AvailableNow: the ends at the start of the query, by partition; it reads no later rows.
         self._final_ends: dict[int, int] | None = None
+        # Partitions that the last planned batch did not list any more.
+        self._finished: frozenset[int] = frozenset()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_client": None}  # workers get values only
@@ -67,44 +74,52 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The positions of the option `start`; default: earliest."""
-        ends = self._ends()
+        view, ends = self._ends()
         start = self._options.text("start") or "earliest"
         first = positions_of(self._connect(), self._options.topic, ends, start, name="start")
+        first = {one: position for one, position in first.items() if not is_finished(ends[one], position)}
         epochs = self._history(ends).epochs(
             {position.partition: position.offset for position in first.values() if not position.epoch}
         )
-        return self._encode(
-            position._replace(epoch=epochs.get(partition, position.epoch))
-            for partition, position in first.items()
+        return encode(
+            view,
+            (
+                position._replace(epoch=epochs.get(partition, position.epoch))
+                for partition, position in first.items()
+            ),
         )
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next micro-batch: all rows that can be read, within the limits of a trigger.
+
+        Partitions that were split or merged come first: their children begin with the batch after their end.
 
         Raises:
             InvalidArgumentError: `start` is of another topic or a newer format.
             TruncatedError: rows after `start` were removed, unless failOnDataLoss is false; or rows before
                 `start` were lost, and the log has another history.
         """
-        begin, ends = self._decode(start), self._ends()
+        view, ends = self._ends(start)
+        given = decode(self._options.topic, view, start)
         history = self._history(ends)
-        self._prove(history, begin)
-        last = {end.partition: end.end for end in ends.values()}
-        if self._final_ends is not None:
-            last = {
-                partition: min(offset, self._final_ends.get(partition, 0))
-                for partition, offset in last.items()
-            }
-        begin = self._from_log_start(begin, ends)
-        first = {partition: position.offset for partition, position in begin.items()}
-        last = {partition: max(offset, first.get(partition, 0)) for partition, offset in last.items()}
+        self._prove(history, given.positions)
+        begin = beginning(view, given, ends)
+        self._finished = begin.finished
+        for lost in begin.lost:
+            self._lose(lost_error(self._options.topic, lost))
+        positions = self._from_log_start(begin.positions, ends)
+        first = {partition: position.offset for partition, position in positions.items()}
+        last = {partition: self._end_of(ends[partition]) for partition in begin.admitted}
+        last = {partition: max(offset, first[partition]) for partition, offset in last.items()}
         rows_max = self._rows_max(limit, first, last)
         if rows_max is not None:
             last = divide(first, last, rows_max)
+        last = {**first, **last}
         epochs = history.epochs(last)
-        return self._encode(
-            Position(partition, offset, epochs[partition]) for partition, offset in last.items()
-        )
+        at_end = {one for one in begin.admitted if ends[one].ended and last[one] == ends[one].end}
+        ended = begin.ended | at_end
+        after = encode(view, (Position(one, offset, epochs[one]) for one, offset in last.items()), ended)
+        return self._unless_equal(view, given, after)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """The limit of maxRowsPerTrigger and maxBytesPerTrigger; with both options both apply."""
@@ -115,10 +130,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if size is None else ReadMaxBytes(size)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        return self._encode(Position(end.partition, end.end, end.epoch) for end in self._ends().values())
+        view, ends = self._ends()
+        unread = (end for end in ends.values() if end.partition not in self._finished)
+        return encode(view, (Position(end.partition, end.end, end.epoch) for end in unread))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._final_ends = {end.partition: end.end for end in self._ends().values()}
+        self._final_ends = {end.partition: end.end for end in self._ends()[1].values()}
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: Spark's checkpoint has the position of the query, nodes store none."""
@@ -132,20 +149,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         """The ranges from `start` to `end`; after a restart both come from the checkpoint."""
-        first, last, ends = self._decode(start), self._decode(end), self._ends()
-        for partition, position in first.items():
-            until = last.get(partition, position).offset
-            if position.offset > until:
-                reason = f"partition {partition} ends at {until}, begins at {position.offset}"
-                raise damaged(self._options.topic, end, reason)
+        topic = self._options.topic
+        view, ends = self._ends(start, end)
+        before, after = decode(topic, view, start), decode(topic, view, end)
         history = self._history(ends)
-        self._prove(history, first)
-        self._prove(history, last)
-        first = self._from_log_start(first, ends)
-        spans = [
-            Range.between(first.get(partition, Position(partition, 0)), position)
-            for partition, position in sorted(last.items())
-        ]
+        self._prove(history, before.positions)
+        self._prove(history, after.positions)
+        spans = []
+        for partition, last in sorted(after.positions.items()):
+            # A partition that is new in this batch is read from its first row.
+            first = before.positions.get(partition, Position(partition, 0))
+            if first.offset > last.offset:
+                reason = f"partition {partition} ends at {last.offset}, begins at {first.offset}"
+                raise damaged(topic, end, reason)
+            if first.offset == last.offset:
+                continue
+            if partition not in ends:
+                self._lose(lost_error(topic, Lost(partition, first.offset, last.offset)))
+                continue
+            first = self._from_log_start({partition: first}, ends)[partition]
+            spans.append(Range.between(first, last))
+        for partition in before.positions.keys() - after.positions.keys() - before.ended:
+            if partition in ends:
+                raise damaged(topic, end, f"partition {partition} is missing")
         rows_a_task = self._options.count("rowsPerTask", ROWS_A_TASK)
         assert rows_a_task is not None
         return [RangePartition(span) for span in history.with_epochs(split(spans, rows_a_task))]
@@ -161,8 +187,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = connect(self._options.address, token_file=self._options.token_file)
         return self._client
 
-    def _ends(self) -> dict[int, Ends]:
-        return self._connect().end_offsets(self._options.topic)
+    def _ends(self, *offsets: object) -> tuple[View, dict[int, Ends]]:
+        """The partitions of the topic, and the ends of all of them; as new as the layout of these offsets."""
+        version = max([version_of(offset) for offset in offsets], default=0)
+        layout, ends = self._connect().layout_and_ends(self._options.topic, version=version)
+        return view_of(layout), ends
+
+    def _end_of(self, end: Ends) -> int:
+        return end.end if self._final_ends is None else min(end.end, self._final_ends.get(end.partition, 0))
 
     def _history(self, ends: Mapping[int, Ends]) -> History:
         return History(self._connect(), self._options.topic, ends)
@@ -171,11 +203,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raises TruncatedError if the query read or planned rows of another history of the log."""
         history.prove(positions.values(), whose="the checkpoint", way_out=WAY_OUT)
 
-    def _encode(self, positions: Iterable[Position]) -> dict[str, Any]:
-        return encode(self._connect().topic(self._options.topic), positions)
+    def _unless_equal(self, view: View, given: StreamOffset, after: dict[str, Any]) -> dict[str, Any]:
+        """`after`; or the offset before it, if they differ only in partitions that ended in that one.
 
-    def _decode(self, offset: object) -> dict[int, Position]:
-        return decode(self._connect().topic(self._options.topic), offset)
+        Spark runs a micro-batch wherever two offsets differ.
+        """
+        kept = encode(view, given.positions.values(), given.ended)
+        left = {one: place for one, place in kept["partitions"].items() if int(one) not in given.ended}
+        return kept if left == after["partitions"] else after
+
+    def _lose(self, error: TruncatedError) -> None:
+        """Raises the error, unless failOnDataLoss is false."""
+        if self._options.flag("failOnDataLoss", default=True):
+            raise error
+        _LOG.warning("%s: partition %s: %s", self._options.topic, error.partition, error.message)
 
     def _from_log_start(self, first: Mapping[int, Position], ends: Mapping[int, Ends]) -> dict[int, Position]:
         """`first`; with failOnDataLoss=false positions below the log start are moved to the log start.
@@ -188,22 +229,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = ends.get(partition)
             if end is None or end.start <= position.offset:
                 continue
-            lost = f"rows {position.offset} to {end.start - 1} were removed before the query read them"
-            if self._options.flag("failOnDataLoss", default=True):
-                raise TruncatedError(
-                    f"{lost}; failOnDataLoss=false continues after them",
+            self._lose(
+                TruncatedError(
+                    f"rows {position.offset} to {end.start - 1} were removed before the query read them; "
+                    "failOnDataLoss=false continues after them",
                     topic=self._options.topic,
                     partition=partition,
                     rows_lost=end.start - position.offset,
                     log_start=end.start,
                 )
-            _LOG.warning("%s: partition %d: %s", self._options.topic, partition, lost)
+            )
             positions[partition] = Position(partition, end.start)
         return positions
 
     def _rows_max(self, limit: ReadLimit, first: Mapping[int, int], last: Mapping[int, int]) -> int | None:
         """Maximum number of rows of the micro-batch; None: no limit."""
-        rows = sum(last[partition] - first.get(partition, 0) for partition in last)
+        rows = sum(last[partition] - first[partition] for partition in last)
         if isinstance(limit, ReadMinRows):
             return None if rows >= limit.min_rows or self._final_ends is not None else 0
         if isinstance(limit, ReadAllAvailable):

@@ -177,8 +177,8 @@ class ProducerRequests:
     ) -> tuple[list[tuple[Partition, dict[str, Any]]], list[int], dict[PartitionId, RequestRefused]]:
         """Write the producer record into these partitions.
 
-        Return the partitions that have the record, each with the predecessor's last batch there; those that have
-        forgotten the name; and the refusals.
+        Return the partitions that have the record, each with the predecessor's last batch there; those that
+        have forgotten the name; and the refusals.
         """
         outcomes = await asyncio.gather(
             *(self._raise_epoch(topic, part.partition, call) for part in partitions), return_exceptions=True

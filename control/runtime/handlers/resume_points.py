@@ -18,9 +18,10 @@ def resume_points(
 
     Args:
         partition: the partition that was asked.
-        own: its slots; None in a topic that never changed its layout: points have no slots there, and clients of
-            older programs read them.
-        result: the outcome of `open_producer`: {} where the predecessor has stored nothing, one batch, or `points`.
+        own: its slots; None in a topic that never changed its layout: points have no slots there, and
+            clients of older programs read them.
+        result: the outcome of `open_producer`: {} where the predecessor has stored nothing, one batch, or
+            `points`.
         uncovered: slots of the partition that still need a point.
     """
     if not result:

@@ -1,25 +1,20 @@
-"""The offset of a stream in a checkpoint: two formats are read, one is written, damaged ones are refused."""
+"""The offset of a stream in a checkpoint: three formats are read, two written, damaged ones refused."""
 
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from ringfence.cluster.offsets import Position
 from ringfence.common.arguments import NUMBER_MAX
+from ringfence.common.lineage import Part, View
 from ringfence.native.errors import InvalidArgumentError
-from ringfence.native.messages import TopicInfo
-from ringfence.spark.stream_offset import FORMAT, decode, encode
+from ringfence.spark.stream_offset import FORMAT, decode, encode, version_of
 
-INFO = cast(
-    "TopicInfo",
-    SimpleNamespace(
-        name="t", topic=7, version=3, partitions=[SimpleNamespace(partition=one) for one in (2, 9, 10)]
-    ),
-)
+VIEW = View(7, 1, 3, {one: Part(one, 1) for one in (2, 9, 10)}, {})
+SPLIT = View(7, 2, 4, {2: Part(2, 1), 9: Part(9, 1, is_sealed=True), (9 << 16): Part(9 << 16, 4, (9,))}, {})
 KEPT = {9: Position(9, 1200, 31), 10: Position(10, 0)}
 FORMAT_1 = '{"format":1,"topic":7,"version":0,"partitions":{"9":{"offset":1200},"10":{"offset":0}}}'
 FORMAT_2 = (
@@ -30,18 +25,45 @@ FORMAT_2 = (
 
 def test_equal_positions_give_the_same_text_in_whatever_order() -> None:
     """Spark compares the texts: where they differ, it runs a micro-batch."""
-    assert json.dumps(encode(INFO, KEPT.values())) == FORMAT_2
-    assert json.dumps(encode(INFO, reversed(KEPT.values()))) == FORMAT_2
+    assert json.dumps(encode(VIEW, KEPT.values())) == FORMAT_2
+    assert json.dumps(encode(VIEW, reversed(KEPT.values()))) == FORMAT_2
 
 
 def test_what_is_written_is_read_with_its_epochs() -> None:
-    assert decode(INFO, json.loads(FORMAT_2)) == KEPT
+    assert decode("t", VIEW, json.loads(FORMAT_2)) == (KEPT, frozenset())
 
 
 def test_an_offset_of_format_1_is_read_without_epochs_and_written_with_them() -> None:
-    found = decode(INFO, json.loads(FORMAT_1))
-    assert found == {9: Position(9, 1200), 10: Position(10, 0)}
-    assert encode(INFO, found.values())["format"] == FORMAT == 2
+    found = decode("t", VIEW, json.loads(FORMAT_1))
+    assert found.positions == {9: Position(9, 1200), 10: Position(10, 0)}
+    assert encode(VIEW, found.positions.values())["format"] == FORMAT == 2
+
+
+def test_format_3_is_written_once_a_partition_was_split_and_says_what_has_ended() -> None:
+    child = 9 << 16
+    kept = [Position(9, 1200, 31), Position(child, 0), Position(2, 5, 7)]
+    text = json.dumps(encode(SPLIT, kept, [9]))
+    assert text == (
+        '{"format": 3, "topic": 7, "version": 4, "partitions": {"2": {"offset": 5, "epoch": 7}, '
+        '"9": {"offset": 1200, "epoch": 31, "ended": true}, "589824": {"offset": 0, "epoch": 0}}}'
+    )
+    assert decode("t", SPLIT, json.loads(text)) == ({one.partition: one for one in kept}, frozenset({9}))
+    assert version_of(json.loads(text)) == 4
+
+
+def test_an_ended_partition_may_have_been_pruned_and_one_that_is_not_ended_if_the_table_shows_it() -> None:
+    gone = View(7, 3, 4, {(9 << 16): Part(9 << 16, 4, (9,))}, {9: 1200})
+    for place in ({"offset": 1200, "epoch": 31}, {"offset": 1200, "epoch": 31, "ended": True}):
+        given = changed(format=3, version=4, partitions={"9": place})
+        assert decode("t", gone, given).positions == {9: Position(9, 1200, 31)}
+    with pytest.raises(InvalidArgumentError, match="no partition 9"):
+        decode("t", View(7, 1, 3, {2: Part(2, 1)}, {}), changed())
+
+
+@pytest.mark.parametrize("version", [None, "3", True, -1, 2**70])
+def test_a_version_that_no_layout_has_asks_for_no_newer_table(version: object) -> None:
+    assert version_of(changed(version=version)) == 0
+    assert version_of("text") == 0
 
 
 def changed(**change: Any) -> dict[str, Any]:
@@ -54,7 +76,11 @@ def changed(**change: Any) -> dict[str, Any]:
         ([], "has no format"),
         ("text", "has no format"),
         ({}, "has no format"),
-        (changed(format=3), "use a newer ringfence"),
+        (changed(format=4), "use a newer ringfence"),
+        (
+            changed(format=3, partitions={"9": {"offset": 1, "epoch": 1, "ended": 1}}),
+            '"ended" of partition 9 is 1',
+        ),
         (changed(format=None), "use a newer ringfence"),
         (changed(format=True), "use a newer ringfence"),
         (changed(format="2"), "use a newer ringfence"),
@@ -86,4 +112,4 @@ def changed(**change: Any) -> dict[str, Any]:
 )
 def test_what_this_source_has_not_written_is_refused_by_what_is_wrong(given: Any, said: str) -> None:
     with pytest.raises(InvalidArgumentError, match=said):
-        decode(INFO, given)
+        decode("t", VIEW, given)
