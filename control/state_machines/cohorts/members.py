@@ -213,7 +213,6 @@ class JoinBatches:
             registration = item.registration
             self._by_key.pop((registration.cohort, registration.name, registration.instance), None)
             self._under_way.append(item)
-        self._since_ms = now_ms
         return RegisterMembers(members=tuple(item.registration for item in self._under_way))
 
     def end(self, index: Index, result: MembersRegistered) -> tuple[JoinOutcome, ...]:
