@@ -14,11 +14,11 @@ entry cannot be either.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from ringfence.control.model.cohort_commands import Begun, Drained
 from ringfence.control.model.cohorts import Cohort, CohortId, Incarnation, MemberSession, PrunedNotes
-from ringfence.control.model.ids import Epoch, PartitionId, TopicId
+from ringfence.control.model.ids import Epoch, PartitionId
 from ringfence.control.model.layout import Partition
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica, Topic
@@ -39,6 +39,7 @@ from ringfence.control.state_machines.metadata.cohort_lineage import (
 # Words that a node keeps; the mark in the metadata replaces each within seconds.
 WORDS_MAX: Final = 65_536
 NOBODY: Final = MemberSession(0)
+Key = TypeVar("Key")
 
 
 class GateRule(NamedTuple):
@@ -211,17 +212,18 @@ def cohorts_to_derive(before: MetadataState, after: MetadataState) -> tuple[Coho
     A layout that changed concerns all cohorts of its topic, also those whose record is the same: blocked
     gates, heirs and beginnings follow from it. So does an owner that changed, or a loss that was accepted.
     """
-    found = {
-        number
-        for name in ("cohorts", "cohort_members", "drained_marks", "pruned_notes")
-        for number in _changed(getattr(before, name), getattr(after, name))
-    }
-    topics = {TopicId(number) for number in _changed(before.topics, after.topics)}
+    found = (
+        _changed(before.cohorts, after.cohorts)
+        | _changed(before.cohort_members, after.cohort_members)
+        | _changed(before.drained_marks, after.drained_marks)
+        | _changed(before.pruned_notes, after.pruned_notes)
+    )
+    topics = _changed(before.topics, after.topics)
     found |= {number for number, cohort in after.cohorts.items() if cohort.topic in topics}
     return tuple(sorted(found))
 
 
-def _changed(before: Mapping[int, object], after: Mapping[int, object]) -> set[int]:
+def _changed(before: Mapping[Key, object], after: Mapping[Key, object]) -> set[Key]:
     """Keys whose values are other objects: values of the state are replaced, never changed."""
     if before is after:
         return set()

@@ -8,7 +8,7 @@ parents of 20 cohorts are five entries.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from ringfence.control.model.cohort_commands import Begun, Drained, MarkBegun, MarkDrained
 from ringfence.control.model.state import MetadataState
@@ -21,6 +21,7 @@ GATHER_MS: Final = 100
 REPROPOSE_MS: Final = 2_000
 # Items that wait: 16 entries. More are told again later.
 WAITING_MAX: Final = 65_536
+Item = TypeVar("Item", Drained, Begun)
 
 
 class ProgressGathering:
@@ -40,7 +41,7 @@ class ProgressGathering:
         """An owner tells partitions that have begun the incarnation."""
         self._add(MarkBegun, self._begun, items, now_ms)
 
-    def _add(self, kind: type, waiting: dict[object, None], items: Iterable[object], now_ms: int) -> None:  # type: ignore[type-arg]
+    def _add(self, kind: type, waiting: dict[Item, None], items: Iterable[Item], now_ms: int) -> None:
         for item in items:
             if len(waiting) >= WAITING_MAX:
                 return
