@@ -158,9 +158,14 @@ class CohortCoordinator:
                 self.schedule.plan_at(cohort, now_ms)
 
     def _note_connected(self, state: MetadataState, now_ms: int) -> None:
-        """Plan cohorts of which a member went into grace or came back, if a partition is with nobody."""
+        """Plan cohorts of which a member came back, or went into grace while a partition is with nobody.
+
+        A member that kept its slice comes back to an equal plan, which is no entry. One that registered and
+        was reported late has no slice yet, and nothing else would give it one.
+        """
         before, self._connected = self._connected, {}
         for number, cohort in state.cohorts.items():
             now = self._connected[number] = self.liveness.connected(state, number, now_ms)
-            if number in before and now != before[number] and unassigned(state, cohort):
+            known = before.get(number, now)
+            if now - known or (now != known and unassigned(state, cohort)):
                 self.schedule.change(number, now_ms)

@@ -5,9 +5,9 @@
     next_entry(state, cohort, connected)  the next entry of a cohort's plan, None if it is published
 
 A cohort is planned again when a member came or went, the layout changed, a partition was drained, or it was
-sought; and when a member went into grace or came back while a partition is with nobody. A plan waits for more
-changes: 100 ms in a cohort without slices, else 200 ms, doubled up to 3.2 s while changes keep coming. Ten
-thousand joins within 10 s are eight plans at most. A member that leaves is waited for 100 ms only.
+sought; when a member came back from grace, or went into it while a partition is with nobody. A plan waits for
+more changes: 100 ms in a cohort without slices, else 200 ms, doubled up to 3.2 s while changes keep coming.
+Ten thousand joins within 10 s are eight plans at most. A member that leaves is waited for 100 ms only.
 
 A large plan is several entries. Each gives and takes the same partitions, so it is a plan fit to be obeyed.
 The planner keeps what is placed, so after each entry the rest of the plan is what it would have been.

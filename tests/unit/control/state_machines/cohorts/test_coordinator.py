@@ -206,3 +206,23 @@ def test_who_does_not_lead_proposes_nothing() -> None:
     leader.join(number, "a")
     leader.desk.end()
     assert leader.run(5_000) == []
+
+
+def test_a_member_that_is_reported_late_gets_its_share_when_it_comes() -> None:
+    """It was registered, and in grace when the plan was made: nothing is unassigned, and it has nothing."""
+    log = CohortLog(partitions=4)
+    number = log.create()
+    leader = Leader(log)
+    leader.join(number, "a")
+    leader.run(20_000)
+    (late,) = log.join(number, "late")
+    leader.run(200)  # too early for its plan
+    log.must(log.change(number, log.cohort(number).changed, limit=9))
+    leader.is_applied = False
+    leader.run(5_000)
+    leader.is_applied = True
+    leader.run(3_000)
+    assert log.slices(number)["late"] == (), "no node has reported it"
+    leader.heard.add(late)
+    leader.run(3_000)
+    assert [len(share) for share in log.slices(number).values()] == [2, 2]
