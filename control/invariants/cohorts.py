@@ -25,7 +25,7 @@ from ringfence.control.model.ids import PartitionId, drawn_at
 from ringfence.control.model.layout import Partition
 from ringfence.control.model.state import MetadataState
 from ringfence.control.state_machines.metadata.cohort_lineage import (
-    begins_behind,
+    begins_after,
     has_mark,
     is_through,
     waits_for,
@@ -112,7 +112,7 @@ def _check_marks(state: MetadataState, cohort: Cohort, parts: Parts) -> None:
         part = parts.get(partition)
         assert part is not None, f"a mark of partition {partition}, which does not exist"
         assert not part.is_active, f"CD1: partition {partition} is ACTIVE, and drained"
-        assert not begins_behind(cohort, part), f"CD7: a mark of partition {partition}, which is not read"
+        assert not begins_after(cohort, part), f"CD7: a mark of partition {partition}, which is not read"
         waits = waits_for(state, cohort, parts, part)
         assert not waits, f"CD3: partition {partition} is drained before its parents {waits}"
 

@@ -50,7 +50,7 @@ class DeleteCohort(CommandBase, frozen=True, kw_only=True, tag="delete_cohort"):
 
 class Registration(NamedTuple):
     """A process that takes the name of a member. Compare-and-set on `after`, the session that it replaces;
-    0: nobody has the name.
+    0: none has the name.
     """
 
     cohort: CohortId

@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Any
 
 from ringfence.control.model.cohort_commands import (
+    Begun,
     PublishPlan,
     RegisterMembers,
     Removal,
@@ -31,7 +32,7 @@ from ringfence.control.state_machines.metadata.cohort_lineage import (
     members_of,
 )
 from tests.fakes.cohort_log import CohortLog
-from tests.fakes.cohort_nodes import LEASE_MS, NOBODY, CohortNode, GateLog, Process, joins_ended
+from tests.fakes.cohort_nodes import LEASE_MS, NO_SESSION, CohortNode, GateLog, Process, joins_ended
 
 GRACE_MS = 12_000
 ROUND_MS = 250
@@ -176,7 +177,7 @@ class CohortCluster(CohortLog):
         """One look of a node at all gates that it owns: resets, forgets, serves, and tells."""
         state = self.view(node)
         missing: list[gates.DrainedWord] = []
-        begun: list[gates.Begun] = []
+        begun: list[Begun] = []
         for cohort in state.cohorts.values():
             rules = [
                 rule
@@ -220,7 +221,7 @@ class CohortCluster(CohortLog):
         process = self._process_of(rule.assignee)
         if rule.is_blocked or process is None or self.draw.random() < 0.3:
             return
-        if gate.holder not in {NOBODY, rule.assignee} and self.now_ms < gate.lease_ms:
+        if gate.holder not in {NO_SESSION, rule.assignee} and self.now_ms < gate.lease_ms:
             self._release(gate)
             return
         if gate.incarnation == 0:
@@ -238,10 +239,10 @@ class CohortCluster(CohortLog):
         """The holder hears that the plan names another member, and releases, if it runs."""
         process = self._process_of(gate.holder)
         if process is not None and self.draw.random() < 0.5:
-            gate.holder = NOBODY
+            gate.holder = NO_SESSION
 
     def _process_of(self, session: MemberSession) -> Process | None:
-        if session == NOBODY:
+        if session == NO_SESSION:
             return None
         found = (process for process in self.processes.values() if process.session == session)
         return next((process for process in found if process.is_running), None)
@@ -249,7 +250,7 @@ class CohortCluster(CohortLog):
     def _reset(self, node: CohortNode, rule: gates.GateRule, gate: GateLog) -> None:
         """The record by which a gate begins: RESET, or FORGET where the partition is not read."""
         if rule.beginning.kind is BeginningKind.FINISHED:
-            if gate.holder == NOBODY or self.now_ms >= gate.lease_ms:
+            if gate.holder == NO_SESSION or self.now_ms >= gate.lease_ms:
                 self.gates[rule.cohort, rule.partition] = GateLog(known=node.applied)
             return
         is_open = rule.beginning.kind is BeginningKind.NOT_BEGUN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringfence.control.model.cohort_commands import (
@@ -118,7 +119,7 @@ class CohortLog(LayoutLog):
             members=tuple(Removal(number, name, members[name].session, RemovalReason.LEFT) for name in names)
         )
 
-    def publish(self, number: CohortId, **changes: tuple[list[int], list[int]]) -> PublishPlan:
+    def publish(self, number: CohortId, **changes: tuple[Sequence[int], Sequence[int]]) -> PublishPlan:
         """Slices of members by name: what each gets, and what it loses."""
         return PublishPlan(
             cohort=number,
@@ -172,7 +173,7 @@ class CohortLog(LayoutLog):
         self,
         number: CohortId,
         to: StartKind = StartKind.EARLIEST,
-        positions: dict[int, int] | None = None,
+        positions: Mapping[PartitionId, int] | None = None,
         rest: StartKind | None = None,
     ) -> SeekCohort:
         return SeekCohort(
@@ -180,8 +181,7 @@ class CohortLog(LayoutLog):
             incarnation=self.cohort(number).incarnation,
             to=to,
             positions=tuple(
-                CohortPosition(PartitionId(part), offset, Epoch(0))
-                for part, offset in sorted((positions or {}).items())
+                CohortPosition(part, offset, Epoch(0)) for part, offset in sorted((positions or {}).items())
             ),
             rest=rest,
         )

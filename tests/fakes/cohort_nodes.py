@@ -16,7 +16,7 @@ from ringfence.control.state_machines.cohorts.reports import ProgressReports
 
 # The lease of a holder at a gate.
 LEASE_MS = 10_000
-NOBODY = MemberSession(0)
+NO_SESSION = MemberSession(0)
 GateKey = tuple[CohortId, PartitionId]
 
 
@@ -30,7 +30,7 @@ class GateLog:
     incarnation: int = 0
     offset: int = 0
     is_settled: bool = False
-    holder: MemberSession = NOBODY
+    holder: MemberSession = NO_SESSION
     lease_ms: int = 0
     known: int = 0
 
@@ -51,8 +51,8 @@ class Process:
     instance: bytes
     ticket: int
     node: NodeId | None = None
-    session: MemberSession = NOBODY
-    after: MemberSession = NOBODY
+    session: MemberSession = NO_SESSION
+    after: MemberSession = NO_SESSION
     is_up: bool = True
     is_paused: bool = False
     is_final: bool = False

@@ -242,7 +242,7 @@ class CohortWorld(CohortCluster):
             loads = [len(one.slice) for one in self.members(number).values()]
             assert max(loads) - min(loads) <= 1, f"not within one: {loads}"
             held = {part for one in self.members(number).values() for part in one.slice}
-            assert {part.partition for part in self.active} <= held, "a partition is with nobody"
+            assert {part.partition for part in self.active} <= held, "a partition is unassigned"
             for partition in self.now.layout.by_id():
                 left = self._left(int(number), int(cohort.incarnation), int(partition))
                 assert not left, f"CH6: rows {sorted(left)[:5]} of {partition} are given to nobody"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ringfence.control.invariants import cohorts as invariants
-from ringfence.control.model.cohort_commands import CreateCohort, MarkBegun
+from ringfence.control.model.cohort_commands import Begun, CreateCohort, Drained, MarkBegun
 from ringfence.control.model.cohorts import (
     COHORT_LEVEL,
     Cohort,
@@ -42,10 +42,13 @@ NODE = NodeId(1)
 
 
 class Prefix(NamedTuple):
-    """One prefix of the log: its state, its index and the chain's partitions that were made so far."""
+    """One prefix of the log: its state, its index and the chain's partitions that were made so far.
+
+    `restart` is the number of the prefix at which owners were replaced last.
+    """
 
     state: MetadataState
-    index: int
+    at: int
     chain: tuple[PartitionId, ...]
     restart: int
 
@@ -83,14 +86,14 @@ class CohortChain:
         if known is not None:
             return known
         before = self.log[at]
-        made = entry(before.index + 1, command, time_ms=before.state.time_ms + later_ms)
+        made = entry(before.at + 1, command, time_ms=before.state.time_ms + later_ms)
         after, result = apply(before.state, made)
         assert not isinstance(result, Refused), result
         found = at
         if after != before.state:
-            invariants.check_step(before.state, after, before.index + 1)
+            invariants.check_step(before.state, after, before.at + 1)
             found = len(self.log)
-            self.log.append(before._replace(state=after, index=before.index + 1))
+            self.log.append(before._replace(state=after, at=before.at + 1))
         self._after[at, command, later_ms] = found
         return found
 
@@ -134,8 +137,7 @@ class CohortChain:
         if not waiting:
             return at
         marks = tuple(
-            gates.Begun(cohort.cohort, cohort.incarnation, part, topic.assignments[part].epoch)
-            for part in waiting
+            Begun(cohort.cohort, cohort.incarnation, part, topic.assignments[part].epoch) for part in waiting
         )
         return self.take(at, MarkBegun(marks=marks))
 
@@ -167,7 +169,7 @@ class CohortChain:
             words = DrainedWords()
             if word:
                 parent = prefix.chain[place - 1]
-                words.tell([DrainedWord(gates.Drained(self.cohort, word, parent, True), parent, Epoch(0))])  # type: ignore[arg-type]
+                words.tell([DrainedWord(Drained(self.cohort, word, parent, True), parent, Epoch(0))])  # type: ignore[arg-type]
             number = prefix.chain[place]
             is_sought = number in gates.barrier_of(cohort, parts)
             known = gates.rule_of(

@@ -70,6 +70,10 @@ def put(values: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
 class StateKeys(CohortChain):
     """Two states are one if they differ by the numbers of their entries alone."""
 
+    def views(self, s: State) -> list[int]:
+        """Prefixes under which a new owner may open: it has applied the entry that made it one (CG15)."""
+        return [at for at in s.path if at >= self.log[s.path[-1]].restart]
+
     def trim(self, s: State) -> State:
         """Forget prefixes that every owner has applied, and rows of incarnations that no owner is in."""
         made = len(self.log[s.path[-1]].chain)

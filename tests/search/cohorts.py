@@ -67,7 +67,8 @@ class CohortWorld(StateKeys):
         begins = ((int(self.cohort_of(at).incarnation), self.expected(at, wrote, kind, {})),)
         none = (0,) * len(self.lengths)
         gates_first = (Gate(at),) * len(self.lengths)
-        return self.keyed(State((at,), gates_first, wrote, begins, seen=none, promise=none, **self.budget))
+        first = State((at,), gates_first, wrote, begins, seen=none, promise=none)
+        return self.keyed(first._replace(**self.budget))
 
     # ---- what is expected -----------------------------------------------------------------------------
 
@@ -243,10 +244,6 @@ class CohortWorld(StateKeys):
             if place < len(self.log[at].chain):
                 after = self.gate(s, place, at=at, word=0, is_new=True)
                 yield f"the new owner of {place} opens", after, False
-
-    def views(self, s: State) -> list[int]:
-        """Prefixes under which a new owner may open."""
-        return [at for at in s.path if at >= self.log[s.path[-1]].restart]
 
     def acts(self, s: State, place: int, gate: Gate, rule: GateRule) -> Iterator[tuple[str, State, bool]]:
         progress = self.progress(gate, rule)

@@ -29,7 +29,7 @@ WORLDS: dict[str, Callable[[], CohortWorld]] = {
     "pruned before it was read": lambda: CohortWorld((1, 1), prunes=1, kills=1),
     "pruned, a seek": lambda: CohortWorld((1, 1), targets=(EARLIEST,), seeks=1, prunes=1, kills=1),
     "two are pruned, the middle is empty": lambda: CohortWorld((1, 0, 1), start=(EARLIEST, 2), prunes=2),
-    "pruned behind the beginning": lambda: CohortWorld((1, 0, 1), start=(LATEST, 1), prunes=1),
+    "pruned before the beginning": lambda: CohortWorld((1, 0, 1), start=(LATEST, 1), prunes=1),
 }
 
 
@@ -265,7 +265,7 @@ PLANTED: dict[str, tuple[Callable[[Patch], None], str]] = {
     "no_note": (no_note, "pruned before it was read"),
     "note_survives_seek": (note_survives_seek, "pruned, a seek"),
     "note_stays_behind": (note_stays_behind, "two are pruned, the middle is empty"),
-    "noted_at_latest": (noted_at_latest, "pruned behind the beginning"),
+    "noted_at_latest": (noted_at_latest, "pruned before the beginning"),
     "empty_child_drains": (empty_child_drains, "two are pruned, the middle is empty"),
 }
 

@@ -12,5 +12,6 @@ START HERE: `coordinator`, the leader's part. Layers, top first; imports run dow
     reports       how often a node tells what the metadata does not have yet
     digests       digests of lists of sessions and of slices
 
-Who reads a partition is decided by its owner, in the partition's own log. See docs/design/cohorts.md.
+The owner of a partition decides which member reads it, in the partition's own log.
+See docs/design/cohorts.md.
 """

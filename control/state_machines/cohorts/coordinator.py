@@ -158,7 +158,7 @@ class CohortCoordinator:
                 self.schedule.plan_at(cohort, now_ms)
 
     def _note_connected(self, state: MetadataState, now_ms: int) -> None:
-        """Plan cohorts of which a member came back, or went into grace while a partition is with nobody.
+        """Plan cohorts of which a member came back, or went into grace while a partition is unassigned.
 
         A member that kept its slice comes back to an equal plan, which is no entry. One that registered and
         was reported late has no slice yet, and nothing else would give it one.

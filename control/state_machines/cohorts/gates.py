@@ -38,14 +38,14 @@ from ringfence.control.state_machines.metadata.cohort_lineage import (
 
 # Words that a node keeps; the mark in the metadata replaces each within seconds.
 WORDS_MAX: Final = 65_536
-NOBODY: Final = MemberSession(0)
+NO_SESSION: Final = MemberSession(0)
 Key = TypeVar("Key")
 
 
 class GateRule(NamedTuple):
     """What the metadata says of a gate.
 
-    `assignee` is the session that the plan names, 0: nobody. `waits_for` are parents that are not drained,
+    `assignee` is the session that the plan names, 0: none. `waits_for` are parents that are not drained,
     as far as the metadata and words tell; `is_sought`: a relative has not begun the incarnation. Of ordered
     cohorts either keeps the gate closed. `is_begun` is False while the leader waits for this gate's word that
     it began. `end` is the offset at which a SEALED partition ended. `read` are parents whose rows members
@@ -161,7 +161,7 @@ def rules_of(
     found = []
     for number in gates_of(topic, here):
         name = holders.get(number)
-        assignee = NOBODY if name is None else members[name].session
+        assignee = NO_SESSION if name is None else members[name].session
         found.append(rule_of(state, cohort, parts, number, words, assignee, is_sought=number in barrier))
     return tuple(found)
 
@@ -172,7 +172,7 @@ def rule_of(
     parts: Mapping[PartitionId, Partition],
     number: PartitionId,
     words: DrainedWords,
-    assignee: MemberSession = NOBODY,
+    assignee: MemberSession = NO_SESSION,
     *,
     is_sought: bool = False,
 ) -> GateRule:

@@ -1,6 +1,6 @@
 """Tell connected members, members in grace, and silent ones apart. The leader decides, the log records it.
 
-    begin(term, now)                 this node leads from now on, and has heard nobody
+    begin(term, now)                 this node leads from now on, without observations
     report(node, report, now)        a node lists the sessions that are attached to it and beat
     tick(state, now)                 the members to remove now
     connected(state, cohort, now)    names of members that are connected
@@ -14,8 +14,8 @@ session.
 2. A new leader takes every member for connected for a whole grace period. One whose ticks did not come was
 stopped, and begins that wait again: silence before that was its own (P14).
 3. A registration counts as a report when the leader applies its entry.
-4. A node whose reports stop takes nobody with it while another node reports its members, and then only after
-the grace period.
+4. A node whose reports stop removes no member that another node reports, and others only after the grace
+period.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ringfence.control.state_machines.metadata.cohort_checks import MEMBERS_OF_E
 from ringfence.control.state_machines.metadata.cohort_lineage import members_of
 
 GRACE_MS: Final = 30_000
-# The lease of a holder (10 s) and a margin: before that its owner lets nobody else in anyway.
+# The lease of a holder (10 s) and a margin: before that its owner lets no other member in anyway.
 GRACE_MS_MIN: Final = 12_000
 # Three reports that did not come.
 FRESH_MS: Final = 3_000

@@ -271,7 +271,7 @@ def _other_decision(
 class JoinedPage(NamedTuple):
     """A page of a member's slice at one generation: ascending partitions from the one that was asked for on.
 
-    `more`: ask again behind the last one; if the generation changed meanwhile, from the start.
+    `more`: ask again from the last one on; if the generation changed meanwhile, from the start.
     """
 
     cohort: CohortId

@@ -29,7 +29,7 @@ def plan(
     connected: Collection[str] | None = None,
     parents: Mapping[PartitionId, Sequence[PartitionId]] | None = None,
 ) -> dict[PartitionId, str]:
-    """The member of each partition; partitions that nobody can have are left out.
+    """The member of each partition; partitions that no member can have are left out.
 
     `held` are the present slices by partition. `connected` None: all members are connected.
     """
@@ -56,7 +56,7 @@ def plan(
 def _kept(
     order: list[PartitionId], names: Collection[str], taking: list[str], held: Mapping[PartitionId, str]
 ) -> tuple[dict[PartitionId, str], dict[str, list[PartitionId]], list[PartitionId]]:
-    """What members in grace keep, what each connected member has, and what nobody has."""
+    """What members in grace keep, what each connected member has, and what is unassigned."""
     placed, free = dict[PartitionId, str](), list[PartitionId]()
     own: dict[str, list[PartitionId]] = {name: [] for name in taking}
     for number in order:

@@ -5,7 +5,7 @@
     next_entry(state, cohort, connected)  the next entry of a cohort's plan, None if it is published
 
 A cohort is planned again when a member came or went, the layout changed, a partition was drained, or it was
-sought; when a member came back from grace, or went into it while a partition is with nobody. A plan waits for
+sought; when a member came back from grace, or went into it while a partition is unassigned. A plan waits for
 more changes: 100 ms in a cohort without slices, else 200 ms, doubled up to 3.2 s while changes keep coming.
 Ten thousand joins within 10 s are eight plans at most. A member that leaves is waited for 100 ms only.
 
@@ -144,7 +144,7 @@ def _is_same(one: _Seen, other: _Seen) -> bool:
 
 
 class Move(NamedTuple):
-    """A partition that changes its member; None: nobody."""
+    """A partition that changes its member; None: unassigned."""
 
     partition: PartitionId
     source: str | None
@@ -212,7 +212,7 @@ def entry_of(cohort: Cohort, moved: tuple[Move, ...], most: int = PLAN_PARTITION
 
 
 def unassigned(state: MetadataState, cohort: Cohort) -> int:
-    """The number of partitions that should be read and are in nobody's slice."""
+    """The number of partitions that should be read and are in no slice."""
     if not cohort.mode.is_ordered:
         return 0
     held: Mapping[PartitionId, str] = holders_of(members_of(state, cohort.cohort))

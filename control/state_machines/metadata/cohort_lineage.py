@@ -59,7 +59,7 @@ def beginning(cohort: Cohort, part: Partition) -> Beginning:
     return _FINISHED if 0 < part.sealed_version <= cohort.layout_version else _NOT_BEGUN
 
 
-def begins_behind(cohort: Cohort, part: Partition) -> bool:
+def begins_after(cohort: Cohort, part: Partition) -> bool:
     """Whether the cohort does not read the partition in this incarnation."""
     return beginning(cohort, part).kind is BeginningKind.FINISHED
 
@@ -84,8 +84,8 @@ def was_read(state: MetadataState, cohort: CohortId, partition: PartitionId) -> 
 
 
 def is_through(state: MetadataState, cohort: Cohort, part: Partition) -> bool:
-    """Whether the cohort is through a partition: it was drained, or the cohort begins behind it."""
-    return has_mark(state, cohort.cohort, part.partition) or begins_behind(cohort, part)
+    """Whether the cohort is through a partition: it was drained, or the cohort begins after it."""
+    return has_mark(state, cohort.cohort, part.partition) or begins_after(cohort, part)
 
 
 def waits_for(

@@ -34,7 +34,7 @@ from ringfence.control.model.results import MissedRows
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
 from ringfence.control.state_machines.metadata.cohort_lineage import (
-    begins_behind,
+    begins_after,
     cohorts_of,
     has_mark,
     members_of,
@@ -127,7 +127,7 @@ def has_missed(state: MetadataState, cohort: Cohort, topic: Topic, part: Partiti
     """
     seal = topic.seal(part.partition)
     assert seal is not None, f"I3: partition {part.partition} is SEALED and has no end"
-    is_through = has_mark(state, cohort.cohort, part.partition) or begins_behind(cohort, part)
+    is_through = has_mark(state, cohort.cohort, part.partition) or begins_after(cohort, part)
     return seal.end.offset > 0 and not is_through
 
 

@@ -6,8 +6,8 @@
     MarkDrained, MarkBegun                     what the owners of gates tell, up to 4,096 in one entry
     SeekCohort                                 a new incarnation
 
-`state_machines.cohorts` decides the entries of the leader. Who may read a partition is decided by its owner,
-in the partition's own log: a plan that is late or lost costs balance, never order.
+`state_machines.cohorts` decides the entries of the leader. The owner of a partition decides which member
+reads it, in the partition's own log: a plan that is late or lost costs balance, never order.
 """
 
 from __future__ import annotations

@@ -53,14 +53,14 @@ class CohortReader:
         return drawn_at(self.cohort.cohort)
 
     def has_read(self, topic: TopicId, partition: PartitionId) -> bool:
-        """Whether the cohort drained the partition in its present incarnation, or begins behind it.
+        """Whether the cohort drained the partition in its present incarnation, or begins after it.
 
-        A partition that is not in the layout was pruned: nobody reads it.
+        A partition that is not in the layout was pruned: it is not read.
         """
         if cohort_lineage.has_mark(self.state, self.cohort.cohort, partition):
             return True
         part = self.state.topics[topic].layout.find(partition)
-        return part is None or cohort_lineage.begins_behind(self.cohort, part)
+        return part is None or cohort_lineage.begins_after(self.cohort, part)
 
 
 def registered_readers(state: MetadataState, topic: TopicId) -> tuple[RegisteredReader, ...]:

@@ -79,10 +79,6 @@ def test_children_open_by_words_while_the_controller_is_away() -> None:
 # ---- planted bugs -------------------------------------------------------------------------------------
 
 
-def barrier_of_named(patch: Patch) -> None:
-    patch.setattr(gates, "barrier_of", lambda cohort, _: frozenset(cohort.resetting))
-
-
 def children_do_not_wait(patch: Patch) -> None:
     patch.setattr(gates, "waits_for", lambda *_: ())
 
@@ -145,12 +141,12 @@ def one_node_decides(patch: Patch) -> None:
 
 
 def members_never_leave(patch: Patch) -> None:
-    """A silent member is never removed: its partitions wait for ever."""
+    """A silent member is never removed: its partitions wait permanently."""
     patch.setattr(liveness.CohortLiveness, "_silent", lambda *_: ())
 
 
 def late_member_waits(patch: Patch) -> None:
-    """A member that comes back is planned only if a partition is with nobody."""
+    """A member that comes back is planned only if a partition is unassigned."""
 
     def planted(desk: Any, state: Any, now_ms: int) -> None:
         before, desk._connected = desk._connected, {}
@@ -174,7 +170,6 @@ def plan_is_not_sticky(patch: Patch) -> None:
 
 
 PLANTED: dict[str, Callable[[Patch], None]] = {
-    "barrier_of_named": barrier_of_named,
     "children_do_not_wait": children_do_not_wait,
     "marks_once": marks_once,
     "empty_child_drains": empty_child_drains,

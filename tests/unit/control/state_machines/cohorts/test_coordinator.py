@@ -174,7 +174,8 @@ def test_a_large_plan_is_made_elsewhere_and_its_entry_is_refused_if_the_state_mo
     found = [desk.step(state, now_ms) for now_ms in (0, 100, 200, 300)]
     (large,) = [one for made in found for one in made.large]
     assert not any(made.entries for made in found)
-    assert (large.cohort.cohort, large.connected) == (number, {"a"})
+    assert large.cohort.cohort == number
+    assert large.connected == {"a"}
     made = plans.next_entry(state, large.cohort, large.connected)
     assert made is not None
     assert not made.is_whole or len(made.command.changes[0].add) == plans.LARGE_PLAN

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ringfence.control.model.cohorts import MemberSession
@@ -36,7 +38,12 @@ def test_slices_have_another_digest_if_and_only_if_they_differ() -> None:
     log.must(log.leave(number, "idle"))
     assert slices_digest(log.members(number)) == first, "an empty slice is none"
     seen = {first}
-    for changes in ({"a": ([], ids[1:2]), "b": (ids[1:2], [])}, {"b": (ids[3:], [])}, {"a": ([], ids[:1])}):
+    later: list[dict[str, Any]] = [
+        {"a": ([], ids[1:2]), "b": (ids[1:2], [])},
+        {"b": (ids[3:], [])},
+        {"a": ([], ids[:1])},
+    ]
+    for changes in later:
         log.must(log.publish(number, **changes))
         seen.add(slices_digest(log.members(number)))
     assert len(seen) == 4

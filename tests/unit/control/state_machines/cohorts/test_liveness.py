@@ -205,7 +205,10 @@ def test_the_grace_is_that_of_the_node_that_reported_last() -> None:
 
 def test_whether_a_name_is_in_use_is_told_or_not_known() -> None:
     scene = Scene("a", "b")
-    ask = lambda name: scene.liveness.presence(scene.log.state, scene.sessions[name], scene.now_ms)  # noqa: E731
+
+    def ask(name: str) -> Presence:
+        return scene.liveness.presence(scene.log.state, scene.sessions[name], scene.now_ms)
+
     scene.seconds(1, n1=["a"], n2=[], n3=[])
     assert ask("a") is Presence.UNKNOWN, "a leader of less than two seconds"
     scene.seconds(2, n1=["a"], n2=[])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ringfence.control.model.cohort_commands import CreateCohort, Registration
+from ringfence.control.model.cohort_commands import CreateCohort, RegisterMembers, Registration
 from ringfence.control.model.cohorts import CohortMode, CohortSettings, MemberSession, StartKind
 from ringfence.control.model.ids import Index, NodeId, TopicId
 from ringfence.control.model.results import Refused
@@ -98,11 +98,13 @@ def test_a_name_in_use_is_taken_over_with_its_session_and_the_older_process_neve
     assert (gone.session, "not registered any more" in gone.message) == (0, True)
 
 
-def _entry(*items: Registration) -> object:
+def _entry(*items: Registration) -> RegisterMembers:
     batches = JoinBatches()
     for ticket, item in enumerate(items):
         assert batches.add(item, ticket, 0) is None
-    return batches.due(GATHER_MS)
+    made = batches.due(GATHER_MS)
+    assert made is not None
+    return made
 
 
 # ---- batches --------------------------------------------------------------------------------------------
@@ -219,7 +221,7 @@ def test_the_answer_has_the_slice_without_what_is_drained_in_pages_of_one_genera
     assert page is not None
     assert source.partition not in page.partitions
     assert page.partitions == tuple(sorted(part.partition for part in log.active))
-    assert (page.generation, page.incarnation, page.more) == (1, number, False)
+    assert (page.generation, int(page.incarnation), page.more) == (1, int(number), False)
     rest = joined(log.state, log.cohort(number), "m", page.partitions[0])
     assert rest is not None
     assert rest.partitions == page.partitions[1:]

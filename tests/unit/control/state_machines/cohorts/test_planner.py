@@ -35,7 +35,7 @@ def judge(
             assert after.get(number) == name, "what a member in grace has stays with it"
     if not here:
         return
-    assert set(after) == ids, "a partition is with nobody"
+    assert set(after) == ids, "a partition is unassigned"
     load = Counter(dict.fromkeys(here, 0))
     load.update(name for name in after.values() if name in here)
     assert max(load.values()) - min(load.values()) <= 1, f"not within one: {load}"

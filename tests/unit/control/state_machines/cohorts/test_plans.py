@@ -43,7 +43,7 @@ def test_a_large_change_is_several_entries_each_fit_to_be_obeyed() -> None:
         before = sum(map(len, log.slices(number).values()))
         log.must(made.command)
         entries += 1
-        assert sum(map(len, log.slices(number).values())) == before == 24, "a partition is with nobody"
+        assert sum(map(len, log.slices(number).values())) == before == 24, "a partition is unassigned"
         left = len(moves(log.state, log.cohort(number)))
         assert left == whole - 3, "the rest of the plan is what it would have been"
         assert made.is_whole == (left == 0)

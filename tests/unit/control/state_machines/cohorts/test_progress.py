@@ -44,7 +44,7 @@ def test_one_entry_is_under_way_at_a_time_and_an_answer_that_is_lost_ends_its_wa
     (first,) = told.step(log.state, 200)
     told.tell_drained(log.drained(number, sealed[1]).marks, 210)
     assert told.step(log.state, 400) == ()
-    told.end(first)  # type: ignore[arg-type]
+    told.end(first)
     log.must(first)
     (second,) = told.step(log.state, 400)
     assert [mark.partition for mark in second.marks] == [sealed[1]]

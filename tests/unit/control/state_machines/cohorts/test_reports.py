@@ -26,5 +26,5 @@ def test_items_that_come_together_are_told_together() -> None:
     assert reports.due([1, 2, 3], 100) == (1, 2)
     assert reports.due([3, 2, 1], 200) == (3,)
     assert reports.due([], 300) == ()
-    assert reports.due([1], 400) == (), "it was there meanwhile: told anew"
+    assert reports.due([1], 400) == (), "it was there meanwhile: told again"
     assert reports.due([1], 500) == (1,)

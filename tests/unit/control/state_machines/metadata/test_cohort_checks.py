@@ -88,7 +88,7 @@ def test_a_plan_that_is_not_fit_to_be_obeyed_is_refused() -> None:
     }
     for words, command in refused.items():
         log.refuses(command, words)
-    log.refuses(replace(refused["changes nothing"], cohort=drawn(1, 3)), "no cohort")  # type: ignore[arg-type]
+    log.refuses(replace(refused["changes nothing"], cohort=drawn(1, 3)), "no cohort")
 
 
 def test_both_of_two_members_that_are_given_a_partition_at_once_are_seen() -> None:

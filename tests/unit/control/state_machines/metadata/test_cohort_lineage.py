@@ -14,7 +14,7 @@ from ringfence.control.state_machines.metadata.cohort_lineage import (
     BeginningKind,
     ancestors,
     beginning,
-    begins_behind,
+    begins_after,
     descendants,
     heir,
     is_through,
@@ -46,8 +46,8 @@ def test_a_cohort_at_the_latest_rows_is_through_what_was_sealed_and_waits_for_wh
     assert kinds[first.partition] is BeginningKind.FINISHED, "sealed at that version: it is through it"
     assert kinds[one.partition] is BeginningKind.NOT_BEGUN, "ACTIVE at that version, though sealed since"
     assert [kinds[part.partition] for part in newer] == [BeginningKind.AT] * 2, "every row of a new child"
-    assert begins_behind(cohort, log.part(first.partition))
-    assert not begins_behind(cohort, log.part(one.partition))
+    assert begins_after(cohort, log.part(first.partition))
+    assert not begins_after(cohort, log.part(one.partition))
 
 
 def test_positions_begin_as_named_their_ancestors_are_finished_and_their_descendants_begin_at_0() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ringfence.control.model.cohorts import CohortPosition, StartKind
-from ringfence.control.model.ids import Epoch
+from ringfence.control.model.ids import Epoch, PartitionId
 from ringfence.native.wire import Code
 from tests.fakes.cohort_log import CohortLog
 from tests.fakes.layout_log import END
@@ -32,22 +34,18 @@ def test_positions_are_in_the_history_of_the_layout() -> None:
     log.refuses(log.seek(number, POSITIONS, {source.partition: 3}), "have nothing to do with the positions")
     log.refuses(log.seek(number, POSITIONS, {**both, source.partition: END.offset + 1}), f"end {END.offset}")
     log.refuses(log.seek(number, POSITIONS, {**both, other.partition: -1}), "not between 0")
-    log.refuses(log.seek(number, POSITIONS, {**both, 7: 0}), "nothing is known of it")
+    log.refuses(log.seek(number, POSITIONS, {**both, PartitionId(7): 0}), "nothing is known of it")
     log.refuses(log.seek(number, POSITIONS, both, rest=POSITIONS), "EARLIEST or LATEST")
     late = log.seek(number, POSITIONS, both)
     newer = CohortPosition(other.partition, 4, Epoch(log.epoch(other.partition) + 1))
-    log.refuses(type(late)(**{**_fields(late), "positions": (late.positions[0], newer)}), "was not drawn yet")
-    log.refuses(type(late)(**{**_fields(late), "positions": late.positions[::-1]}), "ascending")
+    log.refuses(replace(late, positions=(late.positions[0], newer)), "was not drawn yet")
+    log.refuses(replace(late, positions=late.positions[::-1]), "ascending")
     log.must(late)
     start = log.cohort(number).start
     assert [position[:2] for position in start.positions] == [*sorted(both.items())]
     assert start.finished == ()
     log.must(log.seek(number, POSITIONS, {one.partition: 5, other.partition: 1, two.partition: 0}))
     assert log.cohort(number).start.finished == (source.partition,), "an ancestor of a named one is finished"
-
-
-def _fields(command: object) -> dict[str, object]:
-    return {name: getattr(command, name) for name in command.__struct_fields__}  # type: ignore[attr-defined]
 
 
 def test_descendants_of_a_named_one_begin_at_0_though_the_rest_begins_at_the_latest_rows() -> None:

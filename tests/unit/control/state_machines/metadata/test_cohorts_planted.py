@@ -21,7 +21,6 @@ from ringfence.control.state_machines.metadata import (
     cohort_rules,
     cohort_starts,
     cohorts,
-    layouts,
     topics,
 )
 from tests.fakes.cohort_walk import walk
@@ -223,7 +222,7 @@ def mark_raises_generation(patch: Patch) -> None:
 
 
 def mark_keeps_note(patch: Patch) -> None:
-    """What was pruned in front of a drained partition is told for ever."""
+    """What was pruned in front of a drained partition is told permanently."""
     mark = cohorts._with_mark
 
     def planted(state: Any, cohort: Any, item: Any) -> Any:
@@ -330,7 +329,7 @@ def note_stays_behind(patch: Patch) -> None:
 
 
 def noted_at_latest(patch: Patch) -> None:
-    """A cohort that began behind the partition is told that it missed it."""
+    """A cohort that began after the partition is told that it missed it."""
 
     def planted(state: Any, cohort: Any, topic: Any, part: Any) -> Any:
         del topic
@@ -349,13 +348,13 @@ def prune_keeps_marks(patch: Patch) -> None:
 
 
 def prune_keeps_slices(patch: Patch) -> None:
-    without = layouts.cohort_rules.without_partitions
+    without = cohort_rules.without_partitions
 
     def planted(state: Any, topic: Any, gone: Any) -> Any:
         after, missed = without(state, topic, gone)
         return replace(after, cohort_members=state.cohort_members), missed
 
-    patch.setattr(layouts.cohort_rules, "without_partitions", planted)
+    patch.setattr(cohort_rules, "without_partitions", planted)
 
 
 def delete_keeps_cohorts(patch: Patch) -> None:

@@ -59,7 +59,7 @@ def test_marks_of_many_cohorts_and_partitions_are_one_entry() -> None:
     assert [log.cohort(number).generation for number in numbers] == [0] * 10
 
 
-def test_a_cohort_that_begins_behind_a_sealed_partition_takes_no_mark_of_it() -> None:
+def test_a_cohort_that_begins_after_a_sealed_partition_takes_no_mark_of_it() -> None:
     log = CohortLog(partitions=1)
     source = log.active[0]
     one, _ = log.split_done(source)
