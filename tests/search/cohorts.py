@@ -56,7 +56,12 @@ class CohortWorld(StateKeys):
         """
         super().__init__(lengths)
         self.targets, self.named, self.start = targets, named, start
-        self.budget = {"seeks": seeks, "replacements": replacements, "kills": kills, "prunes": prunes}
+        self.budget: dict[str, Any] = {
+            "seeks": seeks,
+            "replacements": replacements,
+            "kills": kills,
+            "prunes": prunes,
+        }
 
     # ---- the log --------------------------------------------------------------------------------------
 
