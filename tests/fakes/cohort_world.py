@@ -232,9 +232,23 @@ class CohortWorld(CohortCluster):
             for name in ("x", "y"):
                 ticket = len(self.processes) + 1
                 self.processes[ticket] = Process(cohort, name, instance(f"{name}-{ticket}"), ticket)
-        for _ in range(QUIET_ROUNDS):
-            self.tick()
+        for rounds in (QUIET_ROUNDS // 3, QUIET_ROUNDS):
+            for _ in range(rounds):
+                self.tick()
+            if rounds < QUIET_ROUNDS:
+                self._pause_over_a_join()
         self._check_end()
+
+    def _pause_over_a_join(self) -> None:
+        """A consumer is silent for less than its grace, and another one joins meanwhile."""
+        process = self.draw.choice([one for one in self._running() if one.session and not one.is_final])
+        process.is_paused = True
+        for _ in range(20):
+            self.tick()
+        self.new_process("z", process.cohort)
+        for _ in range(12):
+            self.tick()
+        process.is_paused = False
 
     def _check_end(self) -> None:
         for number, cohort in self.state.cohorts.items():

@@ -94,13 +94,6 @@ def marks_once(patch: Patch) -> None:
     patch.setattr(reports.ProgressReports, "due", planted)
 
 
-def empty_child_drains(patch: Patch) -> None:
-    drained = gates.is_drained
-    patch.setattr(
-        gates, "is_drained", lambda rule, gate, **given: drained(rule._replace(notes=None), gate, **given)
-    )
-
-
 def heir_of_highest_slot(patch: Patch) -> None:
     """PB19, in what an owner tells."""
 
@@ -172,7 +165,6 @@ def plan_is_not_sticky(patch: Patch) -> None:
 PLANTED: dict[str, Callable[[Patch], None]] = {
     "children_do_not_wait": children_do_not_wait,
     "marks_once": marks_once,
-    "empty_child_drains": empty_child_drains,
     "heir_of_highest_slot": heir_of_highest_slot,
     "paused_leader_evicts": paused_leader_evicts,
     "new_leader_evicts": new_leader_evicts,
