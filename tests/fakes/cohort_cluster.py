@@ -9,14 +9,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from ringfence.control.model.cohort_commands import (
-    Begun,
-    PublishPlan,
-    RegisterMembers,
-    Removal,
-    RemovalReason,
-    RemoveMembers,
-)
+from ringfence.control.model.cohort_commands import Begun, PublishPlan, RegisterMembers, RemoveMembers
 from ringfence.control.model.cohorts import Cohort, CohortId, MemberSession
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.results import Refused, Result
@@ -83,11 +76,6 @@ class CohortCluster(CohortLog):
         return result
 
     def _judge(self, command: Any, before: MetadataState) -> None:
-        if isinstance(command, RemoveMembers):
-            for item in command.members:
-                known = members_of(before, item.cohort).get(item.name)
-                if item.why is RemovalReason.SILENT and known is not None and known.session == item.session:
-                    self._judge_eviction(item)
         if isinstance(command, PublishPlan):
             self._judge_plan(command, before)
 
@@ -111,11 +99,13 @@ class CohortCluster(CohortLog):
                     f"which has {fewest}"
                 )
 
-    def _judge_eviction(self, item: Removal) -> None:
-        heard = max(self.heard.get(item.session, 0), self.leader_began_ms)
-        silent_ms = self.now_ms - heard
-        late_ms = 2 * ROUND_MS  # its entry was on its way
-        assert silent_ms >= GRACE_MS - late_ms, f"P14: {item.name!r} was heard {silent_ms} ms ago"
+    def _judge_evictions(self, command: Any) -> None:
+        """P14, when the leader proposes it. Its entry may be late, and removes a member that is back by then."""
+        if not isinstance(command, RemoveMembers):
+            return
+        for item in command.members:
+            silent_ms = self.now_ms - max(self.heard.get(item.session, 0), self.leader_began_ms)
+            assert silent_ms >= GRACE_MS, f"P14: {item.name!r} was heard {silent_ms} ms ago"
 
     # ---- the leader -----------------------------------------------------------------------------------
 
@@ -130,6 +120,7 @@ class CohortCluster(CohortLog):
             self.leader_began_ms = self.now_ms  # it was paused: a grace begins again
         self.ticked_ms = self.now_ms
         for command in self.desk.step(self.state, self.now_ms).entries:
+            self._judge_evictions(command)
             self.proposals.append((command, None))
 
     def _propose_next(self) -> None:
