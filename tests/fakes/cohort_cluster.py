@@ -100,7 +100,7 @@ class CohortCluster(CohortLog):
                 )
 
     def _judge_evictions(self, command: Any) -> None:
-        """P14, when the leader proposes it. Its entry may be late, and removes a member that is back by then."""
+        """P14, when the leader proposes it. A late entry may remove a member that is back by then."""
         if not isinstance(command, RemoveMembers):
             return
         for item in command.members:

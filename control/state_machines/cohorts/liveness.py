@@ -90,6 +90,8 @@ class CohortLiveness:
         self._heard: dict[MemberSession, tuple[int, int]] = {}
         self._proposed: dict[MemberSession, int] = {}
         self._members: object = None
+        # Sessions in recent lists, and the time for which they were joined.
+        self._joined: tuple[int, frozenset[MemberSession]] | None = None
 
     @property
     def leads(self) -> bool:
@@ -125,6 +127,7 @@ class CohortLiveness:
             # Sessions that are not in the list any more were heard until now, at the most.
             self._note({*known.sessions} - {*sessions}, known.heard_ms, known.grace_ms)
         self._nodes[node] = _NodeList(report.digest, sessions, grace_ms, now_ms)
+        self._joined = None
         return False
 
     def tick(self, state: MetadataState, now_ms: int) -> tuple[RemoveMembers, ...]:
@@ -140,6 +143,7 @@ class CohortLiveness:
             self._since_ms = now_ms
         self._ticked_ms = now_ms
         self._nodes = {node: known for node, known in self._nodes.items() if node in state.nodes}
+        self._joined = None
         self._note_registrations(state, now_ms)
         self._proposed = {session: at for session, at in self._proposed.items() if now_ms - at < REPROPOSE_MS}
         silent = [
@@ -184,8 +188,10 @@ class CohortLiveness:
 
     def _reported(self, now_ms: int) -> frozenset[MemberSession]:
         """Sessions in recent lists."""
-        lists = (known.sessions for known in self._nodes.values() if now_ms - known.heard_ms < FRESH_MS)
-        return frozenset().union(*lists)
+        if self._joined is None or self._joined[0] != now_ms:
+            lists = (known.sessions for known in self._nodes.values() if now_ms - known.heard_ms < FRESH_MS)
+            self._joined = (now_ms, frozenset[MemberSession]().union(*lists))
+        return self._joined[1]
 
     def _is_new(self, session: MemberSession, now_ms: int) -> bool:
         """Whether a session was registered so recently that a report may be on its way."""

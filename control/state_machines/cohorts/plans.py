@@ -42,6 +42,7 @@ class _Seen(NamedTuple):
     incarnation: Incarnation
     layout: object
     marks: tuple[DrainedMark, ...]
+    members: object
     names: tuple[str, ...]
     has_slices: bool
 
@@ -74,10 +75,12 @@ class PlanSchedule:
         for number, cohort in state.cohorts.items():
             if not cohort.mode.is_ordered:
                 continue
-            seen, before = _look(state, cohort), self._seen.get(number)
+            before = self._seen.get(number)
+            if before is not None and _is_untouched(state, cohort, before):
+                continue
+            seen = self._seen[number] = _look(state, cohort)
             if before is None or not _is_same(before, seen):
                 self.change(number, now_ms, is_first=not seen.has_slices)
-            self._seen[number] = seen
 
     def change(self, cohort: CohortId, now_ms: int, *, is_first: bool = False) -> None:
         """Something that the plan of a cohort depends on has changed."""
@@ -126,8 +129,19 @@ def _look(state: MetadataState, cohort: Cohort) -> _Seen:
         cohort.incarnation,
         state.topics[cohort.topic].layout,
         state.drained_marks.get(cohort.cohort, ()),
+        members,
         tuple(sorted(members)),
         any(member.slice for member in members.values()),
+    )
+
+
+def _is_untouched(state: MetadataState, cohort: Cohort, seen: _Seen) -> bool:
+    """Whether all objects are those of the last look: names need not be sorted again."""
+    return (
+        seen.members is members_of(state, cohort.cohort)
+        and seen.layout is state.topics[cohort.topic].layout
+        and seen.marks is state.drained_marks.get(cohort.cohort, ())
+        and seen.incarnation == cohort.incarnation
     )
 
 
