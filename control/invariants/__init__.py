@@ -1,5 +1,5 @@
 """Check conditions that hold for every state. Tests call these after each step; a violation ends the process.
 
 `metadata`: members, topics, producers, scopes. `changes`: open changes of partitions and their leftovers.
-`layouts`: layout changes, and the lineage of SEALED partitions.
+`layouts`: layout changes, and the lineage of SEALED partitions. `cohorts`: consumer groups.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.control.invariants import changes, layouts
+from ringfence.control.invariants import changes, cohorts, layouts
 from ringfence.control.model.ids import drawn_at
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.ranges import gap
@@ -33,6 +33,7 @@ def check(state: MetadataState, index: int) -> None:
     _check_nodes(state, index)
     changes.check(state, index)
     layouts.check(state, index)
+    cohorts.check(state, index)
     _check_producers(state, index)
     _check_sessions(state, index)
 
@@ -55,6 +56,7 @@ def check_step(before: MetadataState, after: MetadataState, index: int) -> None:
     _check_nodes_step(before, after, index)
     changes.check_step(before, after, index)
     layouts.check_step(before, after, index)
+    cohorts.check_step(before, after, index)
     for number in set(before.tombstones) - set(after.tombstones):
         assert not before.tombstones[number].holders, (
             f"I16: tombstone {number} was removed although stores hold rows"

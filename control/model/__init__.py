@@ -13,6 +13,7 @@ Field names, tags and the order of fields are part of files, hashes and messages
     log_end                                         the end of a partition's log
     layout_changes, layout_commands                 partitions split, merge, or are repartitioned
     rebalances, rebalance_commands                  runs of moves
+    cohorts, cohort_commands                        consumer groups, their members and progress
     scopes, tokens, requests                        writers of transactions; access; keys of requests
     base                                            the base of all commands: a tagged MessagePack map
     counts                                          figures of partitions: unknown is null, never 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import UNSET, UnsetType, field
 
 from ringfence.control.model.base import CommandBase
+from ringfence.control.model.cohort_commands import CohortCommand
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.layout_commands import LayoutCommand
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
@@ -118,9 +119,13 @@ class TruncateTopic(CommandBase, frozen=True, kw_only=True, tag="truncate_topic"
 
 
 class DeleteTopic(CommandBase, frozen=True, kw_only=True, tag="delete_topic"):
-    """Delete a topic. Its name is free immediately; its rows are removed as the holders drop them."""
+    """Delete a topic. Its name is free immediately; its rows are removed as the holders drop them.
+
+    `force`, from level 3 on: also if members of cohorts read it.
+    """
 
     topic: TopicId
+    force: bool | UnsetType = UNSET
 
 
 class ConfirmDropped(CommandBase, frozen=True, kw_only=True, tag="confirm_dropped"):
@@ -213,4 +218,5 @@ Command = (
     | LayoutCommand
     | RebalanceCommand
     | ScopeCommand
+    | CohortCommand
 )

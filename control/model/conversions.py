@@ -95,6 +95,11 @@ def _to_9(data: bytes) -> bytes:
     return data
 
 
+def _to_10(data: bytes) -> bytes:
+    """Format 9 is that of level 2, which format 10 leaves out."""
+    return data
+
+
 # State format n -> the function that converts its bytes to format n + 1.
 CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {
     1: _to_2,
@@ -105,4 +110,5 @@ CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {
     6: _to_7,
     7: _to_8,
     8: _to_9,
+    9: _to_10,
 }

@@ -6,9 +6,22 @@ The exception is `Refused`: it is never stored there, because a refused entry le
 
 from __future__ import annotations
 
+from enum import StrEnum
+from typing import Final, NamedTuple
+
 import msgspec
 
-from ringfence.control.model.ids import Epoch, Index, NodeId, ProducerId, ScopeId, SessionId, TopicId
+from ringfence.control.model.cohorts import CohortId, Incarnation, MemberSession
+from ringfence.control.model.ids import (
+    Epoch,
+    Index,
+    NodeId,
+    PartitionId,
+    ProducerId,
+    ScopeId,
+    SessionId,
+    TopicId,
+)
 from ringfence.native.wire import Code
 
 
@@ -98,6 +111,85 @@ class ScopeDecided(_Result, frozen=True, kw_only=True, tag="scope_decided"):
     already: bool
 
 
+class CohortCreated(_Result, frozen=True, kw_only=True, tag="cohort_created"):
+    """`already`: a cohort of this name, mode and settings was there before."""
+
+    cohort: CohortId
+    already: bool
+
+
+class RegistrationOutcome(StrEnum):
+    # The same instance is registered: its session stays.
+    SAME = "SAME"
+    # Another session has the name than the one that was to be replaced.
+    CONFLICT = "CONFLICT"
+    # The instance was replaced by a newer one of its name; it never joins again.
+    FENCED = "FENCED"
+    # The cohort, or the cluster, has as many members as it may.
+    LIMIT = "LIMIT"
+    # No such cohort.
+    UNKNOWN = "UNKNOWN"
+
+
+class NotRegistered(NamedTuple):
+    """An item that got no new session; `session` is the registered one of its name, 0: none."""
+
+    item: int
+    why: RegistrationOutcome
+    session: MemberSession
+
+
+class MembersRegistered(_Result, frozen=True, kw_only=True, tag="members_registered"):
+    """Items that are not in `others` got the session that is drawn from the entry and their place."""
+
+    others: tuple[NotRegistered, ...]
+
+
+class ItemsTaken(_Result, frozen=True, kw_only=True, tag="items_taken"):
+    """The number of a batch's items that changed something."""
+
+    count: int
+
+
+class PlanPublished(_Result, frozen=True, kw_only=True, tag="plan_published"):
+    generation: int
+
+
+class CohortSought(_Result, frozen=True, kw_only=True, tag="cohort_sought"):
+    incarnation: Incarnation
+
+
+class MissedRows(NamedTuple):
+    """A cohort that had not drained a partition when it was pruned."""
+
+    cohort: CohortId
+    partition: PartitionId
+
+
+class PartitionsPruned(_Result, frozen=True, kw_only=True, tag="partitions_pruned"):
+    """Cohorts that missed rows by the prune. One of a topic without such cohorts has the result `done`."""
+
+    missed: tuple[MissedRows, ...]
+
+
+class LayoutFinalized(_Result, frozen=True, kw_only=True, tag="layout_finalized"):
+    """Registered readers that were not through the sources and waited for no longer; without: `done`."""
+
+    overdue: tuple[str, ...]
+
+
+# Results of commands of level 3, and of older ones at that level.
+RESULTS_OF_LEVEL_3: Final = frozenset(
+    {
+        "CohortCreated",
+        "MembersRegistered",
+        "ItemsTaken",
+        "PlanPublished",
+        "CohortSought",
+        "PartitionsPruned",
+        "LayoutFinalized",
+    }
+)
 Result = (
     Refused
     | Done
@@ -112,4 +204,11 @@ Result = (
     | ProducersOpened
     | ScopeBegun
     | ScopeDecided
+    | CohortCreated
+    | MembersRegistered
+    | ItemsTaken
+    | PlanPublished
+    | CohortSought
+    | PartitionsPruned
+    | LayoutFinalized
 )

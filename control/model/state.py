@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ringfence.control.model.cohorts import Cohort, CohortId, DrainedMark, Member, PrunedNotes
 from ringfence.control.model.ids import Index, NodeId, PartitionId, ScopeId, SessionId, TopicId
 from ringfence.control.model.layout_changes import Transition
 from ringfence.control.model.nodes import NodeRecord, RemovedNode, Ring
@@ -33,19 +34,27 @@ from ringfence.control.model.topics import NamedProducer, ProducerRule, Tombston
 # - 7 added to 6: identities of the last commits of a scope.
 # - 8 added to 7: the cluster's level, and the witnesses of its logs.
 # - 9 added to 8: layout changes.
+# - 10 added to 9: cohorts, their members, and what they drained.
 #
 # A state has the format of the cluster's level.
-STATE_FORMAT: Final = 9
+STATE_FORMAT: Final = 10
 FORMAT_OF_LEVEL_0: Final = 7
-FORMATS_OF_LEVELS: Final = (FORMAT_OF_LEVEL_0, 8, STATE_FORMAT)
+FORMATS_OF_LEVELS: Final = (FORMAT_OF_LEVEL_0, 8, 9, STATE_FORMAT)
 # Fields of the state that programs of lower levels do not know.
 #
 # Below their level they have their defaults and are left out of bytes and hash. A field that is added to a
 # value within the state has the default `msgspec.UNSET`, which msgspec leaves out.
 ADDED_BY_LEVEL_1: Final = frozenset({"level", "unopened", "witnesses"})
 ADDED_BY_LEVEL_2: Final = frozenset({"transitions", "producer_rules"})
-# What the states of level 0, of level 1 leave out.
-_LEFT_OUT: Final = (ADDED_BY_LEVEL_1 | ADDED_BY_LEVEL_2, ADDED_BY_LEVEL_2)
+ADDED_BY_LEVEL_3: Final = frozenset(
+    {"cohorts", "cohort_names", "cohort_members", "drained_marks", "pruned_notes"}
+)
+# What the states of level 0, of level 1, of level 2 leave out.
+_LEFT_OUT: Final = (
+    ADDED_BY_LEVEL_1 | ADDED_BY_LEVEL_2 | ADDED_BY_LEVEL_3,
+    ADDED_BY_LEVEL_2 | ADDED_BY_LEVEL_3,
+    ADDED_BY_LEVEL_3,
+)
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -93,6 +102,15 @@ class MetadataState(msgspec.Struct, frozen=True):
     transitions: dict[ChangeId, Transition] = {}
     # Names of producers with another rule than NONE.
     producer_rules: dict[TopicId, dict[str, ProducerRule]] = {}
+    cohorts: dict[CohortId, Cohort] = {}
+    # Cohorts of each topic by their names.
+    cohort_names: dict[TopicId, dict[str, CohortId]] = {}
+    # Registered members of each cohort by their names. No cohort has an empty map here or below.
+    cohort_members: dict[CohortId, dict[str, Member]] = {}
+    # SEALED partitions that each cohort drained in its present incarnation, ascending.
+    drained_marks: dict[CohortId, tuple[DrainedMark, ...]] = {}
+    # What was pruned in front of a partition, by cohort and partition.
+    pruned_notes: dict[CohortId, dict[PartitionId, PrunedNotes]] = {}
 
     def topic_named(self, full_name: str) -> Topic | None:
         topic = self.names.get(full_name)

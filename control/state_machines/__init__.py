@@ -4,6 +4,7 @@ START HERE. Layers, top first; imports run downward only:
 
     orders          between(before, after, here): a node's orders after an entry
     inspection      check the invariants of a cluster from its metadata and the figures of all stores
+    cohorts/        consumer groups: plans, members, rules of gates
     reassignment/   moves of partitions: the coordinator of the leader, messages, cleanup
     rebalance/      runs of moves: runner, plans, policy, loads
     placement/      choose nodes for replicas and owners

@@ -69,6 +69,7 @@ from ringfence.control.model.scopes import (
 )
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.state_machines.metadata.state_machine import apply
+from tests.fakes.cohort_commands import cohort_commands
 from tests.fakes.layout_commands import layout_commands
 
 CLUSTER, HISTORY, STORE = b"c" * 16, b"h" * 16, b"s" * 16
@@ -199,6 +200,7 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
         scope_commands(state),
         scope_commands(state),
         layout_commands(state),
+        cohort_commands(state),
         st.builds(
             AddSchema, topic=topics, schema_id=st.integers(0, 3), schema=st.just(b"more"), columns=columns
         ),
@@ -227,7 +229,7 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
         ),
         st.builds(SetAddresses, node=st.just(NODE), addresses=st.sampled_from([(), ("",), ("ipc://x",)])),
         st.just(OpenSession()),
-        st.builds(RaiseLevel, level=st.integers(0, 2), nodes=st.sampled_from([(NODE,), tuple(state.nodes)])),
+        st.builds(RaiseLevel, level=st.integers(0, 3), nodes=st.sampled_from([(NODE,), tuple(state.nodes)])),
         st.builds(
             SetConfig, values=st.dictionaries(st.sampled_from(["topics_max", "nope"]), st.integers(0, 5))
         ),

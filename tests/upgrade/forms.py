@@ -1,7 +1,7 @@
 """Fields of what level 0 writes and sends, by type: `python -m tests.upgrade.forms` prints them.
 
 tests/upgrade/data/forms.json is what e1e0e05 printed. A field that came later has the default UNSET, or
-stands in `ADDED_BY_LEVEL_1` or `ADDED_BY_LEVEL_2`: it is left out of the bytes then.
+stands in an `ADDED_BY_LEVEL_n`: it is left out of the bytes then. Results of later levels do not exist then.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Any
 from msgspec import inspect
 
 from ringfence.control.consensus.messages import ConfigurationState, Message
-from ringfence.control.model import state
+from ringfence.control.model import results, state
 from ringfence.control.runtime.membership.members import Beat
 from ringfence.control.transport.envelope import Envelope
 
-ADDED: frozenset[str] = getattr(state, "ADDED_BY_LEVEL_1", frozenset()) | getattr(
-    state, "ADDED_BY_LEVEL_2", frozenset()
+ADDED: frozenset[str] = frozenset().union(
+    *(getattr(state, f"ADDED_BY_LEVEL_{level}", frozenset()) for level in (1, 2, 3))
 )
+RESULTS: frozenset[str] = getattr(results, "RESULTS_OF_LEVEL_3", frozenset())
 
 
 def forms() -> dict[str, list[str]]:
@@ -32,7 +33,7 @@ def forms() -> dict[str, list[str]]:
 def _walk(info: Any, found: dict[str, list[str]]) -> None:
     if isinstance(info, inspect.StructType):
         name = info.cls.__name__
-        if name in found:
+        if name in found or name in RESULTS:
             return
         outside = ADDED if info.cls is state.MetadataState else frozenset()
         outside |= {name for name, text in info.cls.__annotations__.items() if "UnsetType" in str(text)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from ringfence.control.model.cohorts import COHORT_LEVEL
 from ringfence.control.model.commands import Command, CreateToken, OpenNamedProducer, RestartNode
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.model.node_commands import RegisterNode, SetNode
@@ -81,6 +82,20 @@ COMMANDS_OF_LEVEL_2: Final = frozenset(
         "prune_partitions",
     }
 )
+# Tags of the commands that came with level 3.
+COMMANDS_OF_LEVEL_3: Final = frozenset(
+    {
+        "change_cohort",
+        "create_cohort",
+        "delete_cohort",
+        "mark_begun",
+        "mark_drained",
+        "publish_plan",
+        "register_members",
+        "remove_members",
+        "seek_cohort",
+    }
+)
 NEWER_MESSAGE: Final = "finalize the upgrade first (`ringfence cluster finalize`)"
 
 
@@ -94,10 +109,11 @@ def check_level(level: int, subject: str) -> None:
 
 def older_fault(state: MetadataState, command: Command) -> Refused | None:
     """The refusal of a `command` that needs a higher level; None if the cluster's nodes can apply it."""
-    if state.level >= LAYOUT_LEVEL:
+    if state.level >= COHORT_LEVEL:
         return None
     tag = type(command).__struct_config__.tag
-    if tag in COMMANDS_OF_LEVEL_2 or (state.level == 0 and tag not in COMMANDS):
+    is_newer = tag in COMMANDS_OF_LEVEL_3 or (tag in COMMANDS_OF_LEVEL_2 and state.level < LAYOUT_LEVEL)
+    if is_newer or (state.level == 0 and tag not in COMMANDS):
         message = f"command `{tag}` is unknown to nodes of an older program; {NEWER_MESSAGE}"
         return Refused(code=Code.NOT_SUPPORTED, message=message)
     if state.level > 0:

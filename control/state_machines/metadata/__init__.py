@@ -15,6 +15,11 @@ layout_rules                effects of these steps
 layout_checks, prune_checks checks of these steps
 sealed_partitions           owners of sealed partitions: failures, moves, an accepted loss
 drained                     registered readers that are through a sealed partition
+cohorts                     commands of consumer groups: members, slices, progress, seeks
+cohort_rules                effects of prunes and deletions on them
+cohort_checks               checks of their commands
+cohort_lineage              where a cohort begins, what it is through; heirs of gates
+cohort_starts               the target of a seek, resolved over the layout
 node_checks, topic_checks   checks of descriptions
 config                      limits of a cluster
 refusals                    results of refused commands

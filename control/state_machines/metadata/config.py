@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from ringfence.control.model.cohorts import COHORT_LEVEL
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.model.state import MetadataState
 
@@ -96,6 +97,19 @@ LIMITS: Final[dict[str, Limit]] = {
     "resolve_keep_s": Limit(
         1_200, 60, 86_400, "twice the longest deadline: a SEALED partition answers repeats for that long"
     ),
+    "cohorts_max": Limit(1_000, 1, 10_000, "cohorts of all topics; each is planned by the leader"),
+    "topic_cohorts_max": Limit(
+        64, 1, 64, "cohorts of a topic; the owner of a partition searches them for each fetch of a member"
+    ),
+    "cohort_members_max": Limit(
+        10_000, 1, 10_000, "members of a cohort; more than a topic has partitions stand by"
+    ),
+    "members_max": Limit(
+        100_000, 1, 100_000, "members of all cohorts: 200 bytes of metadata and 16 of each node's engine"
+    ),
+    "cohorts_by_join": Limit(
+        1, 0, 1, "1: a member that joins an unknown cohort creates it; 0: it is refused"
+    ),
     "ring_joins": Limit(1, 0, 1, "1: a node that joins is added to the ring; 0: only by an operator"),
 }
 
@@ -109,6 +123,8 @@ LEVELS_OF_LIMITS: Final[dict[str, int]] = dict.fromkeys(
         "resolve_keep_s",
     ),
     LAYOUT_LEVEL,
+) | dict.fromkeys(
+    ("cohorts_max", "topic_cohorts_max", "cohort_members_max", "members_max", "cohorts_by_join"), COHORT_LEVEL
 )
 
 # Properties of one topic: labels for people, not a store.

@@ -7,11 +7,14 @@ of registered readers only.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ringfence.control.model.ids import Index, PartitionId, TopicId
+from ringfence.control.model.cohorts import Cohort
+from ringfence.control.model.ids import Index, PartitionId, TopicId, drawn_at
 from ringfence.control.model.layout_changes import Transition
 from ringfence.control.model.state import MetadataState
+from ringfence.control.state_machines.metadata import cohort_lineage
 
 # The topic property for the time that readers and staged rows hold a SEALED partition, in seconds.
 HOLD_PROPERTY: Final = "sealed_hold_s"
@@ -34,10 +37,46 @@ class RegisteredReader(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class CohortReader:
+    """A cohort as a registered reader."""
+
+    state: MetadataState
+    cohort: Cohort
+
+    @property
+    def name(self) -> str:
+        return self.cohort.name
+
+    @property
+    def created(self) -> Index:
+        return drawn_at(self.cohort.cohort)
+
+    def has_read(self, topic: TopicId, partition: PartitionId) -> bool:
+        """Whether the cohort drained the partition in its present incarnation, or begins after it.
+
+        A partition that is not in the layout was pruned: it is not read.
+        """
+        if cohort_lineage.has_mark(self.state, self.cohort.cohort, partition):
+            return True
+        part = self.state.topics[topic].layout.find(partition)
+        return part is None or cohort_lineage.begins_after(self.cohort, part)
+
+
 def registered_readers(state: MetadataState, topic: TopicId) -> tuple[RegisteredReader, ...]:
-    """The registered readers of a topic. Level 2 has none."""
-    del state, topic
-    return ()
+    """The registered readers of a topic: its cohorts. Below level 3 there are none."""
+    return tuple(CohortReader(state, cohort) for cohort in cohort_lineage.cohorts_of(state, topic))
+
+
+def members_of(state: MetadataState, topic: TopicId) -> tuple[str, ...]:
+    """Registered members of a topic's cohorts, as `cohort/member`, sorted."""
+    return tuple(
+        sorted(
+            f"{cohort.name}/{name}"
+            for cohort in cohort_lineage.cohorts_of(state, topic)
+            for name in cohort_lineage.members_of(state, cohort.cohort)
+        )
+    )
 
 
 def hold_s(state: MetadataState, topic: TopicId) -> int:

@@ -1,8 +1,8 @@
 """Version tags of resources that administrators change: equal tags, equal content.
 
-A resource is named `topic/ID`, `node/ID`, `ring`, `config` or `token/NAME`. A tag leaves out values that
-change without an administrator (owner epochs, addresses, figures). So a restart between a read and a
-change refuses nothing.
+A resource is named `topic/ID`, `cohort/ID`, `node/ID`, `ring`, `config` or `token/NAME`. A tag leaves out
+values that change without an administrator (owner epochs, addresses, figures). So a restart between a read
+and a change refuses nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ringfence.control.model.cohorts import CohortId
 from ringfence.control.model.ids import NodeId, TopicId
 from ringfence.control.model.requests import Condition
 from ringfence.control.model.results import Refused
@@ -29,6 +30,9 @@ def tag_of(state: MetadataState, resource: str) -> str | None:
     if kind == "topic":
         topic = state.topics.get(TopicId(number))
         return None if topic is None else f"{number}-{topic.layout.version}-{len(topic.schemas)}"
+    if kind == "cohort":
+        cohort = state.cohorts.get(CohortId(number))
+        return None if cohort is None else str(cohort.changed)
     if kind == "node":
         node = state.nodes.get(NodeId(number))
         return (

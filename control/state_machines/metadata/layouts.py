@@ -31,10 +31,23 @@ from ringfence.control.model.layout_commands import (
 )
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.reassignments import ChangeId, ChangePhase, Leftover, LeftoverKind
-from ringfence.control.model.results import ChangesPrepared, Done, Refused, Result
+from ringfence.control.model.results import (
+    ChangesPrepared,
+    Done,
+    LayoutFinalized,
+    PartitionsPruned,
+    Refused,
+    Result,
+)
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica, Seal
-from ringfence.control.state_machines.metadata import drained, layout_checks, layout_rules, prune_checks
+from ringfence.control.state_machines.metadata import (
+    cohort_rules,
+    drained,
+    layout_checks,
+    layout_rules,
+    prune_checks,
+)
 from ringfence.control.state_machines.metadata.move_records import without_partition_moves
 from ringfence.control.state_machines.metadata.reassignment_rules import release_copies
 from ringfence.control.state_machines.metadata.refusals import conflict
@@ -80,9 +93,9 @@ def execute(state: MetadataState, command: LayoutCommand, index: Index) -> tuple
         case AbortLayout(change=change):
             return layout_rules.abort(state, state.transitions[change], index), Done()
         case FinalizeLayout(change=change):
-            return layout_rules.without_transition(state, change), Done()
+            return finalize(state, change)
         case PrunePartitions():
-            return prune(state, command, index), Done()
+            return prune(state, command, index)
 
 
 def prepare(state: MetadataState, command: PrepareLayout, index: Index) -> tuple[MetadataState, Result]:
@@ -150,9 +163,26 @@ def check_finalize(state: MetadataState, command: FinalizeLayout) -> Refused | N
     )
 
 
-def prune(state: MetadataState, command: PrunePartitions, index: Index) -> MetadataState:
-    """Remove the partitions; the stores of all their replicas release them."""
+def finalize(state: MetadataState, number: ChangeId) -> tuple[MetadataState, Result]:
+    """Forget the transition. Readers that were not through its sources are named: they are waited for no
+    longer.
+    """
+    transition = state.transitions[number]
+    overdue = {
+        name
+        for source in transition.sources
+        for name in drained.holders(state, transition.topic, source, transition.adoption_generation)
+    }
+    ended = layout_rules.without_transition(state, number)
+    return ended, LayoutFinalized(overdue=tuple(sorted(overdue))) if overdue else Done()
+
+
+def prune(state: MetadataState, command: PrunePartitions, index: Index) -> tuple[MetadataState, Result]:
+    """Remove the partitions; the stores of all their replicas release them. Cohorts that were not through
+    one note it at its children.
+    """
     topic = state.topics[command.topic]
+    state, missed = cohort_rules.without_partitions(state, topic, command.partitions)
     parts = topic.layout.by_id()
     for number in command.partitions:
         state = release_copies(without_partition_moves(state, number), number)
@@ -170,4 +200,5 @@ def prune(state: MetadataState, command: PrunePartitions, index: Index) -> Metad
         )
         leftovers[number] = (*leftovers.get(number, ()), *released)
     pruned = layout_rules.pruned_topic(topic, command.partitions, index)
-    return replace(state, topics={**state.topics, topic.topic: pruned}, leftovers=leftovers)
+    state = replace(state, topics={**state.topics, topic.topic: pruned}, leftovers=leftovers)
+    return state, PartitionsPruned(missed=missed) if missed else Done()

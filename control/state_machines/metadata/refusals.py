@@ -26,6 +26,12 @@ def conflict(message: str) -> Refused:
     return Refused(code=Code.ALREADY_EXISTS, message=message)
 
 
+def unknown_cohort(cohort: object) -> Refused:
+    """No cohort has this id or name. The wire has no code of its own for it yet."""
+    message = f"no cohort {cohort!r}; it was deleted or never existed"
+    return Refused(code=Code.INVALID_ARGUMENT, message=message)
+
+
 def unknown_topic(topic: int) -> Refused:
     """No topic has this id."""
     return Refused(

@@ -7,7 +7,7 @@ instead: it proves as much and costs more.
 
 A topic is one entry of up to 4,096 partitions, and each COMMIT replaces one of its assignments. The packed
 bytes of the other assignments and of the layout are kept, so only the new assignment is packed again. The
-same holds of a session, which has the results of its last proposals.
+same holds of a session, which has the results of its last proposals, and of the members of a cohort.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from ringfence.control.model.cohorts import CohortId
 from ringfence.control.model.ids import SessionId, TopicId
 from ringfence.control.model.state import MetadataState, Session, fields_of, map_head, packed
 from ringfence.control.model.topics import Topic
@@ -40,11 +41,18 @@ _MAPS: Final = (
     "witnesses",
     "transitions",
     "producer_rules",
+    "cohorts",
+    "cohort_names",
+    "cohort_members",
+    "drained_marks",
+    "pruned_notes",
 )
 # Topics whose packed assignments are kept: some 300 bytes a partition, 10 MB for the largest topics.
 PACKED_TOPICS_MAX: Final = 8
 # Sessions whose packed results are kept: those of the nodes and clients that propose at present.
 PACKED_SESSIONS_MAX: Final = 64
+# Cohorts whose packed members are kept: 200 bytes a member and 9 a partition, 3 MB for the largest ones.
+PACKED_COHORTS_MAX: Final = 8
 # The head of a MessagePack array of two: an entry is hashed as its key and its value.
 _PAIR_HEAD: Final = b"\x92"
 _Key = TypeVar("_Key")
@@ -60,6 +68,7 @@ class StateDigests:
         self._entries: dict[str, dict[Any, tuple[object, bytes]]] = {name: {} for name in _MAPS}
         self._topics: OrderedDict[TopicId, _PackedTopic] = OrderedDict()
         self._sessions: OrderedDict[SessionId, _PackedSession] = OrderedDict()
+        self._members: OrderedDict[CohortId, _PackedMap] = OrderedDict()
 
     def of(self, state: MetadataState) -> bytes:
         """The hash of a state, 16 bytes. Time grows with the changes since the last call, and a little with
@@ -80,16 +89,18 @@ class StateDigests:
         for key in sorted(value):
             entry, old = value[key], before.get(key)
             is_known = old is not None and old[0] is entry
-            after[key] = old if old is not None and is_known else (entry, self._of_entry(key, entry))
+            after[key] = old if old is not None and is_known else (entry, self._of_entry(name, key, entry))
             whole.update(after[key][1])
         self._entries[name] = after
         return whole.digest()
 
-    def _of_entry(self, key: Any, entry: object) -> bytes:
+    def _of_entry(self, name: str, key: Any, entry: Any) -> bytes:
         if isinstance(entry, Topic):
             data = _used(self._topics, key, _PackedTopic, PACKED_TOPICS_MAX).of(entry)
         elif isinstance(entry, Session):
             data = _used(self._sessions, key, _PackedSession, PACKED_SESSIONS_MAX).of(entry)
+        elif name == "cohort_members":
+            data = _used(self._members, key, _PackedMap, PACKED_COHORTS_MAX).of(entry)
         else:
             return _hash([key, entry])
         return blake2b(_PAIR_HEAD + packed(key) + data, digest_size=DIGEST_BYTES).digest()

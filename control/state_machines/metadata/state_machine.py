@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, get_args
 
 from msgspec.structs import replace
 
+from ringfence.control.model.cohort_commands import CohortCommand
 from ringfence.control.model.commands import (
     ClusterCommand,
     Command,
@@ -38,6 +39,7 @@ from ringfence.control.model.scopes import ScopeCommand
 from ringfence.control.model.state import MetadataState, Session
 from ringfence.control.state_machines.metadata import (
     cluster,
+    cohorts,
     layouts,
     nodes,
     producers,
@@ -72,6 +74,7 @@ _FAMILIES: Final[tuple[tuple[Any, _Rules], ...]] = (
     (LayoutCommand, layouts),
     (RebalanceCommand, rebalances),
     (ScopeCommand, scopes),
+    (CohortCommand, cohorts),
 )
 # The rules of each type of command.
 _RULES: Final = {kind: rules for family, rules in _FAMILIES for kind in get_args(family)}

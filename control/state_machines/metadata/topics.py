@@ -19,12 +19,14 @@ from ringfence.control.model.layout import Layout, Partition
 from ringfence.control.model.results import Done, Refused, Result, SchemaAdded, TopicCreated
 from ringfence.control.model.schemas import SchemaVersion, extension_fault
 from ringfence.control.model.state import MetadataState
+from ringfence.control.model.text import listed
 from ringfence.control.model.topics import Assignment, Replica, Tombstone, Topic
-from ringfence.control.state_machines.metadata import topic_checks
+from ringfence.control.state_machines.metadata import drained, topic_checks
+from ringfence.control.state_machines.metadata.cohort_rules import without_topic_cohorts
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.layout_rules import without_topic_transitions
 from ringfence.control.state_machines.metadata.reassignment_rules import without_topic_changes
-from ringfence.control.state_machines.metadata.refusals import invalid, stale, unknown_topic
+from ringfence.control.state_machines.metadata.refusals import conflict, invalid, stale, unknown_topic
 from ringfence.control.state_machines.metadata.ring import too_few_nodes
 from ringfence.native.wire import Code
 
@@ -199,7 +201,15 @@ def _epoch_of(state: MetadataState, topic: Topic, command: TruncateTopic, partit
 
 
 def check_delete(state: MetadataState, command: DeleteTopic) -> Refused | None:
-    return None if command.topic in state.topics else unknown_topic(command.topic)
+    if command.topic not in state.topics:
+        return unknown_topic(command.topic)
+    members = drained.members_of(state, command.topic)
+    if not members or command.force is True:
+        return None
+    return conflict(
+        f"members {listed(members, 8)} read topic {state.topics[command.topic].name!r}; close them, or "
+        "delete it by force (--force)"
+    )
 
 
 def delete(state: MetadataState, command: DeleteTopic, index: Index) -> tuple[MetadataState, Result]:
@@ -207,7 +217,7 @@ def delete(state: MetadataState, command: DeleteTopic, index: Index) -> tuple[Me
     lack of metadata (I16).
     """
     topic = state.topics[command.topic]
-    state, children, places = without_topic_transitions(state, topic)
+    state, children, places = without_topic_transitions(without_topic_cohorts(state, command.topic), topic)
     state, holders = without_topic_changes(state, topic)
     tombstone = Tombstone(
         topic=topic.topic,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
+from ringfence.control.model.cohort_commands import CohortCommand
+from ringfence.control.model.cohorts import COHORT_LEVEL
 from ringfence.control.model.commands import Command, OpenNamedProducer, RaiseLevel
 from ringfence.control.model.ids import NodeId, TopicId
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL
@@ -18,6 +20,7 @@ from ringfence.control.model.results import Done, Refused
 from ringfence.control.model.state import (
     ADDED_BY_LEVEL_1,
     ADDED_BY_LEVEL_2,
+    ADDED_BY_LEVEL_3,
     EMPTY,
     FORMAT_OF_LEVEL_0,
     STATE_FORMAT,
@@ -26,7 +29,12 @@ from ringfence.control.model.state import (
     decode_state,
 )
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime.raft.level_gate import COMMANDS, COMMANDS_OF_LEVEL_2, older_fault
+from ringfence.control.runtime.raft.level_gate import (
+    COMMANDS,
+    COMMANDS_OF_LEVEL_2,
+    COMMANDS_OF_LEVEL_3,
+    older_fault,
+)
 from ringfence.control.state_machines.metadata.state_hash import StateDigests
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.state_machines.orders import SetLevel, between
@@ -61,16 +69,16 @@ def test_a_history_begins_at_the_level_of_the_program_that_began_it() -> None:
 def test_at_level_0_bytes_and_hashes_do_not_have_what_later_levels_added() -> None:
     fields = msgspec.msgpack.decode(canonical_bytes(begun(0)))
     whole = set(MetadataState.__struct_fields__)
-    assert whole - set(fields) == ADDED_BY_LEVEL_1 | ADDED_BY_LEVEL_2
-    assert whole - set(msgspec.msgpack.decode(canonical_bytes(begun(1)))) == ADDED_BY_LEVEL_2
-    assert set(msgspec.msgpack.decode(canonical_bytes(begun(2)))) == whole
+    assert whole - set(fields) == ADDED_BY_LEVEL_1 | ADDED_BY_LEVEL_2 | ADDED_BY_LEVEL_3
+    left_out = [whole - set(msgspec.msgpack.decode(canonical_bytes(begun(level)))) for level in (1, 2, 3)]
+    assert left_out == [ADDED_BY_LEVEL_2 | ADDED_BY_LEVEL_3, ADDED_BY_LEVEL_3, set()]
     old, new = begun(0), begun(1)
     assert decode_state(canonical_bytes(old)) == old
     assert decode_state(canonical_bytes(new)) == new
     assert StateDigests().of(old) != StateDigests().of(new)
 
 
-@pytest.mark.parametrize(("level", "expected"), [(0, FORMAT_OF_LEVEL_0), (1, 8), (2, STATE_FORMAT)])
+@pytest.mark.parametrize(("level", "expected"), [(0, FORMAT_OF_LEVEL_0), (1, 8), (2, 9), (3, STATE_FORMAT)])
 def test_a_snapshot_has_the_format_of_its_level(level: int, expected: int, tmp_path: Path) -> None:
     state = begun(level)
     snapshot.write(tmp_path / "s", Snapshot(LogPosition(2, 1), state))
@@ -174,13 +182,26 @@ def test_commands_of_layout_changes_wait_for_a_level_that_this_program_does_not_
     kinds = [kind for kind in get_args(Command) if kind.__struct_config__.tag in COMMANDS_OF_LEVEL_2]
     assert len(kinds) == len(COMMANDS_OF_LEVEL_2) == len(get_args(LayoutCommand))
     for kind in kinds:
-        command = kind(**dict.fromkeys(kind.__struct_fields__))
-        for level in (0, 1):
-            fault = older_fault(replace(cluster(1), level=level), command)
-            assert fault is not None
-            assert fault.code == Code.NOT_SUPPORTED
-        assert older_fault(replace(cluster(1), level=LAYOUT_LEVEL), command) is None
+        waits_for(LAYOUT_LEVEL, kind)
     assert LEVEL_NEWEST < LAYOUT_LEVEL, "the data plane, clients and readers of layouts come first"
+
+
+def waits_for(needed: int, kind: Any) -> None:
+    """The command is refused below the level that it needs, and taken at it."""
+    command = kind(**dict.fromkeys(kind.__struct_fields__))
+    for level in range(needed):
+        fault = older_fault(replace(cluster(1), level=level), command)
+        assert fault is not None
+        assert fault.code == Code.NOT_SUPPORTED
+    assert older_fault(replace(cluster(1), level=needed), command) is None
+
+
+def test_commands_of_cohorts_wait_for_a_level_of_their_own() -> None:
+    kinds = [kind for kind in get_args(Command) if kind.__struct_config__.tag in COMMANDS_OF_LEVEL_3]
+    assert len(kinds) == len(COMMANDS_OF_LEVEL_3) == len(get_args(CohortCommand))
+    for kind in kinds:
+        waits_for(COHORT_LEVEL, kind)
+    assert LEVEL_NEWEST < LAYOUT_LEVEL < COHORT_LEVEL, "gates, members and clients of cohorts come first"
 
 
 def test_a_name_that_older_programs_may_judge_otherwise_waits_for_the_level() -> None:
