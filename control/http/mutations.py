@@ -9,8 +9,8 @@ from typing import Final
 from fastapi import Request, Response
 from starlette.responses import JSONResponse
 
-from ringfence.control.http.access import Access, check_topic, principal
 from ringfence.control.http.audit_lines import peer_of
+from ringfence.control.http.authorize import Access, check_topic, principal
 from ringfence.control.http.problems import Problem, of_refusal
 from ringfence.control.model.requests import Condition, RequestKey
 from ringfence.control.model.results import TopicCreated

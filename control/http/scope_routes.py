@@ -10,12 +10,12 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Body, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from ringfence.control.http.access import About, principal
+from ringfence.control.http.authorize import About, principal
 from ringfence.control.http.mutations import Mutations
 from ringfence.control.http.openapi_bodies import ForgetGiven, Receipt
 from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
 from ringfence.control.http.problems import Problem
-from ringfence.control.http.reads import LIST_MAX, LinearizableRead
+from ringfence.control.http.read_routes import LIST_MAX, LinearizableRead
 from ringfence.control.model.ids import ScopeId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import Role

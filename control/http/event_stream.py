@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Header, Query
 from starlette.responses import StreamingResponse
 
-from ringfence.control.http.access import Access
+from ringfence.control.http.authorize import Access
 from ringfence.control.http.openapi_parts import PROBLEMS, needs
 from ringfence.control.http.problems import Problem
 from ringfence.control.model.tokens import Role

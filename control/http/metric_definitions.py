@@ -1,14 +1,15 @@
-"""Write the node's counters in Prometheus' text format, version 0.0.4.
+"""Define the metrics of a node: name, kind, help and value of each family of the page. A new one goes here.
 
-Metric names never change: they have no suffix `_total`, which this format does not require.
-prometheus_client adds the suffix to every counter, so this module writes the format itself.
+A counter of the engine that is declared in `core/node/src/counters.rs` appears by itself; one with a current
+value stands in LEVELS, too. Metric names never change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Final
 
+from ringfence.control.http.prometheus_text import Family, Labels, encode
 from ringfence.control.runtime.node import Node
 
 # Native counters with a current value. All others only grow until the node stops.
@@ -45,18 +46,6 @@ LEVELS: Final = frozenset(
 )
 # Native names that would clash with figures of the metadata: the page must have each family once.
 RENAMED: Final = {"partitions": "store_partitions", "topics": "store_topics"}
-_ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-Labels = tuple[tuple[str, str], ...]
-
-
-class Family(NamedTuple):
-    """All samples of one name. `kind` is `counter` or `gauge`."""
-
-    name: str
-    kind: str
-    help: str
-    samples: tuple[tuple[Labels, float], ...]
 
 
 def metric_of(counter: str) -> str:
@@ -71,17 +60,6 @@ def kind_of(counter: str) -> str:
 def exposition(node: Node) -> bytes:
     """The page. All values are read at the time of the scrape."""
     return encode(_families(node))
-
-
-def encode(families: Iterable[Family]) -> bytes:
-    lines = []
-    for family in families:
-        help_text = family.help.replace("\\", r"\\").replace("\n", r"\n")
-        lines += [f"# HELP {family.name} {help_text}", f"# TYPE {family.name} {family.kind}"]
-        for labels, value in family.samples:
-            pairs = ",".join(f'{name}="{text.translate(_ESCAPED)}"' for name, text in sorted(labels))
-            lines.append(f"{family.name}{f'{{{pairs}}}' if pairs else ''} {float(value)!r}")
-    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _families(node: Node) -> Iterator[Family]:

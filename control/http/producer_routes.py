@@ -7,12 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel, Field
 
-from ringfence.control.http.access import About
+from ringfence.control.http.authorize import About
 from ringfence.control.http.mutations import Mutations
 from ringfence.control.http.openapi_bodies import ForgetGiven, Receipt
 from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
 from ringfence.control.http.problems import Problem
-from ringfence.control.http.reads import LinearizableRead, NamePart, topic_at
+from ringfence.control.http.read_routes import LinearizableRead, NamePart, topic_at
 from ringfence.control.model.tokens import Role
 from ringfence.control.runtime.handlers.commands import Plan
 

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import StringConstraints
 
 from ringfence.control.http import openapi_bodies
-from ringfence.control.http.access import About, Access, principal
-from ringfence.control.http.metrics import exposition
+from ringfence.control.http.authorize import About, Access, principal
+from ringfence.control.http.metric_definitions import exposition
 from ringfence.control.http.openapi_parts import PROBLEMS, needs, no_store
 from ringfence.control.http.problems import Problem, unknown_node
 from ringfence.control.http.topic_bodies import page_with_stats, topic_shown, topic_summary
