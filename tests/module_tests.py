@@ -21,17 +21,17 @@ BY_TEST: Final[dict[str, tuple[str, ...]]] = {
     ),
     "tests/component/control/test_recordings.py": (
         "control/consensus/frozen.py",
-        "control/consensus/recording.py",
+        "control/consensus/step_recording.py",
     ),
     "tests/consensus/test_cluster.py": ("control/consensus/invariants.py",),
     "tests/consensus/test_leadership.py": (
-        "control/consensus/changes.py",
+        "control/consensus/configuration_changes.py",
         "control/consensus/core.py",
         "control/consensus/errors.py",
         "control/consensus/events.py",
         "control/consensus/leader.py",
-        "control/consensus/membership_rules.py",
-        "control/consensus/node.py",
+        "control/consensus/configuration_rules.py",
+        "control/consensus/raft_node.py",
         "control/consensus/ready.py",
         "control/consensus/roles.py",
         "control/consensus/terms.py",
@@ -41,7 +41,7 @@ BY_TEST: Final[dict[str, tuple[str, ...]]] = {
     "tests/consensus/test_scripts.py": (
         "control/consensus/describe.py",
         "control/consensus/follower.py",
-        "control/consensus/receiving.py",
+        "control/consensus/follower_log.py",
         "control/consensus/storage_work.py",
     ),
     "tests/spark/test_source_alone.py": (
@@ -96,7 +96,7 @@ BY_TEST: Final[dict[str, tuple[str, ...]]] = {
     "tests/unit/client/test_producer_reentrant.py": ("client/common/locks.py",),
     "tests/unit/client/test_reader.py": ("client/arrow/decode.py", "client/cluster/offsets.py"),
     "tests/unit/control/consensus/test_codec.py": ("control/consensus/messages.py",),
-    "tests/unit/control/consensus/test_reads.py": ("control/consensus/reading.py",),
+    "tests/unit/control/consensus/test_read_queue.py": ("control/consensus/linearizable_reads.py",),
     "tests/unit/control/state_machines/metadata/test_nodes.py": (
         "control/state_machines/metadata/cluster.py",
         "control/state_machines/metadata/node_checks.py",

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from ringfence.control.consensus import changes, events, follower, leader, membership, roles, terms, transfer
-from ringfence.control.consensus.changes import Change
+from ringfence.control.consensus import (
+    configuration_changes,
+    configuration_switch,
+    events,
+    follower,
+    leader,
+    roles,
+    terms,
+    transfer,
+)
+from ringfence.control.consensus.configuration_changes import Change
 from ringfence.control.consensus.core import Core, Draw, Role
 from ringfence.control.consensus.errors import LocalMessageError, UnknownPeerError
 from ringfence.control.consensus.events import Event
@@ -55,7 +64,7 @@ class Node:
         core.term, core.vote = hard_state.term, hard_state.vote
         if applied:
             core.log.applied_to(applied, 0)
-        membership.restore(core, configuration)
+        configuration_switch.restore(core, configuration)
         roles.become_follower(core, core.term, NOBODY)
         peers = ",".join(f"{voter:x}" for voter in sorted(core.tracker.configuration.voters))
         log = core.log
@@ -95,7 +104,7 @@ class Node:
                 entries = tuple(Entry(data=each) for each in data)
                 self._local(MessageType.PROPOSE, sender=core.id, entries=entries)
             case events.ProposeChange(change, version_1):
-                entry = changes.to_entry(change, version_1=version_1)
+                entry = configuration_changes.to_entry(change, version_1=version_1)
                 self._local(MessageType.PROPOSE, entries=(entry,))
             case events.Read(context):
                 self._local(MessageType.READ_INDEX, entries=(Entry(data=context),))
@@ -136,7 +145,7 @@ class Node:
         The driver calls it for each such entry, in order, while it applies the Ready; except for an entry
         that a snapshot has overtaken.
         """
-        return membership.apply_change(self.core, change)
+        return configuration_switch.apply_change(self.core, change)
 
     def is_overtaken(self, index: int) -> bool:
         """Whether a received snapshot includes this entry, which was handed out and is not applied yet.

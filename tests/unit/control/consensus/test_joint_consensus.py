@@ -7,9 +7,9 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.control.consensus import confchange, quorum
-from ringfence.control.consensus.changes import NodeChange, Operation
+from ringfence.control.consensus import joint_consensus, quorum
 from ringfence.control.consensus.configuration import Configuration
+from ringfence.control.consensus.configuration_changes import NodeChange, Operation
 from ringfence.control.consensus.errors import ChangeError
 from ringfence.control.consensus.progress import Progress
 from ringfence.control.consensus.quorum import VoteResult
@@ -30,22 +30,24 @@ def test_majorities_before_and_after_a_change_always_overlap(
     def new(*, is_learner: bool) -> Progress:
         return tracker.new_progress(3, is_learner=is_learner)
 
-    tracker.switch(*confchange.simple(Configuration(), {}, [NodeChange(Operation.VOTER, 1)], new))
+    tracker.switch(*joint_consensus.simple(Configuration(), {}, [NodeChange(Operation.VOTER, 1)], new))
     for kind, operations in steps:
         before, known = tracker.configuration, dict(tracker.progress)
         try:
             if kind == "simple":
-                changed = confchange.simple(before, tracker.progress, operations, new)
+                changed = joint_consensus.simple(before, tracker.progress, operations, new)
             elif kind == "joint":
-                changed = confchange.enter_joint(before, tracker.progress, operations, new, auto_leave=True)
+                changed = joint_consensus.enter_joint(
+                    before, tracker.progress, operations, new, auto_leave=True
+                )
             else:
-                changed = confchange.leave_joint(before, tracker.progress)
+                changed = joint_consensus.leave_joint(before, tracker.progress)
         except ChangeError:
             assert (tracker.configuration, tracker.progress) == (before, known)
             continue
         tracker.switch(*changed)
         assert overlap(before, tracker.configuration), f"{before} and {tracker.configuration}"
-        restored, progress = confchange.restored(tracker.configuration.state(), new)
+        restored, progress = joint_consensus.restored(tracker.configuration.state(), new)
         assert restored == tracker.configuration
         assert {m: p.is_learner for m, p in progress.items()} == {
             m: p.is_learner for m, p in tracker.progress.items()

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from ringfence.control.consensus.changes import NodeChange, Operation
 from ringfence.control.consensus.configuration import Configuration
+from ringfence.control.consensus.configuration_changes import NodeChange, Operation
 from ringfence.control.consensus.errors import ChangeError
 from ringfence.control.consensus.messages import ConfigurationState
 from ringfence.control.consensus.progress import Progress

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from ringfence.control.consensus import confchange, describe, membership_rules, reading, replication, roles
-from ringfence.control.consensus.changes import Change
-from ringfence.control.consensus.confchange import Changed
+from ringfence.control.consensus import (
+    configuration_rules,
+    describe,
+    joint_consensus,
+    linearizable_reads,
+    replication,
+    roles,
+)
+from ringfence.control.consensus.configuration_changes import Change
 from ringfence.control.consensus.core import Core, Role
+from ringfence.control.consensus.joint_consensus import Changed
 from ringfence.control.consensus.messages import NOBODY, ConfigurationState
 from ringfence.control.consensus.progress import Progress
 from ringfence.control.consensus.trace import Level
@@ -17,7 +24,7 @@ def apply_change(core: Core, change: Change) -> ConfigurationState:
     Raises:
         ChangeError: the change is not possible. A leader that validates changes appends none such.
     """
-    return switch(core, membership_rules.outcome(core, change))
+    return switch(core, configuration_rules.outcome(core, change))
 
 
 def restore(core: Core, state: ConfigurationState) -> None:
@@ -27,7 +34,7 @@ def restore(core: Core, state: ConfigurationState) -> None:
     def new_progress(*, is_learner: bool) -> Progress:
         return core.tracker.new_progress(last_index, is_learner=is_learner)
 
-    switch(core, confchange.restored(state, new_progress))
+    switch(core, joint_consensus.restored(state, new_progress))
 
 
 def switch(core: Core, changed: Changed) -> ConfigurationState:
@@ -47,13 +54,13 @@ def switch(core: Core, changed: Changed) -> ConfigurationState:
         return state
     if replication.advance_commit(core):
         # A smaller majority may already have entries that the larger one lacked.
-        reading.on_commit(core)
+        linearizable_reads.on_commit(core)
         replication.broadcast_append(core)
     else:
         for member in core.tracker.members:
             if member != core.id:
                 replication.send_append(core, member, also_if_empty=False)
-    reading.answer_confirmed(core)
+    linearizable_reads.answer_confirmed(core)
     if core.transferee != NOBODY and core.transferee not in configuration.voters:
         core.transferee = NOBODY
     return state

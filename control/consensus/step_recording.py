@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from ringfence.control.consensus import events, invariants
-from ringfence.control.consensus.changes import Change
+from ringfence.control.consensus.configuration_changes import Change
 from ringfence.control.consensus.core import Draw
 from ringfence.control.consensus.errors import ConsensusError, LogLostError
 from ringfence.control.consensus.events import Event
@@ -28,7 +28,7 @@ from ringfence.control.consensus.messages import (
     StorageMessage,
     size_bytes,
 )
-from ringfence.control.consensus.node import Node
+from ringfence.control.consensus.raft_node import Node
 from ringfence.control.consensus.storage import MemoryStorage
 
 FORMAT: Final = 1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ringfence.control.consensus import confchange
-from ringfence.control.consensus.changes import Change
-from ringfence.control.consensus.confchange import Changed
+from ringfence.control.consensus import joint_consensus
+from ringfence.control.consensus.configuration_changes import Change
 from ringfence.control.consensus.core import Core
 from ringfence.control.consensus.errors import ChangeError
+from ringfence.control.consensus.joint_consensus import Changed
 from ringfence.control.consensus.progress import Progress
 from ringfence.control.consensus.replication import committed_in_term
 
@@ -49,13 +49,13 @@ def outcome(core: Core, change: Change) -> Changed:
         return tracker.new_progress(last_index, is_learner=is_learner)
 
     if change.leaves_joint:
-        return confchange.leave_joint(tracker.configuration, tracker.progress)
+        return joint_consensus.leave_joint(tracker.configuration, tracker.progress)
     if change.enters_joint:
-        return confchange.enter_joint(
+        return joint_consensus.enter_joint(
             tracker.configuration,
             tracker.progress,
             change.operations,
             new_progress,
             auto_leave=change.auto_leave,
         )
-    return confchange.simple(tracker.configuration, tracker.progress, change.operations, new_progress)
+    return joint_consensus.simple(tracker.configuration, tracker.progress, change.operations, new_progress)

@@ -7,7 +7,7 @@ from ringfence.control.consensus.core import Core
 from ringfence.control.consensus.errors import ReadDroppedError
 from ringfence.control.consensus.messages import NOBODY, Entry, Message, MessageType
 from ringfence.control.consensus.options import ReadMode
-from ringfence.control.consensus.reads import ReadState
+from ringfence.control.consensus.read_queue import ReadState
 from ringfence.control.consensus.trace import Level
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ringfence.control.consensus import events
-from ringfence.control.consensus.changes import Change, NodeChange, Operation
+from ringfence.control.consensus.configuration_changes import Change, NodeChange, Operation
 from ringfence.control.consensus.errors import ReadDroppedError
 from ringfence.control.consensus.messages import Message, MessageType
 from ringfence.control.consensus.options import ReadMode
-from ringfence.control.consensus.reads import ReadQueue, ReadState
+from ringfence.control.consensus.read_queue import ReadQueue, ReadState
 from tests.consensus.lab import Lab
 
 

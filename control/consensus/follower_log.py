@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.control.consensus import membership, roles
+from ringfence.control.consensus import configuration_switch, roles
 from ringfence.control.consensus.core import Core, Role
 from ringfence.control.consensus.messages import NOBODY, Message, MessageType, Snapshot
 from ringfence.control.consensus.trace import Level
@@ -101,7 +101,7 @@ def _restore(core: Core, snapshot: Snapshot) -> bool:
         return False
     log.restore(snapshot)
     core.tracker = Tracker(core.options.inflight_messages_max, core.options.inflight_bytes_max)
-    membership.restore(core, state)
+    configuration_switch.restore(core, state)
     core.say(
         Level.INFO, f"{_position(core)} restored snapshot [index: {snapshot.index}, term: {snapshot.term}]"
     )
