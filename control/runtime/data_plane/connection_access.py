@@ -6,7 +6,7 @@ import msgspec
 
 from ringfence.control.model.ids import Index
 from ringfence.control.model.state import MetadataState
-from ringfence.control.state_machines.metadata.access import OPEN, access_of
+from ringfence.control.state_machines.metadata.data_socket_rights import OPEN, access_of
 from ringfence.native import messages
 from ringfence.native._node import Node
 

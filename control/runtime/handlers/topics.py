@@ -20,7 +20,7 @@ from ringfence.control.runtime.handlers.schemas import columns_of, key_fault
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc.client import PeerClient
-from ringfence.control.state_machines.metadata.ring import eligible_fault
+from ringfence.control.state_machines.metadata.ring_commands import eligible_fault
 from ringfence.control.state_machines.metadata.state_machine import validate
 from ringfence.control.state_machines.metadata.topic_checks import REPLICATIONS
 from ringfence.control.state_machines.placement.placement import TooFewNodesError, place_in

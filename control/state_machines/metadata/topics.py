@@ -24,7 +24,7 @@ from ringfence.control.state_machines.metadata import topic_checks
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.reassignment_rules import without_topic_changes
 from ringfence.control.state_machines.metadata.refusals import invalid, stale, unknown_topic
-from ringfence.control.state_machines.metadata.ring import too_few_nodes
+from ringfence.control.state_machines.metadata.ring_commands import too_few_nodes
 from ringfence.native.wire import Code
 
 OFFSET_MAX = (1 << 63) - 1

@@ -26,7 +26,7 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.raft.level_gate import COMMANDS, older_fault
 from ringfence.control.state_machines.metadata.state_hash import StateDigests
 from ringfence.control.state_machines.metadata.state_machine import apply
-from ringfence.control.state_machines.orders import SetLevel, between
+from ringfence.control.state_machines.node_orders import SetLevel, between
 from ringfence.control.store import identity, snapshot
 from ringfence.control.store.directory import open_directory
 from ringfence.control.store.journal import LogPosition

@@ -16,7 +16,7 @@ from ringfence.control.model.ids import Epoch, NodeId
 from ringfence.control.model.node_commands import FailNode
 from ringfence.control.model.reassignments import LogEnd, Proof
 from ringfence.control.runtime.reassignment import coordinator
-from ringfence.control.state_machines.metadata.rings import RingConsensus
+from ringfence.control.state_machines.metadata.ring_decisions import RingConsensus
 from ringfence.control.state_machines.reassignment.unclean_election import candidates
 from tests.fakes.admin_api import Api, joined, served
 from tests.fakes.metadata_commands import create

@@ -9,8 +9,8 @@ from ringfence.control.model.commands import TruncateTopic
 from ringfence.control.model.ids import Epoch, NodeId
 from ringfence.control.model.reassignment_commands import ForceOwner
 from ringfence.control.model.state import EMPTY, canonical_bytes, decode_state
-from ringfence.control.state_machines import orders
-from ringfence.control.state_machines.orders import FollowPartition, OpenPartition, TruncatePartition
+from ringfence.control.state_machines import node_orders
+from ringfence.control.state_machines.node_orders import FollowPartition, OpenPartition, TruncatePartition
 from tests.fakes.metadata_log import END, MetadataLog
 
 
@@ -86,7 +86,7 @@ def test_every_start_and_hand_over_orders_it_with_its_epoch_before_the_role(node
     lab.must(start(lab, 1_000, first))
     forced(lab)
     wanted = TruncatePartition(topic=lab.topic, partition=lab.partition, before_offset=1_000, epoch=first)
-    phases = orders.between(EMPTY, lab.state, lab.place(node))
+    phases = node_orders.between(EMPTY, lab.state, lab.place(node))
     at = next(number for number, phase in enumerate(phases) if wanted in phase)
     roles = [
         number
@@ -105,6 +105,6 @@ def test_a_clean_change_of_owners_keeps_the_start_and_tells_the_new_owner() -> N
     lab.must(lab.prepare(2, 1, 5))
     lab.must(lab.hold())
     lab.must(lab.commit({1: END, 2: END, 5: END}))
-    told = [order for phase in orders.between(before, lab.state, lab.place(2)) for order in phase]
+    told = [order for phase in node_orders.between(before, lab.state, lab.place(2)) for order in phase]
     wanted = TruncatePartition(topic=lab.topic, partition=lab.partition, before_offset=1_000, epoch=first)
     assert (wanted in told, known(lab)) == (True, (1_000, first))

@@ -14,7 +14,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import RANKS, RIGHTS, Role, Token
 from ringfence.control.runtime.handlers.token_prefixes import restrict_to_prefix
 from ringfence.control.runtime.process.errors import RequestRefused
-from ringfence.control.state_machines.metadata.access import NODES, OPEN, access_of
+from ringfence.control.state_machines.metadata.data_socket_rights import NODES, OPEN, access_of
 from ringfence.native import cluster_messages, messages
 from ringfence.native.messages import Message
 from ringfence.native.wire import Code, Right

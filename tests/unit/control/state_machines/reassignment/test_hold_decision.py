@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ringfence.control.model.reassignment_commands import HoldChange
-from ringfence.control.state_machines.reassignment.change import (
-    HOLD_GAP,
-    STEADY_ANSWERS,
-    advance,
-    begin_phase,
-    observe,
-)
+from ringfence.control.state_machines.reassignment.hold_decision import HOLD_GAP, STEADY_ANSWERS
 from ringfence.control.state_machines.reassignment.messages import OrderDone, Receive, Sync, Synced, SyncState
+from ringfence.control.state_machines.reassignment.move_phases import advance, begin_phase, observe
 from tests.fakes.metadata_log import MetadataLog
 
 

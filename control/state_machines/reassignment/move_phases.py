@@ -1,6 +1,6 @@
-"""Coordinate one change of a partition: observations of the leader in, orders and the next entry out.
+"""Lead one change of a partition through its phases: observations in, orders and the next entry out.
 
-    PREPARED   Receive at each target, Sync at the owner    all targets contiguous -> HoldChange
+    PREPARED   Receive at each target, Sync at the owner    `hold_decision` -> HoldChange
     HELD       Fence at the owner: S; Prove at the others   a majority of the new set at S -> CommitChange
     COMMITTED  LookOpen at the new owner                    -> ConfirmOpened
     OPENED     LookOpen, until the first acknowledgement    -> CleanChange
@@ -37,6 +37,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.reassignment_rules import assignment_of, forced_epoch, quorum
+from ringfence.control.state_machines.reassignment.hold_decision import Lags, may_hold, with_lag
 from ringfence.control.state_machines.reassignment.messages import (
     Ended,
     Failed,
@@ -52,11 +53,6 @@ from ringfence.control.state_machines.reassignment.messages import (
     SyncState,
 )
 
-# Records that a target may lack when the leader proposes the HOLD: the size of a group commit, a few ms.
-HOLD_GAP: Final = 64
-# Answers in a row (half a second) without a smaller lag. The lag is then the load's own: one producer
-# alone keeps 64 batches on their way. It disappears when the HOLD stops the load.
-STEADY_ANSWERS: Final = 10
 # Time that the end of a change waits for the new owner's first acknowledgement, which ends the measured
 # gap.
 GAP_WAIT_MS: Final = 1_000
@@ -81,9 +77,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     begun_ms: int
     ready_targets: frozenset[Replica] = frozenset()
     syncs: tuple[tuple[Replica, Synced], ...] = ()
-    # Targets that lack more than HOLD_GAP: (target, its smallest lag in records, answers since the lag
-    # shrank).
-    lags: tuple[tuple[Replica, int, int], ...] = ()
+    lags: Lags = ()
     owner_end: LogEnd | None = None
     stopped_us: int = 0
     first_us: int = 0
@@ -126,7 +120,7 @@ def observe(observed: Observed, order: ReassignmentOrder, answer: ReassignmentAn
         case Sync(target=target), Synced():
             others = tuple(sync for sync in observed.syncs if sync[0] != target)
             failure = f"node {order.to.node}: {answer.why}" if answer.state is SyncState.FAILED else ""
-            lags = _with_lag(observed.lags, target, answer)
+            lags = with_lag(observed.lags, target, answer)
             return replace(
                 observed, syncs=(*others, (target, answer)), lags=lags, failure=failure or observed.failure
             )
@@ -186,34 +180,9 @@ def _decide_prepared(state: MetadataState, change: Change, observed: Observed) -
         for target in change.adds
         if target in observed.ready_targets
     ]
-    if all(_is_nearly_synced(observed, target) for target in change.adds):
+    if may_hold(change.adds, dict(observed.syncs), observed.lags):
         return Decision(tuple(orders), HoldChange(partition=change.partition, change=change.change))
     return Decision(tuple(orders))
-
-
-def _is_nearly_synced(observed: Observed, target: Replica) -> bool:
-    """Whether the target would have all records soon after a HOLD."""
-    sync = dict(observed.syncs).get(target)
-    if sync is None or sync.state is not SyncState.CONTIGUOUS:
-        return False
-    is_steady = any(
-        lagging == target and answers >= STEADY_ANSWERS and sync.gap <= 2 * least
-        for lagging, least, answers in observed.lags
-    )
-    return sync.gap <= HOLD_GAP or is_steady
-
-
-def _with_lag(
-    lags: tuple[tuple[Replica, int, int], ...], target: Replica, sync: Synced
-) -> tuple[tuple[Replica, int, int], ...]:
-    if sync.state is not SyncState.CONTIGUOUS or sync.gap <= HOLD_GAP:
-        return lags
-    others = tuple(other for other in lags if other[0] != target)
-    least, answers = next(
-        ((least, answers) for other, least, answers in lags if other == target), (sync.gap, -1)
-    )
-    shrank = sync.gap < least * 3 // 4
-    return (*others, (target, min(least, sync.gap), 0 if shrank else answers + 1))
 
 
 def _decide_held(state: MetadataState, change: Change, observed: Observed) -> Decision:

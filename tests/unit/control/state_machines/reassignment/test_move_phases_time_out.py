@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ringfence.control.model.reassignment_commands import AbortChange
 from ringfence.control.state_machines.metadata.config import limit
-from ringfence.control.state_machines.reassignment.change import (
+from ringfence.control.state_machines.reassignment.messages import OrderDone, Receive, Sync, Synced, SyncState
+from ringfence.control.state_machines.reassignment.move_phases import (
     SLOW_REASONS_MAX,
     advance,
     begin_phase,
     observe,
 )
-from ringfence.control.state_machines.reassignment.messages import OrderDone, Receive, Sync, Synced, SyncState
 from tests.fakes.metadata_log import MetadataLog
 
 
