@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from ringfence.control.consensus import (
-    configuration_rules,
-    describe,
-    joint_consensus,
-    linearizable_reads,
-    replication,
-    roles,
-)
+from ringfence.control.consensus import configuration_rules, describe, linearizable_reads, replication, roles
 from ringfence.control.consensus.configuration_changes import Change
 from ringfence.control.consensus.core import Core, Role
-from ringfence.control.consensus.joint_consensus import Changed
+from ringfence.control.consensus.joint_consensus import Changed, restored
 from ringfence.control.consensus.messages import NOBODY, ConfigurationState
 from ringfence.control.consensus.progress import Progress
 from ringfence.control.consensus.trace import Level
@@ -34,7 +27,7 @@ def restore(core: Core, state: ConfigurationState) -> None:
     def new_progress(*, is_learner: bool) -> Progress:
         return core.tracker.new_progress(last_index, is_learner=is_learner)
 
-    switch(core, joint_consensus.restored(state, new_progress))
+    switch(core, restored(state, new_progress))
 
 
 def switch(core: Core, changed: Changed) -> ConfigurationState:

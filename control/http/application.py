@@ -27,7 +27,7 @@ from ringfence.control.http.head_requests import HeadRequests
 from ringfence.control.http.limits import Limits
 from ringfence.control.http.mutations import Mutations
 from ringfence.control.http.refusal_audit import RefusalAudit
-from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.node_process import Node
 
 DESCRIPTION: Final = """Administration of a ringfence cluster. Any node serves any request.
 

@@ -15,7 +15,7 @@ from ringfence.control.http.openapi_parts import PROBLEMS, needs
 from ringfence.control.http.problems import Problem
 from ringfence.control.model.tokens import Role
 from ringfence.control.runtime.handlers.cluster_events import LISTENERS_MAX, ClusterEvent, EventListener
-from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.node_process import Node
 
 # A comment goes out after this time without an event, so that either end notices a lost connection.
 KEEP_ALIVE_S: Final = 10.0

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ringfence.control.http.prometheus_text import Family, Labels, encode
-from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.node_process import Node
 
 # Native counters with a current value. All others only grow until the node stops.
 LEVELS: Final = frozenset(

@@ -19,7 +19,7 @@ from ringfence.control.model.tokens import Role
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.handlers import views
 from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix
-from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.node_process import Node
 from ringfence.control.state_machines.metadata.config import LIMITS, limit
 from ringfence.control.state_machines.metadata.etags import tag_of
 from ringfence.control.state_machines.metadata.table_progress import Progress, TableState, view

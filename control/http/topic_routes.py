@@ -18,7 +18,7 @@ from ringfence.control.http.problems import Problem
 from ringfence.control.http.read_routes import NamePart
 from ringfence.control.model.tokens import Role
 from ringfence.control.runtime.handlers.commands import Plan
-from ringfence.control.runtime.handlers.topics import full_name
+from ringfence.control.runtime.handlers.topic_plans import full_name
 from ringfence.control.runtime.handlers.type_names import parse_type
 from ringfence.native import messages
 from ringfence.native._node import schema_message

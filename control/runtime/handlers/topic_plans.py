@@ -13,7 +13,7 @@ from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.ranges import SLOT_LAST, tile
 from ringfence.control.model.schemas import difference
 from ringfence.control.model.topics import Topic
-from ringfence.control.runtime.data_plane import partition_stats, table_bodies
+from ringfence.control.runtime.data_plane import replica_lag, table_bodies
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.handlers.commands import Build, Plan
 from ringfence.control.runtime.handlers.schemas import columns_of, key_fault
@@ -37,7 +37,7 @@ PLACEMENT_TRIES_MAX: Final = 4
 Stats = dict[tuple[int, int], dict[str, Any]]
 
 
-class TopicRequests:
+class TopicPlans:
     """Plans and reads of one node; each raises RequestRefused if the request is invalid."""
 
     def __init__(
@@ -249,7 +249,7 @@ class TopicRequests:
     async def hosted(self, topic: Topic | None = None) -> Stats:
         """The owners' figures by (topic, partition), without those of owners that do not answer."""
         remote = await self._peer_client.hosted(0 if topic is None else topic.topic)
-        local = partition_stats.hosted(self._node, 0 if topic is None else topic.topic)
+        local = replica_lag.hosted(self._node, 0 if topic is None else topic.topic)
         # Only the owner's figures count: a replica's mark is older, and a copy that stays after a move knows
         # no later rows at all.
         everything = (*remote, *({**figures, "node": self._peer_client.here} for figures in local))

@@ -16,7 +16,7 @@ from ringfence.control.model.state import EMPTY
 from ringfence.control.runtime.handlers.commands import Commands
 from ringfence.control.runtime.handlers.completion import Completion
 from ringfence.control.runtime.handlers.topic_changes import TopicChanges
-from ringfence.control.runtime.handlers.topics import TopicRequests
+from ringfence.control.runtime.handlers.topic_plans import TopicPlans
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native import messages
 from tests.fakes.metadata_commands import INIT, create, entry
@@ -65,7 +65,7 @@ def test_what_is_asked_by_name_reaches_the_topic_that_has_it_now(kind: type[Comm
     lagging: Any = Lagging()
     others: Any = SimpleNamespace(await_execution=nothing, here=1, hosted=nothing)
     executor: Any = SimpleNamespace(until_executed=nothing)
-    topics: Any = TopicRequests(lagging, executor, None, others)  # type: ignore[arg-type]
+    topics: Any = TopicPlans(lagging, executor, None, others)  # type: ignore[arg-type]
     topics.info = nothing
     hosted = {(NEW, part): {"end_offset": 9} for part in lagging._now.topics[NEW].assignments}
     topics.hosted = lambda *_: asyncio.sleep(0, hosted)
