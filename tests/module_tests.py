@@ -48,7 +48,7 @@ BY_TEST: Final[dict[str, tuple[str, ...]]] = {
         "client/spark/batch_read.py",
         "client/spark/compact.py",
         "client/spark/options.py",
-        "client/spark/places.py",
+        "client/spark/read_bounds.py",
         "client/spark/ranges.py",
         "client/spark/source.py",
         "client/spark/stream_read.py",

@@ -11,8 +11,8 @@ import pytest
 from ringfence.client import Client
 from ringfence.cluster.offsets import Ends, LogPoint, Position
 from ringfence.native.errors import TruncatedError
-from ringfence.spark.history import History
 from ringfence.spark.ranges import Range, split
+from ringfence.spark.verify_positions import History
 
 PART = 9
 

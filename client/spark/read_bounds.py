@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ringfence.cluster.offsets import Position
 from ringfence.common.arguments import NUMBER_MAX
 from ringfence.native.errors import InvalidArgumentError
-from ringfence.spark.history import History
+from ringfence.spark.verify_positions import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
