@@ -6,9 +6,9 @@ use ringfence_transport::Connection;
 use ringfence_wire::{RedirectReason, RequestHeader};
 
 use crate::ids::PartitionIndex;
-use crate::partition::admission::Rejection;
-use crate::reads::machine::ReadMachine;
-use crate::reads::state::{EndQuestion, Fetch, WAITING_MAX};
+use crate::partition::rejection::Rejection;
+use crate::reads::pending_reads::{EndQuestion, Fetch, WAITING_MAX};
+use crate::reads::read_machine::ReadMachine;
 use crate::turn::Turn;
 
 /// A poll that has waited so long says what an owner knew before: with replicas, a quorum confirms that nothing came.

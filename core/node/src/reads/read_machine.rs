@@ -1,8 +1,8 @@
 //! Reads as a machine: what an event lends to FETCH and its relatives.
 
 use crate::partition::store::Store;
-use crate::reads::state::Reads;
-use crate::replication::machine::ReplicationMachine;
+use crate::reads::pending_reads::Reads;
+use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::node_wide::Replication;
 
 /// FETCH, long polls, questions about the end of a log.

@@ -6,10 +6,10 @@ use ringfence_wire::{AnswerHeader, Code, Opcode, RequestHeader, Status};
 use crate::api::completion::{Completion, OnDurable};
 use crate::api::outcome::Outcome;
 use crate::ids::PartitionIndex;
-use crate::replication::machine::ReplicationMachine;
-use crate::replication::owner_mut::OwnerMut;
-use crate::replication::state::peers::SentRequest;
-use crate::replication::state::progress::SessionState;
+use crate::replication::owned_partition::OwnerMut;
+use crate::replication::replication_machine::ReplicationMachine;
+use crate::replication::state::peer_connections::SentRequest;
+use crate::replication::state::replica_progress::SessionState;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 

@@ -8,10 +8,10 @@ use ringfence_transport::Outbound;
 use ringfence_wire::Opcode;
 
 use crate::api::event::{Now, TICK_MS};
-use crate::replication::machine::ReplicationMachine;
-use crate::replication::owner_mut::OwnerMut;
-use crate::replication::state::peers::SentRequest;
-use crate::replication::state::progress::{ReplicaProgress, SessionState};
+use crate::replication::owned_partition::OwnerMut;
+use crate::replication::replication_machine::ReplicationMachine;
+use crate::replication::state::peer_connections::SentRequest;
+use crate::replication::state::replica_progress::{ReplicaProgress, SessionState};
 use crate::turn::Turn;
 
 /// Before the second question. Twice the least that a control plane is behind: an entry is applied one sync of its

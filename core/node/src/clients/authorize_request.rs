@@ -1,24 +1,15 @@
-//! Authorization: the check of each request. A credential is hashed once a connection, at HELLO; requests check bits.
-//!
-//! The control plane installs the table of tokens ([`AccessTable`]): the SHA-256 of each, its rights, until when it
-//! holds, for which topics. Without tokens nothing is asked for, and a request costs one look at a flag.
-//!
-//! # Invariants
-//!
-//! - A connection's rights are those that the newest table gives what its last HELLO presented: a new table, or a token
-//!   that expires, changes the rights of open connections, too.
-//! - A HELLO without a sound token leaves no rights of an earlier one.
-//! - No secret is kept of others: of a credential its hash. What this node presents to others shows nowhere.
+//! Authorize each request by the rights of its connection. `evaluate_token.rs` gives these rights at HELLO, so a
+//! request checks bits only.
 
 use ringfence_routing::IdMap;
 use ringfence_transport::{Connection, PeerRole};
 use ringfence_wire::{Code, Opcode, RequestHeader, Right};
 
+use crate::api::access_table::Grant;
 use crate::api::refusal::Refusal;
-use crate::api::tokens::Grant;
+use crate::clients::client_machine::{ClientMachine, Clients};
 use crate::clients::connections::Connections;
-use crate::clients::machine::{ClientMachine, Clients};
-use crate::clients::token_table::{Access, hash_of};
+use crate::clients::token_table::Access;
 use crate::partition::topic::Topic;
 use crate::turn::Turn;
 
@@ -82,32 +73,9 @@ impl ClientMachine<'_> {
             self.clients.access.grant(self.clients.connections.rights(from)).filter(|_| self.clients.access.is_asked());
         grant.map(|grant| (grant.prefix.clone(), grant.name.clone())).unwrap_or_default()
     }
-
-    /// What HELLO presented.
-    pub(crate) fn present(
-        &mut self,
-        from: Connection,
-        credential: Option<&[u8]>,
-        turn: &mut Turn<'_>,
-    ) -> Result<(), Refusal> {
-        let rights = self.clients.access.evaluate(credential.map(hash_of), turn.now.unix_ms);
-        self.clients.connections.grant(from, rights);
-        if self.clients.access.is_asked() && rights.bits == 0 {
-            Err(self.clients.access.refusal(rights, None))
-        } else {
-            Ok(())
-        }
-    }
 }
 
 impl Clients {
-    /// Evaluate the rights of all connections by the installed table.
-    pub(crate) fn evaluate_all(&mut self, unix_ms: u64) {
-        self.access.set_next_expiry(unix_ms);
-        let access = &self.access;
-        self.connections.evaluate(|rights| access.evaluate(rights.hash, unix_ms));
-    }
-
     /// What the transport may give to the connection.
     pub(crate) fn standing(&self, of: Connection) -> PeerRole {
         if !self.access.is_asked() {

@@ -5,8 +5,8 @@ use ringfence_wire::Code;
 
 use crate::api::refusal::Refusal;
 use crate::ids::PartitionIndex;
-use crate::reads::machine::ReadMachine;
-use crate::reads::state::{EndQuestion, Fetch};
+use crate::reads::pending_reads::{EndQuestion, Fetch};
+use crate::reads::read_machine::ReadMachine;
 use crate::replication::read_barrier::Barrier;
 use crate::turn::{Confirmation, Turn};
 

@@ -4,7 +4,7 @@
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::{Finished, Outcome};
 use crate::ids::PartitionKey;
-use crate::replication::machine::ReplicationMachine;
+use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::node_wide::AwaitedRecords;
 use crate::turn::Turn;
 

@@ -8,15 +8,15 @@ use ringfence_log::{DurableGroup, is_log};
 use ringfence_transport::{LARGE_BODY_BYTES, Outbound};
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RecordHeader, crc_of};
 
-use crate::api::answer::length;
 use crate::api::jobs::Piece;
+use crate::api::send_answer::length;
 use crate::ids::PartitionIndex;
-use crate::replication::machine::ReplicationMachine;
-use crate::replication::owner_mut::OwnerMut;
-use crate::replication::state::peers::SentRequest;
-use crate::replication::state::progress::SessionState;
-use crate::replication::state::records::{RUN_BYTES_MAX, header_at, placed_rows};
-use crate::replication::state::tail::TailBody;
+use crate::replication::owned_partition::OwnerMut;
+use crate::replication::replication_machine::ReplicationMachine;
+use crate::replication::state::memory_tail::TailBody;
+use crate::replication::state::peer_connections::SentRequest;
+use crate::replication::state::replica_progress::SessionState;
+use crate::replication::state::replicate_bodies::{RUN_BYTES_MAX, header_at, placed_rows};
 use crate::turn::Turn;
 
 /// Records of one partition, one after another, ready to go.

@@ -3,11 +3,11 @@
 use ringfence_transport::Connection;
 use ringfence_wire::{RequestHeader, Status};
 
-use crate::api::answer::send_packed;
+use crate::api::send_answer::send_packed;
 use crate::codec::pack;
 use crate::ids::PartitionIndex;
-use crate::reads::machine::ReadMachine;
-use crate::reads::state::EndQuestion;
+use crate::reads::pending_reads::EndQuestion;
+use crate::reads::read_machine::ReadMachine;
 use crate::turn::Turn;
 
 impl ReadMachine<'_> {

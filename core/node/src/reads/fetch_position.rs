@@ -4,8 +4,8 @@ use ringfence_wire::{Code, RedirectReason, RequestHeader};
 
 use crate::api::refusal::Refusal;
 use crate::ids::PartitionIndex;
-use crate::reads::machine::ReadMachine;
-use crate::reads::state::wants_staged;
+use crate::reads::pending_reads::wants_staged;
+use crate::reads::read_machine::ReadMachine;
 use crate::replication::state::role::Role;
 
 /// Why a position (offset, epoch of the row before it) is none of this log.
@@ -19,9 +19,9 @@ pub enum Misfit {
 impl ReadMachine<'_> {
     /// Why this store cannot say where the partition ends, or that nothing came; `None` if it can.
     ///
-    /// With replicas a quorum confirms that no newer owner exists (`replication/read_barrier.rs`). An owner that is its own quorum has
-    /// no replica to ask. Once it is fenced above its own epoch, another store may take appends already, whether or not
-    /// a newer table has come.
+    /// With replicas a quorum confirms that no newer owner exists (`replication/read_barrier.rs`). An owner that is its
+    /// own quorum has no replica to ask. Once it is fenced above its own epoch, another store may take appends already,
+    /// whether or not a newer table has come.
     pub(crate) fn end_is_unknown(&self, index: PartitionIndex) -> Option<RedirectReason> {
         if self.is_elsewhere(index) {
             return Some(RedirectReason::NotOwner);

@@ -12,9 +12,9 @@ use ringfence_log::LogEnd;
 
 use crate::api::outcome::{GaveUp, Outcome};
 use crate::ids::{PartitionIndex, Reach};
-use crate::partition::epochs::Epochs;
+use crate::partition::owner_epochs::Epochs;
 use crate::partition::state::Partition;
-use crate::replication::machine::ReplicationMachine;
+use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 

@@ -1,9 +1,9 @@
 //! Maintenance as a machine: what an event lends to it.
 
-use crate::maintenance::state::Maintenance;
+use crate::maintenance::maintenance_state::Maintenance;
 use crate::partition::store::Store;
-use crate::reads::machine::ReadMachine;
-use crate::reads::state::Reads;
+use crate::reads::pending_reads::Reads;
+use crate::reads::read_machine::ReadMachine;
 use crate::replication::state::node_wide::Replication;
 
 /// Retention, state records, reading stored records back, repairs, holes.

@@ -6,7 +6,7 @@ use ringfence_wire::Code;
 
 use crate::api::order::ScopeRule;
 use crate::api::refusal::Refusal;
-use crate::transactions::staging::{StageId, Stages};
+use crate::transactions::staged_batches::{StageId, Stages};
 
 #[derive(Debug, Default)]
 pub struct Scopes {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use ringfence_log::{Corruption, PunchPlan, ReplicaRecord};
 
 use crate::ids::{PartitionIndex, PartitionKey};
-use crate::reads::state::Fetch;
+use crate::reads::pending_reads::Fetch;
 
 /// All state of maintenance.
 #[derive(Debug, Default)]

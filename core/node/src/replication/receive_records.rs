@@ -1,24 +1,24 @@
-//! The replica's side: answer an owner's FENCE, append the records of REPLICATE, acknowledge.
+//! The replica's side: answer an owner's FENCE, append the records of REPLICATE. `acknowledge.rs` answers them.
 
 use ringfence_log::{Body, Refusal as LogRefusal};
-use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Outbound, Payload};
+use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload};
 use ringfence_wire::{
     ANSWER_FLAG_CUT, Code, Opcode, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RequestHeader, Status, crc_of,
 };
 
-use crate::api::answer::{length, send};
-use crate::api::completion::{Completion, ReplicaAck};
+use crate::api::completion::ReplicaAck;
 use crate::api::deadline::patience_ms;
 use crate::api::refusal::Refusal;
+use crate::api::send_answer::length;
 use crate::ids::PartitionIndex;
 use crate::ingest::parked::{OwnedBody, Parked, ParkedRequests, bytes_of};
-use crate::partition::admission::{Rejection, quarantined, rejection_of};
 use crate::partition::recovery::learn;
+use crate::partition::rejection::{Rejection, quarantined, rejection_of};
 use crate::partition::state::Idleness;
 use crate::replication::bootstrap::beginning;
-use crate::replication::machine::ReplicationMachine;
+use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::node_wide::TruncateRequest;
-use crate::replication::state::records::record_at;
+use crate::replication::state::replicate_bodies::record_at;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
@@ -95,32 +95,6 @@ impl ReplicationMachine<'_> {
             _ => Refusal::new(Code::Overloaded, "no room in the shard"),
         };
         self.store.refuse(from, header, &refusal, turn);
-    }
-
-    /// Answer once everything that this log has now is on disk.
-    fn when_replica_durable(&mut self, index: PartitionIndex, due: ReplicaAck, turn: &mut Turn<'_>) {
-        let partition = &self.store.partitions[index];
-        let (shard, group) = (usize::from(partition.shard), partition.last_group);
-        #[cfg(feature = "planted")]
-        let group =
-            if ringfence_log::planted::is_on(ringfence_log::planted::Bug::FollowerAckEarly) { 0 } else { group };
-        if group <= self.store.shards[shard].durable_group() {
-            return self.replica_durable(index, &due, turn);
-        }
-        let what = Completion::Replica(Box::new(due));
-        self.store.when_group_durable(index, group, None, what);
-    }
-
-    pub(crate) fn replica_durable(&mut self, index: PartitionIndex, due: &ReplicaAck, turn: &mut Turn<'_>) {
-        let partition = &mut self.store.partitions[index];
-        if matches!(partition.role, Role::Follower(_)) {
-            partition.mark = partition.mark.max(due.mark.min(due.end));
-            if due.is_level {
-                self.store.trust(index);
-            }
-        }
-        let body = if due.body.is_empty() { Outbound::Empty } else { Outbound::Bytes(due.body.clone()) };
-        send(due.connection, due.header, body, turn.effects);
     }
 
     /// REPLICATE of an owner.
@@ -303,26 +277,6 @@ impl ReplicationMachine<'_> {
         turn.counters.received_records += 1;
         turn.counters.received_bytes += u64::from(record.body_bytes);
         Ok(())
-    }
-
-    /// Durable below this number, once it is.
-    pub(crate) fn acknowledge(
-        &mut self,
-        index: PartitionIndex,
-        from: Connection,
-        header: &RequestHeader,
-        turn: &mut Turn<'_>,
-    ) {
-        let mut answer = self.store.echo(header);
-        let partition = &self.store.partitions[index];
-        let head = partition.log.end();
-        (answer.opcode, answer.status) = (Opcode::ReplicaAck as u8, Status::Ok as u8);
-        (answer.sequence, answer.owner_epoch) = (head.next_record, head.owner_epoch);
-        let (mark, end) = (header.producer_epoch, head.next_offset);
-        // 0: this owner's own epoch has no mark yet.
-        let is_level = header.send != 0 && head.next_record >= header.send && !partition.is_incomplete();
-        let due = ReplicaAck { connection: from, header: answer, body: Box::default(), mark, end, is_level };
-        self.when_replica_durable(index, due, turn);
     }
 
     /// An empty REPLICATE: of a session that stands, only the mark is news; of a new one, the log goes on at this

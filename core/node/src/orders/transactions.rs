@@ -4,15 +4,15 @@
 use ringfence_log::planted::{Bug, is_on};
 use ringfence_wire::{RecordHeader, RecordKind, crc_of};
 
-use crate::api::answer::length;
 use crate::api::completion::OnDurable;
 use crate::api::event::Now;
 use crate::api::order::{CountStaged, Publish, ScopeRule};
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
+use crate::api::send_answer::length;
 use crate::ids::PartitionIndex;
-use crate::orders::machine::OrderMachine;
-use crate::partition::admission::check_replicas;
+use crate::ingest::publish_checks::check_replicas;
+use crate::orders::order_machine::OrderMachine;
 use crate::partition::state::Idleness;
 use crate::replication::state::role::Role;
 use crate::transactions::publish_record;

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::{Code, Opcode, RequestHeader};
 
+use crate::api::access_table::AccessTable;
 use crate::api::refusal::Refusal;
-use crate::api::tokens::AccessTable;
-use crate::clients::access::Authorizer;
+use crate::clients::authorize_request::Authorizer;
 use crate::engine::Parts;
 use crate::ingest::parked::bytes_of;
-use crate::replication::machine::ReplicationMachine;
+use crate::replication::replication_machine::ReplicationMachine;
 use crate::turn::Turn;
 
 impl Parts {

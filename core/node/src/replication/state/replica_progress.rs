@@ -5,7 +5,7 @@ use ringfence_wire::RECORD_HEADER_BYTES;
 
 use crate::api::jobs::Piece;
 use crate::api::order::Place;
-use crate::replication::state::records::{header_at, placed_rows};
+use crate::replication::state::replicate_bodies::{header_at, placed_rows};
 use crate::replication::state::throttle::Throttle;
 
 /// Where the copy to one store stands.

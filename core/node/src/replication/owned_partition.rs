@@ -5,10 +5,10 @@ use ringfence_wire::RequestHeader;
 
 use crate::api::outcome::{Outcome, SyncStatus};
 use crate::ids::PartitionIndex;
-use crate::partition::epochs::Epochs;
+use crate::partition::owner_epochs::Epochs;
 use crate::partition::state::Partition;
 use crate::partition::store::Store;
-use crate::replication::machine::ReplicationMachine;
+use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::node_wide::Replication;
 use crate::replication::state::owner::Owner;
 use crate::replication::state::role::Role;

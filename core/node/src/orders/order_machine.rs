@@ -1,9 +1,9 @@
 //! Orders about one partition as a machine: what an event lends to them.
 
 use crate::partition::store::Store;
-use crate::replication::machine::ReplicationMachine;
+use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::node_wide::Replication;
-use crate::transactions::scopes::Scopes;
+use crate::transactions::scope_rules::Scopes;
 
 /// Orders that change one partition and its log.
 pub struct OrderMachine<'a> {
