@@ -145,8 +145,7 @@ def write(
         if scope is None:
             sink_commit.expire(target, begun, number)
         raise
-    staged = _staged(begun, number, reports)
-    is_new = sink_commit.commit(target, begun, number, staged, is_alone=scope is None)
+    is_new = sink_commit.commit(target, begun, number, _kept(begun, number, reports), is_alone=scope is None)
     parts = (Written(row.task, row.attempt, row.partition, row.rows) for row in reports if row.rows)
     written = sorted(parts, key=lambda part: (part.task, part.partition)) if is_new else []
     return WriteResult(target.topic, tuple(written), already=not is_new)
@@ -190,7 +189,7 @@ def _write_task(
     )
 
 
-def _staged(begun: Begun, epoch: int, rows: Iterable[Any]) -> list[StagedRows]:
+def _kept(begun: Begun, epoch: int, rows: Iterable[Any]) -> list[StagedRows]:
     """The attempts whose reports Spark returned."""
     tokens: dict[bytes, Parts] = {}
     for row in rows:

@@ -4,8 +4,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use ringfence_node::{CountStaged, Order as Inner, Place, Publish, TablePartition};
 
-use crate::node::identity;
-use crate::stage::{Rule, rule_of, rule_to, tokens_of, tokens_to};
+use crate::node_class::identity;
+use crate::scope_rules::{Rule, rule_of, rule_to, tokens_of, tokens_to};
 
 #[pyclass(frozen, eq, module = "ringfence.native._node")]
 #[derive(Clone, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use ringfence_log::Witness;
 use ringfence_node::{Config, NodeError, Runtime, TimeWindow, TransportKind};
 use ringfence_wire::LEVEL_NEWEST;
 
-use crate::access::{Given, table_of};
 use crate::error::{of_node, raise_with};
 use crate::order::Order;
 use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
+use crate::token_table::{Given, table_of};
 
 /// The default of `level` in the signatures: what text shows of a constant is not its value.
 const _: () = assert!(LEVEL_NEWEST == 1);
