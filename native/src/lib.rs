@@ -6,7 +6,7 @@
 //! | `fsck.rs` | the log's check of a stopped store |
 //! | `sim_node.rs`, `sim_disk.rs` | the same engine and log, stepped by a simulator on a disk that fails by seed |
 //! | `sim_planted.rs` | faults on purpose; only with the feature `planted`, never in a wheel |
-//! | `scope_rules.rs` | orders about staged rows |
+//! | `scope_rules.rs`, `token_table.rs` | values of orders: rules of scopes, rights of tokens |
 //! | `encode.rs` | `ringfence-batch`'s encoder for producers |
 //! | `record.rs` | the records of a FETCH body |
 //! | `checksum.rs` | CRC-32C |
