@@ -4,7 +4,8 @@ state_machine               validate(state, command), apply(state, entry)
 cluster, nodes              commands about the cluster and its members
 ring_commands               commands about the placement ring
 ring_decisions              the ring's next change, proposed by the leader
-topics, producers           commands about topics and named producers
+topics, topic_creation      commands about topics; the creation of a topic
+producers                   commands about named producers
 scopes, scope_owners        commands about scopes; the tokens that may use a scope
 tokens, data_socket_rights  commands about tokens; rights on the data socket
 rebalances, move_records    commands about runs of moves, and their records

@@ -9,16 +9,14 @@ from ringfence.control.model.commands import (
     AddSchema,
     Command,
     ConfirmDropped,
-    CreateTopic,
     DeleteTopic,
     PurgeTopic,
     RestartNode,
     TruncateTopic,
 )
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
-from ringfence.control.model.names import full_topic_name, shown_topic_name
 from ringfence.control.model.nodes import Life
-from ringfence.control.model.ranges import SlotRange, gap, tile
+from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.results import Done, Refused, SchemaAdded
 from ringfence.control.model.schemas import Column, difference, extension_fault
 from ringfence.control.model.state import EMPTY, MetadataState
@@ -54,50 +52,6 @@ def refused(state: MetadataState, command: Command) -> Code:
     assert isinstance(result, Refused), result
     assert after is state
     return result.code
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 1000, 65_535, 65_536])
-def test_any_number_of_partitions_tiles_the_slots(count: int) -> None:
-    ranges = tile(count)
-    assert gap(ranges) is None
-    sizes = {hi - lo for lo, hi in ranges}
-    assert max(sizes) - min(sizes) <= 1
-
-
-def test_a_hole_an_overlap_and_a_missing_end_are_found() -> None:
-    assert gap([]) == "slots 0..65535 are in no range"
-    assert gap([(1, 65_535)]) == "range 1..65535 stands where slot 0 must begin"
-    assert gap([(0, 9), (9, 65_535)]) == "range 9..65535 stands where slot 10 must begin"
-    assert gap([(0, 65_534)]) == "slots 65535..65535 are in no range"
-
-
-def test_names_have_a_tenant_and_a_namespace() -> None:
-    assert full_topic_name("events") == "public/default/events"
-    assert full_topic_name("acme/sales/orders.v2") == "acme/sales/orders.v2"
-    assert shown_topic_name("public/default/events") == "events"
-    assert shown_topic_name("acme/sales/events") == "acme/sales/events"
-
-
-@pytest.mark.parametrize("name", ["", "a b", "a/b", "a/b/c/d", ".a", "a/.b/c", "x" * 300, "ä", "a\n", "//"])
-def test_unsound_names_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="topic name"):
-        full_topic_name(name)
-
-
-def test_a_name_is_taken_once() -> None:
-    assert refused(with_topic(), create()) == Code.ALREADY_EXISTS
-
-
-def test_a_layout_that_does_not_tile_is_refused() -> None:
-    bad = CreateTopic(
-        name="public/default/x",
-        key=(),
-        schema=b"s",
-        columns=(ID,),
-        ranges=(SlotRange(0, 9),),
-        nodes=((NODE,),),
-    )
-    assert refused(with_topic(), bad) == Code.INVALID_ARGUMENT
 
 
 def test_a_schema_only_grows_by_nullable_columns_at_its_end() -> None:
