@@ -11,7 +11,6 @@ use crate::clients::client_machine::{ClientMachine, Clients};
 use crate::clients::connections::Connections;
 use crate::clients::token_table::Access;
 use crate::partition::topic::Topic;
-use crate::turn::Turn;
 
 /// All that decides about a request: parts of the engine that may be looked at while others change.
 pub(crate) struct Authorizer<'a> {

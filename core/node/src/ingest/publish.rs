@@ -10,7 +10,7 @@ use crate::api::refusal::Refusal;
 use crate::ids::{End, PartitionIndex};
 use crate::ingest::ingest_machine::{IngestMachine, Received};
 use crate::ingest::parked::{OwnedBody, Parked, bytes_of};
-use crate::ingest::publish_checks::identity_of;
+use crate::ingest::publish_checks::{Note, identity_of};
 use crate::partition::dedupe::Source;
 use crate::partition::producer::StoredAnswer;
 use crate::partition::rejection::Rejection;
@@ -98,7 +98,7 @@ impl IngestMachine<'_> {
         index: PartitionIndex,
         request: Received<'_>,
         body: &mut Option<Inbound<'_>>,
-        note: Option<Box<[u8]>>,
+        note: Note,
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let header = request.header;

@@ -16,6 +16,9 @@ use crate::partition::state::Partition;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
+/// The note that stands in front of a body, where there is one.
+pub(super) type Note = Option<Box<[u8]>>;
+
 pub(super) fn check_limits(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
     let too_large = |what: &str| Refusal::new(Code::TooLarge, what).with("rows", u64::from(header.rows));
     if header.body_bytes as usize != bytes.len() {
@@ -63,7 +66,7 @@ impl IngestMachine<'_> {
         header: &RequestHeader,
         bytes: &[u8],
         turn: &mut Turn<'_>,
-    ) -> Result<(PartitionIndex, Option<Box<[u8]>>), Rejection> {
+    ) -> Result<(PartitionIndex, Note), Rejection> {
         check_limits(header, bytes)?;
         let index = self.store.locate(header)?;
         let partition = &self.store.partitions[index];
@@ -176,7 +179,7 @@ fn rejected(reject: Reject, header: &RequestHeader) -> Refusal {
 }
 
 /// The note in front of the body, if there is one.
-fn check_extension(header: &RequestHeader, bytes: &[u8]) -> Result<Option<Box<[u8]>>, Refusal> {
+fn check_extension(header: &RequestHeader, bytes: &[u8]) -> Result<Note, Refusal> {
     let length = header.extension_bytes as usize;
     if length == 0 {
         return Ok(None);

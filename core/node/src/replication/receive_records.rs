@@ -3,7 +3,7 @@
 use ringfence_log::{Body, Refusal as LogRefusal};
 use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload};
 use ringfence_wire::{
-    ANSWER_FLAG_CUT, Code, Opcode, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RequestHeader, Status, crc_of,
+    ANSWER_FLAG_CUT, Code, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RequestHeader, Status, crc_of,
 };
 
 use crate::api::completion::ReplicaAck;
