@@ -32,7 +32,7 @@ Patch = pytest.MonkeyPatch
     "place",
     [
         "membership.members.Members._round",
-        "reassignment.coordinator.ReassignmentLeader._round",
+        "reassignment.leader_loop.ReassignmentLeader._round",
         "raft.proposer.RaftProposer._flush_soon",
     ],
 )
