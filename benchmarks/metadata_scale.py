@@ -36,7 +36,7 @@ from ringfence.control.model.schemas import Column
 from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, decode_state
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane import table_bodies
-from ringfence.control.state_machines import orders
+from ringfence.control.state_machines import node_orders
 from ringfence.control.state_machines.layout import plan
 from ringfence.control.state_machines.membership.liveness import Heartbeat, Liveness
 from ringfence.control.state_machines.membership.voters import next_change
@@ -181,8 +181,8 @@ def measured(nodes: int, partitions: int, replication: int) -> dict[str, float]:
     figures["plan: all on one s"] = seconds(lambda: balance(members, crowd), repeat=1)
     some = next(iter(state.topics.values()))
     figures["a table ms"] = 1e3 * seconds(lambda: messages.encode(table_bodies.table(state, some, 1)))
-    figures["orders, start s"] = seconds(lambda: orders.between(EMPTY, state, here))
-    figures["orders, next ms"] = 1e3 * seconds(lambda: orders.between(state, after.state, here))
+    figures["orders, start s"] = seconds(lambda: node_orders.between(EMPTY, state, here))
+    figures["orders, next ms"] = 1e3 * seconds(lambda: node_orders.between(state, after.state, here))
     figures |= leader_figures(state)
     figures |= layout_figures(state, here)
     return figures
@@ -219,7 +219,7 @@ def change_figures(name: str, log: Log, here: Replica, make: Callable[[], object
     held.take(commit)
     states = [held.state, before]
     figures[f"hash after {name} ms"] = 1e3 * seconds(lambda: [digests.of(each) for each in states]) / 2
-    figures[f"orders of {name} ms"] = 1e3 * seconds(lambda: orders.between(before, held.state, here))
+    figures[f"orders of {name} ms"] = 1e3 * seconds(lambda: node_orders.between(before, held.state, here))
     return figures
 
 

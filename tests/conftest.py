@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import longest
 
-# Assertions of shared helpers show their values, as those of test files do.
+# Assertions of shared helpers show their values, as those of test files do. Before the first import of them.
 pytest.register_assert_rewrite("tests.fakes", "tests.harness")
+
+from tests.harness.children import signals_restored  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA_DEFAULT = ROOT.parent / "shared" / "data"
@@ -46,6 +49,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first; the others, and the tests of a file, stay as they are."""
     place = {ROOT / file: number for number, file in enumerate(longest.FILES)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
+
+
+@pytest.fixture(autouse=True)
+def own_signal_handlers() -> Iterator[None]:
+    """A test leaves no signal handler to the tests after it."""
+    with signals_restored():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -25,12 +25,12 @@ from ringfence.cluster.read_plan import lost_error
 from ringfence.common.lineage import Lost, view_of
 from ringfence.native.errors import TruncatedError
 from ringfence.spark.batch_read import RangePartition, range_reader
-from ringfence.spark.history import History
 from ringfence.spark.options import ROWS_A_TASK
-from ringfence.spark.places import is_finished, positions_of
 from ringfence.spark.ranges import Range, split
+from ringfence.spark.read_bounds import is_finished, positions_of
 from ringfence.spark.stream_lineage import beginning
 from ringfence.spark.stream_offset import damaged, decode, encode, version_of
+from ringfence.spark.verify_positions import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

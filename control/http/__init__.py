@@ -4,11 +4,13 @@ START HERE: `application` assembles the parts. A request passes them in this ord
 
     connections, head_requests, limits     limits of connections; HEAD; size, depth, number and deadline of
                                            requests
-    access, refusal_audit                  authenticate and authorize the caller; audit refused changes
-    reads, events, metrics                 operations that read; the stream of events; Prometheus
-    writes, cluster, layouts, partitions, producers, rebalance, scopes    operations that change something
+    authorize, refusal_audit               authenticate and authorize the caller; audit refused changes
+    read_routes, event_stream              operations that read; the stream of events
+    topic_routes, node_routes, token_routes, level_routes, layouts, partition_routes, producer_routes,
+    rebalance_routes, scope_routes         operations that change something, and reads of the same resources
     mutations, audit_lines                 the path of every change: key, condition, receipt, audit line
-    metric_families, layout_metrics        samples of a metric; metrics of layouts
+    metric_definitions, layout_metrics     metrics of a node; of layouts
+    prometheus_text                        their text format
     problems, openapi_bodies, openapi_parts    errors (RFC 9457); bodies; OpenAPI parts of all operations
     topic_bodies, layout_bodies            bodies of topics with their figures, one or a page; of layouts
 """

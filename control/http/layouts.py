@@ -13,13 +13,13 @@ from fastapi import APIRouter, Body, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import JSONResponse
 
-from ringfence.control.http.access import About, principal
+from ringfence.control.http.authorize import About, principal
 from ringfence.control.http.layout_bodies import LayoutChangeShown, LayoutPartitionShown, TransitionsShown
 from ringfence.control.http.mutations import Mutations, Shown
 from ringfence.control.http.openapi_bodies import Number, Receipt
 from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
 from ringfence.control.http.problems import Problem
-from ringfence.control.http.reads import LinearizableRead, NamePart, topic_at
+from ringfence.control.http.read_routes import LinearizableRead, NamePart, topic_at
 from ringfence.control.model.ids import TopicId
 from ringfence.control.model.ranges import SLOT_LAST
 from ringfence.control.model.reassignments import ChangeId

@@ -7,8 +7,8 @@ use ringfence_node::{
 };
 
 use crate::lineage::{Ancestors, End, Sealed, arguments_of_sealed, arguments_of_table, end_of, lineage_of};
-use crate::node::identity;
-use crate::stage::{Rule, rule_of, rule_to, tokens_of, tokens_to};
+use crate::node_class::identity;
+use crate::scope_rules::{Rule, rule_of, rule_to, tokens_of, tokens_to};
 use crate::tables;
 
 #[pyclass(frozen, eq, module = "ringfence.native._node")]

@@ -35,7 +35,7 @@ from ringfence.control.runtime.layout.participant import LayoutParticipant
 from ringfence.control.runtime.layout.sources import SourceAnswers
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.health import Health
-from ringfence.control.runtime.reassignment.coordinator import ReassignmentLeader
+from ringfence.control.runtime.reassignment.leader_loop import ReassignmentLeader
 from ringfence.control.runtime.reassignment.participant import Participant
 from ringfence.control.runtime.rpc.layout_messages import GatesOf, SealedLogs, TableOf, TellSealed
 from ringfence.control.state_machines.layout import plan

@@ -13,7 +13,7 @@ _MODULES: Final = (
     "ringfence.control.runtime.handlers.cluster_levels",
     "ringfence.control.runtime.membership.joining",
     "ringfence.control.runtime.membership.members",
-    "ringfence.control.runtime.node",
+    "ringfence.control.runtime.node_process",
     "ringfence.control.runtime.raft.level_gate",
     "ringfence.control.store.directory",
     "ringfence.control.store.identity",

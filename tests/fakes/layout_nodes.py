@@ -16,7 +16,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.layout import messages
 from ringfence.control.state_machines.layout.messages import Created, Inherited, SealedEnds
-from ringfence.control.state_machines.orders import (
+from ringfence.control.state_machines.node_orders import (
     ClosePartition,
     DropPartition,
     FencePartition,

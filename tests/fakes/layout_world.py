@@ -40,7 +40,7 @@ from ringfence.control.state_machines.layout.messages import (
     LookLayout,
     Seal,
 )
-from ringfence.control.state_machines.orders import between
+from ringfence.control.state_machines.node_orders import between
 from ringfence.control.state_machines.reassignment.messages import OrderDone, OrderVerdict
 from tests.fakes.layout_log import LayoutLog
 from tests.fakes.layout_nodes import Node, Stores

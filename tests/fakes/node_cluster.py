@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ringfence.control.http.endpoint import beside
-from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.node_process import Node
 from ringfence.control.runtime.process.settings import Settings
 from ringfence.native import _node
 from tests.fakes.admin_api import Api

@@ -2,13 +2,14 @@
 
 commands          START HERE: the path of every change, from its authorization to its audit line
 completion        wait until a committed change is carried out
-topics            plan changes of topics, and read topics
+topic_plans       plan changes of topics, and read topics
 topic_changes     changes of topics at a data address
 control_changes   changes of nodes, rebalances and partitions at the control address
 node_plans        plan the named changes of a node
 member_questions  answer questions about members, levels and consensus at the control address
 data_questions    answer questions of other nodes to this node's data plane
 producers         PRODUCER_OPEN; names of producers, listed and forgotten
+resume_points     where a named producer resumes, by slot
 partitions        one partition: replicas, moves, an owner by force
 quarantines       end quarantines of replicas that are sound again
 layout_changes    plan splits, merges and repartitions, and wait until they have taken effect

@@ -21,7 +21,7 @@ from ringfence.control.model.results import Done, Refused
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.handlers.commands import Build, Outcome, Plan, Wait
-from ringfence.control.runtime.handlers.topics import full_name
+from ringfence.control.runtime.handlers.topic_plans import full_name
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.state_machines.layout import plan as layout_plan

@@ -26,7 +26,7 @@ from ringfence.control.runtime.handlers.layout_changes import (
     progress_of,
 )
 from ringfence.control.runtime.handlers.layout_views import LayoutViews
-from ringfence.control.runtime.handlers.topics import topic_named
+from ringfence.control.runtime.handlers.topic_plans import topic_named
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc.dispatch import ANSWER_DUE_S, CALLER_PREFIX, CALLER_TOKEN

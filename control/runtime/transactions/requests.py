@@ -57,7 +57,7 @@ RETRY_S_MAX: Final = 5.0
 PUBLISHES_MAX: Final = 256
 # Concurrent publish orders per partition, each of another scope. After an owner fails, publishes that did
 # not reach the replicas are undone, and the engine can undo 64 (`UNDO_MAX`,
-# core/node/src/transactions/staging.rs).
+# core/node/src/transactions/staged_batches.rs).
 PUBLISHES_PER_PARTITION_MAX: Final = 32
 # Tries of a commit whose partition a layout change holds: each waits until it is not held, for some seconds.
 HELD_TRIES_MAX: Final = 3

@@ -34,6 +34,7 @@ mod settings;
 mod transactions;
 mod turn;
 
+pub use api::access_table::{AccessTable, Grant, Secret};
 pub use api::effects::{Answer, Effects, ToPeer};
 pub use api::event::{Event, Now, TICK_MS, TimeWindow};
 pub use api::jobs::{ReadEnd, ReadJob, ScrubEnd, ScrubJob};
@@ -44,7 +45,6 @@ pub use api::outcome::{
     Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, ResumePoint, SealStatus, SyncStatus, TablePage,
 };
 pub use api::tables::{GatesIn, GatesOut, TableIn, TableOut};
-pub use api::tokens::{AccessTable, Grant, Secret};
 pub use config::{Config, TransportKind};
 pub use counters::Counters;
 pub use error::NodeError;

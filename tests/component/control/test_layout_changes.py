@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.reassignments import ChangePhase
-from ringfence.control.state_machines import orders
+from ringfence.control.state_machines import node_orders
 from ringfence.control.state_machines.layout import coordinator, messages, steps
 from ringfence.control.state_machines.layout.messages import CreateChild, Inherit, LookLayout
 from ringfence.control.state_machines.metadata import layout_rules
@@ -140,19 +140,19 @@ def base_counts_as_rest(patch: Patch) -> None:
 
 def sealed_is_opened(patch: Patch) -> None:
     """A SEALED partition is opened like any other, by an epoch record."""
-    opened = orders._open_order
+    opened = node_orders._open_order
 
     def planted(topic: Any, *rest: Any) -> Any:
         return opened(replace(topic, seals={}), *rest)
 
-    patch.setattr(orders, "_open_order", planted)
+    patch.setattr(node_orders, "_open_order", planted)
 
 
 def active_only(patch: Patch) -> None:
     """A node that starts derives orders for ACTIVE partitions only."""
-    update = orders._partitions_to_update
+    update = node_orders._partitions_to_update
     patch.setattr(
-        orders,
+        node_orders,
         "_partitions_to_update",
         lambda old, topic: tuple(part for part in update(old, topic) if part.is_active),
     )

@@ -17,7 +17,7 @@ from ringfence.control.model.node_commands import FailNode
 from ringfence.control.model.state import canonical_bytes
 from ringfence.control.runtime.handlers import layout_changes
 from ringfence.control.state_machines.layout import plan
-from ringfence.control.state_machines.metadata.rings import RingConsensus
+from ringfence.control.state_machines.metadata.ring_decisions import RingConsensus
 from tests.fakes import layout_engine
 from tests.fakes.admin_api import PLACE, TOPIC, Answer, Api, joined, served
 from tests.fakes.layout_engine import FakeEngine

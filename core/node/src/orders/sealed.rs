@@ -12,7 +12,7 @@ use crate::api::order::{Order, Place};
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
 use crate::ids::{PartitionIndex, PartitionKey};
-use crate::orders::machine::OrderMachine;
+use crate::orders::order_machine::OrderMachine;
 use crate::partition::seal::{Seal, Sealed};
 use crate::partition::sealing::SealStanding;
 use crate::partition::state::Partition;

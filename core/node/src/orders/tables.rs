@@ -6,13 +6,13 @@
 
 use ringfence_wire::{RecordHeader, RecordKind, crc_of};
 
-use crate::api::answer::length;
 use crate::api::completion::OnDurable;
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::{Finished, TablePage};
+use crate::api::send_answer::length;
 use crate::api::tables::{GatesIn, GatesOut, TableIn, TableOut};
 use crate::ids::{PartitionIndex, PartitionKey};
-use crate::orders::machine::OrderMachine;
+use crate::orders::order_machine::OrderMachine;
 use crate::partition::dedupe::Source;
 use crate::partition::inheritance::{NamedTooMany, PageRange};
 use crate::partition::segments::clip;

@@ -6,7 +6,7 @@ use ringfence_wire::{ExtensionKind, RecordHeader, RecordKind, extension};
 
 use crate::api::outcome::SealStatus;
 use crate::partition::dedupe::{Producers, Source};
-use crate::partition::epochs::Epochs;
+use crate::partition::owner_epochs::Epochs;
 use crate::partition::producer::Identity;
 use crate::partition::seal::{Seal, Sealed};
 use crate::partition::state::{Partition, UNKNOWN};
@@ -15,7 +15,7 @@ use crate::partition::state_blob::Tables;
 use crate::partition::table_page;
 use crate::settings::TableLimits;
 use crate::transactions::publish_record;
-use crate::transactions::staging::{StageId, Staged, Stages};
+use crate::transactions::staged_batches::{StageId, Staged, Stages};
 
 #[derive(Default)]
 struct Found {

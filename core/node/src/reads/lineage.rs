@@ -11,9 +11,9 @@ use ringfence_wire::{ANSWER_FLAG_ENDED, Code, FEATURE_LINEAGE, RequestHeader};
 
 use crate::api::refusal::Refusal;
 use crate::ids::PartitionIndex;
-use crate::partition::admission::{Rejection, unnamed};
-use crate::reads::machine::ReadMachine;
-use crate::reads::state::{Fetch, wants_staged};
+use crate::partition::rejection::{Rejection, unnamed};
+use crate::reads::pending_reads::{Fetch, wants_staged};
+use crate::reads::read_machine::ReadMachine;
 
 impl ReadMachine<'_> {
     /// A partition that an open layout change has created is not there before its COMMIT: no installed table names it.

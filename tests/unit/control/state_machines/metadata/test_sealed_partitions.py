@@ -20,10 +20,10 @@ from ringfence.control.model.reassignment_commands import (
     PrepareChange,
 )
 from ringfence.control.model.reassignments import ChangeId, Proof
-from ringfence.control.state_machines.orders import FollowSealed, OpenPartition, OpenSealed, between
-from ringfence.control.state_machines.reassignment.change import advance, begin_phase, observe
+from ringfence.control.state_machines.node_orders import FollowSealed, OpenPartition, OpenSealed, between
 from ringfence.control.state_machines.reassignment.coordinator import Coordinator
 from ringfence.control.state_machines.reassignment.messages import Ended, Prove
+from ringfence.control.state_machines.reassignment.move_phases import advance, begin_phase, observe
 from ringfence.native.wire import Code
 from tests.fakes.layout_log import END, LayoutLog
 
