@@ -8,7 +8,7 @@ use ringfence_node::{Config, NodeError, Now, Stepped, TimeWindow};
 
 use crate::access::{Given, table_of};
 use crate::error::of_node;
-use crate::node::identity;
+use crate::identity::identity;
 use crate::order::Order;
 use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
 use crate::sim_disk::SimDisk;
