@@ -31,7 +31,7 @@ from ringfence.control.model.schemas import Column
 from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, decode_state
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane import table_bodies
-from ringfence.control.state_machines import orders
+from ringfence.control.state_machines import node_orders
 from ringfence.control.state_machines.membership.liveness import Heartbeat, Liveness
 from ringfence.control.state_machines.membership.voters import next_change
 from ringfence.control.state_machines.metadata.state_hash import StateDigests
@@ -175,8 +175,8 @@ def measured(nodes: int, partitions: int, replication: int) -> dict[str, float]:
     figures["plan: all on one s"] = seconds(lambda: balance(members, crowd), repeat=1)
     some = next(iter(state.topics.values()))
     figures["a table ms"] = 1e3 * seconds(lambda: messages.encode(table_bodies.table(state, some, 1)))
-    figures["orders, start s"] = seconds(lambda: orders.between(EMPTY, state, here))
-    figures["orders, next ms"] = 1e3 * seconds(lambda: orders.between(state, after.state, here))
+    figures["orders, start s"] = seconds(lambda: node_orders.between(EMPTY, state, here))
+    figures["orders, next ms"] = 1e3 * seconds(lambda: node_orders.between(state, after.state, here))
     figures |= leader_figures(state)
     return figures
 

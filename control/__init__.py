@@ -10,6 +10,6 @@ START HERE. Layers, each imports only those below it:
     invariants      conditions that hold for every state; tests check them after every step
 
 The way of a command: request -> `state_machines.metadata.validate` -> entry -> journal, fsync ->
-`state_machines.metadata.apply` -> `state_machines.orders.between(before, after)` -> native node ->
+`state_machines.metadata.apply` -> `state_machines.node_orders.between(before, after)` -> native node ->
 outcomes -> answer.
 """

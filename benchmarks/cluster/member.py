@@ -50,7 +50,7 @@ class NoPartitions:
 
 
 class Member:
-    """Opened and started as `runtime.node` does it."""
+    """Opened and started as `runtime.node_process` does it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

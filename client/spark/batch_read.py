@@ -8,11 +8,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ringfence.client import connect
 from ringfence.spark.filters import PushedFilters
-from ringfence.spark.history import History
 from ringfence.spark.options import ROWS_A_TASK
-from ringfence.spark.places import window_of
 from ringfence.spark.ranges import METADATA, Range, RangeReader, split
+from ringfence.spark.read_bounds import window_of
 from ringfence.spark.schema import worker_schema
+from ringfence.spark.verify_positions import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -14,8 +14,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ringfence.common.scope_values import StagedRows
+from ringfence.spark import sink_commit
 from ringfence.spark.options import PARTITIONS, check_scope
-from ringfence.spark.staging import QUERY, check_newest, log_left_out, prepare_target
+from ringfence.spark.staging import QUERY, prepare_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +59,7 @@ class BatchWriter(DataSourceArrowWriter):
         query = context.getLocalProperty(QUERY) if context is not None else None
         begun = self._one_off or self._begin(query)
         if query is not None:
-            check_newest(self._target.topic, self._scope, self._epoch, begun)
+            sink_commit.check_newest(self._target.topic, self._scope, self._epoch, begun)
         if self._epoch <= begun.committed:
             iterator = iter(())  # an earlier run has committed the epoch: stage nothing
         return StagedMessage(self._target.stage(begun, self._epoch, writer, iterator), begun)
@@ -76,13 +77,14 @@ class BatchWriter(DataSourceArrowWriter):
         if begun is None:
             return  # no task and no row: a second run of this epoch has nothing to store twice
         if self._epoch <= begun.committed:
-            log_left_out(self._target.topic, self._scope, self._epoch, begun)
-        self._target.commit(begun, self._epoch, staged_rows(messages), is_alone=self._one_off is not None)
+            sink_commit.log_left_out(self._target.topic, self._scope, self._epoch, begun)
+        is_alone = self._one_off is not None
+        sink_commit.commit(self._target, begun, self._epoch, staged_rows(messages), is_alone=is_alone)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
         """Remove the staged rows of a failed job. A named scope keeps them until its next commit."""
         if self._one_off is not None:
-            self._target.expire(self._one_off, self._epoch)
+            sink_commit.expire(self._target, self._one_off, self._epoch)
 
 
 def target_of(options: SourceOptions, schema: StructType) -> Target:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from ringfence.arrow.decode import Decoder
 from ringfence.client import connect
 from ringfence.native.errors import InvalidArgumentError
-from ringfence.spark.history import History
 from ringfence.spark.options import ROWS_A_TASK
 from ringfence.spark.ranges import Range, RangeReader, split
 from ringfence.spark.schema import spark_schema, use_this_python, worker_schema
+from ringfence.spark.verify_positions import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

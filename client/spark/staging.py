@@ -1,21 +1,19 @@
-"""The steps of all writers: the driver prepares topic and scope, each task stages rows, the driver commits.
+"""The first steps of all writers: the driver prepares topic and scope, each task stages rows.
 
-A task that Spark runs again, or twice in parallel, stages under another token. The commit names the tokens of
-the attempts that Spark kept, so rows of all other attempts are never committed.
+A task that Spark runs again, or twice in parallel, stages under another token. `sink_commit` has the last
+step, on the driver: commit the rows that tasks staged, or remove them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
-import os
 import uuid
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.arrow.encode import TopicEncoder
 from ringfence.client import connect
 from ringfence.common.scope_values import StagedRows
-from ringfence.native.errors import InvalidArgumentError, NotFoundError, RingfenceError
+from ringfence.native.errors import InvalidArgumentError, NotFoundError
 from ringfence.scopes import SCOPE_BYTES_MAX
 from ringfence.spark.schema import arrow_schema
 
@@ -32,10 +30,6 @@ if TYPE_CHECKING:
 QUERY_IDLE_S: Final = 30 * 86_400
 # Spark's local property with the id of the streaming query that a job is part of.
 QUERY = "sql.streaming.queryId"
-_LOG = logging.getLogger("ringfence.spark")
-if "PYSPARK_SPARK_SESSION_UUID" in os.environ:
-    # A worker whose log Spark stores (spark.sql.pyspark.worker.logging.enabled); users cannot set its level.
-    _LOG.setLevel(logging.INFO)
 
 
 class Target(NamedTuple):
@@ -53,56 +47,6 @@ class Target(NamedTuple):
             for batch in batches:
                 attempt.send(self.topic, batch)
             return attempt.finish()
-
-    def commit(
-        self, begun: Begun, epoch: int, staged: Iterable[StagedRows], *, is_alone: bool = False
-    ) -> bool:
-        """On the driver: commit the rows of these attempts.
-
-        Args:
-            begun: the driver of the scope.
-            epoch: number of the epoch within the scope.
-            staged: the attempts that Spark kept.
-            is_alone: no other process has the scope, so only this call can have committed the epoch.
-
-        Returns:
-            False if the epoch was committed before, with rows of other attempts. If the node cannot tell
-            whose commit it was, the result is `is_alone`: the log has the rows of the epoch in either case.
-        """
-        staged = list(staged)
-        with connect(self.address, token_file=self.token_file, timeout_s=self.timeout_s) as client:
-            is_own = client.scopes.commit_told(begun, epoch, staged)
-        is_new = is_alone if is_own is None else is_own
-        rows = sum(attempt.rows for attempt in staged)
-        outcome = "committed" if is_new else "was committed before, dropped"
-        _LOG.info(
-            "%s: scope %d, driver %d, epoch %d %s: %d rows by %d tasks",
-            self.topic,
-            begun.scope,
-            begun.driver,
-            epoch,
-            outcome,
-            rows,
-            len(staged),
-        )
-        return is_new
-
-    def expire(self, begun: Begun, epoch: int) -> None:
-        """On the driver: remove the staged rows of a failed job.
-
-        Errors are only logged: the caller must see the job's own error.
-        """
-        try:
-            with connect(self.address, token_file=self.token_file) as client:
-                client.scopes.expire(begun, epoch)
-        except RingfenceError as error:
-            _LOG.warning(
-                "%s: scope %d, epoch %d: staged rows of a failed job could not be removed: %s",
-                self.topic,
-                begun.scope,
-                epoch,
-                error,
-            )
 
     def begin(
         self, scope: str | None, kind: str, *, instance: bytes = b"", query: str | None = None
@@ -124,32 +68,6 @@ class Target(NamedTuple):
         """Begin a stream's scope. It belongs to the query and to no topic: the query has one checkpoint."""
         with connect(self.address, token_file=self.token_file) as client:
             return client.scopes.begin(query, instance, idle_s=QUERY_IDLE_S)
-
-
-def check_newest(topic: str, scope: str | None, epoch: int, begun: Begun) -> None:
-    """Raises InvalidArgumentError if a streaming query has committed later epochs than this one."""
-    if epoch < begun.committed:
-        raise InvalidArgumentError(
-            "the query has committed later epochs of this scope: its checkpoint is older than the topic "
-            "(restored, edited, or of a copy of the query), and its rows would be left out; give the query a "
-            "new checkpointLocation, and a start after the rows that the topic has",
-            topic=topic,
-            scope=scope,
-            epoch=epoch,
-            committed=begun.committed,
-        )
-
-
-def log_left_out(topic: str, scope: str | None, epoch: int, begun: Begun) -> None:
-    """Log that a run writes nothing, because its epoch was committed before."""
-    _LOG.warning(
-        "%s: scope %s: epoch %d was committed by an earlier run (the last one is %d): the rows of "
-        "this run are left out",
-        topic,
-        scope,
-        epoch,
-        begun.committed,
-    )
 
 
 def scope_of_query(scope: str, query: str | None) -> str:

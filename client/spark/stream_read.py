@@ -23,11 +23,11 @@ from ringfence.client import connect
 from ringfence.cluster.offsets import Position
 from ringfence.native.errors import TruncatedError
 from ringfence.spark.batch_read import RangePartition, range_reader
-from ringfence.spark.history import History
 from ringfence.spark.options import ROWS_A_TASK
-from ringfence.spark.places import positions_of
 from ringfence.spark.ranges import Range, split
+from ringfence.spark.read_bounds import positions_of
 from ringfence.spark.stream_offset import damaged, decode, encode
+from ringfence.spark.verify_positions import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

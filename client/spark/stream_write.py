@@ -13,6 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from ringfence.native.errors import InvalidArgumentError, ProtocolError
+from ringfence.spark import sink_commit
 from ringfence.spark.batch_write import StagedMessage, staged_rows, target_of
 from ringfence.spark.staging import QUERY
 
@@ -65,7 +66,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Commit the micro-batch. All of its rows can be read when this returns."""
         begun = [message.begun for message in messages if isinstance(message, StagedMessage)]
         if begun:
-            self._target.commit(max(begun, key=lambda one: one.driver), batchId + 1, staged_rows(messages))
+            newest = max(begun, key=lambda one: one.driver)
+            sink_commit.commit(self._target, newest, batchId + 1, staged_rows(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing. The query may run the micro-batch again, so its epoch must not expire.

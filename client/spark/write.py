@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from ringfence.client import connect
 from ringfence.common.scope_values import StagedRows
+from ringfence.spark import sink_commit
 from ringfence.spark.options import check_scope, check_timeout
 from ringfence.spark.routing import repartition_by_slot
 from ringfence.spark.schema import use_this_python
-from ringfence.spark.staging import QUERY, check_newest, log_left_out, prepare_target
+from ringfence.spark.staging import QUERY, prepare_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -142,9 +143,9 @@ def write(
     except BaseException:
         # Ctrl-C, too: PySpark cancels the job, and no other run uses a scope without a name.
         if scope is None:
-            target.expire(begun, number)
+            sink_commit.expire(target, begun, number)
         raise
-    is_new = target.commit(begun, number, _staged(begun, number, reports), is_alone=scope is None)
+    is_new = sink_commit.commit(target, begun, number, _kept(begun, number, reports), is_alone=scope is None)
     parts = (Written(row.task, row.attempt, row.partition, row.rows) for row in reports if row.rows)
     written = sorted(parts, key=lambda part: (part.task, part.partition)) if is_new else []
     return WriteResult(target.topic, tuple(written), already=not is_new)
@@ -153,10 +154,10 @@ def write(
 def _is_left_out(df: DataFrame, target: Target, scope: str | None, epoch: int, begun: Begun) -> bool:
     """Whether an earlier run has committed the epoch. Raises InvalidArgumentError as `check_newest`."""
     if scope is not None and _query_of(df) is not None:
-        check_newest(target.topic, scope, epoch, begun)
+        sink_commit.check_newest(target.topic, scope, epoch, begun)
     if epoch > begun.committed:
         return False
-    log_left_out(target.topic, scope, epoch, begun)
+    sink_commit.log_left_out(target.topic, scope, epoch, begun)
     return True
 
 
@@ -188,7 +189,7 @@ def _write_task(
     )
 
 
-def _staged(begun: Begun, epoch: int, rows: Iterable[Any]) -> list[StagedRows]:
+def _kept(begun: Begun, epoch: int, rows: Iterable[Any]) -> list[StagedRows]:
     """The attempts whose reports Spark returned."""
     tokens: dict[bytes, Parts] = {}
     for row in rows:

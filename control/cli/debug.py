@@ -12,7 +12,7 @@ from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option
 from ringfence.control.cli.rebalance_api import ask_node, control_option, timeout_option
-from ringfence.control.consensus.recording import FILE_BYTES_MAX, Recording, Shown, decode, replay
+from ringfence.control.consensus.step_recording import FILE_BYTES_MAX, Recording, Shown, decode, replay
 from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import NotFoundError
 

@@ -11,7 +11,7 @@ import click
 
 from ringfence.control.cli.exit_codes import Exit, storage_errors
 from ringfence.control.cli.output import emit, json_option
-from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.node_process import Node
 from ringfence.control.runtime.process import logs
 from ringfence.control.runtime.process.settings import Settings, flag_name, load
 from ringfence.control.runtime.serve import NodeFailedError, Sidecar, no_sidecar, serve

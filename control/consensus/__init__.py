@@ -1,7 +1,7 @@
 """Raft, sans-I/O: events in, ordered orders out. It uses no clock, socket, file, thread or randomness.
 
-START HERE. `node.Node` is the interface. A driver owns one node, its storage (`storage.Storage`: the node
-reads, the driver writes), a timer, the network, and a source of random numbers; it repeats:
+START HERE. `raft_node.Node` is the interface. A driver owns one node, its storage (`storage.Storage`: the
+node reads, the driver writes), a timer, the network, and a source of random numbers; it repeats:
 
     node.step(event)              an event of `events`: Tick, Received(message), Propose, ProposeChange, Read,
                                   Transfer, Campaign, ForgetLeader, Unreachable, SnapshotSent. A refusal is an
@@ -20,7 +20,8 @@ Many events may be stepped before one Ready: that is how writes and messages are
     3. send ready.messages_after_sync(): answers to appends, votes, requests for votes. It is simpler, and
        correct too, to send all of ready.messages here.
     4. apply `committed` in order. For a change of the configuration: state = node.apply_change(
-       changes.from_entry(entry)); store `state` with the applied index, Storage.initial_state returns it.
+       configuration_changes.from_entry(entry)); store `state` with the applied index, which
+       Storage.initial_state returns.
     5. node.advance(): only now the node counts its own disk as written, and continues.
 
   `read_states` are answered once the application has applied up to their index.
@@ -50,12 +51,12 @@ limits and validates them. Delivery may drop, duplicate and reorder messages. Ne
 and never start a node on a store that has lost acknowledged entries (`errors.LogLostError`).
 
 Files: `messages, events, ready` inputs and outputs; `core` the state; `terms` the first check of a message;
-`election, roles` elections; `leader, follower, receiving` the rules of each role; `replication, progress,
-window` a leader's messages; `appending, proposals` the leader's own log; `quorum, tracker, configuration,
-changes, confchange, membership, membership_rules` voters and learners; `reading, reads` linearizable reads;
-`transfer` of leadership; `log, unstable, storage, storage_work` the log; `applying`; `invariants, safety`;
-`status`; `describe`, `quoting` values as text; `trace` log lines; `codec` values as bytes; `frozen` a node as
-a value; `recording` and replay of steps.
+`election, roles` elections; `leader, follower, follower_log` the rules of each role; `replication, progress,
+window` a leader's messages; `leader_log, proposals` the leader's own log; `quorum, tracker` majorities;
+`configuration, configuration_changes, configuration_rules, configuration_switch, joint_consensus` voters and
+learners; `linearizable_reads, read_queue`; `transfer` of leadership; `log, unstable, storage, storage_work`
+the log; `applying`; `invariants, safety`; `status`; `describe`, `quoting` values as text; `trace` log lines;
+`codec` values as bytes; `frozen` a node as a value; `step_recording` record and replay steps.
 
 Sources: Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm (2014); Ongaro's thesis
 (2014); message-level behaviour is that of etcd's raft library, whose interaction scripts replay against this

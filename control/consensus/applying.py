@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ringfence.control.consensus import appending, changes, describe, proposals
+from ringfence.control.consensus import configuration_changes, describe, leader_log, proposals
 from ringfence.control.consensus.core import Core, Role
 from ringfence.control.consensus.errors import ProposalDroppedError
 from ringfence.control.consensus.messages import Entry, Snapshot, size_bytes
@@ -14,7 +14,7 @@ from ringfence.control.consensus.trace import Level
 def entries_applied(core: Core, entries: Sequence[Entry]) -> None:
     """Note that the entries handed out for applying have taken effect."""
     _applied_to(core, entries[-1].index, sum(size_bytes(entry) for entry in entries))
-    appending.release_uncommitted(core, sum(len(entry.data) for entry in entries))
+    leader_log.release_uncommitted(core, sum(len(entry.data) for entry in entries))
 
 
 def snapshot_applied(core: Core, snapshot: Snapshot) -> None:
@@ -34,7 +34,7 @@ def _applied_to(core: Core, index: int, bytes_count: int) -> None:
     # The proposal may be refused during a transfer of leadership; each applied entry tries it again.
     text = describe.configuration(configuration)
     try:
-        proposals.propose(core, (changes.to_entry(changes.LEAVE_JOINT),))
+        proposals.propose(core, (configuration_changes.to_entry(configuration_changes.LEAVE_JOINT),))
     except ProposalDroppedError:
         core.trace(
             Level.DEBUG,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ringfence.control.consensus.log import Log
 from ringfence.control.consensus.messages import AFTER_APPEND, NOBODY, Message, StorageMessage
 from ringfence.control.consensus.options import Options
-from ringfence.control.consensus.reads import ReadQueue, ReadState
+from ringfence.control.consensus.read_queue import ReadQueue, ReadState
 from ringfence.control.consensus.storage import Storage
 from ringfence.control.consensus.trace import Level, Trace
 from ringfence.control.consensus.tracker import Tracker

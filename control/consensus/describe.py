@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ringfence.control.consensus.changes import Change, Operation, Transition, from_entry
 from ringfence.control.consensus.configuration import Configuration
+from ringfence.control.consensus.configuration_changes import Change, Operation, Transition, from_entry
 from ringfence.control.consensus.core import Core, Role
 from ringfence.control.consensus.messages import (
     APPEND_THREAD,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ringfence.control.consensus.changes import Change
+from ringfence.control.consensus.configuration_changes import Change
 from ringfence.control.consensus.messages import Message
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ringfence.control.consensus import describe, election, reading, receiving, roles
+from ringfence.control.consensus import describe, election, follower_log, linearizable_reads, roles
 from ringfence.control.consensus.core import Core, Role
 from ringfence.control.consensus.election import Campaign
 from ringfence.control.consensus.errors import ProposalDroppedError
@@ -16,9 +16,9 @@ from ringfence.control.consensus.options import ReadMode
 from ringfence.control.consensus.trace import Level
 
 _OF_A_LEADER: Final[dict[MessageType, Callable[[Core, Message], None]]] = {
-    MessageType.APPEND: receiving.on_append,
-    MessageType.HEARTBEAT: receiving.on_heartbeat,
-    MessageType.SNAPSHOT: receiving.on_snapshot,
+    MessageType.APPEND: follower_log.on_append,
+    MessageType.HEARTBEAT: follower_log.on_heartbeat,
+    MessageType.SNAPSHOT: follower_log.on_snapshot,
 }
 _ANSWER_OF: Final = {Role.CANDIDATE: MessageType.VOTE_ANSWER, Role.PRE_CANDIDATE: MessageType.PRE_VOTE_ANSWER}
 
@@ -66,9 +66,9 @@ def step(core: Core, message: Message) -> None:
             # No pre-vote, even if it is on: the leader is alive and has requested the election.
             election.start(core, Campaign.TRANSFER)
         case MessageType.READ_INDEX:
-            reading.ask_leader(core, message)
+            linearizable_reads.ask_leader(core, message)
         case MessageType.READ_INDEX_ANSWER:
-            reading.on_answer(core, message)
+            linearizable_reads.on_answer(core, message)
         case MessageType.PRE_VOTE_ANSWER:
             election.on_told(core, message)
 
@@ -83,7 +83,7 @@ def step_candidate(core: Core, message: Message) -> None:
         case MessageType.PROPOSE:
             _drop_proposal(core)
         case MessageType.READ_INDEX:
-            reading.ask_leader(core, message)
+            linearizable_reads.ask_leader(core, message)
         case MessageType.APPEND | MessageType.HEARTBEAT | MessageType.SNAPSHOT:
             # A leader's message of this term: another candidate was elected.
             roles.become_follower(core, message.term, message.sender)

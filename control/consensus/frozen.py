@@ -14,10 +14,10 @@ from msgspec import Struct
 from ringfence.control.consensus.configuration import Configuration
 from ringfence.control.consensus.core import Draw, Role
 from ringfence.control.consensus.messages import ConfigurationState, Entry, HardState, Message, Snapshot
-from ringfence.control.consensus.node import Node
 from ringfence.control.consensus.options import UNLIMITED, Options
 from ringfence.control.consensus.progress import Progress, ProgressState
-from ringfence.control.consensus.reads import PendingRead, ReadQueue, ReadState
+from ringfence.control.consensus.raft_node import Node
+from ringfence.control.consensus.read_queue import PendingRead, ReadQueue, ReadState
 from ringfence.control.consensus.ready import SoftState
 from ringfence.control.consensus.storage import MemoryStorage, Storage
 from ringfence.control.consensus.tracker import Tracker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ringfence.control.consensus import describe, proposals, reading, replication, roles, transfer
+from ringfence.control.consensus import describe, linearizable_reads, proposals, replication, roles, transfer
 from ringfence.control.consensus.core import Core, Role
 from ringfence.control.consensus.messages import NOBODY, Message, MessageType
 from ringfence.control.consensus.progress import Progress, ProgressState
@@ -58,7 +58,7 @@ def step(core: Core, message: Message) -> None:
     """Handle a message of this term, or without a term. Messages without a rule have no effect.
 
     Raises:
-        ProposalDroppedError, ReadDroppedError: see `proposals` and `reading`.
+        ProposalDroppedError, ReadDroppedError: see `proposals` and `linearizable_reads`.
     """
     match message.type:
         case MessageType.PROPOSE:
@@ -68,7 +68,7 @@ def step(core: Core, message: Message) -> None:
         case MessageType.CHECK_QUORUM:
             check_quorum(core)
         case MessageType.READ_INDEX:
-            reading.ask(core, message)
+            linearizable_reads.ask(core, message)
         case _:
             rule = _OF_A_MEMBER.get(message.type)
             if rule is None:
@@ -90,7 +90,7 @@ def _on_append_answer(core: Core, message: Message, progress: Progress) -> None:
     _change_state(core, message, progress)
     other = message.sender != core.id
     if replication.advance_commit(core):
-        reading.on_commit(core)
+        linearizable_reads.on_commit(core)
         replication.broadcast_append(core)
     elif other and progress.may_tell_commit(core.log.commit):
         replication.send_append(core, message.sender)
@@ -148,7 +148,7 @@ def _on_heartbeat_answer(core: Core, message: Message, progress: Progress) -> No
     # Sent messages may be lost. With a full window this is an empty append, whose rejection shows the loss.
     if progress.match < core.log.last_index() or progress.state is ProgressState.PROBE:
         replication.send_append(core, message.sender)
-    reading.on_heartbeat_answer(core, message)
+    linearizable_reads.on_heartbeat_answer(core, message)
 
 
 def _on_snapshot_status(core: Core, message: Message, progress: Progress) -> None:

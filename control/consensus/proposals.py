@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ringfence.control.consensus import appending, changes, describe, membership_rules, replication
+from ringfence.control.consensus import (
+    configuration_changes,
+    configuration_rules,
+    describe,
+    leader_log,
+    replication,
+)
 from ringfence.control.consensus.core import Core
 from ringfence.control.consensus.errors import ProposalDroppedError
 from ringfence.control.consensus.messages import NOBODY, Entry, EntryType
@@ -33,7 +39,7 @@ def propose(core: Core, entries: Sequence[Entry]) -> None:
     pending_before = core.pending_change_index
     taken = False
     try:
-        taken = appending.append(core, _with_changes_checked(core, entries))
+        taken = leader_log.append(core, _with_changes_checked(core, entries))
     finally:
         if not taken:
             core.pending_change_index = pending_before
@@ -52,8 +58,8 @@ def _with_changes_checked(core: Core, entries: Sequence[Entry]) -> Sequence[Entr
     for at, entry in enumerate(entries):
         if entry.type is EntryType.NORMAL:
             continue
-        change = changes.from_entry(entry)
-        reason = membership_rules.why_not(core, change) if core.options.validate_changes else None
+        change = configuration_changes.from_entry(entry)
+        reason = configuration_rules.why_not(core, change) if core.options.validate_changes else None
         if reason is None:
             core.pending_change_index = core.log.last_index() + 1 + at
             continue

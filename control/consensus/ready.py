@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ringfence.control.consensus.core import Role
 from ringfence.control.consensus.messages import Entry, HardState, Message, MessageType, Snapshot
-from ringfence.control.consensus.reads import ReadState
+from ringfence.control.consensus.read_queue import ReadState
 
 # Promises, and requests that claim a log: after a crash no node may have an answer about lost entries.
 _WAIT_FOR_DISK: Final = frozenset(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.control.consensus import appending
+from ringfence.control.consensus import leader_log
 from ringfence.control.consensus.core import Core, Role
 from ringfence.control.consensus.messages import NOBODY, Entry
 from ringfence.control.consensus.trace import Level
@@ -65,6 +65,6 @@ def become_leader(core: Core) -> None:
     own.recent_active = True
     # Any entry up to here may be a change of the configuration that is not committed yet.
     core.pending_change_index = core.log.last_index()
-    taken = appending.append(core, (Entry(),))
+    taken = leader_log.append(core, (Entry(),))
     assert taken, "an empty entry has no bytes, it always fits"
     core.say(Level.INFO, f"became leader at term {core.term}")

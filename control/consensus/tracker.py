@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ringfence.control.consensus import quorum
-from ringfence.control.consensus.confchange import ProgressMap
 from ringfence.control.consensus.configuration import Configuration
+from ringfence.control.consensus.joint_consensus import ProgressMap
 from ringfence.control.consensus.progress import Progress
 from ringfence.control.consensus.quorum import VoteResult
 from ringfence.control.consensus.window import Window

@@ -4,10 +4,12 @@ START HERE: `application` assembles the parts. A request passes them in this ord
 
     connections, head_requests, limits     limits of connections; HEAD; size, depth, number and deadline of
                                            requests
-    access, refusal_audit                  authenticate and authorize the caller; audit refused changes
-    reads, events, metrics                 operations that read; the stream of events; Prometheus
-    writes, cluster, partitions, producers, rebalance, scopes    operations that change something
+    authorize, refusal_audit               authenticate and authorize the caller; audit refused changes
+    read_routes, event_stream              operations that read; the stream of events
+    topic_routes, node_routes, token_routes, level_routes, partition_routes, producer_routes,
+    rebalance_routes, scope_routes         operations that change something, and reads of the same resources
     mutations, audit_lines                 the path of every change: key, condition, receipt, audit line
+    metric_definitions, prometheus_text    metrics of a node; their text format
     problems, openapi_bodies, openapi_parts    errors (RFC 9457); bodies; OpenAPI parts of all operations
     topic_bodies                           bodies of topics with their figures, one or a page
 """

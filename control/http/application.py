@@ -10,22 +10,24 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
 from ringfence.control.http import (
-    cluster,
-    events,
-    partitions,
+    event_stream,
+    level_routes,
+    node_routes,
+    partition_routes,
     problems,
-    producers,
-    reads,
-    rebalance,
-    scopes,
-    writes,
+    producer_routes,
+    read_routes,
+    rebalance_routes,
+    scope_routes,
+    token_routes,
+    topic_routes,
 )
-from ringfence.control.http.access import Access
+from ringfence.control.http.authorize import Access
 from ringfence.control.http.head_requests import HeadRequests
 from ringfence.control.http.limits import Limits
 from ringfence.control.http.mutations import Mutations
 from ringfence.control.http.refusal_audit import RefusalAudit
-from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.node_process import Node
 
 DESCRIPTION: Final = """Administration of a ringfence cluster. Any node serves any request.
 
@@ -51,21 +53,21 @@ def application(node: Node, *, loopback: bool) -> ASGIApp:
     )
     mutations = Mutations(node, access)
     routers = (
-        reads.probes(node),
-        reads.of_node(node, access),
-        reads.of_loads(node, access),
-        reads.of_cluster(node, access),
-        reads.of_topics(node, access),
-        reads.of_tables(node, access),
-        events.router(node, access),
-        writes.of_topics(mutations),
-        writes.of_nodes(mutations),
-        writes.of_tokens(mutations),
-        rebalance.router(mutations),
-        partitions.router(mutations),
-        producers.router(mutations),
-        scopes.router(mutations),
-        cluster.router(mutations),
+        read_routes.probes(node),
+        read_routes.of_node(node, access),
+        read_routes.of_loads(node, access),
+        read_routes.of_cluster(node, access),
+        read_routes.of_topics(node, access),
+        read_routes.of_tables(node, access),
+        event_stream.router(node, access),
+        topic_routes.router(mutations),
+        node_routes.router(mutations),
+        token_routes.router(mutations),
+        rebalance_routes.router(mutations),
+        partition_routes.router(mutations),
+        producer_routes.router(mutations),
+        scope_routes.router(mutations),
+        level_routes.router(mutations),
     )
     for router in routers:
         app.include_router(router)

@@ -18,7 +18,7 @@ import uvicorn
 from ringfence.control.http.application import application
 from ringfence.control.http.connections import Connection
 from ringfence.control.model.commands import SetAddresses
-from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.node_process import Node
 from ringfence.control.runtime.process.addresses import http_advertised, http_host_port, is_loopback
 from ringfence.control.runtime.process.descriptors import http_room
 from ringfence.control.runtime.process.errors import RequestRefused

@@ -9,13 +9,13 @@ from typing import Final
 from fastapi import Request, Response
 from starlette.responses import JSONResponse
 
-from ringfence.control.http.access import Access, check_topic, principal
 from ringfence.control.http.audit_lines import peer_of
+from ringfence.control.http.authorize import Access, check_topic, principal
 from ringfence.control.http.problems import Problem, of_refusal
 from ringfence.control.model.requests import Condition, RequestKey
 from ringfence.control.model.results import TopicCreated
 from ringfence.control.runtime.handlers.commands import Build, Door, Outcome, RequestContext, Wait
-from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.node_process import Node
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.statuses import status_of
 from ringfence.control.state_machines.metadata.etags import tag_of

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Header, Response
+from pydantic import BaseModel
 
-from ringfence.control.http.access import About, Access
+from ringfence.control.http.authorize import About, Access
 from ringfence.control.http.openapi_bodies import Problem
 from ringfence.control.model.tokens import Role
 
@@ -69,3 +70,14 @@ def no_store(response: Response) -> None:
 
 async def change_headers(idempotency_key: KeyHeader = None, if_match: IfMatch = None) -> None:
     """Declare the headers for OpenAPI and their validation; `mutations` reads them."""
+
+
+def change_router(tag: str, access: Access, role: Role, about: About) -> APIRouter:
+    """A router of operations that change something."""
+    depends = [*needs(access, role, about), Depends(change_headers)]
+    return APIRouter(tags=[tag], dependencies=depends, responses=PROBLEMS)
+
+
+def content_of(given: BaseModel) -> bytes:
+    """The content of a body for which an idempotency key stands."""
+    return given.model_dump_json().encode()

@@ -10,7 +10,7 @@ from ringfence.control.http import openapi_bodies
 from ringfence.control.model.counts import known_figures, totals
 from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.topics import Assignment, Topic
-from ringfence.control.runtime.handlers.topics import TopicRequests
+from ringfence.control.runtime.handlers.topic_plans import TopicPlans
 from ringfence.native import messages
 
 # Bytes of a page after which the next topic goes to the next page. The command line takes four times as many.
@@ -56,7 +56,7 @@ def topic_shown(topic: Topic, info: messages.TopicInfo, lags: dict[int, int]) ->
     )
 
 
-async def page_with_stats(requests: TopicRequests, topics: Sequence[Topic], limit: int) -> bytes:
+async def page_with_stats(requests: TopicPlans, topics: Sequence[Topic], limit: int) -> bytes:
     """A `TopicsShown` as JSON: at most `limit` topics, and at least one, however large it is.
 
     Encoded topic by topic, so that consensus runs meanwhile: 20,000 partitions take a quarter of a second.

@@ -1,9 +1,9 @@
 """Run one node as one process: native threads for data, one asyncio loop for everything else.
 
-START HERE: `wiring.build` makes all parts in the order of their needs, `node.Node` starts and stops them.
-Layers, top first; imports run downward only:
+START HERE: `wiring.build` makes all parts in the order of their needs, `node_process.Node` starts and
+stops them. Layers, top first; imports run downward only:
 
-    serve, node             the process around a node; start and stop of the node
+    serve, node_process     the process around a node; start and stop of the node
     wiring                  build all parts
     cluster                 the node's part of the cluster: log, consensus, members, reassignments
     control_server          dispatch questions of other nodes and administrators at the control address

@@ -35,7 +35,7 @@ from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.raft.proposer_interface import Applied
 from ringfence.control.runtime.raft.recordings import Recordings
 from ringfence.control.runtime.raft.replica import Replica
-from ringfence.control.runtime.reassignment.coordinator import ReassignmentLeader
+from ringfence.control.runtime.reassignment.leader_loop import ReassignmentLeader
 from ringfence.control.runtime.reassignment.order_batches import OrderBatches
 from ringfence.control.runtime.reassignment.order_sender import OrderSender, OrderTarget
 from ringfence.control.runtime.rpc import messages

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.node_process import Node
 from ringfence.control.runtime.process.settings import Settings
 
 _LOG = structlog.get_logger("ringfence.node")

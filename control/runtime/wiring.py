@@ -18,12 +18,12 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.cluster import Cluster, Log, build_log
 from ringfence.control.runtime.control_server import ControlServer, Question
 from ringfence.control.runtime.data_plane.cleanup_confirmations import CleanupConfirmations
-from ringfence.control.runtime.data_plane.connection_access import ConnectionAccess
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
+from ringfence.control.runtime.data_plane.handshake_values import ConnectionAccess
 from ringfence.control.runtime.data_plane.log_witnesses import LogWitnesses
 from ringfence.control.runtime.data_plane.native_node import NativeNode
 from ringfence.control.runtime.data_plane.purge import TopicPurge
-from ringfence.control.runtime.data_plane.run_meter import RunMeter
+from ringfence.control.runtime.data_plane.run_rates_feed import RunMeter
 from ringfence.control.runtime.handlers.audit import Audit
 from ringfence.control.runtime.handlers.cluster_events import ClusterEvents
 from ringfence.control.runtime.handlers.commands import Commands
@@ -39,7 +39,7 @@ from ringfence.control.runtime.handlers.quarantines import Quarantines
 from ringfence.control.runtime.handlers.rebalances import Rebalances
 from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix, restrict_to_prefix
 from ringfence.control.runtime.handlers.topic_changes import TopicChanges
-from ringfence.control.runtime.handlers.topics import TopicRequests
+from ringfence.control.runtime.handlers.topic_plans import TopicPlans
 from ringfence.control.runtime.membership.own_start import OwnStart
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.runtime.process.settings import Settings
@@ -108,7 +108,7 @@ class DataPlane:
 class Handlers:
     """Requests of clients and administrators."""
 
-    topics: TopicRequests
+    topics: TopicPlans
     producers: ProducerRequests
     transactions: TransactionRequests
     commands: Commands
@@ -244,7 +244,7 @@ def _handlers(
     given: Foundation, proposer: RaftProposer, audit: Audit, data_plane: DataPlane, cluster: Cluster
 ) -> Handlers:
     executor, native_node, peer_client = data_plane.executor, data_plane.native_node, cluster.peer_client
-    topics = TopicRequests(proposer, executor, given.native, peer_client)
+    topics = TopicPlans(proposer, executor, given.native, peer_client)
     commands, completion = Commands(proposer, audit), Completion(proposer, executor, peer_client, topics)
     producers = ProducerRequests(proposer, native_node, peer_client)
     staged_row_counts = StagedRowCounts(proposer, native_node, peer_client)
@@ -301,7 +301,7 @@ def _handlers(
 
 
 def _routes(
-    topics: TopicRequests,
+    topics: TopicPlans,
     changes: TopicChanges,
     producers: ProducerRequests,
     transactions: TransactionRequests,

@@ -11,7 +11,7 @@
     directory, identity, lock    open or create a directory; check its identity and level; admit one process
     raft_store                   the durable log of consensus
     journal, records             the append-only file of entries, and the bytes of one record
-    snapshot, snapshot_install   the file of a state, and the replacement of the log by a received one
+    snapshot_file, install_mark  the file of a state; the mark that a received one replaces the log
     log_ends                     the file LOG_ENDS
     files                        atomic file replacement and directory syncs
 

@@ -32,8 +32,8 @@ from ringfence.control.model.entries import decode_proposal
 from ringfence.control.model.ids import Index
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.state_machines.metadata.state_machine import apply
-from ringfence.control.store import records, snapshot_install
-from ringfence.control.store import snapshot as snapshots
+from ringfence.control.store import install_mark, records
+from ringfence.control.store import snapshot_file as snapshots
 from ringfence.control.store.directory import NODE_FIRST, DataDirectory
 from ringfence.control.store.files import write_atomically
 from ringfence.control.store.journal import START, HardRecord, Journal, JournalEntry, LogPosition
@@ -73,7 +73,7 @@ class RaftStore:
             begin = snapshots.read(directory.snapshot, history=self._history)
         self._check_ages(begin, read_only=read_only)
         if not read_only:
-            snapshot_install.unmark(directory.installing)
+            install_mark.unmark(directory.installing)
         self.base, self.state = begin.position, begin.state
         self.configuration = begin.configuration or FIRST_CONFIGURATION
         self.recovered = self.journal.last if self._continues(begin.position) else begin.position
@@ -215,7 +215,7 @@ class RaftStore:
             )
         if self._continues(begin.position):
             return
-        installing = snapshot_install.marked_position(self._directory.installing)
+        installing = install_mark.marked_position(self._directory.installing)
         # Older programs wrote no mark. There a higher commit index shows that a snapshot was received.
         is_committed = journal.hard is not None and journal.hard.commit >= begin.position.index
         if installing != begin.position and not is_committed:
@@ -271,14 +271,14 @@ class RaftStore:
         """Replace the log by a received snapshot. A crash at any step leaves the old log or the new one."""
         position = LogPosition(snapshot.index, snapshot.term)
         assert hard.commit >= position.index, f"a snapshot at {position.index}, commit {hard.commit}"
-        snapshot_install.mark(self._directory.installing, position)
+        install_mark.mark(self._directory.installing, position)
         with self._snapshot_lock:
             if position.index > self._snapshot_at.index:
                 write_atomically(self._directory.snapshot, snapshot.data)
                 self._snapshot_at = position
         self.journal.rewrite(position, [], hard)
         self._hard = hard
-        snapshot_install.unmark(self._directory.installing)
+        install_mark.unmark(self._directory.installing)
 
 
 def metadata_entry(entry: Entry, where: str) -> MetadataEntry:

@@ -2,11 +2,11 @@
 //!
 //! | file | wraps |
 //! |---|---|
-//! | `node.rs`, `order.rs`, `outcome.rs` | `ringfence-node`'s runtime: orders down, outcomes up |
+//! | `node_class.rs`, `order.rs`, `outcome.rs` | `ringfence-node`'s runtime: orders down, outcomes up |
 //! | `fsck.rs` | the log's check of a stopped store |
 //! | `sim_node.rs`, `sim_disk.rs` | the same engine and log, stepped by a simulator on a disk that fails by seed |
 //! | `sim_planted.rs` | faults on purpose; only with the feature `planted`, never in a wheel |
-//! | `stage.rs` | orders about staged rows |
+//! | `scope_rules.rs`, `token_table.rs` | values of orders: rules of scopes, rights of tokens |
 //! | `encode.rs` | `ringfence-batch`'s encoder for producers |
 //! | `record.rs` | the records of a FETCH body |
 //! | `checksum.rs` | CRC-32C |
@@ -15,23 +15,23 @@
 //! | `error.rs` | raises the exceptions of `ringfence/native/errors.py` |
 #![deny(unsafe_code)] // `capsule.rs` allows it to itself
 
-mod access;
 mod capsule;
 mod checksum;
 mod encode;
 mod error;
 mod fsck;
 mod identity;
-mod node;
+mod node_class;
 mod order;
 mod outcome;
 mod record;
+mod scope_rules;
 mod sim_disk;
 mod sim_node;
 #[cfg(feature = "planted")]
 mod sim_planted;
 mod sim_values;
-mod stage;
+mod token_table;
 
 #[pyo3::pymodule]
 mod _node {
@@ -42,7 +42,7 @@ mod _node {
     #[pymodule_export]
     use crate::fsck::fsck;
     #[pymodule_export]
-    use crate::node::Node;
+    use crate::node_class::Node;
     #[pymodule_export]
     use crate::order::Order;
     #[pymodule_export]

@@ -5,7 +5,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use ringfence_node::{CountStaged, Order as Inner, Place, Publish, TablePartition};
 
 use crate::identity::identity;
-use crate::stage::{Rule, rule_of, rule_to, tokens_of, tokens_to};
+use crate::scope_rules::{Rule, rule_of, rule_to, tokens_of, tokens_to};
 
 #[pyclass(frozen, eq, module = "ringfence.native._node")]
 #[derive(Clone, PartialEq, Eq)]

@@ -6,13 +6,13 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use ringfence_log::Witness;
 use ringfence_node::{Config, NodeError, Now, Stepped, TimeWindow};
 
-use crate::access::{Given, table_of};
 use crate::error::of_node;
 use crate::identity::identity;
 use crate::order::Order;
 use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
 use crate::sim_disk::SimDisk;
 use crate::sim_values::{Answered, ToOther, answered, header_of, to_other};
+use crate::token_table::{Given, table_of};
 
 #[pyclass(unsendable, module = "ringfence.native._node")]
 pub struct SimNode {

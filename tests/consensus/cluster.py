@@ -12,7 +12,7 @@ from collections import deque
 from typing import Final
 
 from ringfence.control.consensus import codec, events
-from ringfence.control.consensus.changes import (
+from ringfence.control.consensus.configuration_changes import (
     LEAVE_JOINT,
     Change,
     NodeChange,
@@ -34,8 +34,8 @@ from ringfence.control.consensus.messages import (
     Snapshot,
     StorageMessage,
 )
-from ringfence.control.consensus.node import Node
 from ringfence.control.consensus.options import Options
+from ringfence.control.consensus.raft_node import Node
 from ringfence.control.consensus.ready import Ready
 from ringfence.control.consensus.safety import Safety
 from ringfence.control.consensus.storage import MemoryStorage

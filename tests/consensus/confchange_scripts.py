@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ringfence.control.consensus import confchange, describe
-from ringfence.control.consensus.changes import NodeChange, Operation
+from ringfence.control.consensus import describe, joint_consensus
+from ringfence.control.consensus.configuration_changes import NodeChange, Operation
 from ringfence.control.consensus.errors import ChangeError
 from ringfence.control.consensus.progress import Progress
 from ringfence.control.consensus.tracker import Tracker
@@ -40,20 +40,22 @@ class ChangeScript:
         tracker = self.tracker
         try:
             if case.command == "simple":
-                changed = confchange.simple(tracker.configuration, tracker.progress, operations, self._new)
+                changed = joint_consensus.simple(
+                    tracker.configuration, tracker.progress, operations, self._new
+                )
             elif case.command == "enter-joint":
                 auto_leave = any(
                     argument.key == "autoleave"
                     and argument.values[0] in {"1", "t", "T", "true", "TRUE", "True"}
                     for argument in case.arguments
                 )
-                changed = confchange.enter_joint(
+                changed = joint_consensus.enter_joint(
                     tracker.configuration, tracker.progress, operations, self._new, auto_leave=auto_leave
                 )
             elif case.command == "leave-joint":
                 if operations:
                     return "this command takes no input"
-                changed = confchange.leave_joint(tracker.configuration, tracker.progress)
+                changed = joint_consensus.leave_joint(tracker.configuration, tracker.progress)
             else:
                 return "unknown command"
         except ChangeError as error:

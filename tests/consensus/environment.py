@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ringfence.control.consensus import describe
-from ringfence.control.consensus.changes import from_entry
+from ringfence.control.consensus.configuration_changes import from_entry
 from ringfence.control.consensus.errors import (
     ConsensusError,
     LocalMessageError,
@@ -30,8 +30,8 @@ from ringfence.control.consensus.messages import (
     Snapshot,
     StorageMessage,
 )
-from ringfence.control.consensus.node import Node
 from ringfence.control.consensus.options import Options
+from ringfence.control.consensus.raft_node import Node
 from ringfence.control.consensus.ready import Ready
 from ringfence.control.consensus.storage import MemoryStorage
 from tests.consensus.output import Output

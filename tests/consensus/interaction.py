@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from ringfence.control.consensus import describe, events
-from ringfence.control.consensus.changes import Change, NodeChange, Operation, Transition
+from ringfence.control.consensus.configuration_changes import Change, NodeChange, Operation, Transition
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.consensus.messages import ConfigurationState, Message, MessageType, Snapshot
 from ringfence.control.consensus.options import UNLIMITED, Options, ReadMode

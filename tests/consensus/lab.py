@@ -17,8 +17,8 @@ from ringfence.control.consensus.messages import (
     Snapshot,
     StorageMessage,
 )
-from ringfence.control.consensus.node import Node
 from ringfence.control.consensus.options import Options
+from ringfence.control.consensus.raft_node import Node
 from ringfence.control.consensus.ready import Ready
 from ringfence.control.consensus.storage import MemoryStorage
 

@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from ringfence.control.consensus import (
-    appending,
+    configuration_rules,
     election,
-    membership_rules,
+    follower_log,
+    leader_log,
+    linearizable_reads,
     quorum,
-    reading,
-    receiving,
     replication,
     roles,
     terms,
@@ -68,7 +68,7 @@ def _answer_before_sync(patch: Patch) -> None:
 
 def _snapshot_over_longer_log(patch: Patch) -> None:
     """A snapshot is installed although the log holds it and more."""
-    patch.setattr(receiving, "_holds", lambda _core, _snapshot: False)
+    patch.setattr(follower_log, "_holds", lambda _core, _snapshot: False)
 
 
 def _vote_for_shorter_log(patch: Patch) -> None:
@@ -167,26 +167,26 @@ def _change_before_own_term(patch: Patch) -> None:
         core.pending_change_index = 0
 
     patch.setattr(roles, "become_leader", become_leader)
-    patch.setattr(membership_rules, "committed_in_term", lambda _core: True)
+    patch.setattr(configuration_rules, "committed_in_term", lambda _core: True)
 
 
 def _two_changes_at_once(patch: Patch) -> None:
-    original = membership_rules.why_not
+    original = configuration_rules.why_not
 
     def why_not(core: Core, change: Any) -> str | None:
         core.pending_change_index = 0
         return original(core, change)
 
-    patch.setattr(membership_rules, "why_not", why_not)
+    patch.setattr(configuration_rules, "why_not", why_not)
 
 
 def _read_without_a_quorum(patch: Patch) -> None:
     """A leader answers reads without asking whether it still leads."""
 
     def confirm(core: Core, requester: int, context: bytes) -> None:
-        reading._answer(core, requester, core.log.commit, context)
+        linearizable_reads._answer(core, requester, core.log.commit, context)
 
-    patch.setattr(reading, "_confirm", confirm)
+    patch.setattr(linearizable_reads, "_confirm", confirm)
 
 
 def _read_before_own_term(patch: Patch) -> None:
@@ -196,19 +196,19 @@ def _read_before_own_term(patch: Patch) -> None:
 
 def _own_copy_counts_at_once(patch: Patch) -> None:
     """A leader counts its own copy before it is durable."""
-    original = appending.append
+    original = leader_log.append
 
     def append(core: Core, entries: tuple[Entry, ...]) -> bool:
         taken = original(core, entries)
         core.tracker.progress[core.id].maybe_update(core.log.last_index())
         return taken
 
-    patch.setattr(appending, "append", append)
+    patch.setattr(leader_log, "append", append)
 
 
 def _old_snapshot_accepted(patch: Patch) -> None:
     """A snapshot below what is committed takes the place of the log."""
-    original = receiving._restore
+    original = follower_log._restore
 
     def restore(core: Core, snapshot: Snapshot) -> bool:
         kept = core.log.commit
@@ -217,7 +217,7 @@ def _old_snapshot_accepted(patch: Patch) -> None:
         core.log.commit = max(core.log.commit, kept if not restored else 0)
         return restored
 
-    patch.setattr(receiving, "_restore", restore)
+    patch.setattr(follower_log, "_restore", restore)
 
 
 def _entries_lost_on_truncation(patch: Patch) -> None:

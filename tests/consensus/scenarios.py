@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ringfence.control.consensus import events
-from ringfence.control.consensus.changes import Change, NodeChange, Operation
+from ringfence.control.consensus.configuration_changes import Change, NodeChange, Operation
 from ringfence.control.consensus.events import ProposeChange
 from ringfence.control.consensus.messages import Message, MessageType
 from ringfence.control.consensus.options import UNLIMITED

@@ -14,8 +14,8 @@ import time
 from ringfence.control.consensus import codec, events
 from ringfence.control.consensus.events import Received
 from ringfence.control.consensus.messages import ConfigurationState, HardState, Message, Snapshot
-from ringfence.control.consensus.node import Node
 from ringfence.control.consensus.options import Options
+from ringfence.control.consensus.raft_node import Node
 from ringfence.control.consensus.storage import MemoryStorage
 
 COMMAND = b"x" * 200

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringfence.control.consensus import events
-from ringfence.control.consensus.changes import (
+from ringfence.control.consensus.configuration_changes import (
     LEAVE_JOINT,
     Change,
     NodeChange,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ringfence.control.consensus import confchange, describe
+from ringfence.control.consensus import describe, joint_consensus
 from ringfence.control.consensus.messages import ConfigurationState
 from ringfence.control.consensus.progress import Progress, ProgressState
 from ringfence.control.consensus.tracker import Tracker
@@ -121,7 +121,7 @@ def _restored(case: dict[str, Any]) -> Checks:
     def new(*, is_learner: bool) -> Progress:
         return tracker.new_progress(RESTORED_LAST_INDEX, is_learner=is_learner)
 
-    tracker.switch(*confchange.restored(ConfigurationState(**given), new))
+    tracker.switch(*joint_consensus.restored(ConfigurationState(**given), new))
     got = tracker.configuration.state()
     for name in ("voters", "voters_outgoing", "learners", "learners_next"):
         yield name, sorted(given.get(name, ())), sorted(getattr(got, name))

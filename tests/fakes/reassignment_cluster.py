@@ -25,7 +25,7 @@ from ringfence.control.runtime.data_plane.native_node import OrderError
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.runtime.raft.proposer_interface import Applied
-from ringfence.control.runtime.reassignment.coordinator import ReassignmentLeader
+from ringfence.control.runtime.reassignment.leader_loop import ReassignmentLeader
 from ringfence.control.runtime.reassignment.order_batches import OrderBatches
 from ringfence.control.runtime.reassignment.participant import Participant
 from ringfence.control.state_machines.metadata.state_machine import apply, validate

@@ -16,20 +16,20 @@ from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
-from ringfence.control.state_machines import orders
+from ringfence.control.state_machines import node_orders
 from ringfence.control.state_machines.metadata.state_machine import apply
-from ringfence.control.state_machines.reassignment.change import (
-    Decision,
-    Observed,
-    advance,
-    begin_phase,
-    observe,
-)
 from ringfence.control.state_machines.reassignment.messages import (
     OrderVerdict,
     ReassignmentAnswer,
     ReassignmentOrder,
     evaluate_order,
+)
+from ringfence.control.state_machines.reassignment.move_phases import (
+    Decision,
+    Observed,
+    advance,
+    begin_phase,
+    observe,
 )
 from tests.fakes.metadata_commands import entry
 
@@ -92,7 +92,7 @@ class Log:
     def _carried(self, before: int, after: int, here: Replica) -> tuple[Any, ...]:
         """What the node at `here` does when it goes from one prefix to another; -1 is the empty state."""
         old, new = EMPTY if before < 0 else self.states[before], self.states[after]
-        return tuple(order for phase in orders.between(old, new, here) for order in phase)
+        return tuple(order for phase in node_orders.between(old, new, here) for order in phase)
 
     def _standing(self, applied: int, order: ReassignmentOrder, here: Replica) -> OrderVerdict:
         return evaluate_order(self.states[applied], self.indexes[applied], order, here)

@@ -8,7 +8,7 @@ from ringfence.control.model.ids import Epoch
 from ringfence.control.model.reassignments import LogEnd
 from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.metadata.reassignment_rules import quorum
-from ringfence.control.state_machines.orders import ClosePartition, FencePartition, OpenPartition
+from ringfence.control.state_machines.node_orders import ClosePartition, FencePartition, OpenPartition
 from ringfence.control.state_machines.reassignment.cleanup import Adopt, Discard, Release, StopSync
 from ringfence.control.state_machines.reassignment.messages import (
     Ended,

@@ -2,7 +2,7 @@
 
 A message that was sent may arrive at any time, again and again, or never: so loss, repetition and reordering
 need no steps of their own, and a cut is a node that nothing arrives at. The leader is the product's
-coordinator, the metadata log its machine; nodes obey `evaluate_order` and carry out `orders.between` and
+coordinator, the metadata log its machine; nodes obey `evaluate_order` and carry out `node_orders.between` and
 `change_steps`. What is modelled is only a node's own log, as the contract of replication has it.
 
     node        applied prefix | up | records (epoch, value) | fence | open epoch | staged | syncing | match

@@ -27,8 +27,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 import ringfence.spark
 from ringfence.control.cli.demo_spark import QUICK
 from ringfence.control.cli.output import emit
+from ringfence.spark import sink_commit
 from ringfence.spark.schema import use_this_python
-from ringfence.spark.staging import Target
 
 ROWS = 20_000
 ROWS_A_FILE = 1_000
@@ -86,7 +86,7 @@ def batch(spark: SparkSession, address: str, folder: str, how: str) -> tuple[int
     df = spark.range(0, ROWS, numPartitions=4)
     df = df.mapInArrow(waiting if how == "wait" else killed_once, df.schema)
     if how == "commit":
-        Target.commit = die  # type: ignore[method-assign]
+        sink_commit.commit = die
     if how in ("wait", "again"):
         topic = "interrupted-driver"
     result = ringfence.spark.write(

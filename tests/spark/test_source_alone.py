@@ -16,6 +16,7 @@ import ringfence
 import ringfence.spark
 from ringfence.common.scope_values import Begun
 from ringfence.native.errors import InvalidArgumentError, SchemaError
+from ringfence.spark import sink_commit
 from ringfence.spark.batch_read import FilteringReader
 from ringfence.spark.compact import refuse_misread
 from ringfence.spark.source import RingfenceSource
@@ -280,7 +281,8 @@ def test_ctrl_c_gives_up_what_a_write_has_staged(node: NodeProcess, client: ring
 
 def test_stages_that_nobody_can_be_told_of_hide_no_error(caplog: pytest.LogCaptureFixture) -> None:
     """Why the job failed is raised next: what no node answers must not come in its place."""
-    Target("tcp://127.0.0.1:no-port", None, "public/default/t", 1.0).expire(Begun(7, 1, 0, 0), 3)
+    target = Target("tcp://127.0.0.1:no-port", None, "public/default/t", 1.0)
+    sink_commit.expire(target, Begun(7, 1, 0, 0), 3)
     assert "scope 7, epoch 3: staged rows of a failed job could not be removed" in caplog.text
 
 

@@ -144,7 +144,7 @@ def test_a_write_that_finds_a_partition_full_of_stages_says_so_and_comes_whole_l
         client.create_topic("full", schema=pa.schema([("id", pa.int64())]))
         hog = client.transaction("full", scope="hog")
         one = pa.record_batch({"id": pa.array([0], pa.int64())})
-        for _ in range(65_536):  # as many as a partition takes (core/node/src/transactions/staging.rs)
+        for _ in range(65_536):  # as many as a partition takes (core/node/src/transactions/staged_batches.rs)
             hog.send(one)
         hog.flush()
         frame = spark.range(1, 101, numPartitions=2)

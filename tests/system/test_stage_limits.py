@@ -11,7 +11,7 @@ from tests.fakes.client_topic import SCHEMA, ids_of, rows
 from tests.harness.processes import NodeProcess
 
 BATCHES_MAX = 65_536
-"""Staged at one partition, of all scopes (`core/node/src/transactions/staging.rs`)."""
+"""Staged at one partition, of all scopes (`core/node/src/transactions/staged_batches.rs`)."""
 
 
 @pytest.fixture

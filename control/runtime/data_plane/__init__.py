@@ -10,9 +10,9 @@ log_bounds              save the log bounds of this node's partitions
 log_witnesses           detect a log directory that was replaced by an older copy
 table_bodies            encode metadata as message bodies for clients
 load_hints              put partition loads into the tables of topics without key
-partition_stats         read counters of partitions and the lag of their replicas
-connection_access       give the engine the greeting of clients, and their tokens
-run_meter               read counters for the rates around rebalances
+replica_lag             read counters of partitions and the lag of their replicas
+handshake_values        give the engine the greeting of clients, and their tokens
+run_rates_feed          read counters for the rates around rebalances
 producer_epochs         raise epochs of named producers at the partitions of this node
 purge                   confirm drops of deleted topics; the last confirmation removes the tombstone
 cleanup_confirmations   confirm cleanup orders that this store has executed

@@ -20,8 +20,8 @@ from ringfence.control.runtime.data_plane.native_orders import describe, table_o
 from ringfence.control.runtime.data_plane.partition_opens import PartitionOpens
 from ringfence.control.runtime.data_plane.retries import OrderRetries, RetriedOrder
 from ringfence.control.runtime.process.health import Health
-from ringfence.control.state_machines import orders
-from ringfence.control.state_machines.orders import (
+from ringfence.control.state_machines import node_orders
+from ringfence.control.state_machines.node_orders import (
     DropPartition,
     InstallTable,
     NodeOrder,
@@ -44,7 +44,7 @@ class _EntryOrders:
 
     index: int
     state: MetadataState
-    phases: orders.Phases
+    phases: node_orders.Phases
 
 
 class OrderExecutor:
@@ -104,7 +104,7 @@ class OrderExecutor:
 
     def enqueue(self, before: MetadataState, after: MetadataState, index: int) -> None:
         """Queue the orders of the entry at `index`, from `before` to `after`. Indexes must ascend."""
-        phases = orders.between(before, after, self._here)
+        phases = node_orders.between(before, after, self._here)
         self._newest = _EntryOrders(index, after, phases)
         if phases:
             self._entries.append(_EntryOrders(index, after, phases))
@@ -159,7 +159,7 @@ class OrderExecutor:
             outcomes = await asyncio.gather(*(self._execute(order, entry) for order in phase))
             faults += [fault for fault in outcomes if fault is not None]
         if not faults:
-            for topic in sorted(orders.dropped_topics(entry.phases)):
+            for topic in sorted(node_orders.dropped_topics(entry.phases)):
                 self._on_dropped(topic)
         return faults
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica, Topic
 from ringfence.control.runtime.data_plane import table_bodies
-from ringfence.control.state_machines.orders import (
+from ringfence.control.state_machines.node_orders import (
     ClosePartition,
     DropPartition,
     FencePartition,

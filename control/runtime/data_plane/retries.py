@@ -17,7 +17,7 @@ from ringfence.control.model.reassignment_commands import ConfirmLeft
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.metadata.state_machine import validate
-from ringfence.control.state_machines.orders import DropPartition, FollowPartition, OpenPartition
+from ringfence.control.state_machines.node_orders import DropPartition, FollowPartition, OpenPartition
 from ringfence.control.state_machines.reassignment.cleanup import Adopt, Discard, Release
 
 # Orders that are retried: the metadata waits for their outcome.

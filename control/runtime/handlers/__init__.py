@@ -2,7 +2,7 @@
 
 commands          START HERE: the path of every change, from its authorization to its audit line
 completion        wait until a committed change is carried out
-topics            plan changes of topics, and read topics
+topic_plans       plan changes of topics, and read topics
 topic_changes     changes of topics at a data address
 control_changes   changes of nodes, rebalances and partitions at the control address
 node_plans        plan the named changes of a node

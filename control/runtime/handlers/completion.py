@@ -10,7 +10,7 @@ from ringfence.control.model.commands import TruncateTopic
 from ringfence.control.model.ids import TopicId
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.handlers.commands import Plan
-from ringfence.control.runtime.handlers.topics import TopicRequests
+from ringfence.control.runtime.handlers.topic_plans import TopicPlans
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc.client import PeerClient
 
@@ -23,7 +23,7 @@ class Completion:
     """The waits of one node for `Commands.submit`; each returns the faults."""
 
     def __init__(
-        self, proposer: RaftProposer, executor: OrderExecutor, peer_client: PeerClient, topics: TopicRequests
+        self, proposer: RaftProposer, executor: OrderExecutor, peer_client: PeerClient, topics: TopicPlans
     ) -> None:
         self._proposer, self._executor, self._peer_client = proposer, executor, peer_client
         self._topics = topics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.control.runtime.data_plane import partition_stats
+from ringfence.control.runtime.data_plane import replica_lag
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.data_plane.native_node import NativeNode
 from ringfence.control.runtime.data_plane.producer_epochs import raise_epoch
@@ -40,7 +40,7 @@ class DataQuestions:
 
     async def list_hosted(self, call: messages.ListHosted) -> messages.Counters:
         values = []
-        for counters in partition_stats.hosted(self._native_node.node, call.topic):
+        for counters in replica_lag.hosted(self._native_node.node, call.topic):
             why = counters.get("quarantined")
             shown = {key: counters.get(key, 0) for key in LISTED}
             values.append({**shown, "quarantined": None if why is None else str(why)[:160]})

@@ -21,7 +21,7 @@ from ringfence.control.model.results import ProducersOpened
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.data_plane.native_node import NativeNode
 from ringfence.control.runtime.data_plane.producer_epochs import raise_epoch
-from ringfence.control.runtime.handlers.topics import topic_named
+from ringfence.control.runtime.handlers.topic_plans import topic_named
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages as calls

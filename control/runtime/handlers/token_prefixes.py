@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ringfence.control.model.ids import TopicId
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime.handlers.topics import full_name
+from ringfence.control.runtime.handlers.topic_plans import full_name
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.native import cluster_messages, messages
 from ringfence.native.messages import Message

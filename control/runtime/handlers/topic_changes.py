@@ -24,7 +24,7 @@ from ringfence.control.runtime.handlers.commands import (
 )
 from ringfence.control.runtime.handlers.completion import Completion
 from ringfence.control.runtime.handlers.schemas import columns_of
-from ringfence.control.runtime.handlers.topics import TopicRequests, full_name
+from ringfence.control.runtime.handlers.topic_plans import TopicPlans, full_name
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX, CALLER_TOKEN
@@ -39,7 +39,7 @@ class TopicChanges:
     """The handlers of one node; each returns the answer's body or raises RequestRefused."""
 
     def __init__(
-        self, proposer: RaftProposer, topics: TopicRequests, commands: Commands, completion: Completion
+        self, proposer: RaftProposer, topics: TopicPlans, commands: Commands, completion: Completion
     ) -> None:
         self._proposer, self._topics = proposer, topics
         self._commands, self._completion = commands, completion

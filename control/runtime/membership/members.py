@@ -16,7 +16,7 @@ import structlog
 from msgspec import Meta, Struct
 
 from ringfence.control.consensus import events
-from ringfence.control.consensus.changes import Change, NodeChange, Operation
+from ringfence.control.consensus.configuration_changes import Change, NodeChange, Operation
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import Index, NodeId

@@ -21,7 +21,7 @@ from ringfence.control.model.text import counted, listed
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.state_machines.metadata.replica_counts import replicas_of
-from ringfence.control.state_machines.metadata.rings import RingConsensus
+from ringfence.control.state_machines.metadata.ring_decisions import RingConsensus
 from ringfence.control.state_machines.rebalance.plans import drain_under_way, preview
 from ringfence.native.wire import Code
 

@@ -20,7 +20,7 @@ import structlog
 
 from ringfence.control.consensus import events
 from ringfence.control.consensus.errors import ConsensusError
-from ringfence.control.consensus.reads import ReadState
+from ringfence.control.consensus.read_queue import ReadState
 from ringfence.control.model.commands import Command, InitCluster, OpenSession, RestartNode
 from ringfence.control.model.entries import Entry, Proposal, encode_proposal
 from ringfence.control.model.ids import Index, SessionId

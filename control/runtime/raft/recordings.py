@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from ringfence.control.consensus.recording import Recording, encode
+from ringfence.control.consensus.step_recording import Recording, encode
 
 _LOG = structlog.get_logger("ringfence.debug")
 FOLDER: Final = "debug"

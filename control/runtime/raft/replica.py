@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from ringfence.control.consensus import changes, events
+from ringfence.control.consensus import configuration_changes, events
 from ringfence.control.consensus.core import Role
 from ringfence.control.consensus.errors import ConsensusError, LogLostError
 from ringfence.control.consensus.events import Event
@@ -35,10 +35,10 @@ from ringfence.control.consensus.messages import (
     Message,
     StorageMessage,
 )
-from ringfence.control.consensus.node import Node
 from ringfence.control.consensus.options import Options
-from ringfence.control.consensus.reads import ReadState
-from ringfence.control.consensus.recording import Changed, Compacted, Noted, Recorder, Recording
+from ringfence.control.consensus.raft_node import Node
+from ringfence.control.consensus.read_queue import ReadState
+from ringfence.control.consensus.step_recording import Changed, Compacted, Noted, Recorder, Recording
 from ringfence.control.model.entries import Entry as MetadataEntry
 from ringfence.control.model.ids import Index
 from ringfence.control.model.results import Result
@@ -265,7 +265,7 @@ class Replica:
                 self.applied = LogPosition(entry.index, entry.term)
                 continue
             if entry.type is not EntryType.NORMAL:
-                change = changes.from_entry(entry)
+                change = configuration_changes.from_entry(entry)
                 self._recorder.add(Changed(change))
                 self.configuration = self.node.apply_change(change)
                 self.applied = LogPosition(entry.index, entry.term)

@@ -56,7 +56,7 @@ RETRY_S_MAX: Final = 5.0
 PUBLISHES_MAX: Final = 256
 # Concurrent publish orders per partition, each of another scope. After an owner fails, publishes that did
 # not reach the replicas are undone, and the engine can undo 64 (`UNDO_MAX`,
-# core/node/src/transactions/staging.rs).
+# core/node/src/transactions/staged_batches.rs).
 PUBLISHES_PER_PARTITION_MAX: Final = 32
 # Names per log line: enough to find the owners; an eighth of `scopes_max` may be removed together.
 NAMES_SHOWN_MAX: Final = 20

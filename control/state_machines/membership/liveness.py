@@ -27,7 +27,7 @@ from ringfence.control.model.node_commands import FailNode, NodeCommand, Recover
 from ringfence.control.model.nodes import Life, NodeRecord
 from ringfence.control.model.state import MetadataState
 from ringfence.control.state_machines.metadata.config import limit
-from ringfence.control.state_machines.metadata.rings import ring_change
+from ringfence.control.state_machines.metadata.ring_decisions import ring_change
 
 _NOT_STARTED: Final = Index(0)
 # Commands of one tick: a burst of failures takes a few ticks and does not fill the log's window.

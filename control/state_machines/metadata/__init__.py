@@ -1,11 +1,13 @@
 """Apply metadata commands to the state, the same way on every node.
 
 state_machine               validate(state, command), apply(state, entry)
-cluster, nodes, ring        commands about the cluster, its members and the placement ring
-rings                       the ring's next change, proposed by the leader
-topics, producers           commands about topics and named producers
+cluster, nodes              commands about the cluster and its members
+ring_commands               commands about the placement ring
+ring_decisions              the ring's next change, proposed by the leader
+topics, topic_creation      commands about topics; the creation of a topic
+producers                   commands about named producers
 scopes, scope_owners        commands about scopes; the tokens that may use a scope
-tokens, access              commands about tokens; rights on the data socket
+tokens, data_socket_rights  commands about tokens; rights on the data socket
 rebalances, move_records    commands about runs of moves, and their records
 reassignments               PREPARE, HOLD, COMMIT, OPEN, CLEAN, ABORT of one partition's move
 reassignment_rules          effects of these steps

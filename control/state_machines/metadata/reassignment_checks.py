@@ -15,7 +15,7 @@ from ringfence.control.model.topics import Assignment, Replica
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.reassignment_rules import assignment_of, forced_epoch, quorum
 from ringfence.control.state_machines.metadata.refusals import conflict, invalid, stale, unknown_topic
-from ringfence.control.state_machines.metadata.ring import eligible_fault
+from ringfence.control.state_machines.metadata.ring_commands import eligible_fault
 from ringfence.native.wire import Code
 
 # Characters of an operator's statement of possible losses: a single word is not a statement.

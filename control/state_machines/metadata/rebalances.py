@@ -36,12 +36,12 @@ from ringfence.control.model.rebalances import (
 from ringfence.control.model.results import Done, RebalanceStarted, Refused, Result
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.text import counted, listed
-from ringfence.control.state_machines.metadata import node_checks, ring
+from ringfence.control.state_machines.metadata import node_checks, ring_commands
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.move_records import has_ineligible_node, record_for, with_move
 from ringfence.control.state_machines.metadata.refusals import conflict, invalid, stale
 from ringfence.control.state_machines.metadata.replica_counts import replication_max
-from ringfence.control.state_machines.metadata.rings import RingConsensus
+from ringfence.control.state_machines.metadata.ring_decisions import RingConsensus
 
 # Moves of one run: an entry of 300 KB. Every step copies the map of their records.
 MOVES_MAX = 4_096
@@ -95,7 +95,7 @@ def check_start(state: MetadataState, command: StartRebalance) -> Refused | None
     if run.is_active:
         return conflict(f"rebalance {run.run} ({run.action}) is {run.state}; wait for its end or cancel it")
     if not state.ring.is_formed:
-        return ring.too_few_nodes(state, sum(node.takes_partitions for node in state.nodes.values()))
+        return ring_commands.too_few_nodes(state, sum(node.takes_partitions for node in state.nodes.values()))
     if len(command.moves) > MOVES_MAX:
         return invalid(f"{len(command.moves)} moves, one run has at most {MOVES_MAX}; use several runs")
     if len(command.why) > WHY_MAX:
@@ -114,7 +114,7 @@ def _node_fault(state: MetadataState, command: StartRebalance) -> Refused | None
     if command.action in {Action.BALANCE, Action.MOVE, Action.REVERSE}:
         return None if command.node == 0 else invalid(f"{command.action} takes no node")
     if command.action is Action.ADD_NODE:
-        return ring.eligible_fault(state, command.node)
+        return ring_commands.eligible_fault(state, command.node)
     fault = node_checks.member_fault(state, command.node)
     if fault is not None:
         return fault
@@ -179,7 +179,7 @@ def move_fault(state: MetadataState, command: StartRebalance | Run, move: Planne
         (
             fault
             for node in sorted({*move.after} - nodes)
-            if (fault := ring.eligible_fault(state, node)) is not None
+            if (fault := ring_commands.eligible_fault(state, node)) is not None
         ),
         None,
     )
@@ -372,8 +372,8 @@ def _with_ring(state: MetadataState, run: Run, index: Index) -> tuple[MetadataSt
         command = RingConsensus.propose_remove(state, run.node)
     else:
         return state, None
-    fault = ring.validate(state, command)
-    return (state, fault) if fault is not None else (ring.execute(state, command, index)[0], None)
+    fault = ring_commands.validate(state, command)
+    return (state, fault) if fault is not None else (ring_commands.execute(state, command, index)[0], None)
 
 
 def _with_run_state(state: MetadataState, to: RunState) -> MetadataState:

@@ -2,7 +2,7 @@
 
 A refusal changes nothing and is not part of the state: sessions and keyed requests remember only results
 of commands that were applied. So refusal texts may differ between versions of the program. The exception
-are the texts of `ring`: the reason of an ended rebalance may quote them (`rebalances.finish`).
+are the texts of `ring_commands`: the reason of an ended rebalance may quote them (`rebalances.finish`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.text import listed
 from ringfence.control.state_machines.metadata.config import PROPERTIES_BYTES_MAX, PROPERTIES_MAX, limit
 from ringfence.control.state_machines.metadata.refusals import invalid
-from ringfence.control.state_machines.metadata.ring import eligible_fault
+from ringfence.control.state_machines.metadata.ring_commands import eligible_fault
 from ringfence.native.wire import COLUMNS_MAX, Code
 
 # A quorum is a majority: an even number of replicas costs more and survives no more failures.

@@ -1,4 +1,4 @@
-"""Commands about topics, from their creation to the purge of the tombstone."""
+"""Commands about topics, from their creation (`topic_creation`) to the purge of the tombstone."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from ringfence.control.model.commands import (
     TopicCommand,
     TruncateTopic,
 )
-from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId, drawn
-from ringfence.control.model.layout import Layout, Partition
-from ringfence.control.model.results import Done, Refused, Result, SchemaAdded, TopicCreated
+from ringfence.control.model.ids import Epoch, Index, PartitionId
+from ringfence.control.model.results import Done, Refused, Result, SchemaAdded
 from ringfence.control.model.schemas import SchemaVersion, extension_fault
 from ringfence.control.model.state import MetadataState
-from ringfence.control.model.topics import Assignment, Replica, Tombstone, Topic
+from ringfence.control.model.topics import Tombstone, Topic
 from ringfence.control.state_machines.metadata import topic_checks
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.reassignment_rules import without_topic_changes
 from ringfence.control.state_machines.metadata.refusals import invalid, stale, unknown_topic
-from ringfence.control.state_machines.metadata.ring import too_few_nodes
+from ringfence.control.state_machines.metadata.topic_creation import check_create, create
 from ringfence.native.wire import Code
 
 OFFSET_MAX = (1 << 63) - 1
@@ -58,57 +57,6 @@ def execute(state: MetadataState, command: TopicCommand, index: Index) -> tuple[
             return confirm_dropped(state, command)
         case PurgeTopic():
             return purge(state, command)
-
-
-def check_create(state: MetadataState, command: CreateTopic) -> Refused | None:
-    if not state.ring.is_formed:
-        return too_few_nodes(state, sum(node.takes_partitions for node in state.nodes.values()))
-    if command.name in state.names:
-        message = f"topic {command.name!r} exists; pass exist_ok (--exist-ok), or choose another name"
-        return Refused(code=Code.ALREADY_EXISTS, message=message)
-    if len(state.topics) >= limit(state, "topics_max"):
-        return invalid(
-            f"the cluster has {len(state.topics)} topics, its limit `topics_max`; delete one, or raise it"
-        )
-    # In this order: later checks rely on what earlier ones have established.
-    return (
-        topic_checks.name_fault(command)
-        or topic_checks.schema_fault(state, command)
-        or topic_checks.layout_fault(state, command)
-        or topic_checks.placement_fault(state, command)
-        or topic_checks.options_fault(command)
-    )
-
-
-def create(state: MetadataState, command: CreateTopic, index: Index) -> tuple[MetadataState, Result]:
-    ids = [PartitionId(drawn(index, ordinal)) for ordinal in range(len(command.ranges))]
-    topic = Topic(
-        topic=TopicId(index),
-        name=command.name,
-        key=command.key,
-        schemas=(SchemaVersion(message=command.schema, columns=command.columns),),
-        layout=Layout(
-            version=1,
-            partitions=tuple(
-                Partition(partition=partition, slots=slots, created_version=1)
-                for partition, slots in zip(ids, command.ranges, strict=True)
-            ),
-        ),
-        assignments={
-            partition: _assigned(state, nodes, Epoch(index))
-            for partition, nodes in zip(ids, command.nodes, strict=True)
-        },
-        replication=len(command.nodes[0]),
-        retention_bytes=command.retention_bytes,
-        retention_ms=command.retention_ms,
-        properties=dict(command.properties),
-        starts={},
-        changed=index,
-    )
-    created = replace(
-        state, topics={**state.topics, topic.topic: topic}, names={**state.names, topic.name: topic.topic}
-    )
-    return created, TopicCreated(topic=topic.topic)
 
 
 def check_schema(state: MetadataState, command: AddSchema) -> Refused | None:
@@ -250,11 +198,6 @@ def confirm_dropped(state: MetadataState, command: ConfirmDropped) -> tuple[Meta
 def purge(state: MetadataState, command: PurgeTopic) -> tuple[MetadataState, Result]:
     left = {number: tombstone for number, tombstone in state.tombstones.items() if number != command.topic}
     return replace(state, tombstones=left), Done()
-
-
-def _assigned(state: MetadataState, nodes: tuple[int, ...], epoch: Epoch) -> Assignment:
-    replicas = tuple(Replica(node=NodeId(node), store=state.nodes[NodeId(node)].store) for node in nodes)
-    return Assignment(owner=replicas[0], epoch=epoch, replicas=replicas)
 
 
 def _with_topic(state: MetadataState, topic: Topic) -> MetadataState:

@@ -18,7 +18,7 @@ from typing import Any
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.state_machines.metadata.replica_counts import owned_by_node, replicas_by_node
-from ringfence.control.state_machines.metadata.ring import too_few_nodes
+from ringfence.control.state_machines.metadata.ring_commands import too_few_nodes
 from ringfence.control.state_machines.placement.leader_balance import balance_owners
 from ringfence.control.state_machines.placement.quotas import portions
 from ringfence.control.state_machines.placement.zones import (

@@ -33,8 +33,8 @@ from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
 from ringfence.control.state_machines.metadata.reassignments import STEPS_LEVEL, STEPS_MAX
 from ringfence.control.state_machines.metadata.replica_counts import owned_by_node
-from ringfence.control.state_machines.reassignment.change import Observed, advance, begin_phase, observe
 from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
+from ringfence.control.state_machines.reassignment.move_phases import Observed, advance, begin_phase, observe
 from ringfence.control.state_machines.rebalance.policy import Decision, Memory, decide
 from ringfence.control.state_machines.rebalance.runner import Rebalancer
 

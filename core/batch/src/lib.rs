@@ -6,9 +6,9 @@
 //! - [`slots_of`]: key slots, bit-equal to Spark's `xxhash64`.
 //! - [`Encoder`]: the producer's side, which gathers rows of a batch by partition into such bodies.
 //!
-//! The steps of a check: `check` walks the messages, whose flatbuffers `message`, `metadata` and `flatbuffer` read.
-//! `decompress` restores compressed buffers, and `buffers` hands out arrays and buffers within the body. `validate`
-//! compares them with the plan, and `slots` hashes the keys.
+//! The steps of a check: `validate/body` walks the messages, whose flatbuffers `message`, `metadata` and `flatbuffer`
+//! read. `decompress` restores compressed buffers, and `buffers` hands out arrays and buffers within the body.
+//! `validate` compares them with the plan, and `slots` hashes the keys.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_possible_truncation,
@@ -22,7 +22,6 @@ const _: () = assert!(size_of::<usize>() == 8, "usize must hold every offset of 
 
 mod bits;
 mod buffers;
-mod check;
 mod compile;
 mod decompress;
 mod encode;
@@ -38,9 +37,9 @@ mod slots;
 mod source;
 mod validate;
 
-pub use check::take_decompressed_bytes;
 pub use encode::{Encoder, SizedMessages, schema_message};
 pub use error::{BodyError, EncodeError, SchemaError};
 pub use fault::Fault;
 pub use schema::{SchemaPlan, can_follow};
 pub use slots::slots_of;
+pub use validate::body::take_decompressed_bytes;

@@ -34,12 +34,12 @@ mod settings;
 mod transactions;
 mod turn;
 
+pub use api::access_table::{AccessTable, Grant, Secret};
 pub use api::effects::{Answer, Effects, ToPeer};
 pub use api::event::{Event, Now, TICK_MS, TimeWindow};
 pub use api::jobs::{ReadEnd, ReadJob, ScrubEnd, ScrubJob};
 pub use api::order::{CountStaged, Order, Place, Publish, ScopeRule, TablePartition};
 pub use api::outcome::{Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, ResumePoint, SyncStatus};
-pub use api::tokens::{AccessTable, Grant, Secret};
 pub use config::{Config, TransportKind};
 pub use counters::Counters;
 pub use error::NodeError;

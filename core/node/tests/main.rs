@@ -1,6 +1,6 @@
 //! One binary for the tests of the crate but for `replication`: what they share is compiled and linked once.
 
-mod access;
+mod authorize_request;
 mod clocks;
 mod control;
 mod level;

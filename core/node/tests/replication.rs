@@ -4,30 +4,32 @@
 // With faults planted the others would meet them, too: the switch is one for the process.
 #![cfg_attr(feature = "planted", allow(dead_code))]
 
-#[path = "replication/awaited.rs"]
-mod awaited;
+#[path = "replication/ask_log_ends.rs"]
+mod ask_log_ends;
+#[path = "replication/awaited_records.rs"]
+mod awaited_records;
+#[path = "replication/backoff.rs"]
+mod backoff;
 #[path = "replication/checks.rs"]
 mod checks;
 #[path = "replication/cluster.rs"]
 mod cluster;
 #[path = "replication/comes_back.rs"]
 mod comes_back;
-#[path = "replication/confirmed.rs"]
-mod confirmed;
 #[path = "replication/copies.rs"]
 mod copies;
-#[path = "replication/doubt.rs"]
-mod doubt;
-#[path = "replication/forced.rs"]
-mod forced;
-#[path = "replication/futile.rs"]
-mod futile;
-#[path = "replication/late.rs"]
-mod late;
+#[path = "replication/doubted_replicas.rs"]
+mod doubted_replicas;
+#[path = "replication/forced_owner.rs"]
+mod forced_owner;
 #[path = "replication/learner.rs"]
 mod learner;
+#[path = "replication/memory_tail.rs"]
+mod memory_tail;
 #[path = "replication/producers.rs"]
 mod producers;
+#[path = "replication/read_barrier.rs"]
+mod read_barrier;
 #[path = "replication/retained.rs"]
 mod retained;
 #[path = "replication/scrub.rs"]
@@ -37,8 +39,6 @@ mod staged;
 #[path = "replication/starts.rs"]
 mod starts;
 mod support;
-#[path = "replication/tails.rs"]
-mod tails;
 #[path = "replication/tokens.rs"]
 mod tokens;
 

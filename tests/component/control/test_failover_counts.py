@@ -15,7 +15,7 @@ import msgspec
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import FailNode
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime.reassignment.coordinator import until_common_time_s
+from ringfence.control.runtime.reassignment.leader_loop import until_common_time_s
 from ringfence.control.runtime.reassignment.participant import Participant
 from ringfence.control.runtime.rpc.messages import ORDERS_MAX
 from ringfence.control.state_machines.metadata.reassignments import STEPS_MAX

@@ -9,7 +9,7 @@ import pytest
 
 from ringfence.control.model.commands import RaiseLevel
 from ringfence.control.runtime.handlers.commands import Outcome, at_control_address
-from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.node_process import Node
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.store import identity

@@ -13,7 +13,7 @@ import pytest
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane import retries
-from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.node_process import Node
 from ringfence.control.runtime.process.settings import Settings
 from ringfence.native import messages
 from ringfence.native._node import schema_message

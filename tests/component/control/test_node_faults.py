@@ -15,7 +15,7 @@ from ringfence.control.model.results import TopicCreated
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.cluster import Cluster
 from ringfence.control.runtime.data_plane import retries
-from ringfence.control.runtime.handlers import topics
+from ringfence.control.runtime.handlers import topic_plans
 from ringfence.control.runtime.handlers.commands import at_control_address
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
@@ -32,7 +32,7 @@ Patch = pytest.MonkeyPatch
     "place",
     [
         "membership.members.Members._round",
-        "reassignment.coordinator.ReassignmentLeader._round",
+        "reassignment.leader_loop.ReassignmentLeader._round",
         "raft.proposer.RaftProposer._flush_soon",
     ],
 )
@@ -131,18 +131,18 @@ def test_a_topic_whose_node_failed_while_it_was_chosen_is_placed_anew(
         tries.append(count)
         return ((gone,),) * count if len(tries) < wanted else place_in(state, count, *args, **options)
 
-    monkeypatch.setattr(topics, "place_in", late)
-    wanted = topics.PLACEMENT_TRIES_MAX
+    monkeypatch.setattr(topic_plans, "place_in", late)
+    wanted = topic_plans.PLACEMENT_TRIES_MAX
 
     async def work(bench: Bench) -> None:
         nonlocal wanted
         await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
-        assert len(tries) == topics.PLACEMENT_TRIES_MAX
+        assert len(tries) == topic_plans.PLACEMENT_TRIES_MAX
         tries.clear()
-        wanted = topics.PLACEMENT_TRIES_MAX + 1
+        wanted = topic_plans.PLACEMENT_TRIES_MAX + 1
         other = replace(CREATE, name="other")
         assert await bench.refused(Opcode.TOPIC_CREATE, other) == Code.TOO_FEW_REPLICAS
-        assert len(tries) == topics.PLACEMENT_TRIES_MAX
+        assert len(tries) == topic_plans.PLACEMENT_TRIES_MAX
         commands, plans = bench.node.handlers.commands, bench.node.handlers.topics
         context = at_control_address("topic create", "topic/other", "create topics")
         with pytest.raises(RequestRefused) as refused:

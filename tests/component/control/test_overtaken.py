@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from ringfence.control.consensus import changes, events
-from ringfence.control.consensus.changes import Change, NodeChange, Operation
+from ringfence.control.consensus import configuration_changes, events
+from ringfence.control.consensus.configuration_changes import Change, NodeChange, Operation
 from ringfence.control.consensus.messages import ConfigurationState, Entry, Message, MessageType
 from ringfence.control.runtime.raft.replica import Replica, ReplicaListener
 from tests.fakes.raft_members import until
@@ -38,7 +38,7 @@ def test_a_change_that_a_snapshot_overtook_leaves_the_snapshots_configuration(tm
         replica = Replica(
             store, HERE, listener=ReplicaListener(), send=lambda _: None, on_failed=failures.append
         )
-        change = changes.to_entry(JOINT)
+        change = configuration_changes.to_entry(JOINT)
         entry = Entry(3, 1, change.type, change.data)
         replica.start()
         replica.step(of_leader(MessageType.APPEND, entries=(entry,)))

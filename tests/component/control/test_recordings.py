@@ -12,16 +12,16 @@ from msgspec.structs import replace
 
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
-from ringfence.control.consensus import events, recording
+from ringfence.control.consensus import events, step_recording
 from ringfence.control.consensus.messages import Entry, Message, MessageType
-from ringfence.control.consensus.recording import Recording, Stepped, decode, encode, replay
+from ringfence.control.consensus.step_recording import Recording, Stepped, decode, encode, replay
 from ringfence.control.model.commands import SetConfig
 from ringfence.control.runtime.raft.recordings import FILES_MAX, Recordings
 from ringfence.native.errors import StorageError
 from tests.fakes.raft_members import Net, run, until
 
 
-def replayed(kept: Recording) -> list[recording.Shown]:
+def replayed(kept: Recording) -> list[step_recording.Shown]:
     shown = list(replay(decode(encode(kept))))
     assert len(shown) == sum(len(segment.steps) for segment in kept.segments)
     faults = [step for step in shown if step.broken or step.differs]
@@ -39,7 +39,7 @@ async def load(net: Net, count: int) -> None:
 def test_a_cluster_replays_to_where_it_was(
     loss: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "STEPS_MAX", 150)
+    monkeypatch.setattr(step_recording, "STEPS_MAX", 150)
 
     async def work(net: Net) -> None:
         await load(net, 30)
@@ -56,7 +56,7 @@ def test_a_cluster_replays_to_where_it_was(
 def test_a_segment_begins_anywhere_and_an_election_replays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "STEPS_MAX", 400)
+    monkeypatch.setattr(step_recording, "STEPS_MAX", 400)
 
     async def work(net: Net) -> None:
         leader = await net.leader()

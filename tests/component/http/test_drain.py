@@ -14,7 +14,7 @@ from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import FailNode
-from ringfence.control.state_machines.metadata.rings import RingConsensus
+from ringfence.control.state_machines.metadata.ring_decisions import RingConsensus
 from tests.fakes.admin_api import Api, joined, served, until_run
 from tests.fakes.metadata_commands import create
 from tests.harness.processes import free_port

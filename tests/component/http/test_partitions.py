@@ -15,8 +15,8 @@ from ringfence.control.cli.program import run as run_command
 from ringfence.control.model.ids import Epoch, NodeId
 from ringfence.control.model.node_commands import FailNode
 from ringfence.control.model.reassignments import LogEnd, Proof
-from ringfence.control.runtime.reassignment import coordinator
-from ringfence.control.state_machines.metadata.rings import RingConsensus
+from ringfence.control.runtime.reassignment import leader_loop
+from ringfence.control.state_machines.metadata.ring_decisions import RingConsensus
 from ringfence.control.state_machines.reassignment.unclean_election import candidates
 from tests.fakes.admin_api import Api, joined, served
 from tests.fakes.metadata_commands import create
@@ -59,7 +59,7 @@ async def seeking(api: Api, monkeypatch: Patch) -> tuple[int, int]:
     async def silent(self: Any, term: int, order: Any) -> Any:
         await asyncio.sleep(3_600)
 
-    monkeypatch.setattr(coordinator.ReassignmentLeader, "_send_until_cancelled", silent)
+    monkeypatch.setattr(leader_loop.ReassignmentLeader, "_send_until_cancelled", silent)
     proposer = api.bench.node.proposer
     others = [await joined(api, number) for number in (7, 8)]
     for node in others:

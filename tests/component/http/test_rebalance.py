@@ -23,7 +23,7 @@ from ringfence.control.model.reassignments import ChangeId, LogEnd, Proof
 from ringfence.control.model.rebalances import MOVE_TRIES, MoveRecord, MoveState, Run, RunState
 from ringfence.control.model.state import EMPTY
 from ringfence.control.runtime.handlers.rebalances import Rebalances, shown_copy, shown_run
-from ringfence.control.state_machines.metadata.rings import RingConsensus
+from ringfence.control.state_machines.metadata.ring_decisions import RingConsensus
 from ringfence.control.state_machines.reassignment.messages import Synced, SyncState
 from ringfence.control.state_machines.rebalance.loads import LoadReport
 from ringfence.control.state_machines.rebalance.run_rates import RunRates

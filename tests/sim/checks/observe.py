@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from ringfence.control.consensus.node import Node as Consensus
-from ringfence.control.runtime import node as runtime_node
+from ringfence.control.consensus.raft_node import Node as Consensus
+from ringfence.control.runtime import node_process as runtime_node
 from ringfence.control.runtime.membership import members
 from ringfence.control.runtime.membership.members import Members
 from ringfence.control.runtime.raft import replica as runtime_replica

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from ringfence.control.consensus import events
-from ringfence.control.consensus.changes import Change, NodeChange, Operation
+from ringfence.control.consensus.configuration_changes import Change, NodeChange, Operation
 from ringfence.control.consensus.errors import ConsensusError
 from tests.sim.faults import stories
 from tests.sim.world.network import Weather

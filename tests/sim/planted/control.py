@@ -26,7 +26,7 @@ from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.raft.replica import Replica
 from ringfence.control.state_machines.membership import cluster_time, liveness
 from ringfence.control.state_machines.metadata import state_machine as machine
-from ringfence.control.state_machines.orders import OpenPartition
+from ringfence.control.state_machines.node_orders import OpenPartition
 from ringfence.control.store import files, journal
 from ringfence.control.store.journal import HardRecord, Journal, JournalEntry
 from ringfence.control.store.raft_store import RaftStore
@@ -253,9 +253,9 @@ def _old_epoch_opened(patch: Patch) -> None:
 
 def _everybody_opens(patch: Patch) -> None:
     """A node opens what the log gives to others as well."""
-    from ringfence.control.state_machines import orders
+    from ringfence.control.state_machines import node_orders
 
-    original = orders.between
+    original = node_orders.between
 
     def between(before: Any, after: Any, here: Any) -> Any:
         phases = original(before, after, here)
@@ -264,11 +264,13 @@ def _everybody_opens(patch: Patch) -> None:
                 owners = {assignment.owner for assignment in topic.assignments.values()} - {here}
                 for owner in sorted(owners, key=lambda each: each.node):
                     theirs = original(before, after, owner)
-                    opened = [[o for o in phase if isinstance(o, orders.OpenPartition)] for phase in theirs]
+                    opened = [
+                        [o for o in phase if isinstance(o, node_orders.OpenPartition)] for phase in theirs
+                    ]
                     phases = (*phases, *(tuple(phase) for phase in opened if phase))
         return phases
 
-    patch.setattr(orders, "between", between)
+    patch.setattr(node_orders, "between", between)
 
 
 def _commit_told_too_high(patch: Patch) -> None:

@@ -19,10 +19,10 @@ from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.data_plane.log_witnesses import LogWitnesses
 from ringfence.control.runtime.reassignment import participant
 from ringfence.control.runtime.reassignment.participant import Participant
-from ringfence.control.state_machines import orders
+from ringfence.control.state_machines import node_orders
 from ringfence.control.state_machines.metadata import reassignment_checks
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
-from ringfence.control.state_machines.reassignment import change as changes
+from ringfence.control.state_machines.reassignment import move_phases as changes
 from ringfence.control.state_machines.reassignment.messages import Ended
 from ringfence.native._node import Order
 from tests.sim.faults.struck import Cell
@@ -106,7 +106,7 @@ def _answers_change_places(patch: Patch) -> None:
 
 def _a_restart_opens_what_waits_for_an_owner(patch: Patch) -> None:
     """Under the epoch that it had."""
-    patch.setattr(orders, "awaits_owner", lambda *_: False)
+    patch.setattr(node_orders, "awaits_owner", lambda *_: False)
 
 
 def _ends_are_counted_in_rows(patch: Patch) -> None:

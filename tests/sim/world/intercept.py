@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from ringfence.control.runtime import node as runtime_node
+from ringfence.control.runtime import node_process as runtime_node
 from ringfence.control.store import directory, files, journal
 from ringfence.control.transport import hub
 from tests.sim.world import current

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.node_process import Node
 from ringfence.control.runtime.process.settings import Settings
 from ringfence.native.errors import RecordError, StorageError
 from tests.sim.checks.violation import ViolationError

@@ -4,6 +4,7 @@
 //! declared, and buffers do not overlap. As in pyarrow's `validate(full=True)`, decimals keep their precision, `date64`
 //! holds whole days, and times lie within the day.
 
+pub(crate) mod body;
 mod dictionary;
 mod nested;
 mod offsets;

@@ -3,9 +3,9 @@
 use ringfence_log::{JobDone, StorageError};
 use ringfence_transport::{Connection, Inbound};
 
+use crate::api::access_table::AccessTable;
 use crate::api::jobs::{ReadEnd, ScrubEnd};
 use crate::api::order::Order;
-use crate::api::tokens::AccessTable;
 
 /// The two clocks. Deadlines count on the second one, records carry the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! Values that cross the engine's border: orders, outcomes, events, effects. No decisions are made here.
 //!
-//! - `order`, `outcome`, `tokens`: from and to the control plane.
+//! - `order`, `outcome`, `access_table`: from and to the control plane.
 //! - `event`, `effects`, `jobs`: from and to the runtime or a simulator. Effects are carried out in the order that
 //!   `effects` states.
-//! - `refusal`, `answer`, `deadline`, `completion`, `order_step`: values about answers and orders that all rooms share.
+//! - `refusal`, `send_answer`, `deadline`, `completion`, `order_step`: values about answers and orders that all rooms
+//!   share.
 
-pub(crate) mod answer;
+pub(crate) mod access_table;
 pub(crate) mod completion;
 pub(crate) mod deadline;
 pub(crate) mod effects;
@@ -15,4 +16,4 @@ pub(crate) mod order;
 pub(crate) mod order_step;
 pub(crate) mod outcome;
 pub(crate) mod refusal;
-pub(crate) mod tokens;
+pub(crate) mod send_answer;

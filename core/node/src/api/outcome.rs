@@ -85,7 +85,7 @@ pub enum Outcome {
         topic: u64,
         partition: u64,
     },
-    /// A replica gives up records that an operator's choice of an owner has given up (`replication/forced.rs`).
+    /// A replica gives up records that an operator's choice of an owner has given up (`replication/forced_owner.rs`).
     GaveUp(GaveUp),
     /// A sync to a store that is no replica yet has another state.
     Sync(SyncStatus),

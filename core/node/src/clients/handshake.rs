@@ -6,11 +6,11 @@ use ringfence_wire::{
     RequestHeader, Status, crc_of,
 };
 
-use crate::api::answer::{is_control, length, send};
 use crate::api::effects::Answer;
 use crate::api::outcome::Outcome;
 use crate::api::refusal::Refusal;
-use crate::clients::machine::ClientMachine;
+use crate::api::send_answer::{is_control, length, send};
+use crate::clients::client_machine::ClientMachine;
 use crate::codec::pack;
 use crate::codec::pack::Hello;
 use crate::turn::Turn;

@@ -10,7 +10,7 @@ use crate::api::outcome::Outcome;
 use crate::engine::Parts;
 use crate::ids::PartitionIndex;
 use crate::ingest::parked::bytes_of;
-use crate::reads::state::Fetch;
+use crate::reads::pending_reads::Fetch;
 use crate::replication::state::node_wide::ReplicaRead;
 use crate::replication::state::owner::AwaitingMark;
 use crate::replication::state::role::Role;

@@ -6,15 +6,15 @@
 //! ```
 //! One thread owns it, so fence, dedupe and append of a partition are one step without a lock (B1).
 //!
-//! `requests` sorts requests, `orders` the control plane's orders, `completion` what follows when a job is done,
-//! `retry` requests that waited, `tick` time, `record_time` bounds of the wall clock, `status` and `invariants`
-//! what is asked of the engine from outside.
+//! `request_dispatch` sorts requests, `order_dispatch` the control plane's orders, `completion` what follows when a job
+//! is done, `retry` requests that waited, `tick` time, `record_time` bounds of the wall clock, `status` and
+//! `invariants` what is asked of the engine from outside.
 
 mod completion;
 mod invariants;
-mod orders;
+mod order_dispatch;
 mod record_time;
-mod requests;
+mod request_dispatch;
 mod retry;
 mod status;
 mod tick;
@@ -26,22 +26,22 @@ use crate::api::effects::Effects;
 use crate::api::event::{Event, Now};
 use crate::api::order_step::WaitingOrders;
 use crate::api::outcome::Outcome;
-use crate::clients::machine::{ClientMachine, Clients};
+use crate::clients::client_machine::{ClientMachine, Clients};
 use crate::counters::Counters;
 use crate::engine::record_time::RecordTime;
-use crate::ingest::machine::IngestMachine;
+use crate::ingest::ingest_machine::IngestMachine;
 use crate::ingest::parked::ParkedRequests;
-use crate::maintenance::machine::MaintenanceMachine;
-use crate::maintenance::state::Maintenance;
-use crate::orders::machine::OrderMachine;
+use crate::maintenance::maintenance_machine::MaintenanceMachine;
+use crate::maintenance::maintenance_state::Maintenance;
+use crate::orders::order_machine::OrderMachine;
 use crate::partition::state::Partition;
 use crate::partition::store::Store;
-use crate::reads::machine::ReadMachine;
-use crate::reads::state::Reads;
-use crate::replication::machine::ReplicationMachine;
+use crate::reads::pending_reads::Reads;
+use crate::reads::read_machine::ReadMachine;
+use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::node_wide::Replication;
 use crate::settings::Settings;
-use crate::transactions::scopes::Scopes;
+use crate::transactions::scope_rules::Scopes;
 use crate::turn::{FollowUps, Tickets, Turn};
 
 pub struct Engine {

@@ -5,7 +5,7 @@ use ringfence_wire::{Code, Opcode};
 use crate::api::refusal::Refusal;
 use crate::engine::Parts;
 use crate::ingest::parked::Parked;
-use crate::replication::machine::ReplicationMachine;
+use crate::replication::replication_machine::ReplicationMachine;
 use crate::turn::Turn;
 
 impl Parts {

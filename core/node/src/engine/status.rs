@@ -7,7 +7,7 @@ use ringfence_transport::{Connection, PeerRole};
 use crate::api::outcome::{PartitionStatus, SyncStatus};
 use crate::engine::Engine;
 use crate::partition::state::Partition;
-use crate::replication::owner_mut::progress_of;
+use crate::replication::owned_partition::progress_of;
 use crate::replication::state::role::Role;
 
 impl Engine {
@@ -142,7 +142,7 @@ impl Engine {
         list
     }
 
-    /// Bounds of this store's logs, as entries (`replication/reach.rs`).
+    /// Bounds of this store's logs, as entries (`replication/log_bounds.rs`).
     pub fn log_ends(&mut self) -> Vec<u8> {
         self.parts.store.log_ends()
     }

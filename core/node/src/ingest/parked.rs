@@ -6,7 +6,7 @@ use ringfence_transport::{Connection, Inbound, Payload};
 use ringfence_wire::{Code, RequestHeader};
 
 use crate::api::refusal::Refusal;
-use crate::partition::admission::Rejection;
+use crate::partition::rejection::Rejection;
 use crate::partition::state::Partition;
 use crate::partition::store::Store;
 use crate::settings::Bounds;

@@ -1,27 +1,26 @@
-//! Take a PUBLISH. START HERE: `ingest` has one call a line. Every check stands before the append, and nothing can
-//! interleave: fence, dedupe and append of a partition happen in one call on one thread (B1). A batch that is refused
-//! has changed nothing (I15).
+//! Take a PUBLISH. START HERE: checks (`publish_checks.rs`), append, answer or queue. Nothing can interleave: fence,
+//! dedupe and append of a partition happen in one call on one thread (B1).
 
 use ringfence_transport::{Connection, Inbound};
-use ringfence_wire::extension::BadExtension;
-use ringfence_wire::{Code, ExtensionKind, NOTE_BYTES_MAX, Opcode, RequestHeader, extension};
+use ringfence_wire::{Code, Opcode, RequestHeader};
 
 use crate::api::completion::{BatchAck, Completion};
 use crate::api::deadline::patience_ms;
 use crate::api::refusal::Refusal;
 use crate::ids::{End, PartitionIndex};
-use crate::ingest::machine::{IngestMachine, Received};
+use crate::ingest::ingest_machine::{IngestMachine, Received};
 use crate::ingest::parked::{OwnedBody, Parked, bytes_of};
-use crate::partition::admission::{Rejection, check_crc, check_gate, check_limits, check_replicas, record_of};
-use crate::partition::dedupe::{Decision, Reject, Source};
-use crate::partition::producer::{Identity, StoredAnswer};
-use crate::partition::state::{Idleness, Partition};
+use crate::ingest::publish_checks::{Note, identity_of};
+use crate::partition::dedupe::Source;
+use crate::partition::producer::StoredAnswer;
+use crate::partition::rejection::Rejection;
+use crate::partition::state::Idleness;
 use crate::replication::state::owner::AwaitingMark;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
 impl IngestMachine<'_> {
-    /// The steps of one PUBLISH. `body` is taken only by the append.
+    /// Check one PUBLISH, then append it. `body` is taken only by the append.
     fn ingest(
         &mut self,
         request: Received<'_>,
@@ -32,19 +31,7 @@ impl IngestMachine<'_> {
         if header.opcode == Opcode::Stage as u8 {
             return self.ingest_stage(request, body, turn);
         }
-        let bytes = body.as_ref().map_or(&[][..], bytes_of);
-        check_limits(header, bytes)?;
-        let index = self.store.locate(header)?;
-        let partition = &self.store.partitions[index];
-        check_gate(partition, header)?;
-        self.parked.check_queue(partition.shard)?;
-        check_dedupe(index, partition, header)?;
-        self.parked.check_drawn(partition, header)?;
-        check_replicas(partition)?;
-        check_crc(header, bytes)?;
-        let note = check_extension(header, bytes)?;
-        self.store.check_producer_room(&self.store.partitions[index], header)?;
-        self.store.check_body(index, header, bytes, turn)?;
+        let (index, note) = self.check_publish(header, body.as_ref().map_or(&[][..], bytes_of), turn)?;
         self.append_rows(index, request, body, note, turn)
     }
 
@@ -111,11 +98,11 @@ impl IngestMachine<'_> {
         index: PartitionIndex,
         request: Received<'_>,
         body: &mut Option<Inbound<'_>>,
-        note: Option<Box<[u8]>>,
+        note: Note,
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let header = request.header;
-        let placed = self.store.put_body(index, record_of(header, turn.now), body, turn)?;
+        let placed = self.store.put_body(index, request.record(turn.now), body, turn)?;
         let (send, replicated) = self.store.change_tables(index, |partition| {
             let source = Source {
                 record: placed.record_number,
@@ -188,78 +175,5 @@ impl IngestMachine<'_> {
             let what = Completion::Batch(due);
             self.store.when_group_durable(index, group, upto, what);
         }
-    }
-}
-
-fn check_dedupe(index: PartitionIndex, partition: &Partition, header: &RequestHeader) -> Result<(), Rejection> {
-    match partition.producers.decide(&identity_of(header)) {
-        Decision::New => Ok(()),
-        Decision::Repeated(answer) => Err(Rejection::Repeat(index, answer)),
-        Decision::Refused(reject) => Err(rejected(reject, header).into()),
-    }
-}
-
-fn rejected(reject: Reject, header: &RequestHeader) -> Refusal {
-    let (id, epoch, sequence) = (header.producer_id, header.producer_epoch, header.sequence);
-    let who = format!("partition {}, producer {id}", header.partition);
-    let refusal = |what: String| Refusal::new(reject.code(), what);
-    match reject {
-        Reject::Fenced { open } => {
-            refusal(format!("{who}: epoch {epoch} is fenced, {open} is open")).with("producer_epoch", open)
-        }
-        Reject::Forgotten { epoch: known } => {
-            refusal(format!("{who}: epoch {epoch} is forgotten (up to {known} are); open a new one"))
-                .with("producer_epoch", epoch)
-        }
-        Reject::Gap { expected } => refusal(format!("{who}: sequence {sequence} before {expected}"))
-            .with("sequence", expected)
-            .expecting(expected),
-        Reject::Conflict { stored } => {
-            refusal(format!("{who}: sequence {sequence} is stored with other content (CRC {:#010x})", stored.crc))
-                .with("first_offset", stored.first_offset)
-        }
-        Reject::TooOld { oldest } => {
-            refusal(format!("{who}: sequence {sequence} is stored, answers are kept from {oldest}"))
-                .with("oldest", oldest)
-        }
-        Reject::SendDescends { last } => {
-            refusal(format!("{who}: send {} after {last}; it must not descend", header.send)).with("send", last)
-        }
-        Reject::NoProducer => refusal(format!("{who}: a batch needs the id of an opened producer")),
-    }
-}
-
-/// The note in front of the body, if there is one.
-fn check_extension(header: &RequestHeader, bytes: &[u8]) -> Result<Option<Box<[u8]>>, Refusal> {
-    let length = header.extension_bytes as usize;
-    if length == 0 {
-        return Ok(None);
-    }
-    let (mut note, mut staged) = (None, false);
-    let walked = extension::each(&bytes[..length], |kind, payload| match kind {
-        ExtensionKind::Note => note = Some(payload),
-        ExtensionKind::Stage => staged = true,
-    });
-    walked.map_err(|BadExtension(why)| Refusal::new(Code::BadBody, format!("extension: {why}")))?;
-    if staged {
-        return Err(Refusal::new(Code::InvalidArgument, "PUBLISH carries a stage identity; use STAGE"));
-    }
-    match note {
-        Some(note) if note.len() > NOTE_BYTES_MAX => {
-            let what = format!("note has {} bytes, the limit is {NOTE_BYTES_MAX}", note.len());
-            Err(Refusal::new(Code::TooLarge, what))
-        }
-        note => Ok(note.map(Box::from)),
-    }
-}
-
-fn identity_of(header: &RequestHeader) -> Identity {
-    Identity {
-        producer_id: header.producer_id,
-        epoch: header.producer_epoch,
-        sequence: header.sequence,
-        send: header.send,
-        rows: header.rows,
-        crc: header.body_crc,
     }
 }

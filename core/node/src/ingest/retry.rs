@@ -3,7 +3,7 @@
 use ringfence_wire::Code;
 
 use crate::api::refusal::Refusal;
-use crate::ingest::machine::IngestMachine;
+use crate::ingest::ingest_machine::IngestMachine;
 use crate::ingest::parked::Parked;
 use crate::turn::Turn;
 

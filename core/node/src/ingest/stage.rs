@@ -7,18 +7,19 @@ use ringfence_wire::{
     Code, ExtensionKind, RecordHeader, RecordKind, RequestHeader, SCOPE_EPOCH_MAX, Status, extension,
 };
 
-use crate::api::answer::send;
 use crate::api::completion::{BatchAck, Completion, ReplicatedEnd};
 use crate::api::refusal::Refusal;
+use crate::api::send_answer::send;
 use crate::ids::PartitionIndex;
-use crate::ingest::machine::{IngestMachine, Received};
+use crate::ingest::ingest_machine::{IngestMachine, Received};
 use crate::ingest::parked::bytes_of;
-use crate::partition::admission::{Rejection, check_crc, check_gate, check_limits, check_replicas, record_of};
+use crate::ingest::publish_checks::{check_crc, check_gate, check_limits, check_replicas};
+use crate::partition::rejection::Rejection;
 use crate::partition::state::Idleness;
 use crate::replication::state::owner::AwaitingMark;
 use crate::replication::state::role::Role;
-use crate::transactions::scopes::StagingRight;
-use crate::transactions::staging::{StageDecision, StageId, Staged};
+use crate::transactions::scope_rules::StagingRight;
+use crate::transactions::staged_batches::{StageDecision, StageId, Staged};
 use crate::turn::Turn;
 
 impl IngestMachine<'_> {
@@ -50,7 +51,7 @@ impl IngestMachine<'_> {
             other => return Err(refused(&id, header, other).into()),
         }
         check_replicas(partition)?;
-        self.store.check_body(index, header, bytes, turn)?;
+        self.check_body(index, header, bytes, turn)?;
         self.append_staged(index, request, body, &id, turn)?;
         #[cfg(feature = "planted")]
         if is_on(Bug::StagedBeforeSync) {
@@ -68,7 +69,7 @@ impl IngestMachine<'_> {
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let header = request.header;
-        let record = RecordHeader { kind: RecordKind::Staged as u8, ..record_of(header, turn.now) };
+        let record = RecordHeader { kind: RecordKind::Staged as u8, ..request.record(turn.now) };
         let placed = self.store.put_body(index, record, body, turn)?;
         let partition = &mut self.store.partitions[index];
         let staged = Staged { record: placed.record_number, rows: header.rows, crc: header.body_crc };

@@ -1,13 +1,13 @@
 //! Work that becomes due with time.
 //!
-//! `machine`: what an event lends. `state`: where walks stand, known damage. `retention`: log starts, files, state
-//! records, producers, idle partitions. `scrub`: stored records read back. `quarantine`: ends of quarantines. `repair`:
-//! damaged records from replicas. `punch`: holes.
+//! `maintenance_machine`: what an event lends. `maintenance_state`: where walks stand, known damage. `retention`: log
+//! starts, files, state records, producers, idle partitions. `scrub`: stored records read back. `quarantine`: ends of
+//! quarantines. `repair`: damaged records from replicas. `punch`: holes.
 
-pub(crate) mod machine;
+pub(crate) mod maintenance_machine;
+pub(crate) mod maintenance_state;
 pub(crate) mod punch;
 pub(crate) mod quarantine;
 pub(crate) mod repair;
 pub(crate) mod retention;
 pub(crate) mod scrub;
-pub(crate) mod state;

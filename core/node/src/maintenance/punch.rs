@@ -6,7 +6,7 @@
 use ringfence_log::StorageError;
 
 use crate::ids::PartitionIndex;
-use crate::maintenance::machine::MaintenanceMachine;
+use crate::maintenance::maintenance_machine::MaintenanceMachine;
 use crate::turn::Turn;
 
 impl MaintenanceMachine<'_> {

@@ -10,8 +10,8 @@ use ringfence_log::parse_segment_name;
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::{Finished, Outcome};
 use crate::ids::{PartitionIndex, PartitionKey};
-use crate::maintenance::machine::MaintenanceMachine;
-use crate::maintenance::state::RecordPlace;
+use crate::maintenance::maintenance_machine::MaintenanceMachine;
+use crate::maintenance::maintenance_state::RecordPlace;
 use crate::turn::Turn;
 
 /// Quarantined partitions whose files are looked at immediately.

@@ -12,18 +12,18 @@ use ringfence_log::{Proof, ReadError, RepairError, RepairPlan, ReplicaRecord, Su
 use ringfence_transport::{Connection, Inbound, Outbound};
 use ringfence_wire::{AnswerHeader, Code, Opcode, RECORD_HEADER_BYTES, RequestHeader, Status};
 
-use crate::api::answer::{length, send};
 use crate::api::event::Now;
 use crate::api::jobs::{ReadEnd, ReadJob, ScrubJob};
 use crate::api::refusal::Refusal;
+use crate::api::send_answer::{length, send};
 use crate::ids::PartitionIndex;
-use crate::maintenance::machine::MaintenanceMachine;
-use crate::maintenance::state::{ReadyRepair, RecordPlace, RepairQuestion};
-use crate::partition::admission::quarantined;
+use crate::maintenance::maintenance_machine::MaintenanceMachine;
+use crate::maintenance::maintenance_state::{ReadyRepair, RecordPlace, RepairQuestion};
+use crate::partition::rejection::quarantined;
 use crate::partition::state::Partition;
-use crate::reads::state::Fetch;
+use crate::reads::pending_reads::Fetch;
 use crate::replication::state::node_wide::{CopyRequest, ReplicaRead};
-use crate::replication::state::peers::SentRequest;
+use crate::replication::state::peer_connections::SentRequest;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
@@ -115,7 +115,7 @@ impl MaintenanceMachine<'_> {
         if repairs.asked.is_some() || repairs.ready.is_some() || repairs.mending.is_some() {
             return;
         }
-        let is_due = |known: &crate::maintenance::state::KnownCorruption| {
+        let is_due = |known: &crate::maintenance::maintenance_state::KnownCorruption| {
             known.retry_at_ms <= turn.now.mono_ms && !matches!(known.corruption.proof, Proof::None)
         };
         let due: Vec<RecordPlace> =

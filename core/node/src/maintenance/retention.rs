@@ -5,7 +5,7 @@ use ringfence_log::{Shard, retain};
 use crate::api::completion::Completion;
 use crate::api::event::Now;
 use crate::ids::PartitionIndex;
-use crate::maintenance::machine::MaintenanceMachine;
+use crate::maintenance::maintenance_machine::MaintenanceMachine;
 use crate::partition::state::Idleness;
 use crate::partition::state_blob;
 use crate::replication::state::role::Role;

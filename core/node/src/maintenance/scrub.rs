@@ -11,8 +11,8 @@ use crate::api::event::Now;
 use crate::api::jobs::{ScrubEnd, ScrubJob};
 use crate::api::outcome::Outcome;
 use crate::ids::{PartitionIndex, PartitionKey};
-use crate::maintenance::machine::MaintenanceMachine;
-use crate::maintenance::state::{KnownCorruption, RecordPlace};
+use crate::maintenance::maintenance_machine::MaintenanceMachine;
+use crate::maintenance::maintenance_state::{KnownCorruption, RecordPlace};
 use crate::turn::Turn;
 
 /// One piece of the round: as much as the thread reads at a time.

@@ -4,7 +4,7 @@ use crate::api::completion::OnDurable;
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
 use crate::ids::PartitionKey;
-use crate::orders::machine::OrderMachine;
+use crate::orders::order_machine::OrderMachine;
 use crate::partition::log_start::WantedStart;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;

@@ -1,11 +1,11 @@
 //! Orders of the control plane about one partition.
 //!
-//! `machine`: what an event lends. `partition`: OPEN, FENCE, HOLD, CLOSE. `removal`: DROP, DISCARD. `log_start`:
-//! TRUNCATE. `producers`: OPEN PRODUCER, and the end of a quarantine. `stages`: scope rules and publish records.
+//! `order_machine`: what an event lends. `partition`: OPEN, FENCE, HOLD, CLOSE. `removal`: DROP, DISCARD. `log_start`:
+//! TRUNCATE. `producers`: OPEN PRODUCER, and the end of a quarantine. `transactions`: scope rules and publish records.
 
 pub(crate) mod log_start;
-pub(crate) mod machine;
+pub(crate) mod order_machine;
 pub(crate) mod partition;
 pub(crate) mod producers;
 pub(crate) mod removal;
-pub(crate) mod stages;
+pub(crate) mod transactions;

@@ -8,7 +8,7 @@ use crate::api::order::Place;
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
 use crate::ids::{PartitionIndex, PartitionKey};
-use crate::orders::machine::OrderMachine;
+use crate::orders::order_machine::OrderMachine;
 use crate::turn::Turn;
 
 impl OrderMachine<'_> {

@@ -2,12 +2,12 @@
 
 use ringfence_wire::{NAME_BYTES_MAX, RecordHeader, RecordKind, crc_of};
 
-use crate::api::answer::length;
 use crate::api::completion::OnDurable;
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::{Finished, ResumePoint};
+use crate::api::send_answer::length;
 use crate::ids::PartitionKey;
-use crate::orders::machine::OrderMachine;
+use crate::orders::order_machine::OrderMachine;
 use crate::partition::dedupe::Source;
 use crate::partition::producer::Resume;
 use crate::partition::state::Idleness;

@@ -6,10 +6,10 @@ use crate::api::completion::{Completion, OnDurable};
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
 use crate::ids::{PartitionIndex, PartitionKey};
-use crate::orders::machine::OrderMachine;
+use crate::orders::order_machine::OrderMachine;
 use crate::partition::dedupe::Producers;
 use crate::replication::state::role::Role;
-use crate::transactions::staging::Stages;
+use crate::transactions::staged_batches::Stages;
 use crate::turn::Turn;
 
 impl OrderMachine<'_> {

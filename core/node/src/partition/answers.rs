@@ -6,12 +6,12 @@ use ringfence_wire::{
     Status as AnswerStatus,
 };
 
-use crate::api::answer::{length, send, send_packed};
 use crate::api::completion::BatchAck;
 use crate::api::refusal::Refusal;
+use crate::api::send_answer::{length, send, send_packed};
 use crate::codec::pack;
 use crate::ids::PartitionIndex;
-use crate::partition::admission::Rejection;
+use crate::partition::rejection::Rejection;
 use crate::partition::store::Store;
 use crate::partition::topic::RedirectBody;
 use crate::turn::Turn;
@@ -143,7 +143,7 @@ impl Store {
             generation: self.generation,
             credit_bytes: self.credit_bytes,
             flags: ringfence_wire::ANSWER_FLAG_CONTROL,
-            body_bytes: crate::api::answer::length(body.len()),
+            body_bytes: crate::api::send_answer::length(body.len()),
             body_crc: ringfence_wire::crc_of(&body),
             ..AnswerHeader::default()
         };

@@ -9,7 +9,7 @@ use crate::api::completion::{Completion, OnDurable, PendingCompletion, Replicate
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
 use crate::ids::{End, PartitionIndex};
-use crate::partition::admission::{Rejection, rejection_of};
+use crate::partition::rejection::{Rejection, rejection_of};
 use crate::partition::state::Partition;
 use crate::partition::store::Store;
 use crate::replication::state::owner::AwaitingMark;

@@ -5,14 +5,14 @@ use ringfence_routing::PairMap;
 use ringfence_wire::{ExtensionKind, RecordHeader, RecordKind, extension};
 
 use crate::partition::dedupe::{Producers, Source};
-use crate::partition::epochs::Epochs;
+use crate::partition::owner_epochs::Epochs;
 use crate::partition::producer::Identity;
 use crate::partition::state::{Partition, UNKNOWN};
 use crate::partition::state_blob;
 use crate::partition::state_blob::Tables;
 use crate::settings::TableLimits;
 use crate::transactions::publish_record;
-use crate::transactions::staging::{StageId, Staged, Stages};
+use crate::transactions::staged_batches::{StageId, Staged, Stages};
 
 #[derive(Default)]
 struct Found {

@@ -9,11 +9,11 @@ use crate::api::completion::ReplicatedEnd;
 use crate::api::outcome::PartitionStatus;
 use crate::ids::{End, Reach};
 use crate::partition::dedupe::Producers;
-use crate::partition::epochs::Epochs;
 use crate::partition::log_start::WantedStart;
+use crate::partition::owner_epochs::Epochs;
 use crate::partition::topic::Plans;
 use crate::replication::state::role::Role;
-use crate::transactions::staging::Stages;
+use crate::transactions::staged_batches::Stages;
 
 /// As [`Partition::known_upto`]: a truncation went deeper than the producer table remembers, and the owner must send
 /// log and tables from scratch.
@@ -62,7 +62,7 @@ pub struct Partition {
     /// This log may lack what it acknowledged: the store lost a torn tail at its start, or came back older. It was not
     /// level with an owner's mark since.
     pub cut: bool,
-    /// How far its log is known to reach (`replication/reach.rs`).
+    /// How far its log is known to reach (`replication/log_bounds.rs`).
     pub reach: Reach,
     /// The log start that was ordered last; it may lie beyond the mark still.
     pub wanted: WantedStart,

@@ -3,9 +3,9 @@
 use crate::codec::cursor::{Cursor, Short};
 use crate::partition::dedupe::Producers;
 use crate::partition::dedupe_blob;
-use crate::partition::epochs::Epochs;
+use crate::partition::owner_epochs::Epochs;
 use crate::partition::state::Partition;
-use crate::transactions::staging::Stages;
+use crate::transactions::staged_batches::Stages;
 
 /// 1 had no record numbers beside the epochs, and nothing of what the tables know ahead of the log; 2 had no stages;
 /// 3 had neither names of producers nor what a truncation may take back of them. 3 is written at level 0, 4 from level

@@ -1,13 +1,14 @@
 //! FETCH and its relatives: reads below the mark, long polls, positions in a log.
 //!
-//! `machine`: what an event lends. `state`: fetches by where they are. `fetch`: reads. `polls`: fetches that wait for
-//! rows. `questions`: answers that wait for a quorum. `resolve`: what is stored of a producer. `position`: checks of
-//! positions.
+//! `read_machine`: what an event lends. `pending_reads`: fetches by where they are. `fetch`: begins reads. `fetch_end`:
+//! answers them. `long_polls`: fetches that wait for rows. `await_quorum`: answers that wait for a quorum.
+//! `resolve_producer`: what is stored of a producer. `fetch_position`: checks of positions.
 
+pub(crate) mod await_quorum;
 pub(crate) mod fetch;
-pub(crate) mod machine;
-pub(crate) mod polls;
-pub(crate) mod position;
-pub(crate) mod questions;
-pub(crate) mod resolve;
-pub(crate) mod state;
+pub(crate) mod fetch_end;
+pub(crate) mod fetch_position;
+pub(crate) mod long_polls;
+pub(crate) mod pending_reads;
+pub(crate) mod read_machine;
+pub(crate) mod resolve_producer;

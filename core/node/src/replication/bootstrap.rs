@@ -15,18 +15,18 @@ use ringfence_log::{PartitionLog, read_anchor, write_anchor};
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{Code, Opcode, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RequestHeader, align_up, crc_of};
 
-use crate::api::answer::length;
 use crate::api::outcome::Outcome;
 use crate::api::refusal::Refusal;
+use crate::api::send_answer::length;
 use crate::ids::{PartitionIndex, Reach};
-use crate::partition::admission::{Rejection, rejection_of};
+use crate::partition::rejection::{Rejection, rejection_of};
 use crate::partition::state::{Idleness, Partition};
 use crate::partition::state_blob;
 use crate::partition::state_blob::Tables;
-use crate::replication::machine::ReplicationMachine;
-use crate::replication::state::peers::SentRequest;
-use crate::replication::state::progress::SessionState;
-use crate::replication::state::records::record_at;
+use crate::replication::replication_machine::ReplicationMachine;
+use crate::replication::state::peer_connections::SentRequest;
+use crate::replication::state::replica_progress::SessionState;
+use crate::replication::state::replicate_bodies::record_at;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 

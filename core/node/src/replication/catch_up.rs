@@ -8,10 +8,10 @@ use ringfence_transport::Outbound;
 use crate::api::event::Now;
 use crate::api::jobs::{Piece, ReadEnd, ReadJob};
 use crate::ids::PartitionIndex;
-use crate::replication::machine::ReplicationMachine;
-use crate::replication::owner_mut::OwnerMut;
+use crate::replication::owned_partition::OwnerMut;
+use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::node_wide::ReplicaRead;
-use crate::replication::state::progress::{COPY_AHEAD_BYTES, SessionState, read_bytes_max};
+use crate::replication::state::replica_progress::{COPY_AHEAD_BYTES, SessionState, read_bytes_max};
 use crate::turn::Turn;
 
 /// Reads for replicas at a time: with those of fetches below what the reader's queue holds.

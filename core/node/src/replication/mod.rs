@@ -32,30 +32,32 @@
 //! - S5 a log is cut where the epochs part, never by the mark, and never below a mark that it knows, but for rows that
 //!   an operator's choice of an owner has given up.
 //!
-//! Files: `machine` what an event lends; `owner_mut` one owned partition, lent; `lead` the owner's side; `ask` when a
-//! replica is asked for its end; `stream` what is sent from memory; `catch_up` what is read from disk for a replica;
-//! `follow` the replica's side; `truncate` where a replica's log is cut; `bootstrap` a replica that begins above what
-//! retention removed; `read_barrier` answers about the end of a log; `roles` orders about replicas; `awaited` orders
-//! that wait until a log has so many records; `forced` rows that an operator's choice of an owner gave up; `doubt`
-//! replicas that may lack what they acknowledged; `reach` how far logs are known to reach.
+//! Files: `replication_machine` what an event lends. The owner's side: `owned_partition` one owned partition, lent;
+//! `owner_sessions` sessions, answers, the mark; `ask_log_ends` when a replica is asked for its end; `send_from_memory`,
+//! `catch_up` records from memory and from disk; `read_barrier` answers about the end of a log. The replica's side:
+//! `receive_records` FENCE and REPLICATE; `acknowledge`; `truncate` where its log is cut; `bootstrap` a replica that
+//! begins above what retention removed; `forced_owner` rows that an operator's choice of an owner gave up;
+//! `doubted_replicas` replicas that may lack what they acknowledged. Both: `roles` orders about replicas;
+//! `awaited_records` orders that wait until a log has so many records; `log_bounds` how far logs are known to reach.
 //!
-//! State: `state/role`, `state/owner` (the quorum), `state/progress` (one replica) with `state/backoff`,
-//! `state/follower`, `state/confirms`, `state/tail` (records kept in memory), `state/peers` (connections to other
-//! nodes), `state/throttle`, `state/records`, `state/node_wide`.
+//! State: `state/role`, `state/owner` (the quorum), `state/replica_progress` with `state/backoff`, `state/follower`,
+//! `state/barrier_waits`, `state/memory_tail` (records kept in memory), `state/peer_connections` (to other nodes),
+//! `state/throttle`, `state/replicate_bodies`, `state/node_wide`.
 
-pub(crate) mod ask;
-pub(crate) mod awaited;
+pub(crate) mod acknowledge;
+pub(crate) mod ask_log_ends;
+pub(crate) mod awaited_records;
 pub(crate) mod bootstrap;
 pub(crate) mod catch_up;
-pub(crate) mod doubt;
-pub(crate) mod follow;
-pub(crate) mod forced;
-pub(crate) mod lead;
-pub(crate) mod machine;
-pub(crate) mod owner_mut;
-pub(crate) mod reach;
+pub(crate) mod doubted_replicas;
+pub(crate) mod forced_owner;
+pub(crate) mod log_bounds;
+pub(crate) mod owned_partition;
+pub(crate) mod owner_sessions;
 pub(crate) mod read_barrier;
+pub(crate) mod receive_records;
+pub(crate) mod replication_machine;
 pub(crate) mod roles;
+pub(crate) mod send_from_memory;
 pub(crate) mod state;
-pub(crate) mod stream;
 pub(crate) mod truncate;

@@ -12,10 +12,10 @@ use ringfence_transport::Outbound;
 use ringfence_wire::{Opcode, RequestHeader};
 
 use crate::ids::PartitionIndex;
-use crate::replication::machine::ReplicationMachine;
-use crate::replication::owner_mut::OwnerMut;
-use crate::replication::state::peers::SentRequest;
-use crate::replication::state::progress::SessionState;
+use crate::replication::owned_partition::OwnerMut;
+use crate::replication::replication_machine::ReplicationMachine;
+use crate::replication::state::peer_connections::SentRequest;
+use crate::replication::state::replica_progress::SessionState;
 use crate::replication::state::role::Role;
 use crate::turn::{Confirmation, Turn};
 

@@ -5,10 +5,10 @@ use crate::api::order::Place;
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
 use crate::ids::{End, PartitionIndex, PartitionKey};
-use crate::replication::machine::ReplicationMachine;
+use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::follower::Follower;
 use crate::replication::state::owner::Owner;
-use crate::replication::state::progress::ReplicaProgress;
+use crate::replication::state::replica_progress::ReplicaProgress;
 use crate::replication::state::role::Role;
 use crate::replication::state::throttle::Throttle;
 use crate::turn::Turn;
@@ -202,7 +202,7 @@ impl ReplicationMachine<'_> {
                 }
                 #[cfg(feature = "planted")]
                 if ringfence_log::planted::is_on(ringfence_log::planted::Bug::StagesDropped) {
-                    partition.stages = crate::transactions::staging::Stages::default();
+                    partition.stages = crate::transactions::staged_batches::Stages::default();
                 }
             }
         }

@@ -6,11 +6,11 @@ use ringfence_wire::Code;
 use crate::api::jobs::{ReadEnd, ReadJob};
 use crate::api::refusal::Refusal;
 use crate::ids::PartitionIndex;
-use crate::partition::admission::Rejection;
+use crate::partition::rejection::Rejection;
 use crate::partition::state::{Idleness, UNKNOWN};
-use crate::replication::machine::ReplicationMachine;
+use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::node_wide::{ReplicaRead, TruncateRequest};
-use crate::replication::state::records::record_at;
+use crate::replication::state::replicate_bodies::record_at;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use crossbeam_queue::ArrayQueue;
 use ringfence_transport::Waker;
 
+use crate::api::access_table::AccessTable;
 use crate::api::event::TimeWindow;
 use crate::api::order::Order;
 use crate::api::outcome::{PartitionStatus, SyncStatus};
-use crate::api::tokens::AccessTable;
 use crate::error::NodeError;
 
 pub enum Command {

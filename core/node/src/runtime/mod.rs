@@ -27,10 +27,10 @@ use std::time::{Duration, Instant};
 
 use ringfence_log::Witness;
 
+use crate::api::access_table::AccessTable;
 use crate::api::event::TimeWindow;
 use crate::api::order::Order;
 use crate::api::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
-use crate::api::tokens::AccessTable;
 use crate::config::Config;
 use crate::error::NodeError;
 use command::{Command, Commands, Snapshot};

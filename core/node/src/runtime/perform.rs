@@ -4,7 +4,7 @@ use ringfence_log::{Reader, Scrubber, Storage};
 use ringfence_wire::crc_of;
 
 use crate::api::jobs::{ReadEnd, ReadJob, ScrubEnd, ScrubJob, Sums};
-use crate::replication::state::records::pieces;
+use crate::replication::state::replicate_bodies::pieces;
 
 impl ReadJob {
     /// Blocks for as long as the disk takes.

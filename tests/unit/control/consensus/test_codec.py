@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.control.consensus import changes, codec, events
-from ringfence.control.consensus.changes import Change, NodeChange, Operation, Transition
+from ringfence.control.consensus import codec, configuration_changes, events
+from ringfence.control.consensus.configuration_changes import Change, NodeChange, Operation, Transition
 from ringfence.control.consensus.errors import MalformedMessageError
 from ringfence.control.consensus.messages import (
     APPEND_THREAD,
@@ -131,12 +131,12 @@ def test_any_bytes_give_a_message_or_a_refusal(data: bytes, draw: st.DataObject)
 )
 def test_a_change_comes_back_from_its_entry(operations: list[NodeChange], transition: Transition) -> None:
     change = Change(tuple(operations), transition)
-    assert changes.from_entry(changes.to_entry(change)) == change
+    assert configuration_changes.from_entry(configuration_changes.to_entry(change)) == change
 
 
 def test_an_entry_without_a_change_and_one_with_too_many_operations_are_refused() -> None:
     with pytest.raises(MalformedMessageError, match="holds no change"):
-        changes.from_entry(Entry(1, 1, EntryType.CHANGE, b"\xc1"))
+        configuration_changes.from_entry(Entry(1, 1, EntryType.CHANGE, b"\xc1"))
     many = Change(tuple(NodeChange(Operation.VOTER, node) for node in range(1, 70)))
     with pytest.raises(MalformedMessageError, match="64 is the limit"):
-        changes.from_entry(changes.to_entry(many))
+        configuration_changes.from_entry(configuration_changes.to_entry(many))

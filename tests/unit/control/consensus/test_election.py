@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringfence.control.consensus import events
-from ringfence.control.consensus.changes import LEAVE_JOINT, to_entry
+from ringfence.control.consensus.configuration_changes import LEAVE_JOINT, to_entry
 from ringfence.control.consensus.core import Role
 from ringfence.control.consensus.messages import ConfigurationState, Entry, Message, MessageType
 from tests.consensus.lab import Lab, heartbeat, of_type

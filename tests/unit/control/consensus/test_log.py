@@ -10,8 +10,8 @@ from ringfence.control.consensus.errors import CompactedError, LogLostError
 from ringfence.control.consensus.invariants import check_node
 from ringfence.control.consensus.log import Log
 from ringfence.control.consensus.messages import ENTRY_OVERHEAD_BYTES, Entry, Snapshot
-from ringfence.control.consensus.node import Node
 from ringfence.control.consensus.options import Options
+from ringfence.control.consensus.raft_node import Node
 from ringfence.control.consensus.storage import MemoryStorage
 from ringfence.control.consensus.trace import silent
 from tests.consensus.lab import entries

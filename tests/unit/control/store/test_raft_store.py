@@ -26,7 +26,7 @@ from ringfence.control.model.entries import Proposal, encode_proposal
 from ringfence.control.model.ids import NodeId, SessionId
 from ringfence.control.model.node_commands import RemoveNode
 from ringfence.control.model.state import MetadataState, digest
-from ringfence.control.store import raft_store, records, snapshot_install
+from ringfence.control.store import install_mark, raft_store, records
 from ringfence.control.store.directory import open_directory
 from ringfence.control.store.files import write_atomically
 from ringfence.control.store.journal import Journal, JournalEntry, LogPosition
@@ -178,8 +178,8 @@ def crashing(monkeypatch: pytest.MonkeyPatch, steps: int) -> Callable[[], int]:
         return call
 
     monkeypatch.setattr(raft_store, "write_atomically", counted(write_atomically))
-    monkeypatch.setattr(snapshot_install, "mark", counted(snapshot_install.mark))
-    monkeypatch.setattr(snapshot_install, "unmark", counted(snapshot_install.unmark))
+    monkeypatch.setattr(install_mark, "mark", counted(install_mark.mark))
+    monkeypatch.setattr(install_mark, "unmark", counted(install_mark.unmark))
     monkeypatch.setattr(Journal, "append", counted(Journal.append))
     monkeypatch.setattr(Journal, "rewrite", counted(Journal.rewrite))
     return lambda: done
@@ -246,16 +246,16 @@ def test_a_full_disk_in_the_middle_of_installing_commits_nothing_of_the_old_log(
 
 def test_a_damaged_mark_is_none(tmp_path: Path) -> None:
     path = tmp_path / "installing"
-    assert snapshot_install.marked_position(path) is None
-    snapshot_install.mark(path, LogPosition(45, 3))
-    assert snapshot_install.marked_position(path) == LogPosition(45, 3)
+    assert install_mark.marked_position(path) is None
+    install_mark.mark(path, LogPosition(45, 3))
+    assert install_mark.marked_position(path) == LogPosition(45, 3)
     whole = path.read_bytes()
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert snapshot_install.marked_position(path) in {None, LogPosition(45, 3)}, at
+        assert install_mark.marked_position(path) in {None, LogPosition(45, 3)}, at
     path.write_bytes(b"")
-    assert snapshot_install.marked_position(path) is None
-    snapshot_install.unmark(path)
+    assert install_mark.marked_position(path) is None
+    install_mark.unmark(path)
     assert not path.exists()
 
 

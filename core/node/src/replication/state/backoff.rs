@@ -1,7 +1,7 @@
 //! Backoff for replicas that make no progress, for example with a full disk or a smaller body limit. Pure.
 
-use crate::replication::state::peers::LostRequest;
-use crate::replication::state::progress::{ReplicaProgress, SessionState};
+use crate::replication::state::peer_connections::LostRequest;
+use crate::replication::state::replica_progress::{ReplicaProgress, SessionState};
 
 /// It said no, because its disk is full, say. Not worth more than a question a second, and less if that stays.
 const REFUSED_MS: u64 = 500;
@@ -94,7 +94,7 @@ impl ReplicaProgress {
 
 #[cfg(test)]
 mod tests {
-    use super::super::peers::SentRequest;
+    use super::super::peer_connections::SentRequest;
     use super::super::throttle::Throttle;
     use super::*;
     use crate::api::order::Place;

@@ -8,8 +8,8 @@ use ringfence_transport::Connection;
 use ringfence_wire::RequestHeader;
 
 use crate::ids::{PartitionIndex, PartitionKey};
-use crate::replication::state::peers::Peers;
-use crate::replication::state::tail::Tails;
+use crate::replication::state::memory_tail::Tails;
+use crate::replication::state::peer_connections::Peers;
 
 /// Everything of replication that belongs to no single partition.
 #[derive(Debug, Default)]

@@ -7,8 +7,8 @@ use ringfence_log::planted::{Bug, is_on};
 
 use crate::api::completion::Completion;
 use crate::ids::End;
-use crate::replication::state::confirms::Confirms;
-use crate::replication::state::progress::{ReplicaProgress, SessionState};
+use crate::replication::state::barrier_waits::Confirms;
+use crate::replication::state::replica_progress::{ReplicaProgress, SessionState};
 
 /// What happens once the mark has reached `end`.
 #[derive(Debug)]

@@ -12,11 +12,11 @@
 //! Engine, shards, writers, reader and recovery are the production code; nothing here decides anything. Equal calls
 //! give equal results, byte for byte.
 
-mod check;
 #[cfg(feature = "planted")]
 mod planted;
 mod setters;
-mod wire;
+mod step_invariants;
+mod storage_calls;
 mod witness;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,7 +37,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::NodeError;
 use crate::partition::recovery::Rebuild;
-use wire::Wire;
+use storage_calls::Wire;
 
 /// One node on one simulated disk.
 pub struct Stepped {

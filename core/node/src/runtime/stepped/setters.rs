@@ -1,8 +1,8 @@
 //! Values that the control plane sets in the engine. Unlike orders they take effect immediately and have no outcome.
 
 use super::Stepped;
+use crate::api::access_table::AccessTable;
 use crate::api::event::{Event, TimeWindow};
-use crate::api::tokens::AccessTable;
 use crate::error::NodeError;
 
 impl Stepped {

@@ -13,8 +13,8 @@ from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane.native_orders import describe, to_native
 from ringfence.control.runtime.data_plane.partition_opens import PartitionOpens
-from ringfence.control.state_machines import orders
-from ringfence.control.state_machines.orders import NodeOrder
+from ringfence.control.state_machines import node_orders
+from ringfence.control.state_machines.node_orders import NodeOrder
 from ringfence.control.state_machines.reassignment import cleanup
 from ringfence.native._node import Order
 
@@ -22,32 +22,32 @@ TOPIC, PART, EPOCH, SLOTS = TopicId(7), PartitionId(9), Epoch(5), SlotRange(0, 9
 OTHER = Replica(node=NodeId(3), store=b"s" * 16)
 STEP: dict[str, Any] = {"topic": TOPIC, "partition": PART, "change": ChangeId(11), "attempt": 2}
 CASES: tuple[tuple[NodeOrder, Order, str], ...] = (
-    (orders.SetLevel(1), Order.set_level(1), "raising the level to 1"),
+    (node_orders.SetLevel(1), Order.set_level(1), "raising the level to 1"),
     (
-        orders.OpenPartition(TOPIC, PART, SLOTS, EPOCH),
+        node_orders.OpenPartition(TOPIC, PART, SLOTS, EPOCH),
         Order.open(7, 9, 0, 99, 5),
         "opening partition 9 of topic 7",
     ),
     (
-        orders.OpenPartition(TOPIC, PART, SLOTS, EPOCH, (OTHER, OTHER)),
+        node_orders.OpenPartition(TOPIC, PART, SLOTS, EPOCH, (OTHER, OTHER)),
         Order.open(7, 9, 0, 99, 5, [(3, b"s" * 16)] * 2, 2),
         "opening partition 9 of topic 7",
     ),
     (
-        orders.FollowPartition(TOPIC, PART, SLOTS, EPOCH, NodeId(3), Epoch(4)),
+        node_orders.FollowPartition(TOPIC, PART, SLOTS, EPOCH, NodeId(3), Epoch(4)),
         Order.follow(7, 9, 0, 99, 5, 3, 4),
         "following partition 9 of topic 7",
     ),
-    (orders.LocateNode(NodeId(3), ("tcp://a:1",)), Order.set_peer(3, ["tcp://a:1"]), "locating node 3"),
-    (orders.FencePartition(TOPIC, PART, EPOCH), Order.fence(7, 9, 5), "fencing partition 9 of topic 7"),
-    (orders.ClosePartition(TOPIC, PART), Order.close(7, 9), "closing partition 9 of topic 7"),
+    (node_orders.LocateNode(NodeId(3), ("tcp://a:1",)), Order.set_peer(3, ["tcp://a:1"]), "locating node 3"),
+    (node_orders.FencePartition(TOPIC, PART, EPOCH), Order.fence(7, 9, 5), "fencing partition 9 of topic 7"),
+    (node_orders.ClosePartition(TOPIC, PART), Order.close(7, 9), "closing partition 9 of topic 7"),
     (
-        orders.TruncatePartition(TOPIC, PART, 50, EPOCH),
+        node_orders.TruncatePartition(TOPIC, PART, 50, EPOCH),
         Order.truncate(7, 9, 50, 5),
         "truncating partition 9 of topic 7",
     ),
-    (orders.RemoveTopic(TOPIC), Order.remove_topic(7), "removing topic 7"),
-    (orders.DropPartition(TOPIC, PART), Order.drop(7, 9), "dropping partition 9 of topic 7"),
+    (node_orders.RemoveTopic(TOPIC), Order.remove_topic(7), "removing topic 7"),
+    (node_orders.DropPartition(TOPIC, PART), Order.drop(7, 9), "dropping partition 9 of topic 7"),
     (cleanup.StopSync(**STEP), Order.sync_stop(11), "ending the copy of change 11 of partition 9"),
     (cleanup.Adopt(**STEP), Order.adopt(11, 2), "adopting the copy of change 11 of partition 9"),
     (cleanup.Discard(**STEP), Order.discard(11, 2), "discarding the copy of change 11 of partition 9"),

@@ -14,7 +14,7 @@ from ringfence.control.model.node_commands import AddToRing, FailNode, FormRing,
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.state_machines.membership.liveness import DECISIONS_MAX, Heartbeat, Liveness, Stranger
-from ringfence.control.state_machines.metadata.rings import RingConsensus, ring_change
+from ringfence.control.state_machines.metadata.ring_decisions import RingConsensus, ring_change
 from tests.fakes import metadata_commands as commands
 from tests.fakes.metadata_commands import INIT, after, register, restart, store_of
 

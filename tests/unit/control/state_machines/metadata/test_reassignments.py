@@ -24,7 +24,7 @@ from ringfence.control.model.reassignments import (
 from ringfence.control.model.results import ChangesPrepared, Refused
 from ringfence.control.model.topics import Assignment
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
-from ringfence.control.state_machines.metadata.rings import RingConsensus
+from ringfence.control.state_machines.metadata.ring_decisions import RingConsensus
 from ringfence.native.wire import Code
 from tests.fakes.metadata_log import END, LESS, MetadataLog, other
 

@@ -9,15 +9,15 @@ from ringfence.control.model.ids import Epoch, NodeId
 from ringfence.control.model.reassignment_commands import CommitChange, ForceOwner
 from ringfence.control.model.reassignments import LogEnd
 from ringfence.control.model.state import EMPTY, canonical_bytes, decode_state
-from ringfence.control.state_machines import orders
-from ringfence.control.state_machines.orders import FollowPartition
-from ringfence.control.state_machines.reassignment.change import (
+from ringfence.control.state_machines import node_orders
+from ringfence.control.state_machines.node_orders import FollowPartition
+from ringfence.control.state_machines.reassignment.messages import Ended, Fence
+from ringfence.control.state_machines.reassignment.move_phases import (
     ANSWERS_GRACE_MS,
     advance,
     begin_phase,
     observe,
 )
-from ringfence.control.state_machines.reassignment.messages import Ended, Fence
 from tests.fakes.metadata_log import MetadataLog
 
 OLD = LogEnd(Epoch(1), 7, 70, 99)
@@ -40,7 +40,7 @@ def force(lab: MetadataLog, *replicas: int, failed: int = 1) -> int:
 
 def follows(lab: MetadataLog, node: int) -> list[int]:
     """The forced epochs that FOLLOW orders name when this node starts."""
-    phases = orders.between(EMPTY, lab.state, lab.place(node))
+    phases = node_orders.between(EMPTY, lab.state, lab.place(node))
     return [order.forced for phase in phases for order in phase if isinstance(order, FollowPartition)]
 
 
@@ -49,7 +49,7 @@ def test_the_epoch_of_a_forced_owner_is_named_to_replicas_of_it_and_of_later_own
     assert follows(lab, 5) == [0]
     before = lab.state
     epoch = force(lab)
-    told = [order for phase in orders.between(before, lab.state, lab.place(5)) for order in phase]
+    told = [order for phase in node_orders.between(before, lab.state, lab.place(5)) for order in phase]
     assert [order.forced for order in told if isinstance(order, FollowPartition)] == [epoch]
     lab.must(lab.opened())
     lab.must(lab.clean())

@@ -9,23 +9,21 @@ from ringfence.control.model.commands import (
     AddSchema,
     Command,
     ConfirmDropped,
-    CreateTopic,
     DeleteTopic,
     PurgeTopic,
     RestartNode,
     TruncateTopic,
 )
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
-from ringfence.control.model.names import full_topic_name, shown_topic_name
 from ringfence.control.model.nodes import Life
-from ringfence.control.model.ranges import SlotRange, gap, tile
+from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.results import Done, Refused, SchemaAdded
 from ringfence.control.model.schemas import Column, difference, extension_fault
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Assignment, Replica
-from ringfence.control.state_machines import orders
+from ringfence.control.state_machines import node_orders
 from ringfence.control.state_machines.metadata.state_machine import apply
-from ringfence.control.state_machines.orders import (
+from ringfence.control.state_machines.node_orders import (
     ClosePartition,
     DropPartition,
     FencePartition,
@@ -54,50 +52,6 @@ def refused(state: MetadataState, command: Command) -> Code:
     assert isinstance(result, Refused), result
     assert after is state
     return result.code
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 1000, 65_535, 65_536])
-def test_any_number_of_partitions_tiles_the_slots(count: int) -> None:
-    ranges = tile(count)
-    assert gap(ranges) is None
-    sizes = {hi - lo for lo, hi in ranges}
-    assert max(sizes) - min(sizes) <= 1
-
-
-def test_a_hole_an_overlap_and_a_missing_end_are_found() -> None:
-    assert gap([]) == "slots 0..65535 are in no range"
-    assert gap([(1, 65_535)]) == "range 1..65535 stands where slot 0 must begin"
-    assert gap([(0, 9), (9, 65_535)]) == "range 9..65535 stands where slot 10 must begin"
-    assert gap([(0, 65_534)]) == "slots 65535..65535 are in no range"
-
-
-def test_names_have_a_tenant_and_a_namespace() -> None:
-    assert full_topic_name("events") == "public/default/events"
-    assert full_topic_name("acme/sales/orders.v2") == "acme/sales/orders.v2"
-    assert shown_topic_name("public/default/events") == "events"
-    assert shown_topic_name("acme/sales/events") == "acme/sales/events"
-
-
-@pytest.mark.parametrize("name", ["", "a b", "a/b", "a/b/c/d", ".a", "a/.b/c", "x" * 300, "ä", "a\n", "//"])
-def test_unsound_names_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="topic name"):
-        full_topic_name(name)
-
-
-def test_a_name_is_taken_once() -> None:
-    assert refused(with_topic(), create()) == Code.ALREADY_EXISTS
-
-
-def test_a_layout_that_does_not_tile_is_refused() -> None:
-    bad = CreateTopic(
-        name="public/default/x",
-        key=(),
-        schema=b"s",
-        columns=(ID,),
-        ranges=(SlotRange(0, 9),),
-        nodes=((NODE,),),
-    )
-    assert refused(with_topic(), bad) == Code.INVALID_ARGUMENT
 
 
 def test_a_schema_only_grows_by_nullable_columns_at_its_end() -> None:
@@ -182,7 +136,7 @@ def test_a_new_topic_is_installed_opened_and_only_then_shown() -> None:
     after, _ = apply(before, entry(2, create(partitions=2)))
     topic = after.topics[T]
     first, second = PartitionId(2 << 16), PartitionId(2 << 16 | 1)
-    assert orders.between(before, after, HERE) == (
+    assert node_orders.between(before, after, HERE) == (
         (InstallTopic(topic=topic),),
         (
             OpenPartition(topic=T, partition=first, slots=SlotRange(0, 32_767), epoch=Epoch(2)),
@@ -196,7 +150,7 @@ def test_another_node_opens_nothing_of_ours() -> None:
     before, _ = apply(EMPTY, entry(1, INIT))
     after, _ = apply(before, entry(2, create()))
     elsewhere = Replica(node=NodeId(2), store=b"t" * 16)
-    kinds = {type(order) for phase in orders.between(before, after, elsewhere) for order in phase}
+    kinds = {type(order) for phase in node_orders.between(before, after, elsewhere) for order in phase}
     assert kinds == {InstallTopic, InstallTable}
 
 
@@ -222,19 +176,19 @@ def test_who_owns_no_more_fences_at_the_new_epoch_and_closes_and_keeps_the_rows(
     slots = SlotRange(0, 32_767)
     follow = FollowPartition(topic=T, partition=part, slots=slots, epoch=Epoch(60), owner=NodeId(2))
     close = ClosePartition(topic=T, partition=part)
-    assert orders.between(before, after, HERE) == (
+    assert node_orders.between(before, after, HERE) == (
         (FencePartition(topic=T, partition=part, epoch=Epoch(60)),),
         (follow if keeps_replica else close,),
         (InstallTable(topic=after.topics[T]),),
     )
     there = Replica(node=NodeId(2), store=b"t" * 16)
     others = (HERE,) if keeps_replica else ()
-    assert orders.between(before, after, there) == (
+    assert node_orders.between(before, after, there) == (
         (OpenPartition(topic=T, partition=part, slots=slots, epoch=Epoch(60), replicas=others),),
         (InstallTable(topic=after.topics[T]),),
     )
     bystander = Replica(node=NodeId(3), store=b"u" * 16)
-    assert orders.between(before, after, bystander) == ((InstallTable(topic=after.topics[T]),),)
+    assert node_orders.between(before, after, bystander) == ((InstallTable(topic=after.topics[T]),),)
 
 
 def test_a_log_start_is_moved_on_every_replica_and_again_where_the_owner_is_new() -> None:
@@ -242,7 +196,7 @@ def test_a_log_start_is_moved_on_every_replica_and_again_where_the_owner_is_new(
     start = TruncatePartition(topic=T, partition=part, before_offset=10)
 
     def starts(before: MetadataState, after: MetadataState, here: Replica) -> list[TruncatePartition]:
-        told = (order for phase in orders.between(before, after, here) for order in phase)
+        told = (order for phase in node_orders.between(before, after, here) for order in phase)
         return [order for order in told if isinstance(order, TruncatePartition)]
 
     shared = elsewhere(with_topic(), keeps_replica=True)
@@ -255,7 +209,7 @@ def test_a_log_start_is_moved_on_every_replica_and_again_where_the_owner_is_new(
 
 def test_with_another_store_a_node_opens_nothing() -> None:
     wiped = Replica(node=NODE, store=b"w" * 16)
-    kinds = {type(order) for phase in orders.between(EMPTY, with_topic(), wiped) for order in phase}
+    kinds = {type(order) for phase in node_orders.between(EMPTY, with_topic(), wiped) for order in phase}
     assert kinds == {InstallTopic, InstallTable}
 
 
@@ -263,11 +217,11 @@ def test_tables_follow_the_addresses_of_owners_and_nothing_else_of_a_node() -> N
     before = with_topic()
     node = before.nodes[NODE]
     heavier = replace(before, nodes={NODE: replace(node, weight=200, life=Life.FAILED, changed=Index(50))})
-    assert orders.between(before, heavier, HERE) == ()
+    assert node_orders.between(before, heavier, HERE) == ()
     moved = replace(before, nodes={NODE: replace(node, addresses=("tcp://h:2",))})
-    assert orders.between(before, moved, HERE) == ((InstallTable(topic=before.topics[T]),),)
+    assert node_orders.between(before, moved, HERE) == ((InstallTable(topic=before.topics[T]),),)
     stranger = replace(before, nodes={**before.nodes, NodeId(9): replace(node, node=NodeId(9))})
-    assert orders.between(before, stranger, HERE) == ()
+    assert node_orders.between(before, stranger, HERE) == ()
 
 
 def test_a_start_repeats_truncations_and_drops_that_may_have_been_lost() -> None:
@@ -276,7 +230,7 @@ def test_a_start_repeats_truncations_and_drops_that_may_have_been_lost() -> None
     state, _ = apply(state, entry(3, TruncateTopic(topic=T, starts={part: 10})))
     state, _ = apply(state, entry(4, create("public/default/b")))
     state, _ = apply(state, entry(5, DeleteTopic(topic=TopicId(4))))
-    told = [order for phase in orders.between(EMPTY, state, HERE) for order in phase]
+    told = [order for phase in node_orders.between(EMPTY, state, HERE) for order in phase]
     assert TruncatePartition(topic=T, partition=part, before_offset=10) in told
     assert [order.partition for order in told if isinstance(order, DropPartition)] == [
         4 << 16 | n for n in range(4)
@@ -286,9 +240,9 @@ def test_a_start_repeats_truncations_and_drops_that_may_have_been_lost() -> None
 def test_only_a_tombstone_drops_data() -> None:
     """I16: metadata that lacks a topic gives no order against its rows."""
     state = with_topic()
-    told = [order for phase in orders.between(state, EMPTY, HERE) for order in phase]
+    told = [order for phase in node_orders.between(state, EMPTY, HERE) for order in phase]
     assert told == []
     deleted, _ = apply(state, entry(3, DeleteTopic(topic=T)))
-    assert orders.between(state, deleted, HERE)[0] == (RemoveTopic(topic=T),)
+    assert node_orders.between(state, deleted, HERE)[0] == (RemoveTopic(topic=T),)
     elsewhere = Replica(node=NodeId(2), store=b"t" * 16)
-    assert orders.between(state, deleted, elsewhere) == ()
+    assert node_orders.between(state, deleted, elsewhere) == ()

@@ -21,7 +21,7 @@ from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes,
 from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.metadata.reassignments import ChangeStep, execute, validate
 from ringfence.control.state_machines.metadata.state_hash import StateDigests
-from ringfence.control.state_machines.orders import LocateNode, between
+from ringfence.control.state_machines.node_orders import LocateNode, between
 from ringfence.control.state_machines.reassignment.coordinator import Coordinator, combine_steps
 from ringfence.control.state_machines.reassignment.messages import (
     Ended,

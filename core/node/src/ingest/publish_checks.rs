@@ -1,0 +1,214 @@
+//! Check a PUBLISH before it is appended: limits, gate, repeats, replicas, checksum, body. STAGE shares most of it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ringfence_routing::Verdict;
+use ringfence_wire::extension::BadExtension;
+use ringfence_wire::{Code, ExtensionKind, NOTE_BYTES_MAX, ROWS_MAX, RequestHeader, crc_of, extension};
+
+use crate::api::refusal::Refusal;
+use crate::ids::PartitionIndex;
+use crate::ingest::ingest_machine::IngestMachine;
+use crate::partition::dedupe::{Decision, Reject};
+use crate::partition::producer::Identity;
+use crate::partition::rejection::{Rejection, quarantined};
+use crate::partition::state::Partition;
+use crate::replication::state::role::Role;
+use crate::turn::Turn;
+
+/// The note that stands in front of a body, where there is one.
+pub(super) type Note = Option<Box<[u8]>>;
+
+pub(super) fn check_limits(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+    let too_large = |what: &str| Refusal::new(Code::TooLarge, what).with("rows", u64::from(header.rows));
+    if header.body_bytes as usize != bytes.len() {
+        let what = format!("header names {} body bytes, the frame has {}", header.body_bytes, bytes.len());
+        return Err(Refusal::new(Code::BadHeader, what));
+    }
+    if header.rows == 0 {
+        return Err(Refusal::new(Code::ZeroRows, "a batch must have rows"));
+    }
+    if header.rows as usize > ROWS_MAX {
+        return Err(too_large(&format!("{} rows in one batch, the limit is {ROWS_MAX}", header.rows)));
+    }
+    Ok(())
+}
+
+pub(super) fn check_gate(partition: &Partition, header: &RequestHeader) -> Result<(), Rejection> {
+    match partition.gate.check(header.layout_version, header.owner_epoch) {
+        Verdict::Admit | Verdict::Redirect(_) if partition.is_quarantined() => Err(quarantined(partition).into()),
+        Verdict::Admit => Ok(()),
+        Verdict::Redirect(reason) => Err(Rejection::Redirect(reason)),
+        Verdict::Ahead => Err(Rejection::Ahead),
+        Verdict::Held => {
+            let what = format!("partition {}: on HOLD at {}", header.partition, partition.gate.fence().epoch());
+            Err(Refusal::new(Code::Held, what).with("partition", header.partition).into())
+        }
+    }
+}
+
+pub(super) fn check_crc(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+    let found = crc_of(bytes);
+    if found == header.body_crc {
+        return Ok(());
+    }
+    let what = format!("body has CRC {found:#010x}, its header names {:#010x}; send it again", header.body_crc);
+    Err(Refusal::new(Code::BodyCrc, what))
+}
+
+impl IngestMachine<'_> {
+    /// Check a PUBLISH, one call a line. Every check stands before the append, and changes nothing (I15).
+    ///
+    /// # Errors
+    /// The reason why the batch is not appended.
+    pub(super) fn check_publish(
+        &mut self,
+        header: &RequestHeader,
+        bytes: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<(PartitionIndex, Note), Rejection> {
+        check_limits(header, bytes)?;
+        let index = self.store.locate(header)?;
+        let partition = &self.store.partitions[index];
+        check_gate(partition, header)?;
+        self.parked.check_queue(partition.shard)?;
+        check_dedupe(index, partition, header)?;
+        self.parked.check_drawn(partition, header)?;
+        check_replicas(partition)?;
+        check_crc(header, bytes)?;
+        let note = check_extension(header, bytes)?;
+        self.store.check_producer_room(&self.store.partitions[index], header)?;
+        self.check_body(index, header, bytes, turn)?;
+        Ok((index, note))
+    }
+
+    /// Full validation, with its panics counted.
+    pub(super) fn check_body(
+        &mut self,
+        index: PartitionIndex,
+        header: &RequestHeader,
+        bytes: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Refusal> {
+        let checked = check_body(&self.store.partitions[index], header, bytes);
+        turn.counters.inflated_bytes += ringfence_batch::take_decompressed_bytes() as u64;
+        if matches!(&checked, Err(refusal) if refusal.code == Code::Internal) {
+            turn.counters.body_panics += 1;
+        }
+        checked
+    }
+}
+
+/// Refused before the append when too few replicas are there.
+pub(crate) fn check_replicas(partition: &Partition) -> Result<(), Refusal> {
+    let Role::Owner(owner) = &partition.role else { return Ok(()) };
+    let (there, quorum) = (owner.there(), owner.quorum);
+    if owner.waiting.len() >= WAITING_MAX {
+        return Err(Refusal::new(Code::Overloaded, format!("{WAITING_MAX} batches wait for replicas")));
+    }
+    if there >= quorum {
+        return Ok(());
+    }
+    let what = format!(
+        "partition {}: {there} of its replicas are there, an ack needs {quorum}; nothing was stored",
+        partition.log.partition
+    );
+    let mut refusal = Refusal::new(Code::TooFewReplicas, what);
+    refusal.retry_after_ms = TOO_FEW_RETRY_MS;
+    Err(refusal.with("there", there as u64).with("quorum", quorum as u64))
+}
+
+/// Batches of one partition between append and mark; 100 bytes each. Producers have 64 under way each.
+const WAITING_MAX: usize = 65_536;
+/// A replica that was killed is back after seconds; one that lost its connection after 50 ms.
+const TOO_FEW_RETRY_MS: u32 = 100;
+
+/// Full validation, once, at the first owner. A panic in there is a defect of ours, and costs one batch, not the node.
+fn check_body(partition: &Partition, header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+    let plan = partition.plans.as_ref().and_then(|plans| plans.schemas.get(header.schema_id as usize));
+    let Some(plan) = plan else {
+        let what = format!("topic {} has no schema {} here", header.topic, header.schema_id);
+        return Err(Refusal::new(Code::WrongSchema, what).with("schema_id", u64::from(header.schema_id)));
+    };
+    let has_key = partition.plans.as_ref().is_some_and(|plans| plans.has_key());
+    let slots = has_key.then_some(partition.slots.0..=partition.slots.1);
+    let message = &bytes[header.extension_bytes as usize..];
+    match catch_unwind(AssertUnwindSafe(|| plan.check(message, header.rows, slots))) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Refusal::new(error.code(), error.to_string())),
+        Err(_) => Err(Refusal::new(Code::Internal, "the check of this body panicked; nothing was stored")),
+    }
+}
+
+fn check_dedupe(index: PartitionIndex, partition: &Partition, header: &RequestHeader) -> Result<(), Rejection> {
+    match partition.producers.decide(&identity_of(header)) {
+        Decision::New => Ok(()),
+        Decision::Repeated(answer) => Err(Rejection::Repeat(index, answer)),
+        Decision::Refused(reject) => Err(rejected(reject, header).into()),
+    }
+}
+
+fn rejected(reject: Reject, header: &RequestHeader) -> Refusal {
+    let (id, epoch, sequence) = (header.producer_id, header.producer_epoch, header.sequence);
+    let who = format!("partition {}, producer {id}", header.partition);
+    let refusal = |what: String| Refusal::new(reject.code(), what);
+    match reject {
+        Reject::Fenced { open } => {
+            refusal(format!("{who}: epoch {epoch} is fenced, {open} is open")).with("producer_epoch", open)
+        }
+        Reject::Forgotten { epoch: known } => {
+            refusal(format!("{who}: epoch {epoch} is forgotten (up to {known} are); open a new one"))
+                .with("producer_epoch", epoch)
+        }
+        Reject::Gap { expected } => refusal(format!("{who}: sequence {sequence} before {expected}"))
+            .with("sequence", expected)
+            .expecting(expected),
+        Reject::Conflict { stored } => {
+            refusal(format!("{who}: sequence {sequence} is stored with other content (CRC {:#010x})", stored.crc))
+                .with("first_offset", stored.first_offset)
+        }
+        Reject::TooOld { oldest } => {
+            refusal(format!("{who}: sequence {sequence} is stored, answers are kept from {oldest}"))
+                .with("oldest", oldest)
+        }
+        Reject::SendDescends { last } => {
+            refusal(format!("{who}: send {} after {last}; it must not descend", header.send)).with("send", last)
+        }
+        Reject::NoProducer => refusal(format!("{who}: a batch needs the id of an opened producer")),
+    }
+}
+
+/// The note in front of the body, if there is one.
+fn check_extension(header: &RequestHeader, bytes: &[u8]) -> Result<Note, Refusal> {
+    let length = header.extension_bytes as usize;
+    if length == 0 {
+        return Ok(None);
+    }
+    let (mut note, mut staged) = (None, false);
+    let walked = extension::each(&bytes[..length], |kind, payload| match kind {
+        ExtensionKind::Note => note = Some(payload),
+        ExtensionKind::Stage => staged = true,
+    });
+    walked.map_err(|BadExtension(why)| Refusal::new(Code::BadBody, format!("extension: {why}")))?;
+    if staged {
+        return Err(Refusal::new(Code::InvalidArgument, "PUBLISH carries a stage identity; use STAGE"));
+    }
+    match note {
+        Some(note) if note.len() > NOTE_BYTES_MAX => {
+            let what = format!("note has {} bytes, the limit is {NOTE_BYTES_MAX}", note.len());
+            Err(Refusal::new(Code::TooLarge, what))
+        }
+        note => Ok(note.map(Box::from)),
+    }
+}
+
+pub(super) fn identity_of(header: &RequestHeader) -> Identity {
+    Identity {
+        producer_id: header.producer_id,
+        epoch: header.producer_epoch,
+        sequence: header.sequence,
+        send: header.send,
+        rows: header.rows,
+        crc: header.body_crc,
+    }
+}
