@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first; the others, and the tests of a file, stay as they are."""
     place = {ROOT / file: number for number, file in enumerate(longest.FILES)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
+
+
+@pytest.fixture(scope="module")
+def module_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for what the tests of one file share. It is removed after them; if one failed, it stays.
+
+    pytest keeps such folders until its session ends. Three dozen data directories took 30 GB of disk by then.
+    """
+    folder = tmp_path_factory.mktemp(request.path.stem.removeprefix("test_"))
+    failed_before = request.session.testsfailed
+    yield folder
+    if request.session.testsfailed == failed_before:
+        shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")
