@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli import node, top
+from ringfence.control.cli import endpoint, top
 from ringfence.control.cli.program import run
 from ringfence.native.errors import NotFoundError, RetriableError
 
@@ -113,7 +113,7 @@ def test_a_node_of_an_older_program_is_shown_without_its_replicas(
             return told if path == "/admin/nodes" else {**super().get(path), **more}
 
     monkeypatch.setattr(top, "Admin", Older)
-    monkeypatch.setattr(node, "Admin", Older)
+    monkeypatch.setattr(endpoint, "Admin", Older)
     for command in (["top", "--count", "1"], ["node", "list"]):
         assert run(command) == 0, command
         assert "voter" in capsys.readouterr().out
