@@ -230,6 +230,7 @@ class Forcer:
         world.tell(
             "op", f"partition {partition} has node {assignment.owner.node} as owner, from row {end.offset}"
         )
+        self._look_at_start(partition)
         story, self._story = self._story, None
         if story is not None and story.dice.random() < RESTS:
             world.consumer.rest(partition, story.dice.randrange(SECOND // 5, 3 * SECOND))
@@ -237,6 +238,19 @@ class Forcer:
         if story is not None and machine is not None and story.dice.random() < RESTARTS:
             # A start reads the log start again from the metadata.
             world.agenda.after(story.dice.randrange(300_000, 3 * SECOND), partial(self._restart, machine))
+
+    def _look_at_start(self, partition: int) -> None:
+        """Again and again: a log start of the history that was given up must not remove rows of the new one."""
+        world = self._world
+        for machine in world.machines:
+            for each in machine.host.node.partitions() if machine.host.running else ():
+                if each["partition"] == partition and each["role"] == "owner":
+                    try:
+                        world.ledger.begins(partition, each["start_offset"], each["owner_epoch"])
+                    except ViolationError as broken:
+                        world.violate(broken)
+        if not world.healed:
+            world.agenda.after(LOOK_US, partial(self._look_at_start, partition))
 
     def _restart(self, machine: Machine) -> None:
         if not self._world.healed:
