@@ -161,8 +161,8 @@ pub struct PartitionStatus {
     pub role: &'static str,
     /// Replicas that take this owner's records now, itself included.
     pub replicas: u64,
-    /// When a batch was acknowledged under this epoch, first and last, Unix ms; 0 = never.
-    pub acknowledged_ms: (u64, u64),
+    /// When a batch was acknowledged under this epoch, first and last, Unix ms.
+    pub acknowledged_ms: Option<(u64, u64)>,
     pub quarantined: Option<String>,
 }
 

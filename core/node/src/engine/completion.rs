@@ -128,8 +128,8 @@ impl Parts {
         let partition = &mut self.store.partitions[index];
         let newest = partition.log.end().owner_epoch;
         match &mut partition.role {
-            Role::Owner(owner) if owner.epoch == epoch => {
-                owner.durable = owner.durable.max(end);
+            Role::Owner(owner) if owner.epoch() == epoch => {
+                owner.become_durable(end);
                 owner.waiting.push_back(AwaitingMark { end, completion: due.completion });
                 self.store.needs_tick(index);
                 self.replication().advance(index, turn);

@@ -24,7 +24,7 @@ impl Parts {
                 return self.store.refuse(from, &header, &Refusal::new(error.code(), error.to_string()), turn);
             }
         };
-        if self.store.stopping {
+        if self.store.is_stopping() {
             let refusal = Refusal::new(Code::Stopping, "the node is going down; send to another or wait");
             return self.store.refuse(from, &header, &refusal, turn);
         }

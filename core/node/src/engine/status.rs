@@ -57,13 +57,13 @@ impl Engine {
             // connections that are open now
             ("connections", self.parts.clients.connections.len() as u64),
             // body bytes that a connection may have under way: its credit
-            ("credit_bytes", self.parts.store.credit_bytes),
+            ("credit_bytes", self.parts.store.credit_bytes()),
             // metadata index that the routing tables are current for
-            ("generation", self.parts.store.generation),
+            ("generation", self.parts.store.generation()),
             // lowest generation that an open connection acknowledged; without one, the present one
             (
                 "generation_acknowledged_min",
-                self.parts.clients.connections.lowest_acknowledged().unwrap_or(self.parts.store.generation),
+                self.parts.clients.connections.lowest_acknowledged().unwrap_or(self.parts.store.generation()),
             ),
             // tables sent to open connections that acknowledged none of that topic: clients that do not acknowledge
             ("tables_never_acknowledged", self.parts.clients.connections.never_acknowledged() as u64),
@@ -72,7 +72,7 @@ impl Engine {
             // topics known to the engine
             ("topics", self.parts.store.topics.len() as u64),
             // bytes of the tables that tell repeated batches
-            ("producers_bytes", self.parts.store.producers_bytes as u64),
+            ("producers_bytes", self.parts.store.producers_bytes() as u64),
             // bytes of the partitions' indexes in memory
             ("logs_bytes", self.parts.maintenance.logs_bytes() as u64),
             // batches appended whose group is not durable yet

@@ -91,7 +91,7 @@ impl IngestMachine<'_> {
         let due = ack_of(request, partition.log.end_offset(), true);
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
         let is_there = match &partition.role {
-            Role::Owner(owner) => owner.mark_record > record,
+            Role::Owner(owner) => owner.mark_record() > record,
             _ => group <= self.store.shards[shard].durable_group(),
         };
         #[cfg(feature = "planted")]
@@ -100,7 +100,7 @@ impl IngestMachine<'_> {
         if is_there {
             self.store.answer_batch(index, &due, turn);
         } else if let (Role::Owner(owner), Some(ReplicatedEnd { end, .. })) = (&mut partition.role, upto)
-            && owner.durable >= end
+            && owner.durable() >= end
         {
             owner.waiting.push_back(AwaitingMark { end, completion: what });
             self.store.needs_tick(index);

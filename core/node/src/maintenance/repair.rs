@@ -48,7 +48,7 @@ impl Partition {
     pub(crate) fn sources(&self) -> Vec<u64> {
         match &self.role {
             Role::Owner(owner) => {
-                owner.replicas.iter().filter(|replica| replica.counts()).map(|replica| replica.place.node).collect()
+                owner.replicas.iter().filter(|replica| replica.counts()).map(|replica| replica.place().node).collect()
             }
             Role::Follower(follower) => vec![follower.owner],
             // A quarantined log is not opened: whom the order named is who has it.
@@ -67,14 +67,14 @@ impl Partition {
             return false;
         }
         (self.damage, self.damaged_file) = (None, None);
-        let epoch = self.closed_epoch.take().unwrap_or(0);
+        let Some(epoch) = self.closed_epoch.take() else { return true };
         let is_owner = match &self.role {
-            Role::Owner(owner) => owner.epoch == epoch,
+            Role::Owner(owner) => owner.epoch() == epoch,
             Role::Alone => true,
             _ => false,
         };
         // Nothing was appended since, and nobody newer came: it is open as it was.
-        if is_owner && epoch != 0 && self.opening == 0 && self.log.end().owner_epoch == epoch {
+        if is_owner && self.opening.is_none() && self.log.end().owner_epoch == epoch {
             self.gate.open(epoch);
         }
         true

@@ -36,7 +36,7 @@ const PROVE_MS: u64 = 500;
 impl MaintenanceMachine<'_> {
     /// Time passed: the next piece, if it is due.
     pub(crate) fn tick_scrub(&mut self, turn: &mut Turn<'_>) {
-        if self.store.stopping {
+        if self.store.is_stopping() {
             return;
         }
         self.tick_repairs(turn);
@@ -50,7 +50,7 @@ impl MaintenanceMachine<'_> {
 
     pub(crate) fn next_scrub(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
-        if self.maintenance.scrub.is_under_way || self.store.stopping {
+        if self.maintenance.scrub.is_under_way || self.store.is_stopping() {
             return;
         }
         let job = self.next_repair().or_else(|| self.next_urgent(turn)).or_else(|| self.next_of_round(now));

@@ -168,7 +168,7 @@ impl Store {
 /// Refused before the append when too few replicas are there.
 pub fn check_replicas(partition: &Partition) -> Result<(), Refusal> {
     let Role::Owner(owner) = &partition.role else { return Ok(()) };
-    let (there, quorum) = (owner.there(), owner.quorum);
+    let (there, quorum) = (owner.there(), owner.quorum());
     if owner.waiting.len() >= WAITING_MAX {
         return Err(Refusal::new(Code::Overloaded, format!("{WAITING_MAX} batches wait for replicas")));
     }

@@ -145,10 +145,10 @@ impl Store {
         let completion = Completion::Order { number, finished: finished.clone(), on_durable };
         match (&mut partition.role, upto) {
             (Role::Owner(owner), Some(ReplicatedEnd { end, .. })) => {
-                if owner.mark_record >= end.record {
+                if owner.mark_record() >= end.record {
                     return Ok(OrderProgress::Done(finished));
                 }
-                if owner.durable >= end {
+                if owner.durable() >= end {
                     owner.waiting.push_back(AwaitingMark { end, completion });
                     self.needs_tick(index);
                     return Ok(OrderProgress::WhenDurable);
@@ -238,8 +238,8 @@ impl Store {
             OnDurable::Open { epoch, end_offset } => {
                 let partition = &mut self.partitions[index];
                 // A newer OPEN or a fence may have come since: the gate compares them all.
-                if partition.opening == epoch {
-                    partition.opening = 0;
+                if partition.opening == Some(epoch) {
+                    partition.opening = None;
                     if let Some(why) = partition.quarantine() {
                         return Err(format!("partition {} is quarantined: {why}", partition.log.partition));
                     }
@@ -289,9 +289,8 @@ impl Store {
     /// Tick this partition until none of its replicas has anything to do.
     pub(crate) fn needs_tick(&mut self, index: PartitionIndex) {
         if let Role::Owner(owner) = &mut self.partitions[index].role
-            && !owner.is_ticking
+            && owner.start_ticking()
         {
-            owner.is_ticking = true;
             self.ticking.push(index);
         }
     }

@@ -56,7 +56,7 @@ impl ReadMachine<'_> {
             connection: from,
             header: *header,
             index,
-            incarnation: self.store.partitions[index].incarnation,
+            incarnation: self.store.partitions[index].incarnation(),
             from: if wants_staged(header) {
                 ReadFrom::Staged(header.sequence)
             } else {
@@ -77,7 +77,7 @@ impl ReadMachine<'_> {
                     connection: from,
                     header: *header,
                     index,
-                    incarnation: self.store.partitions[index].incarnation,
+                    incarnation: self.store.partitions[index].incarnation(),
                     from: from_time,
                     bytes: TIME_READ_BYTES,
                     deadline_ms,
@@ -135,7 +135,7 @@ impl ReadMachine<'_> {
             // What a replica holds is not known to be confirmed, and who asks here asks the wrong node.
             Role::Follower(_) => Err(Rejection::Redirect(RedirectReason::NotOwner)),
             // The mark is not known before this epoch's own record is on a quorum.
-            Role::Owner(owner) if owner.mark_record == 0 => Err(Rejection::Redirect(RedirectReason::Closed)),
+            Role::Owner(owner) if !owner.has_mark() => Err(Rejection::Redirect(RedirectReason::Closed)),
             _ => Ok(index),
         }
     }
@@ -145,7 +145,7 @@ impl ReadMachine<'_> {
         self.store
             .partitions
             .get(fetch.index)
-            .filter(|partition| !partition.dropped && partition.incarnation == fetch.incarnation)
+            .filter(|partition| !partition.dropped && partition.incarnation() == fetch.incarnation)
     }
 
     /// As a request that comes now: a partition that has moved is read on elsewhere, one of a topic that is deleted is

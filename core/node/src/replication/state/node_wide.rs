@@ -52,10 +52,7 @@ impl Replication {
     }
 
     pub fn new(pool_bytes: usize) -> Self {
-        let mut replication = Self { tails: Tails::of(pool_bytes), ..Self::default() };
-        let window = &mut replication.peers.window_bytes;
-        *window = (*window).min(pool_bytes / 8);
-        replication
+        Self { tails: Tails::of(pool_bytes), peers: Peers::of(pool_bytes), ..Self::default() }
     }
 }
 

@@ -62,7 +62,7 @@ pub struct Peers {
     list: IdMap<Peer>,
     next_request: u64,
     /// Bytes that may be under way to one node.
-    pub window_bytes: usize,
+    window_bytes: usize,
 }
 
 impl Default for Peers {
@@ -84,6 +84,15 @@ const RETRY_MS_MIN: u64 = 50;
 const RETRY_MS_MAX: u64 = 1_000;
 
 impl Peers {
+    /// A node with a small pool has less under way to each other node.
+    pub fn of(pool_bytes: usize) -> Self {
+        Self { window_bytes: WINDOW_BYTES_MAX.min(pool_bytes / 8), ..Self::default() }
+    }
+
+    pub fn window_bytes(&self) -> usize {
+        self.window_bytes
+    }
+
     /// Where the node is reached from now on. A standing connection stays.
     pub fn locate(&mut self, node: u64, addresses: Vec<String>) {
         let peer = self.list.entry(node).or_default();
