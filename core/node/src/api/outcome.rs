@@ -72,8 +72,8 @@ pub enum Outcome {
         partition: u64,
         why: String,
     },
-    /// Stored records of the partition are damaged, so many that are known; 0: all of them were repaired. Partition 0:
-    /// nobody can tell whose.
+    /// So many stored records of the partition are known to be damaged; 0: all of them were repaired. Partition 0: the
+    /// partition of the records is not known.
     Damaged {
         topic: u64,
         partition: u64,

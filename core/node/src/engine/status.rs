@@ -118,7 +118,7 @@ impl Engine {
     pub fn is_busy(&self) -> bool {
         let orders = !self.parts.waiting_orders.is_empty()
             && self.parts.store.shards.iter().all(|shard| shard.status() == ringfence_log::ShardStatus::Serving);
-        // A full disk may stay full and a failed one does not come back: nobody waits for either.
+        // A full disk may stay full and a failed one does not come back: a stop waits for neither.
         let serves = |shard: &ringfence_log::Shard| shard.status() == ringfence_log::ShardStatus::Serving;
         let groups =
             self.parts.store.shards.iter().any(|shard| shard.is_writing() || (shard.has_work() && serves(shard)));

@@ -160,18 +160,18 @@ fn identity(header: &RequestHeader, bytes: &[u8]) -> Result<StageId, Refusal> {
 
 fn refused(id: &StageId, header: &RequestHeader, decision: StageDecision) -> Refusal {
     let (sequence, partition) = (header.sequence, header.partition);
-    let who = format!("partition {partition}, scope {}, epoch {}", id.scope, id.epoch);
+    let subject = format!("partition {partition}, scope {}, epoch {}", id.scope, id.epoch);
     match decision {
         StageDecision::Gap { expected } => {
-            let what = format!("{who}: sequence {sequence} of its token before {expected}");
+            let what = format!("{subject}: sequence {sequence} of its token before {expected}");
             Refusal::new(Code::SequenceGap, what).with("sequence", expected).expecting(expected)
         }
         StageDecision::Full { batches, bytes } => {
             let what = format!(
-                "{who}: {batches} batches, {bytes} bytes are staged here and not committed; commit or expire some"
+                "{subject}: {batches} batches, {bytes} bytes are staged here and not committed; commit or expire some"
             );
             Refusal::new(Code::Overloaded, what)
         }
-        _ => Refusal::new(Code::Conflict, format!("{who}: sequence {sequence} of its token has other content")),
+        _ => Refusal::new(Code::Conflict, format!("{subject}: sequence {sequence} of its token has other content")),
     }
 }

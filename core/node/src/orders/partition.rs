@@ -117,7 +117,7 @@ impl OrderMachine<'_> {
     }
 
     /// Of a partition that is not here, too: a replica that died before it had anything of it holds an empty log, and
-    /// without its fence nobody could ever be chosen.
+    /// without its fence no owner could ever be chosen.
     pub(crate) fn fence(
         &mut self,
         number: u64,

@@ -86,7 +86,7 @@ impl Store {
         send_packed(to, header, pack::refused(refusal), turn.effects);
     }
 
-    /// "Not here, or not under this version or epoch": the installed body says who owns it.
+    /// "Not here, or not under this version or epoch": the installed body names the owner.
     pub(crate) fn redirect(
         &mut self,
         to: Connection,

@@ -129,7 +129,7 @@ impl Store {
     /// quorum where replicas share it.
     ///
     /// # Errors
-    /// The shard has failed, or its disk is full: no group of it ends any more, or nobody knows when. What is asked
+    /// The shard has failed, or its disk is full: no group of it ends any more, or at an unknown time. What is asked
     /// for is on disk already, so that asking again is as good as waiting.
     pub(crate) fn when_last_durable(
         &mut self,

@@ -5,7 +5,7 @@
 //!                                            no -> wait in the partition's list until the mark moves or the deadline
 //!                                                    no block free -> wait in `queued`
 //! ```
-//! Waiting costs nothing until the mark of that partition moves: then each of its fetches is looked at once per group.
+//! Waiting costs nothing until the mark of that partition moves: then each of its fetches is looked at once a group.
 
 use ringfence_log::{Damage, PlanError, ReadDone, ReadError, ReadFrom, parse_segment_name};
 use ringfence_transport::{Connection, Outbound};
@@ -129,10 +129,10 @@ impl ReadMachine<'_> {
             return Err(Rejection::Redirect(RedirectReason::NotOwner));
         }
         match &partition.role {
-            // Since its start nobody told this node what it is to the partition: its log may end too early, or hold
+            // Since its start this node was not told its role for the partition: its log may end too early, or hold
             // rows that no quorum has.
             Role::None => Err(Rejection::Redirect(RedirectReason::Closed)),
-            // What a replica holds is not known to be confirmed, and who asks here asks the wrong node.
+            // A replica does not know which of its rows are confirmed: the client asks the wrong node.
             Role::Follower(_) => Err(Rejection::Redirect(RedirectReason::NotOwner)),
             // The mark is not known before this epoch's own record is on a quorum.
             Role::Owner(owner) if !owner.has_mark() => Err(Rejection::Redirect(RedirectReason::Closed)),

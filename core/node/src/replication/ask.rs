@@ -1,8 +1,8 @@
 //! Ask replicas where their logs end, and repeat questions that came too early.
 //!
 //! A replica that was not told of the owner's epoch yet says so. Its control plane follows the same log, mostly some ms
-//! behind, and until a quorum follows nobody's rows are acknowledged: such a question is repeated a few times without
-//! waiting for the engine's tick, each time after twice as long.
+//! later than the owner's. Until a quorum follows, no rows are acknowledged: such a question is repeated a few times
+//! without waiting for the engine's tick, each time after twice as long.
 
 use ringfence_transport::Outbound;
 use ringfence_wire::Opcode;
@@ -18,8 +18,8 @@ use crate::turn::Turn;
 /// journal and one message later than by the leader.
 const AGAIN_MS: u64 = 2;
 
-/// Questions out of turn: after 2, 4, 8, 16 ms, 30 in all. Who is told within them is asked no later than after twice
-/// the time that it was late, and 2 ms. Who is not is late for another reason, and a tick is little of that.
+/// Questions out of turn: after 2, 4, 8, 16 ms, 30 in all. A replica that is told within them is asked no later than
+/// after twice the time that it was late, and 2 ms. For others that are late for another reason, a tick is little.
 const AGAIN_MAX: u32 = 4;
 
 const _: () = assert!(AGAIN_MS << (AGAIN_MAX - 1) < TICK_MS);

@@ -99,7 +99,7 @@ impl ReplicationMachine<'_> {
         let may =
             matches!(&self.store.partitions[index].role, Role::Follower(follower) if follower.may_bootstrap(from));
         if !may {
-            let what = format!("partition {}: no session that may begin anew", header.partition);
+            let what = format!("partition {}: no session that may begin from scratch", header.partition);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
         }
         let bad = |why: &str| Refusal::new(Code::BadBody, format!("the beginning of a log: {why}"));

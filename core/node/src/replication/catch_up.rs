@@ -17,7 +17,7 @@ use crate::turn::Turn;
 /// Reads for replicas at a time: with those of fetches below what the reader's queue holds.
 pub const READS_MAX: usize = 32;
 
-/// A copy that met damage asks again: a repair takes milliseconds, unless nobody has the record.
+/// A copy that met damage asks again: a repair takes milliseconds, unless no replica has the record.
 const MEND_MS: u64 = 500;
 
 impl ReplicationMachine<'_> {
@@ -64,7 +64,7 @@ impl OwnerMut<'_> {
         let until = self.owner.until(replica_index);
         let replica = &mut self.owner.replicas[replica_index];
         if until == 0 {
-            // What this store itself has is not known before its first sync: nobody is level with that.
+            // The end of this store's own log is not known before its first sync: no replica is level before that.
             return;
         }
         if replica.needs_bootstrap() {
@@ -122,8 +122,8 @@ impl OwnerMut<'_> {
     fn may_read(&mut self, replica_index: usize, now: Now) -> bool {
         let replica = &mut self.owner.replicas[replica_index];
         if replica.unanswered_bytes() >= COPY_AHEAD_BYTES.min(self.replication.peers.window_bytes() / 2) {
-            // One of its own answers goes on with it. It lacks no room at the node: who waits for that is looked at as
-            // long as there is some.
+            // One of its own answers goes on with it. It does not wait for room at the node: partitions that do are
+            // pumped as long as there is some.
             return false;
         }
         let node = replica.place().node;
@@ -137,7 +137,7 @@ impl OwnerMut<'_> {
 
     /// True if the next read may begin immediately; else time or an answer begins it.
     fn copy_read(&mut self, session: u64, end: ReadEnd, turn: &mut Turn<'_>) -> bool {
-        // Of a session that is over: nobody waits for it.
+        // A read of a session that is over is dropped.
         let Some(replica_index) = self.owner.by_session(session) else { return false };
         let others = self.owner.replicas.iter().filter(|replica| replica.counts()).count();
         let until = self.replication.tails.first(self.index).unwrap_or(self.owner.durable().record);
@@ -171,7 +171,7 @@ impl OwnerMut<'_> {
                 self.report_progress(turn);
             }
             Err(error) if replica.counts() => {
-                // A read that fails once may succeed later, and nobody else brings a replica of the set up to here.
+                // A read that fails once may succeed later, and only the owner brings a replica of the set up to here.
                 replica.become_down(turn.now.mono_ms + MEND_MS, &format!("the owner's log cannot be read: {error:?}"));
                 self.report_progress(turn);
             }

@@ -129,7 +129,7 @@ impl ReplicationMachine<'_> {
         lent.owner.keep_ticking()
     }
 
-    /// Batches and publishes that wait no longer: appended, and nobody knows whether a quorum will have them.
+    /// End the waits of batches and publishes whose deadline has passed: appended, and not known to reach a quorum.
     fn end_unknown(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let Role::Owner(owner) = &mut self.store.partitions[index].role else { return };
         let mut late = Vec::new();

@@ -22,7 +22,7 @@ use crate::turn::{Confirmation, Turn};
 /// Questions that wait at one partition; 200 bytes each.
 const CONFIRMS_MAX: usize = 4096;
 
-/// A round takes a sync of a loaded disk. Who hears nothing for so long is told so, and asks again.
+/// A round takes a sync of a loaded disk. A question that is not confirmed for so long is refused, and asked again.
 const CONFIRM_MS: u64 = 2_000;
 
 /// Whether a question about the end of a log must wait for a quorum.

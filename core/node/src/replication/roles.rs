@@ -46,7 +46,7 @@ impl ReplicationMachine<'_> {
         let mut owner = Owner::new(epoch, usize::from(quorum), epoch_record);
         for place in replicas {
             self.replication.peers.want(place.node);
-            owner.replicas.push(ReplicaProgress::new(*place, (0, 0), Throttle::default()));
+            owner.replicas.push(ReplicaProgress::new(*place, None, Throttle::default()));
         }
         self.take_role(index, Role::Owner(Box::new(owner)), turn);
         self.store.needs_tick(index);

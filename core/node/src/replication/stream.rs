@@ -66,7 +66,7 @@ impl ReplicationMachine<'_> {
         let owner = &mut *lent.owner;
         let number = header.record_number;
         // Appended before this role: what it has on disk is told with the last group of that time, and this is an
-        // earlier one. Who lacks it copies it.
+        // earlier one. A replica that lacks it copies it.
         if number >= owner.durable().record {
             return None;
         }
@@ -145,7 +145,7 @@ impl ReplicationMachine<'_> {
 }
 
 impl OwnerMut<'_> {
-    /// Send it to whom it is the next one for; who takes it later finds it in the tail.
+    /// Send it to the replicas that need it next; others find it in the tail later.
     fn offer(&mut self, piece: Piece, body: TailBody, turn: &mut Turn<'_>) {
         let mut lacks = false;
         for replica_index in 0..self.owner.replicas.len() {

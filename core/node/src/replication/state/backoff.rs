@@ -13,10 +13,10 @@ const FULL_MS: u64 = 20;
 /// A connection that broke once is there again as soon as the node is.
 const BROKE_MS: u64 = 50;
 
-/// Whoever gave it room waits no longer than that. A largest record each time is 13 MB/s.
+/// An operator who gave it room waits no longer than that. A largest record each time is 13 MB/s.
 const PAUSE_MS_MAX: u64 = 5_000;
 
-/// A copy that counts for nobody gives up then, after 16 s at least: its change tries again or ends, and says why.
+/// A learner's copy fails then, after 16 s at least: its change tries again or ends, and reports the reason.
 const BREAKS_MAX: u32 = 9;
 
 /// After so many tries in a row that brought nothing.
@@ -47,8 +47,8 @@ impl ReplicaProgress {
         self.become_down(now_ms + pause_ms, why);
     }
 
-    /// It said that no file of it holds a record as large: that stays so until it is started with other settings. A
-    /// copy that counts for nobody ends immediately, and its change tells why.
+    /// It answered that none of its files has room for a record as large: that stays so until it is started with other
+    /// settings. A learner's copy fails immediately, and its change reports the reason.
     pub fn was_too_large(&mut self, now_ms: u64, bytes: usize) {
         let why = format!(
             "node {} stores no record as large as one of {bytes} bytes that it was sent: its segment_bytes are smaller than \

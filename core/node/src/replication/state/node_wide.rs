@@ -22,7 +22,7 @@ pub struct Replication {
     pub(in crate::replication) repeats: Repeats,
     /// Orders that wait for records of a log here; a handful, and none on most stores.
     pub(in crate::replication) awaited: Vec<AwaitedRecords>,
-    /// Partitions with replicas or learners to send to: while it is 0, nobody looks at what was written.
+    /// Partitions with replicas or learners to send to: while it is 0, written groups are not looked at.
     pub(in crate::replication) streaming: usize,
 }
 
@@ -86,7 +86,7 @@ pub struct CopyRequest {
     pub index: PartitionIndex,
 }
 
-/// A session that begins behind record `number - 1` of a longer log.
+/// A session that begins after record `number - 1` of a longer log.
 #[derive(Debug)]
 pub struct TruncateRequest {
     pub connection: Connection,

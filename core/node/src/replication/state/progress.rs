@@ -293,7 +293,7 @@ impl ReplicaProgress {
     /// fails after some times: what it received is dropped, and its change tries again or ends.
     pub fn become_overtaken(&mut self, now_ms: u64) {
         self.overtaken += 1;
-        self.become_down(now_ms, "the log start has passed what it lacks: it begins anew");
+        self.become_down(now_ms, "the log start has passed what it lacks: it begins from scratch");
         if !self.counts() && self.overtaken >= OVERTAKEN_MAX {
             self.become_given_up();
             self.why = format!(
@@ -413,7 +413,7 @@ pub fn read_bytes_max(window_bytes: usize) -> usize {
     (window_bytes / 4).clamp(READ_BYTES, READ_BYTES_MAX)
 }
 
-/// The first session of a copy is throttled, those behind it are not: what they lack came later. If that is too slow
+/// The first session of a copy is throttled, later ones are not: what they lack came later. If that is too slow
 /// twice, it will be.
 const OVERTAKEN_MAX: u32 = 3;
 
