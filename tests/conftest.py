@@ -11,8 +11,10 @@ import pytest
 
 from tests import longest
 
-# Assertions of shared helpers show their values, as those of test files do.
+# Assertions of shared helpers show their values, as those of test files do. Before the first import of them.
 pytest.register_assert_rewrite("tests.fakes", "tests.harness")
+
+from tests.harness.children import signals_restored  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA_DEFAULT = ROOT.parent / "shared" / "data"
@@ -61,6 +63,13 @@ def module_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     yield folder
     if request.session.testsfailed == failed_before:
         shutil.rmtree(folder)
+
+
+@pytest.fixture(autouse=True)
+def own_signal_handlers() -> Iterator[None]:
+    """A test leaves no signal handler to the tests after it."""
+    with signals_restored():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,9 @@ import pytest
 from benchmarks import resources
 from benchmarks.native_build import build
 
+# A cold build of a release, then valgrind with fifty times the work, on two cores that others use, too.
+pytestmark = pytest.mark.timeout(2400)
+
 
 def test_ten_thousand_partitions_cost_what_one_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     # The release's, whose instructions are counted; but this one alone, for each is optimized whole.

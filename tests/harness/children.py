@@ -10,14 +10,24 @@ from pathlib import Path
 
 @contextmanager
 def signals_not_ignored() -> Iterator[None]:
-    """Let this process and those that start in the block take SIGHUP and SIGINT.
+    """Let this process, and those that start in the block, take ending signals as in a terminal.
 
-    Both are ignored where the tests run after `nohup` or in the background of a script.
+    SIGHUP and SIGINT are ignored where the tests run after `nohup` or in the background of a script.
     """
-    before = {
-        signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_DFL),
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
-    }
+    with signals_restored():
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+
+
+@contextmanager
+def signals_restored() -> Iterator[None]:
+    """Give the signals that end commands their handlers of before the block back.
+
+    A program whose `main` a test calls in its own process installs handlers that the next test would meet.
+    """
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
