@@ -53,7 +53,7 @@ impl Shard {
         }
     }
 
-    /// Set the format of files that are begun from now on; the open file keeps its own.
+    /// Set the format of files. The open file keeps its own, so the next record begins a new file.
     pub fn set_format(&mut self, format: u16) {
         self.space.format = format;
     }
@@ -206,7 +206,7 @@ impl Shard {
             let capacity = self.space.open_file.as_ref().map_or(0, |open_file| open_file.capacity);
             let with = group.bytes_with(bytes);
             let fits = with <= self.options.group_bytes_max && group.has_slots() && group.begin + with <= capacity;
-            if fits && !is_behind {
+            if fits && !is_behind && !self.space.has_older_format() {
                 let copied = if is_small { RECORD_HEADER_BYTES + bytes } else { 0 };
                 if !group.staging_has(copied) {
                     let block = self.staging.pop().or_else(|| pool.take(STAGING_BYTES)).ok_or(Refusal::Busy)?;

@@ -40,6 +40,7 @@ pub enum Prepared {
 
 pub struct OpenFile {
     pub pin: FilePin,
+    pub format: u16,
     pub capacity: u64,
     /// End of the last closed group.
     pub end: u64,
@@ -53,7 +54,7 @@ pub struct OpenFile {
 pub struct Space {
     pub shard: u16,
     pub identity: Identity,
-    /// Format of files that are begun from now on.
+    /// Format of files that are begun from now on. The open file takes no more records if it has an older one.
     pub format: u16,
     pub run: u64,
     pub segment_bytes: u64,
@@ -169,7 +170,8 @@ impl Space {
     /// a new file.
     pub fn ensure_room(&mut self, bytes: u64, is_rows: bool, first_group: u64) -> Result<(), NoRoom> {
         let has_room = self.open_file.as_ref().is_some_and(|open_file| open_file.end + bytes <= open_file.capacity);
-        if has_room && !(is_rows && self.is_in_reserve()) {
+        let may_stay = has_room && !(is_rows && self.is_in_reserve());
+        if may_stay && !self.has_older_format() {
             return Ok(());
         }
         let needed = FILE_HEADER_BYTES as u64 + bytes;
@@ -184,6 +186,8 @@ impl Space {
                 self.reserve = Prepared::Missing;
                 ((bytes, recycled), reserve_name(self.shard, self.reserve_serial), true)
             }
+            // The format was raised on a full disk: the records that free space must have room.
+            _ if may_stay && !is_rows && self.full_until_ms.is_some() => return Ok(()),
             _ => return Err(self.no_room(is_rows)),
         };
         self.rotate(prepared, name, is_reserve, first_group);
@@ -200,6 +204,12 @@ impl Space {
 
     pub fn is_in_reserve(&self) -> bool {
         self.open_file.as_ref().is_some_and(|open_file| open_file.is_reserve)
+    }
+
+    /// True after the format was raised, until a file of the new format is open. Records that only the new format knows
+    /// must not lie in a file that an older program would read, unless the disk is full.
+    pub fn has_older_format(&self) -> bool {
+        self.open_file.as_ref().is_some_and(|open_file| open_file.format < self.format)
     }
 
     /// Check that rows have room in a next file, while the open one is the reserve.
@@ -233,7 +243,8 @@ impl Space {
         let pin = FileToken::new(number, self.shard);
         self.files.insert(number, (pin.clone(), capacity));
         let new_file = Some(NewFile { from, header, recycled });
-        self.open_file = Some(OpenFile { pin, capacity, end: FILE_HEADER_BYTES as u64, new_file, is_reserve });
+        let (format, end) = (self.format, FILE_HEADER_BYTES as u64);
+        self.open_file = Some(OpenFile { pin, format, capacity, end, new_file, is_reserve });
     }
 
     fn spare_name(&self) -> String {

@@ -236,6 +236,14 @@ class Ledger:
                 raise ViolationError("I14", what)
             part.mark = max(part.mark, status["end_offset"])
 
+    def begins(self, partition: int, start: int, epoch: int) -> None:
+        """An owner's log begins at this row, and ends in a record of this epoch."""
+        part = self.partitions[partition]
+        is_of_the_choice = not part.forced or epoch >= part.forced[-1].epoch
+        if is_of_the_choice and start > part.start:
+            what = f"the log of epoch {epoch} begins at {start}, rows below {part.start} were given up"
+            raise ViolationError("I14", f"partition {partition}: {what}")
+
     def read(self, partition: int, record: Record) -> None:
         """A row range that a reader was given."""
         part = self.partitions[partition]

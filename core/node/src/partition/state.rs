@@ -34,8 +34,8 @@ pub struct Partition {
     pub mark: u64,
     /// Commit group of the newest record.
     pub last_group: u64,
-    /// Epoch of an OPEN whose record is not durable yet, 0 = none.
-    pub opening: u64,
+    /// Epoch of an OPEN whose record is not durable yet.
+    pub opening: Option<u64>,
     /// Tickets of fetches that wait for rows.
     pub waiting: Vec<u64>,
     /// Why the node's part of a state record could not be read: the partition is not served (I16).
@@ -52,8 +52,8 @@ pub struct Partition {
     /// Under which (change, attempt) what was received was given up.
     pub discarded: Option<(u64, u32)>,
     pub idleness: Idleness,
-    /// When a batch was acknowledged under this epoch, first and last, Unix ms; 0 = never.
-    pub acknowledged_ms: (u64, u64),
+    /// When a batch was acknowledged under this epoch, first and last, Unix ms.
+    pub acknowledged_ms: Option<(u64, u64)>,
     /// Role of this store for the partition in this run.
     pub role: Role,
     /// Records below this number have taught the tables already: they came from an owner, ahead of the log.
@@ -65,9 +65,9 @@ pub struct Partition {
     /// How far its log is known to reach (`replication/log_bounds.rs`).
     pub reach: Reach,
     /// The log start that was ordered last; it may lie beyond the mark still.
-    pub wanted: WantedStart,
+    pub(super) wanted: WantedStart,
     /// Incarnation number: a partition that is dropped and created again gets a new one.
-    pub incarnation: u64,
+    pub(super) incarnation: u64,
 }
 
 /// How long nothing was appended: what upkeep has to look at.
@@ -99,7 +99,7 @@ impl Partition {
             shard,
             mark,
             last_group: 0,
-            opening: 0,
+            opening: None,
             waiting: Vec::new(),
             damage: None,
             damaged_file: None,
@@ -109,7 +109,7 @@ impl Partition {
             dropped: false,
             discarded: None,
             idleness: Idleness::Idle,
-            acknowledged_ms: (0, 0),
+            acknowledged_ms: None,
             role: Role::None,
             known_upto: 0,
             cut: false,
@@ -117,6 +117,11 @@ impl Partition {
             wanted: WantedStart::default(),
             incarnation: 0,
         }
+    }
+
+    #[inline]
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
     }
 
     pub fn key(&self) -> (u64, u64) {
@@ -141,7 +146,7 @@ impl Partition {
 
     /// What an end of the log waits for besides this store's disk.
     pub fn shared(&self, end: End) -> Option<ReplicatedEnd> {
-        if let Role::Owner(owner) = &self.role { Some(ReplicatedEnd { end, epoch: owner.epoch }) } else { None }
+        if let Role::Owner(owner) = &self.role { Some(ReplicatedEnd { end, epoch: owner.epoch() }) } else { None }
     }
 
     /// Records from this number on, and rows from this offset on, never were.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! owner                                                     replica
-//! FENCE epoch, bound      -------------------------------->  fence on disk: nobody older appends here
+//! FENCE epoch, bound      -------------------------------->  fence on disk: no older owner appends here
 //!                         <--------------------------------  its last epoch up to the bound, and where that ends
 //!   ... again with a lower bound until both logs have that epoch: n, the last number up to which they are equal
 //! REPLICATE n, no records -------------------------------->  a log that goes on after n is cut, durably
@@ -17,8 +17,8 @@
 //!
 //! A replica is *live* when it lacks nothing but what memory has: then it gets each group's records out of the very
 //! blocks that were written, immediately, or, while its window of bytes under way is full, from the *tail* that keeps
-//! them for it. Else it is *copying*: the reader reads behind its end from disk, one bounded read at a time, until it
-//! is where the tail begins. Who is too slow for the tail's budget falls back to copying, so nothing grows (I17).
+//! them for it. Else it is *copying*: the reader reads after its end from disk, one bounded read at a time, until it
+//! is where the tail begins. A replica too slow for the tail's budget falls back to copying, so nothing grows (I17).
 //!
 //! # Invariants
 //!
