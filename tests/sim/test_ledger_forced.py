@@ -133,6 +133,17 @@ def test_a_log_of_the_later_history_begins_no_later_than_an_operator_said_since_
     case.ledger.begins(PARTITION, 15, 9)
 
 
+def test_a_truncate_that_the_metadata_had_before_the_choice_is_about_the_former_history() -> None:
+    case = Case()
+    asked = case.ledger.truncated(PARTITION, 20)
+    case.ledger.applied(PARTITION, 12)
+    assert not asked.ended
+    case.ledger.applied(PARTITION, 20)
+    case.ledger.forced(PARTITION, FORCED)
+    with pytest.raises(ViolationError, match="rows below 10 were given up"):
+        case.ledger.begins(PARTITION, 20, 9)
+
+
 def test_a_truncate_without_an_answer_may_be_about_either_history() -> None:
     case = Case()
     asked = case.ledger.truncated(PARTITION, 20)

@@ -169,6 +169,11 @@ class Ledger:
         if asked.forced == len(part.forced):
             part.gone = max(part.gone, asked.before)
 
+    def applied(self, partition: int, start: int) -> None:
+        """The metadata has this log start: the truncate that asked for it is about the history until now."""
+        for asked in self.partitions[partition].truncates:
+            asked.ended = asked.ended or asked.before == start
+
     def forced(self, partition: int, forced: Forced) -> None:
         """An operator chose an owner that may lack rows; offsets from its end on are of other rows since."""
         part = self.partitions[partition]

@@ -214,6 +214,9 @@ class Forcer:
             *assignment.replicas
         }
         self.dropped[partition] |= gone
+        start = before.topics[change.topic].starts.get(change.partition)
+        if start is not None:
+            world.ledger.applied(partition, start)
         world.ledger.forced(partition, Forced(int(assignment.epoch), int(end.epoch), int(end.offset)))
         world.count("owner_forced")
         world.tell(
