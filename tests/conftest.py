@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,6 +57,19 @@ def own_signal_handlers() -> Iterator[None]:
     """A test leaves no signal handler to the tests after it."""
     with signals_restored():
         yield
+
+
+@pytest.fixture(scope="module")
+def module_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for what the tests of one file share. It is removed after them; if one failed, it stays.
+
+    pytest keeps such folders until its session ends. Three dozen data directories took 30 GB of disk by then.
+    """
+    folder = tmp_path_factory.mktemp(request.path.stem.removeprefix("test_"))
+    failed_before = request.session.testsfailed
+    yield folder
+    if request.session.testsfailed == failed_before:
+        shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

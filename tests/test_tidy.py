@@ -208,6 +208,29 @@ def test_no_folder_of_a_test_stays_behind(name: str) -> None:
     assert not made, f"{name}:{made}: nobody removes it; use tmp_path, or TemporaryDirectory"
 
 
+def _lives_for_a_session(function: ast.FunctionDef) -> bool:
+    return any(
+        keyword.arg == "scope" and ast.literal_eval(keyword.value) == "session"
+        for decorator in function.decorator_list
+        if isinstance(decorator, ast.Call)
+        for keyword in decorator.keywords
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in PYTHON if name.startswith("tests/")])
+def test_no_folder_outlives_the_file_that_uses_it(name: str) -> None:
+    """pytest removes a folder of `tmp_path_factory` at the end of its session, when the disk may be full."""
+    users = [
+        node.name
+        for node in ast.walk(ast.parse(text_of(name)))
+        if isinstance(node, ast.FunctionDef)
+        and any(argument.arg == "tmp_path_factory" for argument in node.args.args)
+        and not _lives_for_a_session(node)
+    ]
+    allowed = ["module_folder"] if name == "tests/conftest.py" else []
+    assert users == allowed, "use module_folder, or tmp_path"
+
+
 # Crates whose files import each other in one direction only: a reader can take them in that order.
 LAYERED_CRATES = ("core/log", "core/batch", "core/transport", "core/node")
 USE_LINE = re.compile(

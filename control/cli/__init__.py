@@ -7,6 +7,7 @@ Commands: bench, cluster, compact, completion, config, debug, demo, dev, fsck, n
 publish, read, rebalance, scope, serve, status, token, top, topic.
 
     connection, admin, topic_api, rebalance_api  connections to a data socket, admin API or control address
+    endpoint                                   their options, spelled once for all commands
     layout, layout_api                         commands of `topic` and `partition` about layouts
     fsck_cluster, missing_counts               checks of a whole cluster; unknown row counts in tables
     exit_codes, output, retry_until, progress_bar  exit codes, tables and NDJSON, notices of long waits

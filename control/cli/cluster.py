@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import click
 
-from ringfence.control.cli.admin import Admin, http_options
+from ringfence.control.cli.endpoint import Endpoint, cluster_options
 from ringfence.control.cli.exit_codes import Exit
-from ringfence.control.cli.output import emit, json_option, show_table
-from ringfence.control.cli.rebalance_api import timeout_option
+from ringfence.control.cli.output import emit, show_table
 
 COLUMNS: Final = ("node", "program", "level", "life")
 
@@ -26,17 +24,15 @@ def command() -> None:
 
 
 @command.command()
-@http_options
-@timeout_option
-@json_option
-def versions(*, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:
+@cluster_options
+def versions(*, endpoint: Endpoint, as_json: bool) -> int:
     """Show program and level of each node, the cluster's level, and the nodes that block a finalization.
 
     \b
     Example:
       ringfence cluster versions
     """  # noqa: D301
-    values = Admin(http, token_file, timeout_s).get("/admin/versions")
+    values = endpoint.admin().get("/admin/versions")
     if as_json:
         emit(values)
         return Exit.OK
@@ -55,10 +51,8 @@ def versions(*, http: str | None, token_file: Path | None, timeout_s: float, as_
 
 
 @command.command()
-@http_options
-@timeout_option
-@json_option
-def finalize(*, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:
+@cluster_options
+def finalize(*, endpoint: Endpoint, as_json: bool) -> int:
     """End an upgrade: raise the cluster's level, so that new formats may be written.
 
     Refused, with the names of the nodes, while a node does not support the new level. It cannot be undone:
@@ -68,7 +62,7 @@ def finalize(*, http: str | None, token_file: Path | None, timeout_s: float, as_
     Example:
       ringfence cluster finalize
     """  # noqa: D301
-    admin = Admin(http, token_file, timeout_s)
+    admin = endpoint.admin()
     receipt = admin.change("POST", "/admin/finalize")
     level = admin.get("/admin/versions")["level"]
     if as_json:

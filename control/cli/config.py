@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from ringfence.control.cli.admin import Admin, http_options
+from ringfence.control.cli.admin import Admin
+from ringfence.control.cli.endpoint import Endpoint, cluster_options
 from ringfence.control.cli.exit_codes import Exit
-from ringfence.control.cli.output import emit, json_option, show_table
-from ringfence.control.cli.rebalance_api import timeout_option
+from ringfence.control.cli.output import emit, show_table
 from ringfence.control.runtime.process.sizes import parse_size
 from ringfence.native.errors import InvalidArgumentError
 
@@ -32,12 +31,8 @@ def command() -> None:
 
 @command.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@http_options
-@timeout_option
-@json_option
-def show(
-    names: tuple[str, ...], *, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
-) -> int:
+@cluster_options
+def show(names: tuple[str, ...], *, endpoint: Endpoint, as_json: bool) -> int:
     """Show the limits NAME, or all limits: value, default, range, and reason of the default.
 
     \b
@@ -45,7 +40,7 @@ def show(
       ringfence config show
       ringfence config show moves_concurrent sync_bytes_per_s
     """  # noqa: D301
-    limits = _limits(Admin(http, token_file, timeout_s))
+    limits = _limits(endpoint.admin())
     _check(names, limits)
     chosen = {name: limits[name] for name in names or limits}
     if as_json:
@@ -59,12 +54,8 @@ def show(
 
 @command.command("set")
 @click.argument("pairs", nargs=-1, required=True, metavar="NAME=VALUE...")
-@http_options
-@timeout_option
-@json_option
-def set_(
-    pairs: tuple[str, ...], *, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
-) -> int:
+@cluster_options
+def set_(pairs: tuple[str, ...], *, endpoint: Endpoint, as_json: bool) -> int:
     """Change limits on all nodes, all limits or none. VALUE may be a size such as 50MB, or `default`.
 
     \b
@@ -73,7 +64,7 @@ def set_(
       ringfence config set moves_concurrent=default
     """  # noqa: D301
     texts = _pairs(pairs)
-    admin = Admin(http, token_file, timeout_s)
+    admin = endpoint.admin()
     limits = _limits(admin)
     _check(tuple(texts), limits)
     values = {name: _value(name, text, limits[name]) for name, text in texts.items()}

@@ -75,6 +75,15 @@ timeout_option = click.option(
     show_default=True,
     help="Seconds to wait for an answer, including retries.",
 )
+# Of commands for operators: while a cluster is in trouble, half a minute without an answer is too long.
+short_timeout_option = click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    help="Seconds to wait for an answer.",
+)
 
 
 # A token is never an argument: all users of a machine can read the arguments of its processes.

@@ -8,10 +8,11 @@ from typing import Any
 import click
 import msgspec
 
-from ringfence.control.cli.admin import Admin, http_options
+from ringfence.control.cli.admin import Admin
+from ringfence.control.cli.endpoint import Endpoint, control_options
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option
-from ringfence.control.cli.rebalance_api import ask_node, control_option, timeout_option
+from ringfence.control.cli.rebalance_api import ask_node
 from ringfence.control.consensus.step_recording import FILE_BYTES_MAX, Recording, Shown, decode, replay
 from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import NotFoundError
@@ -31,13 +32,8 @@ def command() -> None:
 
 
 @command.command("events")
-@control_option
-@http_options
-@timeout_option
-@json_option
-def events(
-    *, control: str | None, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
-) -> int:
+@control_options
+def events(*, endpoint: Endpoint, as_json: bool) -> int:
     """Make a node write the last steps of its consensus to a file in its data directory.
 
     The request goes to the node's control address. With --http, the admin API provides that address.
@@ -46,8 +42,8 @@ def events(
     Example:
       ringfence debug events --control tcp://127.0.0.1:7421
     """  # noqa: D301
-    address = control or _control_of(Admin(http, token_file, timeout_s))
-    reply = ask_node(address, messages.SaveRecording(), timeout_s)
+    address = endpoint.control or _control_of(endpoint.admin())
+    reply = ask_node(address, messages.SaveRecording(), endpoint.timeout_s)
     assert isinstance(reply, messages.RecordingSaved), reply
     if as_json:
         emit({"path": reply.path})

@@ -37,8 +37,8 @@ MEANINGS: dict[Exit, str] = {
     Exit.USAGE: "wrong arguments, an unknown or invalid setting, or an unreadable file",
     Exit.REFUSED: "the node refused; the same command will be refused again",
     Exit.UNREACHABLE: "no node answered, or the node cannot serve now; the same command may succeed later",
-    Exit.UNKNOWN_OUTCOME: "rows may or may not be stored: the node failed before it answered, or Ctrl-C "
-    "or SIGTERM ended the command",
+    Exit.UNKNOWN_OUTCOME: "rows may or may not be stored: the node failed before it answered, or Ctrl-C, "
+    "SIGTERM or SIGHUP ended the command",
     Exit.DAMAGE: "a stored record is damaged",
     Exit.STORAGE: "the data directory cannot be used: locked, not readable or writable, from a newer "
     "program or another store, or of a node that was removed from its cluster",
@@ -48,8 +48,8 @@ MEANINGS: dict[Exit, str] = {
     "counts are missing because owners, or a majority of the nodes, do not answer",
     Exit.OUTPUT: "the output cannot be written: no space, no permission, or a disk error",
     Exit.PARTLY: "some of the rows are on disk, the rest are not: the same command would store them twice; "
-    "also after Ctrl-C or SIGTERM; with `--scope` either all rows are stored or none",
-    Exit.INTERRUPTED: "interrupted by Ctrl-C or SIGTERM, or the confirmation was declined",
+    "also after Ctrl-C, SIGTERM or SIGHUP; with `--scope` either all rows are stored or none",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C, SIGTERM or SIGHUP, or the confirmation was declined",
 }
 
 

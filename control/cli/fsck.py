@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from ringfence.control.cli.admin import http_options
+from ringfence.control.cli.endpoint import Endpoint, control_options
 from ringfence.control.cli.exit_codes import Exit, storage_errors
-from ringfence.control.cli.output import emit, format_bytes, json_option, show_table
-from ringfence.control.cli.rebalance_api import control_option, timeout_option
+from ringfence.control.cli.output import emit, format_bytes, show_table
 from ringfence.control.invariants import metadata as invariants
 from ringfence.control.model.text import counted
 from ringfence.control.runtime.data_plane.recovery import (
@@ -36,20 +35,8 @@ from ringfence.native.errors import RecordError, StorageError
     help="Data directory of a stopped node; with --cluster, repeat it for each node.",
 )
 @click.option("--cluster", is_flag=True, help="Check all nodes of a cluster against each other.")
-@control_option
-@http_options
-@timeout_option
-@json_option
-def command(
-    *,
-    data_dirs: tuple[Path, ...],
-    cluster: bool,
-    control: str | None,
-    http: str | None,
-    token_file: Path | None,
-    timeout_s: float,
-    as_json: bool,
-) -> int:
+@control_options
+def command(*, data_dirs: tuple[Path, ...], cluster: bool, endpoint: Endpoint, as_json: bool) -> int:
     """Check identity, metadata and every record of the log, without changing anything.
 
     Exits with 0 if no damage is found. Exits with 6 if something is damaged, and prints file, position, topic
@@ -70,15 +57,11 @@ def command(
     if cluster:
         from ringfence.control.cli import fsck_cluster  # noqa: PLC0415 - needed with --cluster only
 
-        if data_dirs and (control or is_http_flag()):
+        if data_dirs and (endpoint.control or is_http_flag()):
             raise click.UsageError(
                 "--data names stopped nodes, --http and --control running ones: pass one kind"
             )
-        report = (
-            fsck_cluster.stopped(data_dirs)
-            if data_dirs
-            else fsck_cluster.running(control, http, token_file, timeout_s)
-        )
+        report = fsck_cluster.stopped(data_dirs) if data_dirs else fsck_cluster.running(endpoint)
         return fsck_cluster.report_result(report, as_json=as_json)
     if len(data_dirs) != 1:
         raise click.UsageError("pass one data directory with --data, or check a cluster with --cluster")

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ringfence.control.cli.admin import Admin
+from ringfence.control.cli.endpoint import Endpoint
 from ringfence.control.cli.exit_codes import Exit, storage_errors
 from ringfence.control.cli.output import emit, show_table
 from ringfence.control.cli.rebalance_api import ask_values
@@ -31,13 +31,11 @@ from ringfence.native.errors import ConfigError, RecordError
 COLUMNS = ("invariant", "node", "topic", "partition", "what")
 
 
-def running(
-    control: str | None, http: str | None, token_file: Path | None, timeout_s: float
-) -> dict[str, Any]:
+def running(endpoint: Endpoint) -> dict[str, Any]:
     """Return the report of a node, which inspects all nodes."""
-    if control is not None:
-        return ask_values(control, messages.InspectAll(), timeout_s)
-    report: dict[str, Any] = Admin(http, token_file, timeout_s).get("/admin/fsck")
+    if endpoint.control is not None:
+        return ask_values(endpoint.control, messages.InspectAll(), endpoint.timeout_s)
+    report: dict[str, Any] = endpoint.admin().get("/admin/fsck")
     return report
 
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from ringfence.control.cli.admin import Admin, http_options
+from ringfence.control.cli.admin import Admin
 from ringfence.control.cli.connection import NODE_ID
+from ringfence.control.cli.endpoint import Endpoint, control_options
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
-from ringfence.control.cli.rebalance_api import (
-    RebalanceApi,
-    api_options,
-    ask_node,
-    control_option,
-    timeout_option,
-)
+from ringfence.control.cli.rebalance_api import RebalanceApi, api_options, ask_node
 from ringfence.control.runtime.rpc import messages
 
 COLUMNS = (
@@ -55,23 +49,18 @@ def command() -> None:
 
 
 @command.command("list")
-@control_option
-@http_options
-@timeout_option
-@json_option
-def list_nodes(
-    *, control: str | None, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
-) -> int:
+@control_options
+def list_nodes(*, endpoint: Endpoint, as_json: bool) -> int:
     """List the nodes with life, role, owned partitions and replicas, from the metadata of the asked node.
 
     \b
     Example:
       ringfence node list --control tcp://127.0.0.1:7421
     """  # noqa: D301
-    if control is not None:
-        values = _by_control(control, timeout_s)
+    if endpoint.control is not None:
+        values = _by_control(endpoint.control, endpoint.timeout_s)
     else:
-        values = _by_http(Admin(http, token_file, timeout_s))
+        values = _by_http(endpoint.admin())
     if as_json:
         emit(values)
         return Exit.OK
@@ -111,23 +100,12 @@ def _change(name: str, text: str) -> None:
 
     @command.command(name, help=text + example)
     @click.argument("node", type=NODE_ID)
-    @control_option
-    @http_options
-    @timeout_option
-    @json_option
-    def change(
-        *,
-        node: int,
-        control: str | None,
-        http: str | None,
-        token_file: Path | None,
-        timeout_s: float,
-        as_json: bool,
-    ) -> int:
-        if control is not None:
-            ask_node(control, messages.ChangeNode(node=node, change=name), timeout_s)
+    @control_options
+    def change(*, node: int, endpoint: Endpoint, as_json: bool) -> int:
+        if endpoint.control is not None:
+            ask_node(endpoint.control, messages.ChangeNode(node=node, change=name), endpoint.timeout_s)
         else:
-            admin = Admin(http, token_file, timeout_s)
+            admin = endpoint.admin()
             if name == "remove":
                 admin.change("DELETE", f"/admin/nodes/{node}")
             else:

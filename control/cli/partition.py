@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from ringfence.control.cli import layout
-from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.connection import NODE_ID, PARTITION
+from ringfence.control.cli.endpoint import Endpoint, control_options
 from ringfence.control.cli.exit_codes import Exit
-from ringfence.control.cli.output import confirm, emit, json_option, show_table
-from ringfence.control.cli.rebalance_api import ask_values, control_option, timeout_option
+from ringfence.control.cli.output import confirm, emit, show_table
+from ringfence.control.cli.rebalance_api import ask_values
 from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import InvalidArgumentError
 
@@ -37,11 +36,9 @@ for one in layout.OF_PARTITION:
 class _PartitionApi:
     """Access to partitions through the admin API or a node's control address."""
 
-    def __init__(
-        self, control: str | None, http: str | None, token_file: Path | None, timeout_s: float
-    ) -> None:
-        self._control, self._timeout_s = control, timeout_s
-        self._admin = Admin(http, token_file, timeout_s) if control is None else None
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._control, self._timeout_s = endpoint.control, endpoint.timeout_s
+        self._admin = endpoint.admin() if endpoint.control is None else None
 
     def show(self, partition: int) -> dict[str, Any]:
         if self._admin is not None:
@@ -81,19 +78,8 @@ class _PartitionApi:
 
 @command.command("show")
 @click.argument("partition", type=PARTITION)
-@control_option
-@http_options
-@timeout_option
-@json_option
-def show(
-    *,
-    partition: int,
-    control: str | None,
-    http: str | None,
-    token_file: Path | None,
-    timeout_s: float,
-    as_json: bool,
-) -> int:
+@control_options
+def show(*, partition: int, endpoint: Endpoint, as_json: bool) -> int:
     """Show a partition's owner, replicas and open change.
 
     During an election of an owner, also show each replica's answer and the possible loss with it as owner.
@@ -102,7 +88,7 @@ def show(
     Example:
       ringfence partition show 655360 --http http://127.0.0.1:7412
     """  # noqa: D301
-    values = _PartitionApi(control, http, token_file, timeout_s).show(partition)
+    values = _PartitionApi(endpoint).show(partition)
     if as_json:
         emit(values)
     else:
@@ -122,21 +108,9 @@ def show(
     "majority is lost permanently, because the owner serves only with a majority.",
 )
 @click.option("--yes", is_flag=True, help="Skip the confirmation and accept data loss.")
-@control_option
-@http_options
-@timeout_option
-@json_option
+@control_options
 def force_owner(
-    *,
-    partition: int,
-    owner: int,
-    replicas: tuple[int, ...],
-    yes: bool,
-    control: str | None,
-    http: str | None,
-    token_file: Path | None,
-    timeout_s: float,
-    as_json: bool,
+    *, partition: int, owner: int, replicas: tuple[int, ...], yes: bool, endpoint: Endpoint, as_json: bool
 ) -> int:
     """Make a replica the owner although no majority answers. ROWS MAY BE LOST, including acknowledged ones.
 
@@ -148,7 +122,7 @@ def force_owner(
     Example:
       ringfence partition force-owner 655360 --owner 4 --replica 4 --replica 5 --replica 6
     """  # noqa: D301
-    api = _PartitionApi(control, http, token_file, timeout_s)
+    api = _PartitionApi(endpoint)
     values = api.show(partition)
     change = values["change"] or {}
     candidates = change.get("candidates", ())
@@ -189,22 +163,8 @@ def force_owner(
     "--epoch", type=click.IntRange(min=1), required=True, help="Epoch of the scope, as `show` lists it."
 )
 @click.option("--yes", is_flag=True, help="Skip the confirmation and accept data loss.")
-@control_option
-@http_options
-@timeout_option
-@json_option
-def give_up(
-    *,
-    partition: int,
-    scope: int,
-    epoch: int,
-    yes: bool,
-    control: str | None,
-    http: str | None,
-    token_file: Path | None,
-    timeout_s: float,
-    as_json: bool,
-) -> int:
+@control_options
+def give_up(*, partition: int, scope: int, epoch: int, yes: bool, endpoint: Endpoint, as_json: bool) -> int:
     """Stop waiting for lost rows of a transaction in this partition. THE ROWS ARE LOST.
 
     Allowed only if the owner answers and has fewer rows than were committed, for example after force-owner.
@@ -215,7 +175,7 @@ def give_up(
     Example:
       ringfence partition give-up 655360 --scope 1245184 --epoch 4
     """  # noqa: D301
-    api = _PartitionApi(control, http, token_file, timeout_s)
+    api = _PartitionApi(endpoint)
     values = api.show(partition)
     epochs = values["unpublished"]
     unpublished = next((each for each in epochs if (each["scope"], each["epoch"]) == (scope, epoch)), None)
@@ -238,19 +198,8 @@ def give_up(
 
 @command.command("release")
 @click.argument("partition", type=PARTITION)
-@control_option
-@http_options
-@timeout_option
-@json_option
-def release(
-    *,
-    partition: int,
-    control: str | None,
-    http: str | None,
-    token_file: Path | None,
-    timeout_s: float,
-    as_json: bool,
-) -> int:
+@control_options
+def release(*, partition: int, endpoint: Endpoint, as_json: bool) -> int:
     """End the quarantine of a partition whose records are sound on disk again.
 
     Each node with a replica reads all of the partition's sealed files again. A replica that is still damaged
@@ -260,7 +209,7 @@ def release(
     Example:
       ringfence partition release 655360 --http http://127.0.0.1:7412
     """  # noqa: D301
-    _PartitionApi(control, http, token_file, timeout_s).release(partition)
+    _PartitionApi(endpoint).release(partition)
     if as_json:
         emit({"partition": partition, "released": True})
     else:

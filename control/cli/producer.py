@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from ringfence.control.cli.admin import Admin, http_options, topic_path
-from ringfence.control.cli.connection import timeout_option
+from ringfence.control.cli.admin import topic_path
+from ringfence.control.cli.endpoint import Endpoint, admin_options
 from ringfence.control.cli.exit_codes import Exit
-from ringfence.control.cli.output import confirm, emit, json_option, show_table
+from ringfence.control.cli.output import confirm, emit, show_table
 
 
 @click.group(no_args_is_help=True)
@@ -24,19 +22,15 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("topic")
-@http_options
-@timeout_option
-@json_option
-def list_producers(
-    topic: str, *, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
-) -> int:
+@admin_options
+def list_producers(topic: str, *, endpoint: Endpoint, as_json: bool) -> int:
     """List the named producers of TOPIC with id and metadata index of the last open.
 
     \b
     Example:
       ringfence producer list orders
     """  # noqa: D301
-    values = Admin(http, token_file, timeout_s).get(f"{topic_path(topic)}/producers?linearizable=true")
+    values = endpoint.admin().get(f"{topic_path(topic)}/producers?linearizable=true")
     if as_json:
         for producer in values["producers"]:
             emit(producer)
@@ -50,19 +44,8 @@ def list_producers(
 @click.argument("topic")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@http_options
-@timeout_option
-@json_option
-def forget(
-    topic: str,
-    name: str,
-    *,
-    yes: bool,
-    http: str | None,
-    token_file: Path | None,
-    timeout_s: float,
-    as_json: bool,
-) -> int:
+@admin_options
+def forget(topic: str, name: str, *, yes: bool, endpoint: Endpoint, as_json: bool) -> int:
     """Forget producer NAME of TOPIC: fence its process and delete its resume point.
 
     The next open of the name creates a new producer. Rows that were sent under the name before are stored
@@ -73,7 +56,7 @@ def forget(
       ringfence producer forget orders loader-1
     """  # noqa: D301
     confirm(f"Forget producer {name} of topic {topic} and its resume point?", yes=yes)
-    Admin(http, token_file, timeout_s).change("POST", f"{topic_path(topic)}/producers/forget", {"name": name})
+    endpoint.admin().change("POST", f"{topic_path(topic)}/producers/forget", {"name": name})
     if as_json:
         emit({"topic": topic, "forgotten": name})
     else:

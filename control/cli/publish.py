@@ -81,8 +81,8 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
     """Send the rows of Parquet or Arrow FILEs to TOPIC; `-` is an Arrow stream on stdin.
 
     Returns when every row is on the node's disk. With --json, print a line for each acknowledged send and a
-    last line with the totals. After Ctrl-C or SIGTERM, wait up to 10 s for pending answers. If rows are then
-    on disk, the exit code is 11: without --scope, the same command would store them twice.
+    last line with the totals. After Ctrl-C, SIGTERM or SIGHUP, wait up to 10 s for pending answers. If rows
+    are then on disk, the exit code is 11: without --scope, the same command would store them twice.
 
     \b
     Example:

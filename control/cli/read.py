@@ -46,7 +46,7 @@ TEXT_ROWS = 1000
     show_default=True,
     help="Start position. An offset needs one --partition, a time needs a time zone.",
 )
-@click.option("--follow", is_flag=True, help="Continue with new rows until Ctrl-C or SIGTERM.")
+@click.option("--follow", is_flag=True, help="Continue with new rows until Ctrl-C, SIGTERM or SIGHUP.")
 @click.option("--limit", type=click.IntRange(min=1), help="Maximum number of rows.")
 @click.option("--columns", metavar="A,B", help="Read only these columns, in this order.")
 @click.option(
@@ -159,7 +159,7 @@ def _to_file(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: Sink, t
                 bar.advance(rows=batch.num_rows, size=batch.nbytes)
         is_complete = True
     except KeyboardInterrupt:
-        # Ctrl-C or SIGTERM ends --follow; keep the rows read so far as a complete file.
+        # Ctrl-C, SIGTERM or SIGHUP ends --follow; keep the rows read so far as a complete file.
         is_complete = rows > 0
         raise
     finally:

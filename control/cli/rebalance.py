@@ -11,7 +11,7 @@ import click
 
 from ringfence.control.cli.connection import NODE_ID, PARTITION
 from ringfence.control.cli.exit_codes import Exit
-from ringfence.control.cli.output import emit, format_bytes, json_option, show_table
+from ringfence.control.cli.output import emit, format_bytes, show_table
 from ringfence.control.cli.rebalance_api import Moves, RebalanceApi, api_options
 from ringfence.control.model.text import counted, listed
 from ringfence.native.errors import RingfenceError
@@ -140,7 +140,6 @@ def _start_options(function: Any) -> Any:
             help="With `move`: target nodes of a partition, the owner first. May be repeated.",
         ),
         api_options,
-        json_option,
     ):
         function = option(function)
     return function
@@ -205,7 +204,6 @@ def preview(
 @click.option("--preview", "is_preview", is_flag=True, help="Dry run: print what would move back.")
 @click.option("--wait", is_flag=True, help="Return when the run has ended; exit code 9 if not all was moved.")
 @api_options
-@json_option
 def reverse(
     *, partitions: tuple[int, ...], is_preview: bool, api: RebalanceApi, as_json: bool, wait: bool
 ) -> int:
@@ -239,7 +237,6 @@ def _show_plan(plan: dict[str, Any], *, as_json: bool) -> int:
 
 @command.command("status")
 @api_options
-@json_option
 def status(*, api: RebalanceApi, as_json: bool) -> int:
     """Show the current or last run with all moves.
 
@@ -253,7 +250,6 @@ def status(*, api: RebalanceApi, as_json: bool) -> int:
 
 @command.command("history")
 @api_options
-@json_option
 def history(*, api: RebalanceApi, as_json: bool) -> int:
     """List the ended runs, the newest first.
 
@@ -288,7 +284,6 @@ def _steer(name: str, text: str) -> None:
 
     @command.command(name, help=text + example)
     @api_options
-    @json_option
     def steer(*, api: RebalanceApi, as_json: bool) -> int:
         api.steer(name)
         _show(api.show(), as_json=as_json)

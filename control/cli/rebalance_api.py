@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-import click
-
-from ringfence.control.cli.admin import Admin, http_options
-from ringfence.control.cli.connection import single_endpoint
+from ringfence.control.cli.admin import Admin
+from ringfence.control.cli.endpoint import Endpoint, control_options
 from ringfence.control.cli.retry_until import wait_notice
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
@@ -18,22 +16,6 @@ from ringfence.native.errors import refusal
 
 # (partition, nodes of its replicas after the move, the owner first).
 Moves = tuple[tuple[int, tuple[int, ...]], ...]
-
-control_option = click.option(
-    "--control",
-    metavar="ADDRESS",
-    callback=single_endpoint,
-    help="Control address of any node, tcp://HOST:PORT or HOST:PORT, instead of --http: for a cluster "
-    "without admin API and tokens.",
-)
-timeout_option = click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=0.1),
-    default=10.0,
-    show_default=True,
-    help="Seconds to wait for an answer.",
-)
 
 
 class RebalanceApi(Protocol):
@@ -50,27 +32,19 @@ class RebalanceApi(Protocol):
 
 
 def api_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--control`, `--http` and `--token-file` to a command; the command gets an `api`."""
+    """Add the options of `control_options` to a command; it gets an `api` instead of the endpoint."""
 
-    def with_api(
-        *arguments: Any,
-        control: str | None,
-        http: str | None,
-        token_file: Path | None,
-        timeout_s: float,
-        **options: Any,
-    ) -> Any:
-        return function(*arguments, api=_open(control, http, token_file, timeout_s), **options)
+    @functools.wraps(function)
+    def with_api(*arguments: Any, endpoint: Endpoint, **options: Any) -> Any:
+        return function(*arguments, api=_open(endpoint), **options)
 
-    with_api.__name__, with_api.__doc__ = function.__name__, function.__doc__
-    with_api.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
-    return control_option(http_options(timeout_option(with_api)))
+    return control_options(with_api)
 
 
-def _open(control: str | None, http: str | None, token_file: Path | None, timeout_s: float) -> RebalanceApi:
-    if control is not None:
-        return _Control(control, timeout_s)
-    return _Http(Admin(http, token_file, timeout_s))
+def _open(endpoint: Endpoint) -> RebalanceApi:
+    if endpoint.control is not None:
+        return _Control(endpoint.control, endpoint.timeout_s)
+    return _Http(endpoint.admin())
 
 
 class _Control:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 import click
 
-from ringfence.control.cli.admin import Admin, http_options
-from ringfence.control.cli.connection import timeout_option
+from ringfence.control.cli.endpoint import Endpoint, admin_options
 from ringfence.control.cli.exit_codes import Exit
-from ringfence.control.cli.output import confirm, emit, emit_rows, json_option, show_table
+from ringfence.control.cli.output import confirm, emit, emit_rows, show_table
 
 PAGE: Final = 1_000
 
@@ -27,17 +25,15 @@ def command() -> None:
 
 
 @command.command("list")
-@http_options
-@timeout_option
-@json_option
-def list_scopes(*, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:
+@admin_options
+def list_scopes(*, endpoint: Endpoint, as_json: bool) -> int:
     """List scopes with topic, last committed epoch, and whether a new scope may replace them (temporary).
 
     \b
     Example:
       ringfence scope list
     """  # noqa: D301
-    admin, scopes, more = Admin(http, token_file, timeout_s), list[dict[str, Any]](), True
+    admin, scopes, more = endpoint.admin(), list[dict[str, Any]](), True
     while more:
         after = scopes[-1]["name"] if scopes else ""
         page = admin.get(f"/admin/scopes?linearizable=true&limit={PAGE}&after={quote(after, safe='')}")
@@ -66,12 +62,8 @@ def list_scopes(*, http: str | None, token_file: Path | None, timeout_s: float, 
 @command.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@http_options
-@timeout_option
-@json_option
-def forget(
-    name: str, *, yes: bool, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
-) -> int:
+@admin_options
+def forget(name: str, *, yes: bool, endpoint: Endpoint, as_json: bool) -> int:
     """Forget scope NAME, as `list` shows it: fence its writer and delete the record of its epochs.
 
     Committed rows stay; staged rows that are not committed are dropped. If an epoch of the scope runs again,
@@ -82,7 +74,7 @@ def forget(
       ringfence scope forget nightly-load@7
     """  # noqa: D301
     confirm(f"Forget scope {name} and its committed epochs?", yes=yes)
-    Admin(http, token_file, timeout_s).change("POST", "/admin/scopes/forget", {"name": name})
+    endpoint.admin().change("POST", "/admin/scopes/forget", {"name": name})
     if as_json:
         emit({"forgotten": name})
     else:

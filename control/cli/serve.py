@@ -1,4 +1,4 @@
-"""`ringfence serve`: run a node in this process until SIGTERM or Ctrl-C."""
+"""`ringfence serve`: run a node in this process until Ctrl-C, SIGTERM or SIGHUP."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _help(field: Any) -> str:
 @_settings_options
 @json_option
 def command(config: Path | None, as_json: bool, **flags: Any) -> int:  # noqa: FBT001 - click's
-    """Run a node until SIGTERM or Ctrl-C.
+    """Run a node until Ctrl-C, SIGTERM or SIGHUP.
 
     Settings come from defaults, --config, RINGFENCE_* variables and flags; later sources override earlier
     ones. Unknown settings are errors. When the node serves, one line on stdout has its addresses; the log

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from ringfence.control.cli.admin import Admin, http_options
-from ringfence.control.cli.connection import address_option, effective_http, open_client, timeout_option
+from ringfence.control.cli.connection import open_client
+from ringfence.control.cli.endpoint import Endpoint, address_options
 from ringfence.control.cli.exit_codes import Exit
-from ringfence.control.cli.output import emit, json_option, show_table
+from ringfence.control.cli.output import emit, show_table
 
 
 @click.command()
 @click.option("--counters", is_flag=True, help="Also show the counters; --json always has them.")
-@address_option
-@http_options
-@timeout_option
-@json_option
-def command(
-    *,
-    counters: bool,
-    address: str,
-    http: str | None,
-    token_file: Path | None,
-    timeout_s: float,
-    as_json: bool,
-) -> int:
+@address_options
+def command(*, counters: bool, endpoint: Endpoint, as_json: bool) -> int:
     """Show identity, role and health of the node at --address or --http, and the leader of its cluster.
 
     Exits with 0 if the node is healthy. Exits with 9 if it is degraded, with the reasons listed, or if any
@@ -37,11 +25,11 @@ def command(
     Example:
       ringfence status --address tcp://127.0.0.1:7411
     """  # noqa: D301
-    http = effective_http(http)
-    if http is not None:
-        values: dict[str, Any] = Admin(http, token_file, timeout_s).get("/admin/status")
+    if endpoint.http is not None:
+        values: dict[str, Any] = endpoint.admin().get("/admin/status")
     else:
-        with open_client(address, timeout_s, token_file) as client:
+        assert endpoint.address is not None, "the command has --address, with a default"
+        with open_client(endpoint.address, endpoint.timeout_s, endpoint.token_file) as client:
             status = client.status()
         values = {name: getattr(status, name) for name in status.__struct_fields__}
         for name in ("cluster", "history", "store"):

@@ -12,10 +12,9 @@ from urllib.parse import quote
 
 import click
 
-from ringfence.control.cli.admin import Admin, http_options
-from ringfence.control.cli.connection import timeout_option
+from ringfence.control.cli.endpoint import Endpoint, admin_options
 from ringfence.control.cli.exit_codes import Exit
-from ringfence.control.cli.output import emit, json_option, show_table
+from ringfence.control.cli.output import emit, show_table
 from ringfence.control.cli.schema_text import parse_duration_ms
 from ringfence.control.model.tokens import Role
 
@@ -54,9 +53,7 @@ def command() -> None:
     type=click.Path(path_type=Path, dir_okay=False),
     help="New file for the token, readable only by you. [default: stdout]",
 )
-@http_options
-@timeout_option
-@json_option
+@admin_options
 def create(
     name: str,
     *,
@@ -64,9 +61,7 @@ def create(
     prefix: str,
     expires: str | None,
     to: Path | None,
-    http: str | None,
-    token_file: Path | None,
-    timeout_s: float,
+    endpoint: Endpoint,
     as_json: bool,
 ) -> int:
     """Create token NAME and show it, once. The cluster keeps only its SHA-256.
@@ -83,7 +78,7 @@ def create(
         body |= {"prefix": prefix}
     if expires is not None:
         body |= {"expires_ms": time.time_ns() // 1_000_000 + parse_duration_ms(expires)}
-    admin = Admin(http, token_file, timeout_s)
+    admin = endpoint.admin()
     if to is not None:
         # Before the change: without the file the token would be lost.
         _write_file(token, to)
@@ -102,17 +97,15 @@ def create(
 
 
 @command.command("list")
-@http_options
-@timeout_option
-@json_option
-def list_tokens(*, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:
+@admin_options
+def list_tokens(*, endpoint: Endpoint, as_json: bool) -> int:
     """List tokens with roles and expiry times. The cluster does not store the secrets.
 
     \b
     Example:
       ringfence token list
     """  # noqa: D301
-    tokens = Admin(http, token_file, timeout_s).get("/admin/tokens")["tokens"]
+    tokens = endpoint.admin().get("/admin/tokens")["tokens"]
     if as_json:
         for token in tokens:
             emit(token)
@@ -133,17 +126,15 @@ def list_tokens(*, http: str | None, token_file: Path | None, timeout_s: float, 
 
 @command.command()
 @click.argument("name")
-@http_options
-@timeout_option
-@json_option
-def revoke(name: str, *, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:
+@admin_options
+def revoke(name: str, *, endpoint: Endpoint, as_json: bool) -> int:
     """Revoke token NAME; requests with it are refused.
 
     \b
     Example:
       ringfence token revoke ci
     """  # noqa: D301
-    admin = Admin(http, token_file, timeout_s)
+    admin = endpoint.admin()
     left = [token["name"] for token in admin.get("/admin/tokens")["tokens"] if token["name"] != name]
     admin.change("DELETE", f"/admin/tokens/{quote(name, safe='')}")
     if not left:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,7 +30,7 @@ RUNNING: Final = frozenset({"DUAL_WRITE", "COPYING", "VERIFYING", "RETRYING"})
 NODE_FIELDS: Final = ("node", "life", "role", "draining", "in_ring", "partitions", "replicas")
 # Running moves shown, so that a sample fits on a terminal.
 MOVES_SHOWN: Final = 10
-# Topics per sample without --topic: each one costs requests to all nodes that own partitions of it.
+# Topics per sample without --topic. One request returns them; the node asks each owner of partitions once.
 TOPICS_MAX: Final = 16
 # Partitions shown, in this order: those without a serving owner, the busiest, those with the most rows.
 # --json has all partitions.
@@ -140,25 +141,35 @@ def _partitions(admin: Admin, topics: tuple[str, ...], previous: PreviousSample)
 
     A topic that is deleted meanwhile is left out; RefusedError if it is one of --topic.
     """
-    names_given = bool(topics)
-    if not topics:
-        listed = admin.get(f"/admin/topics?limit={TOPICS_MAX}")["topics"]
-        topics = tuple(topic_path(topic["name"]) for topic in listed)
-    partitions: list[dict[str, Any]] = []
-    for path in topics:
-        try:
-            topic = _topic(admin, path, previous) if names_given else admin.get(path)
-        except RingfenceError as error:
-            if names_given and isinstance(error, RefusedError):
-                raise
-            continue
-        partitions += [_partition(topic["name"], part, previous) for part in topic["stats"]]
+    shown = _chosen(admin, topics, previous) if topics else _first(admin)
+    partitions = [_partition(topic["name"], part, previous) for topic in shown for part in topic["stats"]]
     previous.stored = {
         number: at
         for number, at in previous.stored.items()
         if number in {part["partition"] for part in partitions}
     }
     return partitions
+
+
+def _first(admin: Admin) -> Iterator[dict[str, Any]]:
+    """Yield the first TOPICS_MAX topics by name."""
+    for topic in admin.get(f"/admin/topics?stats=true&limit={TOPICS_MAX}")["topics"]:
+        if "stats" in topic:
+            yield topic
+        else:  # a node of an older program ignores `stats`
+            with suppress(RingfenceError):  # the topic is deleted meanwhile
+                yield admin.get(topic_path(topic["name"]))
+
+
+def _chosen(admin: Admin, topics: tuple[str, ...], previous: PreviousSample) -> Iterator[dict[str, Any]]:
+    """Yield the topics of --topic whose requests succeed. RefusedError if one does not exist."""
+    for path in topics:
+        try:
+            yield _topic(admin, path, previous)
+        except RefusedError:
+            raise
+        except RingfenceError:
+            continue
 
 
 def _topic(admin: Admin, path: str, previous: PreviousSample) -> Any:

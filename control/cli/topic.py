@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import click
 import pyarrow as pa
 
 from ringfence.control.cli import layout
-from ringfence.control.cli.admin import http_options
-from ringfence.control.cli.connection import PARTITION, address_option, timeout_option
+from ringfence.control.cli.connection import PARTITION
+from ringfence.control.cli.endpoint import Endpoint, address_options
 from ringfence.control.cli.escape_control import printable
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.missing_counts import UNKNOWN, check_counts, format_rows, format_size
-from ringfence.control.cli.output import confirm, emit, emit_rows, format_bytes, json_option, show_table
+from ringfence.control.cli.output import confirm, emit, emit_rows, format_bytes, show_table
 from ringfence.control.cli.schema_text import parse_column, parse_duration_ms
 from ringfence.control.cli.topic_api import open_topic_api
 from ringfence.control.model.names import full_topic_prefix, shown_topic_name
@@ -82,20 +81,8 @@ for one in layout.OF_TOPIC:
     help="Label of the topic; may be repeated.",
 )
 @click.option("--exist-ok", is_flag=True, help="Succeed if an equal topic exists.")
-@address_option
-@http_options
-@timeout_option
-@json_option
-def create(
-    name: str,
-    *,
-    address: str,
-    http: str | None,
-    token_file: Path | None,
-    timeout_s: float,
-    as_json: bool,
-    **options: Any,
-) -> int:
+@address_options
+def create(name: str, *, endpoint: Endpoint, as_json: bool, **options: Any) -> int:
     """Create topic NAME.
 
     \b
@@ -112,7 +99,7 @@ def create(
         "retention_ms": None if options["retention"] is None else parse_duration_ms(options["retention"]),
         "properties": _properties(options["properties"], until_compacted=options["until_compacted"]),
     }
-    with closing(open_topic_api(address, http, token_file, timeout_s)) as api:
+    with closing(open_topic_api(endpoint)) as api:
         topic = api.create(name, schema, settings, exist_ok=options["exist_ok"])
     if as_json:
         emit(topic)
@@ -127,13 +114,8 @@ def create(
 
 @command.command("list")
 @click.argument("prefix", default="")
-@address_option
-@http_options
-@timeout_option
-@json_option
-def list_topics(
-    prefix: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
-) -> int:
+@address_options
+def list_topics(prefix: str, *, endpoint: Endpoint, as_json: bool) -> int:
     """List topics whose names begin with PREFIX.
 
     \b
@@ -141,7 +123,7 @@ def list_topics(
       ringfence topic list
       ringfence topic list acme/sales/
     """  # noqa: D301
-    with closing(open_topic_api(address, http, token_file, timeout_s)) as api:
+    with closing(open_topic_api(endpoint)) as api:
         topics = api.topics(full_topic_prefix(prefix))
     if as_json:
         emit_rows(topics)
@@ -167,20 +149,15 @@ def list_topics(
 
 @command.command()
 @click.argument("name")
-@address_option
-@http_options
-@timeout_option
-@json_option
-def show(
-    name: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
-) -> int:
+@address_options
+def show(name: str, *, endpoint: Endpoint, as_json: bool) -> int:
     """Show the columns and partitions of topic NAME.
 
     \b
     Example:
       ringfence topic show lineitem
     """  # noqa: D301
-    with closing(open_topic_api(address, http, token_file, timeout_s)) as api:
+    with closing(open_topic_api(endpoint)) as api:
         topic = api.topic(name)
     if as_json:
         emit(topic)
@@ -249,20 +226,14 @@ def show(
     help="Delete rows below this offset. [default: all rows]",
 )
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@address_option
-@http_options
-@timeout_option
-@json_option
+@address_options
 def truncate(
     name: str,
     *,
     partition: int | None,
     before_offset: int | None,
     yes: bool,
-    address: str,
-    http: str | None,
-    token_file: Path | None,
-    timeout_s: float,
+    endpoint: Endpoint,
     as_json: bool,
 ) -> int:
     """Delete rows of topic NAME from the start of its partitions.
@@ -276,7 +247,7 @@ def truncate(
         f"Delete {rows} of {'each partition' if partition is None else f'partition {partition}'} of {name}?",
         yes=yes,
     )
-    with closing(open_topic_api(address, http, token_file, timeout_s)) as api:
+    with closing(open_topic_api(endpoint)) as api:
         api.truncate(name, partition, before_offset)
         topic = api.topic(name)
     if as_json:
@@ -291,21 +262,8 @@ def truncate(
 @click.argument("name")
 @click.option("--missing-ok", is_flag=True, help="Succeed if the topic does not exist.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@address_option
-@http_options
-@timeout_option
-@json_option
-def delete(
-    name: str,
-    *,
-    missing_ok: bool,
-    yes: bool,
-    address: str,
-    http: str | None,
-    token_file: Path | None,
-    timeout_s: float,
-    as_json: bool,
-) -> int:
+@address_options
+def delete(name: str, *, missing_ok: bool, yes: bool, endpoint: Endpoint, as_json: bool) -> int:
     """Delete topic NAME and its rows.
 
     \b
@@ -313,7 +271,7 @@ def delete(
       ringfence topic delete events --yes
     """  # noqa: D301
     confirm(f"Delete topic {name} and all its rows?", yes=yes)
-    with closing(open_topic_api(address, http, token_file, timeout_s)) as api:
+    with closing(open_topic_api(endpoint)) as api:
         api.delete(name, missing_ok=missing_ok)
     if as_json:
         emit({"deleted": name})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from ringfence.control.cli.admin import Admin, NoMajority, topic_path
-from ringfence.control.cli.connection import effective_http, open_client
+from ringfence.control.cli.connection import open_client
+from ringfence.control.cli.endpoint import Endpoint
 from ringfence.control.model.counts import known_figures, totals
 from ringfence.native.errors import AlreadyExistsError, NotFoundError
 
@@ -40,12 +40,12 @@ class TopicApi(Protocol):
     def close(self) -> None: ...
 
 
-def open_topic_api(address: str, http: str | None, token_file: Path | None, timeout_s: float) -> TopicApi:
+def open_topic_api(endpoint: Endpoint) -> TopicApi:
     """Return the admin API if `http` names one and no flag `--address` is passed, else the data socket."""
-    http = effective_http(http)
-    if http is not None:
-        return _Http(Admin(http, token_file, timeout_s))
-    return _Socket(open_client(address, timeout_s, token_file))
+    if endpoint.http is not None:
+        return _Http(endpoint.admin())
+    assert endpoint.address is not None, "commands about topics have --address, with a default"
+    return _Socket(open_client(endpoint.address, endpoint.timeout_s, endpoint.token_file))
 
 
 class _Socket:

@@ -11,6 +11,7 @@
 //! | `encode.rs` | `ringfence-batch`'s encoder for producers |
 //! | `record.rs` | the records of a FETCH body |
 //! | `checksum.rs` | CRC-32C |
+//! | `identity.rs` | ids of 16 bytes |
 //! | `capsule.rs` | memory that Python owns: Arrow capsules, buffers, new bytearrays; the only unsafe code |
 //! | `error.rs` | raises the exceptions of `ringfence/native/errors.py` |
 #![deny(unsafe_code)] // `capsule.rs` allows it to itself
@@ -20,6 +21,7 @@ mod checksum;
 mod encode;
 mod error;
 mod fsck;
+mod identity;
 mod lineage;
 mod node_class;
 mod order;

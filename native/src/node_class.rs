@@ -10,6 +10,7 @@ use ringfence_node::{Config, NodeError, Runtime, TimeWindow, TransportKind};
 use ringfence_wire::LEVEL_NEWEST;
 
 use crate::error::{of_node, raise_with};
+use crate::identity::identity;
 use crate::order::Order;
 use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
 use crate::token_table::{Given, table_of};
@@ -26,14 +27,6 @@ impl Node {
     fn work<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Runtime) -> Result<T, NodeError> + Send) -> PyResult<T> {
         py.detach(|| work(&self.runtime)).map_err(|error| of_node(py, &error))
     }
-}
-
-/// An id of 16 bytes.
-pub fn identity(py: Python<'_>, name: &str, bytes: &[u8]) -> PyResult<[u8; 16]> {
-    bytes.try_into().map_err(|_| {
-        let message = format!("{name} has {} bytes, an id has 16", bytes.len());
-        raise_with(py, "ConfigError", &message, "setting", name)
-    })
 }
 
 #[pymethods]

@@ -6,8 +6,8 @@ use ringfence_node::{
     CountStaged, GatesIn, GatesOut, Order as Inner, Place, Publish, TableIn, TableOut, TablePartition,
 };
 
+use crate::identity::identity;
 use crate::lineage::{Ancestors, End, Sealed, arguments_of_sealed, arguments_of_table, end_of, lineage_of};
-use crate::node_class::identity;
 use crate::scope_rules::{Rule, rule_of, rule_to, tokens_of, tokens_to};
 use crate::tables;
 

@@ -61,6 +61,8 @@ fn of_finished(py: Python<'_>, finished: Finished) -> PyResult<Bound<'_, PyDict>
 
 pub fn of_partition<'py>(py: Python<'py>, status: &PartitionStatus) -> PyResult<Bound<'py, PyDict>> {
     let out = PyDict::new(py);
+    // Zeros say that no batch was acknowledged under this epoch.
+    let (first_ms, last_ms) = status.acknowledged_ms.unwrap_or_default();
     for (name, value) in [
         ("topic", status.topic),
         ("partition", status.partition),
@@ -76,8 +78,8 @@ pub fn of_partition<'py>(py: Python<'py>, status: &PartitionStatus) -> PyResult<
         ("stages", status.stages),
         ("chain", status.chain),
         ("replicas", status.replicas),
-        ("first_acknowledged_us", status.acknowledged_ms.0 * 1000),
-        ("last_acknowledged_us", status.acknowledged_ms.1 * 1000),
+        ("first_acknowledged_us", first_ms * 1000),
+        ("last_acknowledged_us", last_ms * 1000),
     ] {
         out.set_item(name, value)?;
     }

@@ -7,7 +7,7 @@ use ringfence_log::Witness;
 use ringfence_node::{Config, NodeError, Now, Stepped, TimeWindow};
 
 use crate::error::of_node;
-use crate::node_class::identity;
+use crate::identity::identity;
 use crate::order::Order;
 use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
 use crate::sim_disk::SimDisk;

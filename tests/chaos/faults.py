@@ -9,14 +9,21 @@ import time
 from collections.abc import Callable
 
 from tests.chaos.fleet import Fleet
+from tests.chaos.mover import RUN_S
 from tests.harness.clocks import CLOCK_READ_S
+from tests.harness.processes import until
 
 SHORT_S, LONG_S = 0.3, 3.5
 """How long a harm lasts: from a hiccup to longer than a node needs to be failed (2 s)."""
 JUMP_S_MIN, JUMP_S_MAX = 30 * 60, 55 * 60
 """A node believes such a jump immediately; one of more than an hour only after ten minutes."""
-HONOURED_S = 90.0
-"""For a node to take rows under its new clock: one that was failed first gets a partition back by a move."""
+HONOURED_S = 3 * RUN_S
+"""For a node to take rows under its new clock. One that was failed gets a partition back by a move.
+
+That move comes after a run which waits for another node until it is cancelled.
+"""
+TRACED_S = 60.0
+"""For a tracer to delay the first sync: on a loaded machine it attaches late."""
 
 
 def kill(fleet: Fleet, place: int, dice: random.Random) -> None:
@@ -88,11 +95,17 @@ def slow_disk(fleet: Fleet, place: int, dice: random.Random) -> None:
         "-p",
         str(fleet.nodes[place].pid),
     )
+    told.write_text("")
+
+    def has_delayed() -> bool:
+        return "DELAYED" in told.read_text() or not fleet.alive(place)
+
     with subprocess.Popen(command) as tracer:
-        time.sleep(dice.uniform(1.0, LONG_S))
-        tracer.send_signal(signal.SIGINT)
-    delayed = told.read_text().count("DELAYED")
-    assert delayed or not fleet.alive(place), f"strace delayed no sync of node {fleet.id(place)}"
+        try:
+            until(has_delayed, TRACED_S, f"strace delays a sync of node {fleet.id(place)}")
+            time.sleep(dice.uniform(SHORT_S, LONG_S))
+        finally:
+            tracer.send_signal(signal.SIGINT)
 
 
 def clock_jump(fleet: Fleet, place: int, dice: random.Random) -> None:

@@ -17,7 +17,10 @@ from tests.chaos.log_clients import SCHEMA, EndAsker, PlainWriter, final_read
 from tests.checker.log_history import Forced, History, Outcome, Truncate
 from tests.harness.processes import until
 
-WORK_S: Final = 3.0
+WORK_SENDS: Final = 100
+"""Acknowledged between two steps: more than are in flight, so that some were sent after the step before."""
+WORK_S: Final = 120.0
+"""For these sends: a writer first finds the owner again after a step that takes nodes away."""
 WRITER: Final = 300_000
 
 
@@ -35,12 +38,12 @@ class Forcer:
         asker = EndAsker(self._fleet.addresses, self.topic, self._seed)
         writer.start()
         asker.start()
-        time.sleep(WORK_S)
+        self._work(writer)
         history = History()
-        self._lose(history, nodes)
-        time.sleep(WORK_S)
+        self._lose(history, nodes, writer)
+        self._work(writer)
         self._restart_owner()
-        time.sleep(WORK_S)
+        self._work(writer)
         writer.finish()
         asker.finish()
         for failure in (*writer.failure, *asker.failure):
@@ -49,6 +52,17 @@ class Forcer:
         history.extend(asker.history)
         history.extend(final_read(self._fleet.addresses, self.topic))
         return history
+
+    def _work(self, writer: PlainWriter) -> None:
+        """Wait until the writer got more rows acknowledged."""
+
+        def acknowledged() -> int:
+            return sum(send.outcome is Outcome.DONE for send in list(writer.history.sends))
+
+        wanted = acknowledged() + WORK_SENDS
+        until(
+            lambda: bool(writer.failure) or acknowledged() >= wanted, WORK_S, "the writer of the forced topic"
+        )
 
     def _make(self) -> list[int]:
         """Make a partition with a replica on the node that does not vote; its nodes, that one first.
@@ -83,11 +97,18 @@ class Forcer:
         until(told, 60, f"{change} of node {node}")
 
     def _learner(self) -> int:
-        told = self._fleet.listed()
-        assert told is not None
-        return next(node.node for node in told.nodes if node.role == "learner")
+        """The node that does not vote, once there is one: roles change for a while after a fault."""
+        found: list[int] = []
 
-    def _lose(self, history: History, nodes: list[int]) -> None:
+        def is_alone() -> bool:
+            told = self._fleet.listed()
+            found[:] = [] if told is None else [node.node for node in told.nodes if node.role == "learner"]
+            return len(found) == 1
+
+        until(is_alone, 120, "three voters and one node that does not vote")
+        return found[0]
+
+    def _lose(self, history: History, nodes: list[int], writer: PlainWriter) -> None:
         """A replica that lags behind a truncate becomes the owner: its end is below the log start.
 
         `nodes`: the one that does not vote, then two voters.
@@ -98,7 +119,7 @@ class Forcer:
         left = next(node for node in nodes[1:] if node != second)
         spare = next(node for node in places if node not in nodes)
         self._fleet.nodes[places[left]].freeze()
-        time.sleep(WORK_S)
+        self._work(writer)
         self._truncate(history)
         begun, down = time.monotonic(), [places[nodes[0]], places[second]]
         for place in down:

@@ -50,7 +50,7 @@ PARTITIONS = 8
 WRITERS_EACH = 1_000
 """Numbers of writers that one plain writer may use up: it takes the next after a send without outcome."""
 ROWS_PER_S = 60
-"""The least that counts as work, of all writers of the main topic."""
+"""The least that counts as work, of all writers of a topic."""
 
 
 class Clients:
@@ -123,7 +123,12 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None) -> int:
     goals = dataclasses.replace(Goals.of(seconds), rows=int(seconds * ROWS_PER_S))
     mover = Mover(fleet, [*main_topic.partitions, *clients[1].partitions], seed)
     harmer = Harmer(
-        fleet, mover, goals, main_topic.rows, seed, lambda: any(one.is_broken() for one in clients)
+        fleet,
+        mover,
+        goals,
+        lambda: min(one.rows() for one in clients),
+        seed,
+        lambda: any(one.is_broken() for one in clients),
     )
     forcer = Forcer(fleet, seed)
     for one in clients:

@@ -302,7 +302,11 @@ class EndAsker(Witness):
     """Asks for log starts and marks."""
 
     def _live(self, client: ringfence.Client) -> None:
-        partitions = [one.partition for one in client.layout(self._topic).active]
+        try:
+            partitions = [one.partition for one in client.layout(self._topic).active]
+        except RingfenceError:
+            self.retries += 1
+            return
         while not self._stop.wait(0.1):
             partition = self._dice.choice(partitions)
             begun = time.monotonic()
@@ -354,8 +358,7 @@ def final_read(addresses: str, topic: str) -> History:
                         time.monotonic(),
                     )
                 )
+        asked = time.monotonic()
         for partition, ends in client.end_offsets(topic).items():
-            history.ends.append(
-                Ends(partition, ends.start, ends.end, time.monotonic() - 0.001, time.monotonic())
-            )
+            history.ends.append(Ends(partition, ends.start, ends.end, asked, time.monotonic()))
     return history

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from tests.harness.processes import check_space
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -38,6 +40,8 @@ class Disk:
     """
 
     def __init__(self, folder: Path, size_mb: int = 1024) -> None:
+        # A write that finds no space for the image is an I/O error in the file system.
+        check_space(folder, size_mb << 20)
         self.mount_point = folder / "disk"
         path = folder / "disk.img"
         self._image = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)

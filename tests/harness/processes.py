@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,6 +28,16 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 60.0  # a loaded CI machine recovers a few hundred MB in this time
 PROGRAM = Path(sys.executable).parent / "ringfence"
+FILES = ("--segment-bytes", "96MiB", "--reserve-bytes", "8MiB")
+"""Sizes of a node's files; options of a test's own come after them, and hold.
+
+A node allocates two segments and the reserve when it starts: 200 MiB, not the 576 of the default settings,
+because several clusters are on the disk at the same time. The largest body of the default settings fits.
+"""
+FREE_BYTES_MIN = 512 << 20
+"""Free space of the disk with temporary files: for two nodes that start at the same time."""
+GONE_S = 60.0
+"""For a killed process to end: a write that waits for a slow disk is carried out first."""
 LIMITED = (
     "import os, resource, sys; limit = int(sys.argv[1]); "
     "resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)); os.execv(sys.argv[2], sys.argv[2:])"
@@ -74,6 +85,15 @@ def log_of(data: Path, folder: Path | None) -> Path:
     return folder / f"{data.name}-{next(_numbers)}.log"
 
 
+def check_space(folder: Path, wanted: int = FREE_BYTES_MIN) -> None:
+    """Fail if the disk of `folder` is nearly full: tests of full disks fill small disks of their own."""
+    free = shutil.disk_usage(folder).free
+    assert free >= wanted, (
+        f"the disk of {folder} has {free >> 20} MiB free, and this test needs {wanted >> 20} MiB: "
+        "remove files, or set TMPDIR to a folder on another disk"
+    )
+
+
 @dataclass
 class NodeProcess:
     """`ringfence serve` on a fixed port, so that clients find it again after a restart."""
@@ -103,6 +123,7 @@ class NodeProcess:
     def start(self) -> Self:
         """Start, and wait for the line that says it serves. Raises AssertionError with its log."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        check_space(self.log.parent)
         log = self.log.open("ab")
         command = [
             *self.prefix,
@@ -113,6 +134,7 @@ class NodeProcess:
             str(self.data),
             "--listen",
             self.address,
+            *FILES,
             *self.options,
         ]
         if self.open_files is not None:
@@ -132,7 +154,7 @@ class NodeProcess:
         if not line:
             if not readable:
                 self.process.kill()
-            code = self._gone(10)
+            code = self._gone(GONE_S)
             raise AssertionError(f"serve did not start, exit code {code}:\n{self.log.read_text()[-4000:]}")
         return line
 
@@ -157,9 +179,9 @@ class NodeProcess:
         """kill -9, and wait until it is gone."""
         assert self.process is not None
         self.process.kill()
-        self._gone(10)
+        self._gone(GONE_S)
 
-    def stop(self, timeout_s: float = 20) -> int:
+    def stop(self, timeout_s: float = GONE_S) -> int:
         """SIGTERM; the exit code."""
         assert self.process is not None
         if self.process.poll() is None:

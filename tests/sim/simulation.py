@@ -198,7 +198,6 @@ class Simulation(World):
             machine.boot()
         if self.plan.moves:
             self.mover.tidy()
-            self.agenda.after(forced.TIDY_US, self.forcer.tidy)
 
     def _at_work(self) -> str:
         """What is missing yet before producers can send."""
@@ -237,7 +236,7 @@ class Simulation(World):
         if not self.plan.moves:
             return ""
         state = self.machines[0].replica.state
-        return replicas.unfinished(state) or replicas.behind(state, self._of_node, self.ledger.partitions)
+        return replicas.unfinished(state) or replicas.behind(state, self._of_node)
 
     def _unopened(self) -> str:
         """Partitions that nobody can write: their owner is to open each, unless its rows are damaged."""

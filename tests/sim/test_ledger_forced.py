@@ -120,6 +120,30 @@ def test_a_truncate_of_the_history_that_was_given_up_says_nothing_of_the_later_o
         case.check()
 
 
+def test_a_log_of_the_later_history_begins_no_later_than_an_operator_said_since_the_choice() -> None:
+    case = Case()
+    case.ledger.given_up(case.ledger.truncated(PARTITION, 20))
+    case.ledger.begins(PARTITION, 20, 3)
+    case.ledger.forced(PARTITION, FORCED)
+    case.ledger.begins(PARTITION, 20, 3)  # a former owner that has not heard of the choice
+    case.ledger.begins(PARTITION, 10, 9)
+    with pytest.raises(ViolationError, match="begins at 11, rows below 10 were given up"):
+        case.ledger.begins(PARTITION, 11, 9)
+    case.ledger.truncated(PARTITION, 15)
+    case.ledger.begins(PARTITION, 15, 9)
+
+
+def test_a_truncate_that_the_metadata_had_before_the_choice_is_about_the_former_history() -> None:
+    case = Case()
+    asked = case.ledger.truncated(PARTITION, 20)
+    case.ledger.applied(PARTITION, 12)
+    assert not asked.ended
+    case.ledger.applied(PARTITION, 20)
+    case.ledger.forced(PARTITION, FORCED)
+    with pytest.raises(ViolationError, match="rows below 10 were given up"):
+        case.ledger.begins(PARTITION, 20, 9)
+
+
 def test_a_truncate_without_an_answer_may_be_about_either_history() -> None:
     case = Case()
     asked = case.ledger.truncated(PARTITION, 20)

@@ -23,7 +23,8 @@ ID = pa.field("id", pa.int64(), nullable=False)
 
 # By the owner that a task stages at, or by the node that a task begins the scope at: whichever is first.
 FENCED = (
-    r"driver \d+ is fenced, \d+ began the scope anew|was begun again by another driver: this driver is fenced"
+    r"driver \d+ is fenced, \d+ began the scope again"
+    r"|was begun again by another driver: this driver is fenced"
 )
 
 

@@ -80,14 +80,13 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    folder = tmp_path_factory.mktemp("cluster")
-    three = ThreeNodes(folder)
+def bench(module_folder: Path) -> Iterator[Bench]:
+    three = ThreeNodes(module_folder)
     try:
         three.start()
         addresses = ",".join(node.address for node in three.nodes)
-        with spark_process(folder / "spark", "tests.spark.cluster", addresses) as spark:
-            yield Bench(three, spark, folder)
+        with spark_process(module_folder / "spark", "tests.spark.cluster", addresses) as spark:
+            yield Bench(three, spark, module_folder)
     finally:
         three.kill_all()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -19,8 +20,8 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenNode]:
-    made = TokenNode(tmp_path_factory.mktemp("locked"))
+def locked(module_folder: Path) -> Iterator[TokenNode]:
+    made = TokenNode(module_folder)
     with made.node:
         for name, role in (("root", "admin"), ("viewer", "viewer"), ("writer", "writer")):
             made.make(name, role)

@@ -24,6 +24,8 @@ BOUND_S = 300
 """How far a time may be from the cluster's."""
 SLACK_S = 2.0
 """Clocks are read every second, and estimates come with heartbeats."""
+ELECTIONS_MAX = 20
+"""A leader that restarts leaves the choice to two nodes: each of them wins about every second time."""
 
 
 class Clocked:
@@ -50,14 +52,24 @@ class Clocked:
 
     def make_leader(self, place: int) -> None:
         """Restart leaders until this node leads."""
-        for _ in range(10):
+        for _ in range(ELECTIONS_MAX):
             leader = self.three.leader()
             if leader == place:
                 return
             assert self.three.nodes[leader].stop() == 0
             self.three.nodes[leader].restart()
             self.three.until_whole()
-        raise AssertionError("ten elections, and another node leads")
+        raise AssertionError(f"{ELECTIONS_MAX} elections, and another node leads")
+
+    def create_as_leader(self, place: int, names: list[str]) -> bool:
+        """Make this node the leader, and create topics. False: it did not lead the whole time."""
+        self.make_leader(place)
+        term = self.three.listed(place)["term"]
+        with ringfence.connect(self.addresses, timeout_s=60) as client:
+            for name in names:
+                client.create_topic(name, schema=SCHEMA, key=["id"], partitions=1)
+        after = self.three.listed(place)
+        return bool((after["leader"], after["term"]) == (self.three.id(place), term))
 
     def reasons(self, place: int) -> str:
         with ringfence.connect(self.three.nodes[place].address, timeout_s=30) as client:
@@ -69,6 +81,11 @@ def metadata_s(http: str) -> float:
     with urllib.request.urlopen(f"http://{http}/admin/metadata", timeout=30) as answer:
         told: dict[str, Any] = json.load(answer)
     return float(told["time_ms"]) / 1000
+
+
+def is_near(time_s: float, began_s: float, bound_s: float) -> bool:
+    """Whether a time that was taken since `began_s` is within the bound of the true time."""
+    return began_s - bound_s - SLACK_S <= time_s <= time.time() + bound_s + SLACK_S
 
 
 @pytest.fixture
@@ -105,7 +122,9 @@ def test_an_owner_that_starts_400_days_ahead_stores_times_near_the_true_one(cloc
             last_s = max(found[-1][1] for found in row_times(client, "t").values())
             between = dt.datetime.fromtimestamp(last_s + 0.002, dt.UTC)
             clocked.restart_ahead(2)
-            assert "ahead of the cluster's time" in clocked.reasons(2)
+            until(
+                lambda: "ahead of the cluster's time" in clocked.reasons(2), what="node 3 compares its clock"
+            )
             plain.send(batch(60, 60, 1)).result(60)
             named.send(batch(60, 60, 2), note=b"second", number=2).result(60)
             now_s = time.time()
@@ -132,21 +151,20 @@ def test_an_owner_that_starts_400_days_ahead_stores_times_near_the_true_one(cloc
 
 def test_a_leader_400_days_ahead_does_not_push_the_time_of_the_metadata(clocked: Clocked) -> None:
     clocked.restart_ahead(1)
-    clocked.make_leader(1)
-    with ringfence.connect(clocked.addresses, timeout_s=60) as client:
-        for number in range(20):
-            client.create_topic(f"t{number}", schema=SCHEMA, key=["id"], partitions=1)
-    assert clocked.three.leader() == 1
+    began_s = time.time()
+    # On a loaded machine an election may come between: then the entries are not of this leader alone.
+    rounds = ([f"t{turn}-{number}" for number in range(20)] for turn in range(5))
+    names = next((names for names in rounds if clocked.create_as_leader(1, names)), None)
+    assert names is not None, "five times another node was elected while topics were created"
     for http in clocked.https:
-        assert abs(metadata_s(http) - time.time()) <= BOUND_S + SLACK_S
+        assert is_near(metadata_s(http), began_s, BOUND_S)
     with ringfence.connect(clocked.addresses, timeout_s=60) as client:
-        for number in range(20):
-            with client.producer(f"t{number}") as producer:
+        for name in names:
+            with client.producer(name) as producer:
                 producer.send(batch(0, 1)).result(60)
-        now_s = time.time()
-        for number in range(20):
-            [found] = row_times(client, f"t{number}").values()
-            assert abs(found[-1][1] - now_s) <= BOUND_S + SLACK_S
+        for name in names:
+            [found] = row_times(client, name).values()
+            assert is_near(found[-1][1], began_s, BOUND_S)
 
 
 def test_age_retention_goes_on_after_an_owner_was_400_days_ahead_for_seconds(clocked: Clocked) -> None:
@@ -185,9 +203,10 @@ def test_a_node_alone_keeps_the_time_of_its_metadata_when_its_clock_jumps_for_se
     with node, ringfence.connect(node.address, timeout_s=30) as client:
         clock.set(AHEAD_S)
         until(lambda: "ahead of" in " ".join(client.status().reasons), what="the clock is wrong")
+        began_s = time.time()
         client.create_topic("t", schema=SCHEMA, key=["id"], partitions=1)
         with client.producer("t") as producer:
             producer.send(batch(0, 1)).result(30)
-        assert abs(metadata_s(http) - time.time()) <= SLACK_S + CLOCK_READ_S
+        assert is_near(metadata_s(http), began_s, CLOCK_READ_S)
         [found] = row_times(client, "t").values()
-        assert abs(found[-1][1] - time.time()) <= SLACK_S + CLOCK_READ_S
+        assert is_near(found[-1][1], began_s, CLOCK_READ_S)

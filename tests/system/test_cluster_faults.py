@@ -31,8 +31,8 @@ FULL = "no space for the metadata journal"
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IsolatedCluster]:
-    with isolated_cluster(tmp_path_factory.mktemp("world")) as world:
+def started(module_folder: Path) -> Iterator[IsolatedCluster]:
+    with isolated_cluster(module_folder) as world:
         yield world
 
 

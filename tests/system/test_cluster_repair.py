@@ -35,8 +35,8 @@ FAT = {f"p{number}": "x" * 1_000 for number in range(7)}
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IsolatedCluster]:
-    with isolated_cluster(tmp_path_factory.mktemp("world")) as world:
+def started(module_folder: Path) -> Iterator[IsolatedCluster]:
+    with isolated_cluster(module_folder) as world:
         yield world
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -34,8 +35,8 @@ class Down(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def down(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Down]:
-    cluster = ThreeNodes(tmp_path_factory.mktemp("down"))
+def down(module_folder: Path) -> Iterator[Down]:
+    cluster = ThreeNodes(module_folder)
     http = [with_http(node) for node in cluster.nodes]
     try:
         cluster.start()

@@ -51,8 +51,8 @@ QUICK_S = 0.02
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
-    desk = AdminCluster(tmp_path_factory.mktemp("rebalance"))
+def started(module_folder: Path) -> Iterator[AdminCluster]:
+    desk = AdminCluster(module_folder)
     try:
         desk.three.start()
         yield desk

@@ -6,6 +6,7 @@ Z16: only partitions of a node that leaves are moved, it ends empty. Z17: commit
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,12 +110,11 @@ class Scene(AdminCluster):
 
 
 @pytest.fixture
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    folder = tmp_path_factory.mktemp("ring")
-    made = Scene(folder)
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path)
     control = f"tcp://127.0.0.1:{free_port()}"
     fourth = NodeProcess(
-        folder / "d", options=("--control", control, "--join", made.three.controls[0], *MEMORY)
+        tmp_path / "d", options=("--control", control, "--join", made.three.controls[0], *MEMORY)
     )
     try:
         made.three.start()

@@ -10,6 +10,7 @@ import secrets
 import struct
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,8 +38,8 @@ Code, Op, Status = wire.Code, wire.Opcode, wire.Status
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
-    made = AdminCluster(tmp_path_factory.mktemp("epochs"))
+def desk(module_folder: Path) -> Iterator[AdminCluster]:
+    made = AdminCluster(module_folder)
     try:
         made.three.start()
         yield made

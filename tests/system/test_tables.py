@@ -52,8 +52,8 @@ def asked(address: str, path: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    three = ThreeNodes(tmp_path_factory.mktemp("tables"))
+def started(module_folder: Path) -> Iterator[Cluster]:
+    three = ThreeNodes(module_folder)
     http = [with_http(node) for node in three.nodes]
     try:
         three.start()

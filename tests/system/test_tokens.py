@@ -25,9 +25,9 @@ from tests.harness.token_node import TokenNode
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenNode]:
+def locked(module_folder: Path) -> Iterator[TokenNode]:
     """One node for all that changes nothing of its tokens; a topic `t` with ten rows."""
-    made = TokenNode(tmp_path_factory.mktemp("locked"))
+    made = TokenNode(module_folder)
     with made.node:
         made.make("root", "admin")
         for role in ("viewer", "writer", "operator"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -28,8 +29,8 @@ class Alone(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
-    cluster = ThreeNodes(tmp_path_factory.mktemp("alone"))
+def alone(module_folder: Path) -> Iterator[Alone]:
+    cluster = ThreeNodes(module_folder)
     http = [with_http(node) for node in cluster.nodes]
     try:
         cluster.start()

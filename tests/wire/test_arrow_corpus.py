@@ -53,8 +53,8 @@ VERBATIM = {"1.0.0-littleendian/generated_interval"}
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("corpus") / "data") as running:
+def node(module_folder: Path) -> Iterator[NodeProcess]:
+    with NodeProcess(module_folder / "data") as running:
         yield running
 
 

@@ -53,7 +53,7 @@ impl Shard {
         }
     }
 
-    /// Raise the format of files that are begun from now on; the open file keeps its own.
+    /// Raise the format of files. The open file keeps its own, so the next record begins a new file.
     pub fn set_format(&mut self, format: u16) {
         self.space.format = self.space.format.max(format);
     }
@@ -203,7 +203,7 @@ impl Shard {
         if is_behind {
             self.space.check_behind_reserve(alone).map_err(refusal_of)?;
         }
-        let has_format = self.space.has_format(needs.format);
+        let has_format = self.space.takes_format(needs.format);
         if let Some(group) = &mut self.open {
             let capacity = self.space.open_file.as_ref().map_or(0, |open_file| open_file.capacity);
             let with = group.bytes_with(bytes);

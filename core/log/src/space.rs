@@ -63,7 +63,7 @@ pub struct OpenFile {
 pub struct Space {
     pub shard: u16,
     pub identity: Identity,
-    /// Format of files that are begun from now on. It only rises: see [`Self::ensure_room`].
+    /// Format of files that are begun from now on. It only rises; an open file of an older one takes no more records.
     pub format: u16,
     pub run: u64,
     pub segment_bytes: u64,
@@ -180,7 +180,8 @@ impl Space {
     pub fn ensure_room(&mut self, bytes: u64, needs: Needs, first_group: u64) -> Result<(), NoRoom> {
         let is_rows = needs.is_rows;
         let has_room = self.open_file.as_ref().is_some_and(|open_file| open_file.end + bytes <= open_file.capacity);
-        if has_room && !(is_rows && self.is_in_reserve()) && self.has_format(needs.format) {
+        let may_stay = has_room && !(is_rows && self.is_in_reserve());
+        if may_stay && self.takes_format(needs.format) {
             return Ok(());
         }
         let needed = FILE_HEADER_BYTES as u64 + bytes;
@@ -195,6 +196,8 @@ impl Space {
                 self.reserve = Prepared::Missing;
                 ((bytes, recycled), reserve_name(self.shard, self.reserve_serial), true)
             }
+            // The format was raised on a full disk: the records that free space must have room.
+            _ if may_stay && !is_rows && self.full_until_ms.is_some() && self.has_format(needs.format) => return Ok(()),
             _ => return Err(self.no_room(is_rows)),
         };
         self.format = self.format.max(needs.format);
@@ -202,8 +205,13 @@ impl Space {
         Ok(())
     }
 
-    /// True if a record that needs this format may go to the open file.
-    pub fn has_format(&self, format: u16) -> bool {
+    /// True if a record that needs this format goes to the open file. After the format was raised none does: records
+    /// that only the new format knows must not lie in a file that an older program would read.
+    pub fn takes_format(&self, format: u16) -> bool {
+        self.has_format(format.max(self.format))
+    }
+
+    fn has_format(&self, format: u16) -> bool {
         self.open_file.as_ref().is_some_and(|open_file| open_file.format >= format)
     }
 

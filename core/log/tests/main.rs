@@ -7,6 +7,7 @@ mod damage;
 mod disk_reads;
 mod failed_sync;
 mod file_numbers;
+mod format_raise;
 mod lineage_format;
 mod recreate;
 mod recycled_end;

@@ -6,7 +6,7 @@ pub type PartitionIndex = u32;
 /// (topic, partition).
 pub(crate) type PartitionKey = (u64, u64);
 
-/// An end of the log: after the last record, and behind its last row.
+/// An end of the log: after the last record, and after its last row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct End {
     pub record: u64,

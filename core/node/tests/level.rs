@@ -45,7 +45,13 @@ fn files_have_the_format_of_level_0_until_the_level_is_raised() {
 
     world.ordered(Order::SetLevel { level: LEVEL_NEWEST }).unwrap();
     world.ordered(Order::SetLevel { level: 0 }).unwrap();
-    fill_two_files(&mut world, 12);
+    let body = body_of(0, 10);
+    let header = world.batch(5, 12, 10, &body);
+    world.send_large(&header, &body);
+    world.run();
+    assert_eq!(world.answer_to(header.request_id).header.status, 0);
+    assert_eq!(formats(&world), [&before[..], &[2]].concat(), "the first record after the raise begins a file");
+    fill_two_files(&mut world, 13);
     let after = formats(&world);
     assert_eq!(after[..before.len()], before, "files that were begun keep their format");
     assert_eq!(after.last(), Some(&2), "{after:?}");

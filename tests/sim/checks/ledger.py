@@ -169,6 +169,11 @@ class Ledger:
         if asked.forced == len(part.forced):
             part.gone = max(part.gone, asked.before)
 
+    def applied(self, partition: int, start: int) -> None:
+        """The metadata has this log start: the truncate that asked for it is about the history until now."""
+        for asked in self.partitions[partition].truncates:
+            asked.ended = asked.ended or asked.before == start
+
     def forced(self, partition: int, forced: Forced) -> None:
         """An operator chose an owner that may lack rows; offsets from its end on are of other rows since."""
         part = self.partitions[partition]
@@ -235,6 +240,14 @@ class Ledger:
                 what = f"partition {part.number}: the mark went from {part.mark} to {status['end_offset']}"
                 raise ViolationError("I14", what)
             part.mark = max(part.mark, status["end_offset"])
+
+    def begins(self, partition: int, start: int, epoch: int) -> None:
+        """An owner's log begins at this row, and ends in a record of this epoch."""
+        part = self.partitions[partition]
+        is_of_the_choice = not part.forced or epoch >= part.forced[-1].epoch
+        if is_of_the_choice and start > part.start:
+            what = f"the log of epoch {epoch} begins at {start}, rows below {part.start} were given up"
+            raise ViolationError("I14", f"partition {partition}: {what}")
 
     def read(self, partition: int, record: Record) -> None:
         """A row range that a reader was given."""

@@ -37,11 +37,8 @@ def unfinished(state: MetadataState) -> str:
     return ""
 
 
-def behind(state: MetadataState, machines: dict[int, Machine], ledger: Mapping[int, Partition]) -> str:
-    """Which replica has not all of its owner's log yet; empty when none. ViolationError where one differs.
-
-    Where an owner was forced, a replica whose mark is above the common row may refuse to be cut, and lag.
-    """
+def behind(state: MetadataState, machines: dict[int, Machine]) -> str:
+    """Which replica has not all of its owner's log yet; empty when none. ViolationError where one differs."""
     known = {number: _statuses(machine) for number, machine in machines.items()}
     tables = {number: _tables(machine) for number, machine in machines.items()}
     for topic in state.topics.values():
@@ -59,8 +56,7 @@ def behind(state: MetadataState, machines: dict[int, Machine], ledger: Mapping[i
                     tables[int(assignment.owner.node)].get(int(partition)),
                     f"partition {partition} at node {place.node}",
                 )
-                part = ledger.get(int(partition))
-                if missing and (part is None or not part.forced):
+                if missing:
                     return missing
     return ""
 

@@ -34,8 +34,6 @@ LAG_US: Final = (50_000, 900_000)
 """While one replica receives nothing; with more it would be failed alone."""
 AWAY_US: Final = (4 * SECOND, 7 * SECOND)
 """While the others are silent: failures are noticed after 2 s."""
-TIDY_US: Final = 8 * SECOND
-"""Within it a change comes to its end in peace."""
 TRUNCATES: Final = 0.6
 TOGETHER: Final = 0.25
 """Share of stories in which the others still serve clients."""
@@ -104,15 +102,6 @@ class Forcer:
             is_new = was is not None and change.is_committed and not was.is_committed
             if is_new and change.kind is ChangeKind.FAILOVER and change.end is None:
                 self._chosen(before, after, change)
-
-    def tidy(self) -> None:
-        """Peace: a copy to a store that kept what was given up may be refused; the operator cancels it."""
-        state = self._world.watch.newest[1]
-        forced = {number for number, part in self._world.ledger.partitions.items() if part.forced}
-        if state is not None and any(int(partition) in forced for partition in state.changes):
-            self._world.count("forced_cancelled")
-            self._world.mover.cancel()
-        self._world.agenda.after(TIDY_US, self.tidy)
 
     # ---- the story ----
 
@@ -226,11 +215,15 @@ class Forcer:
             *assignment.replicas
         }
         self.dropped[partition] |= gone
+        start = before.topics[change.topic].starts.get(change.partition)
+        if start is not None:
+            world.ledger.applied(partition, start)
         world.ledger.forced(partition, Forced(int(assignment.epoch), int(end.epoch), int(end.offset)))
         world.count("owner_forced")
         world.tell(
             "op", f"partition {partition} has node {assignment.owner.node} as owner, from row {end.offset}"
         )
+        self._look_at_start(partition)
         story, self._story = self._story, None
         if story is not None and story.dice.random() < RESTS:
             world.consumer.rest(partition, story.dice.randrange(SECOND // 5, 3 * SECOND))
@@ -238,6 +231,19 @@ class Forcer:
         if story is not None and machine is not None and story.dice.random() < RESTARTS:
             # A start reads the log start again from the metadata.
             world.agenda.after(story.dice.randrange(300_000, 3 * SECOND), partial(self._restart, machine))
+
+    def _look_at_start(self, partition: int) -> None:
+        """Again and again: a start of the history that was given up must remove no rows of the new one."""
+        world = self._world
+        for machine in world.machines:
+            for each in machine.host.node.partitions() if machine.host.running else ():
+                if each["partition"] == partition and each["role"] == "owner":
+                    try:
+                        world.ledger.begins(partition, each["start_offset"], each["owner_epoch"])
+                    except ViolationError as broken:
+                        world.violate(broken)
+        if not world.healed:
+            world.agenda.after(LOOK_US, partial(self._look_at_start, partition))
 
     def _restart(self, machine: Machine) -> None:
         if not self._world.healed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,8 @@ from tests.harness.processes import NodeProcess
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+def node(module_folder: Path) -> Iterator[NodeProcess]:
     """One node for all tests of a file; it must stop in order behind them."""
-    with NodeProcess(tmp_path_factory.mktemp("node") / "data") as running:
+    with NodeProcess(module_folder / "node") as running:
         yield running
         assert running.stop() == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from tests.harness.processes import NodeProcess, cli, free_port
 
 
 @pytest.fixture(scope="module")
-def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def http(module_folder: Path) -> Iterator[str]:
     address = f"127.0.0.1:{free_port()}"
-    with NodeProcess(tmp_path_factory.mktemp("config") / "data", options=("--http", address)):
+    with NodeProcess(module_folder / "data", options=("--http", address)):
         yield f"http://{address}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +21,9 @@ TOPICS = 120
 
 
 @pytest.fixture(scope="module")
-def listed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def listed(module_folder: Path) -> Any:
     """A node with many topics; the first has rows."""
-    data = tmp_path_factory.mktemp("node") / "data"
+    data = module_folder / "data"
     with (
         NodeProcess(data, options=("--http", "127.0.0.1:0")) as node,
         ringfence.connect(node.address) as client,

@@ -33,8 +33,8 @@ def refused(*arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data = tmp_path_factory.mktemp("unusable") / "data"
+def stopped(module_folder: Path) -> Path:
+    data = module_folder / "data"
     with NodeProcess(data) as node:
         assert cli("topic", "create", "t", "--column", "id:int64", address=node.address).returncode == 0
     return data

@@ -19,6 +19,7 @@ from tests.harness.processes import NodeProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 FOLLOWERS = 48  # more than the event loop has worker threads on any machine: min(32, processors + 4)
 END_S = 30.0
@@ -38,8 +39,8 @@ asyncio.run(main())
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("aio") / "data") as running:
+def node(module_folder: Path) -> Iterator[NodeProcess]:
+    with NodeProcess(module_folder / "data") as running:
         with ringfence.connect(running.address, timeout_s=30) as client:
             client.create_topic("quiet", schema=SCHEMA)
         yield running

@@ -22,8 +22,8 @@ from tests.harness.processes import NodeProcess, cli
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("compact") / "data") as running:
+def node(module_folder: Path) -> Iterator[NodeProcess]:
+    with NodeProcess(module_folder / "data") as running:
         yield running
 
 

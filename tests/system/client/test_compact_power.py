@@ -36,11 +36,8 @@ Change = tuple[str, str, str, Content | None]
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ringfence.Client]:
-    with (
-        NodeProcess(tmp_path_factory.mktemp("power") / "data") as node,
-        ringfence.connect(node.address, timeout_s=30) as made,
-    ):
+def client(module_folder: Path) -> Iterator[ringfence.Client]:
+    with NodeProcess(module_folder / "data") as node, ringfence.connect(node.address, timeout_s=30) as made:
         yield made
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -26,8 +27,8 @@ SAYS = {
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("examples") / "data") as running:
+def node(module_folder: Path) -> Iterator[NodeProcess]:
+    with NodeProcess(module_folder / "data") as running:
         yield running
 
 

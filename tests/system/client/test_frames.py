@@ -6,6 +6,7 @@ import datetime as dt
 import io
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -51,12 +52,9 @@ VALUES: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ringfence.Client]:
+def client(module_folder: Path) -> Iterator[ringfence.Client]:
     """Topic `grown` has rows of its first schema, then two batches whose dictionaries differ."""
-    with (
-        NodeProcess(tmp_path_factory.mktemp("frames") / "data") as node,
-        ringfence.connect(node.address, timeout_s=30) as made,
-    ):
+    with NodeProcess(module_folder / "data") as node, ringfence.connect(node.address, timeout_s=30) as made:
         made.create_topic("empty", schema=GROWN)
         made.create_topic("grown", schema=FIRST)
         with made.producer("grown") as producer:

@@ -22,8 +22,8 @@ ELEMENTS = pa.list_(pa.field("element", pa.string(), metadata={"PARQUET:field_id
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("client") / "data") as running:
+def node(module_folder: Path) -> Iterator[NodeProcess]:
+    with NodeProcess(module_folder / "data") as running:
         yield running
 
 

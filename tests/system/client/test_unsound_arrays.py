@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,8 +14,8 @@ from tests.harness.processes import NodeProcess
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("node") / "data") as running:
+def node(module_folder: Path) -> Iterator[NodeProcess]:
+    with NodeProcess(module_folder / "data") as running:
         yield running
         assert running.stop() == 0
 

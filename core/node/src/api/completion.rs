@@ -34,7 +34,7 @@ pub enum Completion {
     },
     /// An owner's FENCE or REPLICATE is answered.
     Replica(Box<ReplicaAck>),
-    /// A control record (state, start) that nobody waits for.
+    /// A control record (state, start) without an answer.
     Nothing,
 }
 

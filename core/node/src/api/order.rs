@@ -240,7 +240,7 @@ pub enum Order {
         topic: u64,
         partition: u64,
     },
-    /// Who may stage; with `gone` these are all scopes, and others up to that id are forgotten.
+    /// Scopes that may stage; with `gone` these are all scopes, and others up to that id are forgotten.
     InstallScopes {
         rules: Vec<ScopeRule>,
         gone: Option<u64>,

@@ -113,8 +113,8 @@ pub enum Outcome {
         partition: u64,
         why: String,
     },
-    /// Stored records of the partition are damaged, so many that are known; 0: all of them were repaired. Partition 0:
-    /// nobody can tell whose.
+    /// So many stored records of the partition are known to be damaged; 0: all of them were repaired. Partition 0: the
+    /// partition of the records is not known.
     Damaged {
         topic: u64,
         partition: u64,
@@ -202,8 +202,8 @@ pub struct PartitionStatus {
     pub role: &'static str,
     /// Replicas that take this owner's records now, itself included.
     pub replicas: u64,
-    /// When a batch was acknowledged under this epoch, first and last, Unix ms; 0 = never.
-    pub acknowledged_ms: (u64, u64),
+    /// When a batch was acknowledged under this epoch, first and last, Unix ms.
+    pub acknowledged_ms: Option<(u64, u64)>,
     pub quarantined: Option<String>,
     pub sealed: Option<SealStatus>,
     /// Batches that are staged and not published.

@@ -41,7 +41,7 @@ impl Authorizer<'_> {
 
     fn check_prefix(&self, grant: &Grant, topic: u64) -> Result<(), Refusal> {
         let Some(routing) = self.topics.get(&topic).and_then(|topic| topic.routing.as_ref()) else {
-            // It is not parked until the topic is known: by then nobody would ask whether it may be.
+            // It is not parked until the topic is known: the right would not be checked again then.
             return Err(Refusal::new(Code::UnknownTopic, format!("topic {topic} is not known here")));
         };
         if routing.name.starts_with(&grant.prefix) {

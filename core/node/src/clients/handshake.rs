@@ -57,8 +57,8 @@ impl ClientMachine<'_> {
         // The control plane knows neither credit nor what is installed here: both are filled in, and the header sealed
         // again.
         let mut header = AnswerHeader::read(&header);
-        header.generation = header.generation.max(self.store.generation);
-        header.credit_bytes = self.store.credit_bytes;
+        header.generation = header.generation.max(self.store.generation());
+        header.credit_bytes = self.store.credit_bytes();
         turn.effects.answers.push(Answer { connection: to, header: header.seal(), body });
     }
 
@@ -111,12 +111,12 @@ impl ClientMachine<'_> {
         answer.body_crc = routing.table_crc;
         send(from, answer, Outbound::Shared(routing.table.clone()), turn.effects);
         self.clients.connections.follow(from, header.topic);
-        self.clients.connections.given(from, header.topic, self.store.generation, turn.now.mono_ms);
+        self.clients.connections.given(from, header.topic, self.store.generation(), turn.now.mono_ms);
     }
 
     /// `TABLE_ACK`. Answered only if it cannot be: no table of that generation exists here.
     pub(crate) fn table_ack(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
-        let (given, newest) = (header.sequence, self.store.generation);
+        let (given, newest) = (header.sequence, self.store.generation());
         if given <= newest {
             return self.clients.connections.acknowledge(from, header.topic, given);
         }
@@ -132,8 +132,8 @@ impl ClientMachine<'_> {
             status: Status::Push as u8,
             topic,
             layout_version: routing.version,
-            generation: self.store.generation,
-            credit_bytes: self.store.credit_bytes,
+            generation: self.store.generation(),
+            credit_bytes: self.store.credit_bytes(),
             flags: ANSWER_FLAG_CONTROL,
             body_bytes: length(routing.table.len()),
             body_crc: routing.table_crc,
@@ -143,7 +143,7 @@ impl ClientMachine<'_> {
         for connection in followers {
             turn.counters.pushes += 1;
             send(connection, header, Outbound::Shared(routing.table.clone()), turn.effects);
-            self.clients.connections.given(connection, topic, self.store.generation, turn.now.mono_ms);
+            self.clients.connections.given(connection, topic, self.store.generation(), turn.now.mono_ms);
         }
     }
 
@@ -158,7 +158,7 @@ impl ClientMachine<'_> {
     /// and refused ones take nothing of it.
     pub(crate) fn grant(&mut self) {
         let share = self.store.settings.pool_bytes / 2 / self.clients.connections.heard().max(1);
-        self.store.credit_bytes = share.max(CREDIT_MIN) as u64;
+        self.store.set_credit_bytes(share.max(CREDIT_MIN) as u64);
     }
 }
 

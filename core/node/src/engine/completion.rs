@@ -129,8 +129,8 @@ impl Parts {
         let partition = &mut self.store.partitions[index];
         let newest = partition.log.end().owner_epoch;
         match &mut partition.role {
-            Role::Owner(owner) if owner.epoch == epoch => {
-                owner.durable = owner.durable.max(end);
+            Role::Owner(owner) if owner.epoch() == epoch => {
+                owner.become_durable(end);
                 owner.waiting.push_back(AwaitingMark { end, completion: due.completion });
                 self.store.needs_tick(index);
                 self.replication().advance(index, turn);
@@ -155,7 +155,7 @@ impl Parts {
     /// `unknown_outcome`.
     fn shard_failed(&mut self, shard: u16, durable_group: u64, why: &str, turn: &mut Turn<'_>) {
         self.groups_durable(shard, durable_group, turn);
-        // First of all, so that who hears of an order's end knows why: what the order did is not known.
+        // First, so that the control plane knows the reason when an order ends: the order's effect is not known.
         self.tell_status(shard, ShardStatus::Failed(why.to_owned()), turn);
         for PendingCompletion { partition, completion, .. } in self.store.acks[usize::from(shard)].take_all() {
             match completion {

@@ -19,10 +19,10 @@ impl Engine {
             producers_bytes += partition.producers.bytes();
             waiting += partition.waiting.len();
         }
-        if producers_bytes != self.parts.store.producers_bytes {
+        if producers_bytes != self.parts.store.producers_bytes() {
             return Err(format!(
                 "producer tables have {producers_bytes} bytes, {} are counted",
-                self.parts.store.producers_bytes
+                self.parts.store.producers_bytes()
             ));
         }
         if waiting != self.parts.reads.waiting() {
@@ -43,8 +43,8 @@ impl Engine {
             let Role::Owner(owner) = &partition.role else {
                 return Err(format!("partition {}: a tail of what is no owner", partition.log.partition));
             };
-            if next > owner.durable.record {
-                let durable = owner.durable.record;
+            if next > owner.durable().record {
+                let durable = owner.durable().record;
                 return Err(format!("S1: records {first} to {next} are kept, those below {durable} are durable"));
             }
         }
@@ -66,7 +66,7 @@ impl Engine {
                 partition.gate,
                 log.start_offset(),
                 partition.mark,
-                partition.opening,
+                partition.opening.unwrap_or(0),
                 partition.last_group,
                 partition.sealed
             );
@@ -93,7 +93,7 @@ fn check_partition(partition: &Partition) -> Result<(), String> {
             log.fence()
         ));
     }
-    if gate.admits() && (partition.is_quarantined() || partition.dropped || partition.opening != 0) {
+    if gate.admits() && (partition.is_quarantined() || partition.dropped || partition.opening.is_some()) {
         return Err("I4: appends are admitted while it is damaged, dropped or being opened".into());
     }
     if let Some(sealed) = partition.sealed.as_deref() {

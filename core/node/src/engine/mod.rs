@@ -187,7 +187,7 @@ impl Parts {
 
     /// Take no new requests, and refuse those that wait for something that will not come.
     fn stop(&mut self, turn: &mut Turn<'_>) {
-        self.store.stopping = true;
+        self.store.stop();
         self.refuse_all_waiting(turn);
     }
 

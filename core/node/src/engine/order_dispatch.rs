@@ -262,7 +262,7 @@ impl Parts {
         }
         let installed = self.store.tables.install(topic, table);
         debug_assert_eq!(installed, Install::Swapped);
-        self.store.generation = self.store.generation.max(generation);
+        self.store.raise_generation(generation);
         Ok(changed)
     }
 

@@ -19,12 +19,12 @@ impl Parts {
         let header = match RequestHeader::open(bytes) {
             Ok(header) => header,
             Err(error) => {
-                // Its request id may be garbage too; echoed, it helps the sender who only got one field wrong.
+                // Its request id may be garbage, too; echoed, it helps a sender that got only one field wrong.
                 let header = RequestHeader::read(bytes);
                 return self.store.refuse(from, &header, &Refusal::new(error.code(), error.to_string()), turn);
             }
         };
-        if self.store.stopping {
+        if self.store.is_stopping() {
             let refusal = Refusal::new(Code::Stopping, "the node is going down; send to another or wait");
             return self.store.refuse(from, &header, &refusal, turn);
         }
@@ -144,7 +144,7 @@ impl Parts {
         self.maintenance().forget_held(|fetch| which(fetch.connection, &fetch.header));
     }
 
-    /// Tell another node who this one is; what is sent to it next comes after that.
+    /// Identify this node to another one, before the first request to it.
     pub(crate) fn introduce(&mut self, node: u64, turn: &mut Turn<'_>) {
         let credential = self.clients.access.credential();
         if !credential.is_empty() {

@@ -37,7 +37,7 @@ impl Engine {
 
     /// (topic, lowest generation that its followers hold) of those of these topics that connections follow.
     pub fn adopted(&self, topics: &[u64], now: Now) -> Vec<(u64, u64)> {
-        let newest = self.parts.store.generation;
+        let newest = self.parts.store.generation();
         let floor = |topic: &u64| {
             let content = self.parts.store.topics.get(topic)?.routing.as_ref()?.content;
             let floor = self.parts.clients.connections.floor(*topic, content, newest, now.mono_ms)?;
@@ -69,13 +69,13 @@ impl Engine {
             // connections that are open now
             ("connections", self.parts.clients.connections.len() as u64),
             // body bytes that a connection may have under way: its credit
-            ("credit_bytes", self.parts.store.credit_bytes),
+            ("credit_bytes", self.parts.store.credit_bytes()),
             // metadata index that the routing tables are current for
-            ("generation", self.parts.store.generation),
+            ("generation", self.parts.store.generation()),
             // lowest generation that an open connection acknowledged; without one, the present one
             (
                 "generation_acknowledged_min",
-                self.parts.clients.connections.lowest_acknowledged().unwrap_or(self.parts.store.generation),
+                self.parts.clients.connections.lowest_acknowledged().unwrap_or(self.parts.store.generation()),
             ),
             // tables sent to open connections that acknowledged none of that topic: clients that do not acknowledge
             ("tables_never_acknowledged", self.parts.clients.connections.never_acknowledged() as u64),
@@ -84,7 +84,7 @@ impl Engine {
             // topics known to the engine
             ("topics", self.parts.store.topics.len() as u64),
             // bytes of the tables that tell repeated batches
-            ("producers_bytes", self.parts.store.producers_bytes as u64),
+            ("producers_bytes", self.parts.store.producers_bytes() as u64),
             // bytes of the partitions' indexes in memory
             ("logs_bytes", self.parts.maintenance.logs_bytes() as u64),
             // batches appended whose group is not durable yet
@@ -130,7 +130,7 @@ impl Engine {
     pub fn is_busy(&self) -> bool {
         let orders = !self.parts.waiting_orders.is_empty()
             && self.parts.store.shards.iter().all(|shard| shard.status() == ringfence_log::ShardStatus::Serving);
-        // A full disk may stay full and a failed one does not come back: nobody waits for either.
+        // A full disk may stay full and a failed one does not come back: a stop waits for neither.
         let serves = |shard: &ringfence_log::Shard| shard.status() == ringfence_log::ShardStatus::Serving;
         let groups =
             self.parts.store.shards.iter().any(|shard| shard.is_writing() || (shard.has_work() && serves(shard)));

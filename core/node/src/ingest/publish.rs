@@ -164,7 +164,7 @@ impl IngestMachine<'_> {
         if due.end_offset() <= partition.mark {
             self.store.answer_batch(index, &due, turn);
         } else if let Role::Owner(owner) = &mut self.store.partitions[index].role
-            && owner.durable >= end
+            && owner.durable() >= end
         {
             // On this disk, and not on enough others yet.
             owner.waiting.push_back(AwaitingMark { end, completion: Completion::Batch(due) });

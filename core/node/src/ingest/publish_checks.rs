@@ -114,7 +114,7 @@ impl IngestMachine<'_> {
 /// Refused before the append when too few replicas are there.
 pub(crate) fn check_replicas(partition: &Partition) -> Result<(), Refusal> {
     let Role::Owner(owner) = &partition.role else { return Ok(()) };
-    let (there, quorum) = (owner.there(), owner.quorum);
+    let (there, quorum) = (owner.there(), owner.quorum());
     if owner.waiting.len() >= WAITING_MAX {
         return Err(Refusal::new(Code::Overloaded, format!("{WAITING_MAX} batches wait for replicas")));
     }
@@ -196,31 +196,31 @@ fn check_dedupe(index: PartitionIndex, partition: &Partition, header: &RequestHe
 
 fn rejected(reject: Reject, header: &RequestHeader) -> Refusal {
     let (id, epoch, sequence) = (header.producer_id, header.producer_epoch, header.sequence);
-    let who = format!("partition {}, producer {id}", header.partition);
+    let subject = format!("partition {}, producer {id}", header.partition);
     let refusal = |what: String| Refusal::new(reject.code(), what);
     match reject {
         Reject::Fenced { open } => {
-            refusal(format!("{who}: epoch {epoch} is fenced, {open} is open")).with("producer_epoch", open)
+            refusal(format!("{subject}: epoch {epoch} is fenced, {open} is open")).with("producer_epoch", open)
         }
         Reject::Forgotten { epoch: known } => {
-            refusal(format!("{who}: epoch {epoch} is forgotten (up to {known} are); open a new one"))
+            refusal(format!("{subject}: epoch {epoch} is forgotten (up to {known} are); open a new one"))
                 .with("producer_epoch", epoch)
         }
-        Reject::Gap { expected } => refusal(format!("{who}: sequence {sequence} before {expected}"))
+        Reject::Gap { expected } => refusal(format!("{subject}: sequence {sequence} before {expected}"))
             .with("sequence", expected)
             .expecting(expected),
         Reject::Conflict { stored } => {
-            refusal(format!("{who}: sequence {sequence} is stored with other content (CRC {:#010x})", stored.crc))
+            refusal(format!("{subject}: sequence {sequence} is stored with other content (CRC {:#010x})", stored.crc))
                 .with("first_offset", stored.first_offset)
         }
         Reject::TooOld { oldest } => {
-            refusal(format!("{who}: sequence {sequence} is stored, answers are kept from {oldest}"))
+            refusal(format!("{subject}: sequence {sequence} is stored, answers are kept from {oldest}"))
                 .with("oldest", oldest)
         }
         Reject::SendDescends { last } => {
-            refusal(format!("{who}: send {} after {last}; it must not descend", header.send)).with("send", last)
+            refusal(format!("{subject}: send {} after {last}; it must not descend", header.send)).with("send", last)
         }
-        Reject::NoProducer => refusal(format!("{who}: a batch needs the id of an opened producer")),
+        Reject::NoProducer => refusal(format!("{subject}: a batch needs the id of an opened producer")),
     }
 }
 

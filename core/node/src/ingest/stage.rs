@@ -99,7 +99,7 @@ impl IngestMachine<'_> {
         let due = ack_of(request, partition.log.end_offset(), true);
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
         let is_there = match &partition.role {
-            Role::Owner(owner) => owner.mark_record > record,
+            Role::Owner(owner) => owner.mark_record() > record,
             _ => group <= self.store.shards[shard].durable_group(),
         };
         #[cfg(feature = "planted")]
@@ -108,7 +108,7 @@ impl IngestMachine<'_> {
         if is_there {
             self.store.answer_batch(index, &due, turn);
         } else if let (Role::Owner(owner), Some(ReplicatedEnd { end, .. })) = (&mut partition.role, upto)
-            && owner.durable >= end
+            && owner.durable() >= end
         {
             owner.waiting.push_back(AwaitingMark { end, completion: what });
             self.store.needs_tick(index);
@@ -179,18 +179,18 @@ fn identity(header: &RequestHeader, bytes: &[u8]) -> Result<StageId, Refusal> {
 
 fn refused(id: &StageId, header: &RequestHeader, decision: StageDecision) -> Refusal {
     let (sequence, partition) = (header.sequence, header.partition);
-    let who = format!("partition {partition}, scope {}, epoch {}", id.scope, id.epoch);
+    let subject = format!("partition {partition}, scope {}, epoch {}", id.scope, id.epoch);
     match decision {
         StageDecision::Gap { expected } => {
-            let what = format!("{who}: sequence {sequence} of its token before {expected}");
+            let what = format!("{subject}: sequence {sequence} of its token before {expected}");
             Refusal::new(Code::SequenceGap, what).with("sequence", expected).expecting(expected)
         }
         StageDecision::Full { batches, bytes } => {
             let what = format!(
-                "{who}: {batches} batches, {bytes} bytes are staged here and not committed; commit or expire some"
+                "{subject}: {batches} batches, {bytes} bytes are staged here and not committed; commit or expire some"
             );
             Refusal::new(Code::Overloaded, what)
         }
-        _ => Refusal::new(Code::Conflict, format!("{who}: sequence {sequence} of its token has other content")),
+        _ => Refusal::new(Code::Conflict, format!("{subject}: sequence {sequence} of its token has other content")),
     }
 }

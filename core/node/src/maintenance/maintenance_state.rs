@@ -122,7 +122,7 @@ impl Scrubs {
     }
 }
 
-/// What is under way for damaged records, and who waits for them.
+/// Repairs of damaged records that are under way or wait.
 #[derive(Debug, Default)]
 pub struct Repairs {
     pub(super) asked: Option<RepairQuestion>,
@@ -154,7 +154,7 @@ impl std::fmt::Debug for ReadyRepair {
 
 #[derive(Debug, Default)]
 pub struct Holes {
-    /// Their drop is durable; somebody may still read them. At most as many as there are partitions.
+    /// Their drop is durable; readers may still use them. At most as many as there are partitions.
     pub(super) waiting: Vec<PartitionIndex>,
     /// Files of one of them, and of those that came back since.
     pub(super) files: VecDeque<PunchPlan>,
@@ -167,7 +167,7 @@ impl Holes {
     }
 
     /// The partition is here again: what was dropped of it is still punched. A plan ends at the drop, so a walk meets
-    /// nothing of the log behind it.
+    /// nothing of the log after it.
     pub(crate) fn revived(&mut self, index: PartitionIndex, dropped: Option<PunchPlan>) {
         if let Some(place) = self.waiting.iter().position(|waiting| *waiting == index) {
             self.waiting.swap_remove(place);

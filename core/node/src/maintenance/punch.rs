@@ -13,7 +13,7 @@ impl MaintenanceMachine<'_> {
     /// The next file, if none is under way. Before files are given back: a plan holds its own.
     pub(crate) fn punch_dropped(&mut self, turn: &mut Turn<'_>) {
         let holes = &mut self.maintenance.upkeep.holes;
-        if self.store.stopping || holes.is_under_way {
+        if self.store.is_stopping() || holes.is_under_way {
             return;
         }
         if holes.files.is_empty() {

@@ -27,7 +27,7 @@ impl MaintenanceMachine<'_> {
         for partition in self.store.partitions.iter() {
             let key = partition.key();
             let may =
-                partition.is_quarantined() && !partition.dropped && !scrub.hopeless.contains(&partition.incarnation);
+                partition.is_quarantined() && !partition.dropped && !scrub.hopeless.contains(&partition.incarnation());
             if !may || partition.sources().is_empty() || scrub.proving.contains_key(&key) || scrub.damaged(key) > 0 {
                 continue;
             }
@@ -46,7 +46,7 @@ impl MaintenanceMachine<'_> {
         if !partition.is_quarantined() {
             return Ok(OrderProgress::Done(Finished::Done));
         }
-        if self.maintenance.scrub.hopeless.contains(&partition.incarnation) {
+        if self.maintenance.scrub.hopeless.contains(&partition.incarnation()) {
             return Err(START_AGAIN.to_owned().into());
         }
         let named = partition.log.quarantine().and_then(|damage| parse_segment_name(&damage.file));
@@ -112,7 +112,7 @@ impl MaintenanceMachine<'_> {
         let partition = &mut self.store.partitions[index];
         let (topic, id) = partition.key();
         if !partition.lift() {
-            self.maintenance.scrub.hopeless.insert(partition.incarnation);
+            self.maintenance.scrub.hopeless.insert(partition.incarnation());
             turn.effects.outcomes.push(Outcome::Quarantined { topic, partition: id, why: START_AGAIN.to_owned() });
             self.end_checks((topic, id), Err(START_AGAIN), turn);
             return;

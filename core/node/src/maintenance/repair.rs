@@ -4,9 +4,9 @@
 //! COPY n   ---------------------------->  any replica of the partition that has record n durably, and is not quarantined
 //!          <----------------------------  that record, verbatim but for the physical part
 //! ```
-//! An owner asks its replicas, a follower its owner, one at a time and one record at a time: damage is rare, and what
-//! is in a hurry here is nobody's but ours. Whether what came is the record that stood there is `log::mend`'s to say. A
-//! store that is alone with its partition asks nobody: it counts and tells.
+//! An owner asks its replicas, a follower its owner, one at a time and one record at a time: damage is rare, and no
+//! client waits for the repair. `log::repair` decides whether the copy is the record that stood there. A store that is
+//! alone with its partition asks no other: it counts the damage and reports it.
 
 use ringfence_log::{Proof, ReadError, RepairError, RepairPlan, ReplicaRecord, Successor};
 use ringfence_transport::{Connection, Inbound, Outbound};
@@ -48,10 +48,10 @@ impl Partition {
     pub(crate) fn sources(&self) -> Vec<u64> {
         match &self.role {
             Role::Owner(owner) => {
-                owner.replicas.iter().filter(|replica| replica.counts()).map(|replica| replica.place.node).collect()
+                owner.replicas.iter().filter(|replica| replica.counts()).map(|replica| replica.place().node).collect()
             }
             Role::Follower(follower) => vec![follower.owner],
-            // A quarantined log is not opened: whom the order named is who has it.
+            // A quarantined log is not opened: the nodes that the order named have it.
             Role::None => self.others.clone(),
             Role::Alone => Vec::new(),
         }
@@ -67,14 +67,14 @@ impl Partition {
             return false;
         }
         (self.damage, self.damaged_file) = (None, None);
-        let epoch = self.closed_epoch.take().unwrap_or(0);
+        let Some(epoch) = self.closed_epoch.take() else { return true };
         let is_owner = match &self.role {
-            Role::Owner(owner) => owner.epoch == epoch,
+            Role::Owner(owner) => owner.epoch() == epoch,
             Role::Alone => true,
             _ => false,
         };
-        // Nothing was appended since, and nobody newer came: it is open as it was.
-        if is_owner && epoch != 0 && self.opening == 0 && self.log.end().owner_epoch == epoch {
+        // Nothing was appended since, and no newer owner came: it is open as it was.
+        if is_owner && self.opening.is_none() && self.log.end().owner_epoch == epoch {
             self.gate.open(epoch);
         }
         let serves = matches!(self.role, Role::Owner(_) | Role::Alone);

@@ -65,7 +65,7 @@ impl MaintenanceMachine<'_> {
             let is_fresh = partition.idleness == Idleness::Active;
             self.store.partitions[index].settle_producers();
             self.reduce_sealed(index, turn.now);
-            if is_fresh || self.store.producers_bytes > self.store.settings.producers_bytes {
+            if is_fresh || self.store.producers_bytes() > self.store.settings.producers_bytes {
                 self.make_room_for_producers(index, turn);
             }
             if is_fresh {
@@ -149,7 +149,7 @@ impl MaintenanceMachine<'_> {
     /// When all tables together are above their limit, this one gives half back, as far as its producers are idle.
     pub(crate) fn make_room_for_producers(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let mut limits = self.store.settings.producers;
-        if self.store.producers_bytes > self.store.settings.producers_bytes {
+        if self.store.producers_bytes() > self.store.settings.producers_bytes {
             let half = self.store.partitions[index].producers.bytes() / 2;
             limits.bytes = limits.bytes.min(half.max(TABLE_BYTES_LEAST));
         }

@@ -36,7 +36,7 @@ const PROVE_MS: u64 = 500;
 impl MaintenanceMachine<'_> {
     /// Time passed: the next piece, if it is due.
     pub(crate) fn tick_scrub(&mut self, turn: &mut Turn<'_>) {
-        if self.store.stopping {
+        if self.store.is_stopping() {
             return;
         }
         self.tick_repairs(turn);
@@ -50,7 +50,7 @@ impl MaintenanceMachine<'_> {
 
     pub(crate) fn next_scrub(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
-        if self.maintenance.scrub.is_under_way || self.store.stopping {
+        if self.maintenance.scrub.is_under_way || self.store.is_stopping() {
             return;
         }
         let job = self.next_repair().or_else(|| self.next_urgent(turn)).or_else(|| self.next_of_round(now));
@@ -73,7 +73,7 @@ impl MaintenanceMachine<'_> {
                     let plan = ScrubPlan { pin, end, from, bytes_max: URGENT_BYTES, is_urgent: true };
                     return Some(ScrubJob::Look(plan));
                 }
-                // It is gone, or written to still: nobody has to prove anything of the first, and the second is young.
+                // It is gone, or still written to: the first needs no proof, and the second is young.
                 _ => self.end_urgent(file, turn),
             }
         }
@@ -247,7 +247,7 @@ impl MaintenanceMachine<'_> {
     pub(crate) fn met_damage(&mut self, index: PartitionIndex, damage: &Damage) -> u64 {
         let file = parse_segment_name(&damage.file).map_or(0, |(file, _)| file);
         let has_others = self.store.partitions.get(index).is_some_and(|partition| !partition.sources().is_empty());
-        // Alone, and with the background off, nobody wants to know more.
+        // Alone, and with the background scrub off, nothing more is read.
         if has_others || self.store.settings.scrub_bytes_per_s > 0 {
             self.maintenance.scrub.urgent.insert(file);
         }

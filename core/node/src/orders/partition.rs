@@ -87,10 +87,10 @@ impl OrderMachine<'_> {
         quorum: u16,
     ) -> bool {
         let partition = &self.store.partitions[index];
-        let is_begun = partition.opening == epoch || partition.gate.open_epoch() == epoch;
+        let is_begun = partition.opening == Some(epoch) || partition.gate.open_epoch() == epoch;
         let is_free = partition.gate.fence().admit(epoch).is_ok() && !partition.is_quarantined() && !partition.dropped;
         let has_quorum = match &partition.role {
-            Role::Owner(owner) => owner.quorum == usize::from(quorum),
+            Role::Owner(owner) => owner.quorum() == usize::from(quorum),
             _ => quorum == 1,
         };
         let is_same = epoch != 0 && is_begun && is_free && has_quorum && partition.slots == slots;
@@ -125,7 +125,7 @@ impl OrderMachine<'_> {
                 format!("partition {id}: nothing of its log is on this store yet, it cannot go on with it").into()
             );
         }
-        let newest = partition.log.end().owner_epoch.max(partition.opening);
+        let newest = partition.log.end().owner_epoch.max(partition.opening.unwrap_or(0));
         if epoch <= newest {
             return Err(format!("partition {id}: epoch {epoch} is not above {newest}; draw a newer one").into());
         }
@@ -146,13 +146,13 @@ impl OrderMachine<'_> {
         let partition = &mut self.store.partitions[index];
         partition.gate.close();
         partition.gate.set_fence(fence);
-        (partition.opening, partition.acknowledged_ms) = (epoch, (0, 0));
+        (partition.opening, partition.acknowledged_ms) = (Some(epoch), None);
         partition.epochs.begin(placed.first_offset, epoch, placed.record_number);
         Ok(placed)
     }
 
     /// Of a partition that is not here, too: a replica that died before it had anything of it holds an empty log, and
-    /// without its fence nobody could ever be chosen.
+    /// without its fence no owner could ever be chosen.
     pub(crate) fn fence(
         &mut self,
         number: u64,
@@ -198,7 +198,7 @@ impl OrderMachine<'_> {
     pub(crate) fn close(&mut self, key: PartitionKey) -> Result<OrderProgress, OrderError> {
         let index = self.store.hosted(key)?;
         let partition = &mut self.store.partitions[index];
-        partition.opening = 0;
+        partition.opening = None;
         partition.gate.close();
         Ok(OrderProgress::Done(Finished::Done))
     }

@@ -27,22 +27,22 @@ impl OrderMachine<'_> {
     ) -> Result<OrderProgress, OrderError> {
         let index = self.store.hosted(key)?;
         let partition = &mut self.store.partitions[index];
-        let who = format!("partition {}, producer {id}", key.1);
+        let subject = format!("partition {}, producer {id}", key.1);
         if id == 0 || epoch == 0 || name.len() > NAME_BYTES_MAX {
-            return Err(format!("{who}: id {id}, epoch {epoch} or a name of {} bytes cannot be", name.len()).into());
+            return Err(format!("{subject}: id {id}, epoch {epoch} or a name of {} bytes cannot be", name.len()).into());
         }
         if let Some(sealed) = &partition.sealed {
             let number = sealed.seal.number;
             return Err(format!("{who}: the partition was sealed by layout change {number}; open its children").into());
         }
         if !partition.gate.admits() {
-            return Err(format!("{who}: the partition is not open here; open it, or ask its owner").into());
+            return Err(format!("{subject}: the partition is not open here; open it, or ask its owner").into());
         }
         if previous > 0 && partition.producers.get(id).is_none() {
             return Ok(OrderProgress::Done(Finished::ProducerForgotten));
         }
         if let Err(known) = partition.producers.may_open(id, epoch) {
-            return Err(format!("{who}: epoch {epoch} is not above {known}; draw a newer one").into());
+            return Err(format!("{subject}: epoch {epoch} is not above {known}; draw a newer one").into());
         }
         if let Err(full) = self.store.check_room_to_open(&self.store.partitions[index], id) {
             return Ok(OrderProgress::Done(Finished::ProducersFull(full.message)));

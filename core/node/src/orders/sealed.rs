@@ -87,7 +87,7 @@ impl OrderMachine<'_> {
             }
         };
         let partition = &mut self.store.partitions[index];
-        (partition.plans, partition.slots, partition.opening) = (Some(plans), slots, 0);
+        (partition.plans, partition.slots, partition.opening) = (Some(plans), slots, None);
         partition.gate.close();
         // This log is the one: what no commit names any more goes.
         self.scopes.settle(&mut partition.stages, true);
@@ -208,7 +208,7 @@ fn sealed_epoch(partition: &Partition) -> u64 {
 fn newest_epoch(role: &Role, sealed: u64, open: u64) -> u64 {
     match role {
         Role::Follower(follower) => follower.epoch,
-        Role::Owner(owner) => owner.epoch,
+        Role::Owner(owner) => owner.epoch(),
         Role::Alone => sealed.max(open),
         Role::None => 0,
     }

@@ -72,7 +72,7 @@ impl OrderMachine<'_> {
             item.segments = clip(&item.segments, partition.slots);
         }
         let limits = self.store.settings.producers;
-        let pool = self.store.settings.producers_bytes.saturating_sub(self.store.producers_bytes);
+        let pool = self.store.settings.producers_bytes.saturating_sub(self.store.producers_bytes());
         let left_out = match partition.producers.fit(&mut page, limits, pool) {
             Ok(left_out) => left_out as u64,
             Err(too_many) => return Ok(OrderProgress::Done(Finished::TableFull(self.full(index, order, too_many)))),
@@ -207,7 +207,7 @@ impl OrderMachine<'_> {
             order.source,
             limits.entries,
             limits.bytes,
-            self.store.producers_bytes,
+            self.store.producers_bytes(),
             self.store.settings.producers_bytes
         )
     }

@@ -114,7 +114,7 @@ impl OrderMachine<'_> {
             return Ok(OrderProgress::Done(finished));
         }
         if let Role::Owner(owner) = &partition.role {
-            if owner.mark_record >= upto {
+            if owner.mark_record() >= upto {
                 return Ok(OrderProgress::Done(finished));
             }
             check_replicas(partition).map_err(|refusal| refusal.message)?;
@@ -134,11 +134,11 @@ impl OrderMachine<'_> {
         let partition = &self.store.partitions[index];
         if let Role::Owner(owner) = &partition.role {
             let known = partition.stages.published_at(order.scope, order.epoch);
-            if known.is_some_and(|record| record < owner.mark_record) {
+            if known.is_some_and(|record| record < owner.mark_record()) {
                 return Ok(OrderProgress::Done(Finished::Done));
             }
-            let (there, quorum) = (owner.there(), owner.quorum);
-            if owner.mark_record < partition.log.end().next_record && there < quorum {
+            let (there, quorum) = (owner.there(), owner.quorum());
+            if owner.mark_record() < partition.log.end().next_record && there < quorum {
                 let (scope, epoch) = (order.scope, order.epoch);
                 let what = format!("scope {scope}: epoch {epoch} is appended; {there} of its replicas are there");
                 return Err(format!("partition {}, {what}, {quorum} must have it; ask again", order.partition).into());

@@ -46,10 +46,8 @@ impl Store {
     pub(crate) fn answer_batch(&mut self, index: PartitionIndex, due: &BatchAck, turn: &mut Turn<'_>) {
         turn.counters.acknowledge(turn.now.mono_ms.saturating_sub(due.arrived_ms));
         let partition = &mut self.partitions[index];
-        partition.acknowledged_ms.1 = turn.now.unix_ms;
-        if partition.acknowledged_ms.0 == 0 {
-            partition.acknowledged_ms.0 = turn.now.unix_ms;
-        }
+        let now_ms = turn.now.unix_ms;
+        partition.acknowledged_ms.get_or_insert((now_ms, now_ms)).1 = now_ms;
         let header = AnswerHeader {
             opcode: (if due.staged { Opcode::Stage } else { Opcode::Publish }) as u8,
             status: (if due.staged { Status::Staged } else { Status::Ok }) as u8,
@@ -112,7 +110,7 @@ impl Store {
         send_packed(to, header, body, turn.effects);
     }
 
-    /// "Not here, or not under this version or epoch": the installed body says who owns it.
+    /// "Not here, or not under this version or epoch": the installed body names the owner.
     pub(crate) fn redirect(
         &mut self,
         to: Connection,

@@ -130,7 +130,7 @@ impl Store {
     /// quorum where replicas share it.
     ///
     /// # Errors
-    /// The shard has failed, or its disk is full: no group of it ends any more, or nobody knows when. What is asked
+    /// The shard has failed, or its disk is full: no group of it ends any more, or at an unknown time. What is asked
     /// for is on disk already, so that asking again is as good as waiting.
     pub(crate) fn when_last_durable(
         &mut self,
@@ -146,10 +146,10 @@ impl Store {
         let completion = Completion::Order { number, finished: finished.clone(), on_durable };
         match (&mut partition.role, upto) {
             (Role::Owner(owner), Some(ReplicatedEnd { end, .. })) => {
-                if owner.mark_record >= end.record {
+                if owner.mark_record() >= end.record {
                     return Ok(OrderProgress::Done(finished));
                 }
-                if owner.durable >= end {
+                if owner.durable() >= end {
                     owner.waiting.push_back(AwaitingMark { end, completion });
                     self.needs_tick(index);
                     return Ok(OrderProgress::WhenDurable);
@@ -239,8 +239,8 @@ impl Store {
             OnDurable::Open { epoch, end_offset } => {
                 let partition = &mut self.partitions[index];
                 // A newer OPEN or a fence may have come since: the gate compares them all.
-                if partition.opening == epoch {
-                    partition.opening = 0;
+                if partition.opening == Some(epoch) {
+                    partition.opening = None;
                     if let Some(why) = partition.quarantine() {
                         return Err(format!("partition {} is quarantined: {why}", partition.log.partition));
                     }
@@ -274,7 +274,7 @@ impl Store {
             return Err(format!("partition {} is quarantined: {why}", partition.log.partition));
         }
         match &mut partition.role {
-            Role::Owner(owner) if owner.epoch == epoch => owner.end_at(End { record: records, offset }),
+            Role::Owner(owner) if owner.epoch() == epoch => owner.end_at(End { record: records, offset }),
             Role::Alone => {}
             // Another order came since.
             _ => return Ok(()),
@@ -323,9 +323,8 @@ impl Store {
     /// Tick this partition until none of its replicas has anything to do.
     pub(crate) fn needs_tick(&mut self, index: PartitionIndex) {
         if let Role::Owner(owner) = &mut self.partitions[index].role
-            && !owner.is_ticking
+            && owner.start_ticking()
         {
-            owner.is_ticking = true;
             self.ticking.push(index);
         }
     }

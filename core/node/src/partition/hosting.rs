@@ -38,7 +38,7 @@ impl Store {
     /// Create a dropped partition again, with an empty log in the same slot.
     ///
     /// # Errors
-    /// [`OrderError::Busy`] until the drop is durable and nobody reads what was dropped.
+    /// [`OrderError::Busy`] until the drop is durable and no reader uses the dropped log.
     pub(crate) fn revive(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) -> Result<(), OrderError> {
         if !self.dropped.contains(&index) {
             return Err(OrderError::Busy);

@@ -29,7 +29,7 @@ impl Acks {
         if self.queue.front()?.group <= durable_group { self.queue.pop_front() } else { None }
     }
 
-    /// The shard failed: nobody knows what became of these.
+    /// The shard failed: the outcome of these is not known.
     pub fn take_all(&mut self) -> VecDeque<PendingCompletion> {
         std::mem::take(&mut self.queue)
     }

@@ -36,8 +36,8 @@ pub struct Partition {
     pub mark: u64,
     /// Commit group of the newest record.
     pub last_group: u64,
-    /// Epoch of an OPEN whose record is not durable yet, 0 = none.
-    pub opening: u64,
+    /// Epoch of an OPEN whose record is not durable yet.
+    pub opening: Option<u64>,
     /// Tickets of fetches that wait for rows.
     pub waiting: Vec<u64>,
     /// Why the node's part of a state record could not be read: the partition is not served (I16).
@@ -54,8 +54,8 @@ pub struct Partition {
     /// Under which (change, attempt) what was received was given up.
     pub discarded: Option<(u64, u32)>,
     pub idleness: Idleness,
-    /// When a batch was acknowledged under this epoch, first and last, Unix ms; 0 = never.
-    pub acknowledged_ms: (u64, u64),
+    /// When a batch was acknowledged under this epoch, first and last, Unix ms.
+    pub acknowledged_ms: Option<(u64, u64)>,
     /// Role of this store for the partition in this run.
     pub role: Role,
     /// Records below this number have taught the tables already: they came from an owner, ahead of the log.
@@ -67,12 +67,12 @@ pub struct Partition {
     /// How far its log is known to reach (`replication/log_bounds.rs`).
     pub reach: Reach,
     /// The log start that was ordered last; it may lie beyond the mark still.
-    pub wanted: WantedStart,
+    pub(super) wanted: WantedStart,
     /// Where it was sealed, as far as this store has been told.
     pub sealed: Option<Box<Sealed>>,
     pub lineage: Lineage,
     /// Incarnation number: a partition that is dropped and created again gets a new one.
-    pub incarnation: u64,
+    pub(super) incarnation: u64,
 }
 
 /// How long nothing was appended: what upkeep has to look at.
@@ -104,7 +104,7 @@ impl Partition {
             shard,
             mark,
             last_group: 0,
-            opening: 0,
+            opening: None,
             waiting: Vec::new(),
             damage: None,
             damaged_file: None,
@@ -114,7 +114,7 @@ impl Partition {
             dropped: false,
             discarded: None,
             idleness: Idleness::Idle,
-            acknowledged_ms: (0, 0),
+            acknowledged_ms: None,
             role: Role::None,
             known_upto: 0,
             cut: false,
@@ -124,6 +124,11 @@ impl Partition {
             lineage: Lineage::default(),
             incarnation: 0,
         }
+    }
+
+    #[inline]
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
     }
 
     pub fn key(&self) -> (u64, u64) {
@@ -148,7 +153,7 @@ impl Partition {
 
     /// What an end of the log waits for besides this store's disk.
     pub fn shared(&self, end: End) -> Option<ReplicatedEnd> {
-        if let Role::Owner(owner) = &self.role { Some(ReplicatedEnd { end, epoch: owner.epoch }) } else { None }
+        if let Role::Owner(owner) = &self.role { Some(ReplicatedEnd { end, epoch: owner.epoch() }) } else { None }
     }
 
     /// Records from this number on, and rows from this offset on, never were.
@@ -260,7 +265,7 @@ impl Partition {
     /// True if this store is the owner, and the newest epoch of the log is this one.
     pub(crate) fn is_owner_under(&self, epoch: u64) -> bool {
         let is_owner = match &self.role {
-            Role::Owner(owner) => owner.epoch == epoch,
+            Role::Owner(owner) => owner.epoch() == epoch,
             Role::Alone => true,
             _ => false,
         };

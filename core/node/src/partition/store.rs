@@ -147,13 +147,13 @@ pub struct Store {
     pub topics: IdMap<Topic>,
     pub tables: Tables,
     /// Newest generation of any installed table.
-    pub generation: u64,
+    pub(super) generation: u64,
     /// Body bytes that one connection may have unanswered.
-    pub credit_bytes: u64,
-    /// Sum of all producer tables.
-    pub producers_bytes: usize,
-    /// No new requests: the node is going down.
-    pub stopping: bool,
+    pub(super) credit_bytes: u64,
+    /// Bytes of all producer tables.
+    pub(super) producers_bytes: usize,
+    /// The node is going down: new requests are refused.
+    stopping: bool,
 }
 
 impl Store {
@@ -185,5 +185,35 @@ impl Store {
             producers_bytes,
             stopping: false,
         }
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// A table of this generation was installed.
+    pub fn raise_generation(&mut self, generation: u64) {
+        self.generation = self.generation.max(generation);
+    }
+
+    pub fn credit_bytes(&self) -> u64 {
+        self.credit_bytes
+    }
+
+    pub fn set_credit_bytes(&mut self, bytes: u64) {
+        self.credit_bytes = bytes;
+    }
+
+    pub fn producers_bytes(&self) -> usize {
+        self.producers_bytes
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// Refuse new requests from now on.
+    pub fn stop(&mut self) {
+        self.stopping = true;
     }
 }

@@ -64,7 +64,7 @@ impl RedirectBody {
 }
 
 impl Routing {
-    /// The same table with other loads: who asks from now on gets them, nobody is told for their sake.
+    /// The same table with other loads: later questions get them, but they are not pushed.
     pub fn take_hints(&mut self, table: &[u8]) {
         if pack::table_digest(table) == self.digest {
             (self.table, self.table_crc) = (table.into(), crc_of(table));

@@ -6,7 +6,7 @@
 //!                                            no -> wait in the partition's list until the mark moves or the deadline
 //!                                                    no block free -> wait in `queued`
 //! ```
-//! Waiting costs nothing until the mark of that partition moves: then each of its fetches is looked at once per group.
+//! Waiting costs nothing until the mark of that partition moves: then each of its fetches is looked at once a group.
 
 use ringfence_log::{PlanError, ReadFrom};
 use ringfence_transport::{Connection, Outbound};
@@ -53,7 +53,7 @@ impl ReadMachine<'_> {
             connection: from,
             header: *header,
             index,
-            incarnation: self.store.partitions[index].incarnation,
+            incarnation: self.store.partitions[index].incarnation(),
             from: if wants_staged(header) {
                 ReadFrom::Staged(header.sequence)
             } else {
@@ -74,7 +74,7 @@ impl ReadMachine<'_> {
                     connection: from,
                     header: *header,
                     index,
-                    incarnation: self.store.partitions[index].incarnation,
+                    incarnation: self.store.partitions[index].incarnation(),
                     from: from_time,
                     bytes: TIME_READ_BYTES,
                     deadline_ms,
@@ -135,15 +135,15 @@ impl ReadMachine<'_> {
             return Err(Rejection::Redirect(RedirectReason::NotOwner));
         }
         match &partition.role {
-            // Since its start nobody told this node what it is to the partition: its log may end too early, or hold
+            // Since its start this node was not told its role for the partition: its log may end too early, or hold
             // rows that no quorum has.
             Role::None => Err(Rejection::Redirect(RedirectReason::Closed)),
-            // It is the owner by the table, and has not reached the end of the log: nobody here knows all of it.
+            // It is the owner by the table, and has not reached the end of the log: it does not know all of it.
             Role::Follower(_) if partition.gate.owns_sealed() => Err(Rejection::Redirect(RedirectReason::Closed)),
-            // What a replica holds is not known to be confirmed, and who asks here asks the wrong node.
+            // A replica does not know which of its rows are confirmed: the client asks the wrong node.
             Role::Follower(_) => Err(Rejection::Redirect(RedirectReason::NotOwner)),
             // The mark is not known before this epoch's own record is on a quorum.
-            Role::Owner(owner) if owner.mark_record == 0 => Err(Rejection::Redirect(RedirectReason::Closed)),
+            Role::Owner(owner) if !owner.has_mark() => Err(Rejection::Redirect(RedirectReason::Closed)),
             _ => Ok(index),
         }
     }
@@ -153,7 +153,7 @@ impl ReadMachine<'_> {
         self.store
             .partitions
             .get(fetch.index)
-            .filter(|partition| !partition.dropped && partition.incarnation == fetch.incarnation)
+            .filter(|partition| !partition.dropped && partition.incarnation() == fetch.incarnation)
     }
 
     /// Half the pool at most: a larger read would wait for room forever, and all that queue after it.

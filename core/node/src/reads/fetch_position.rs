@@ -33,7 +33,7 @@ impl ReadMachine<'_> {
         }
         let is_own_quorum = match &partition.role {
             Role::Alone => true,
-            Role::Owner(owner) => owner.quorum == 1,
+            Role::Owner(owner) => owner.quorum() == 1,
             Role::None | Role::Follower(_) => false,
         };
         let is_fenced = partition.gate.fence().admit(partition.log.end().owner_epoch).is_err();

@@ -51,7 +51,7 @@ impl ReadMachine<'_> {
         named.is_some_and(|(owner, epoch)| owner != self.store.settings.node && epoch > log.end().owner_epoch)
     }
 
-    /// A new table names owners: who waits here for rows that come to another node is told so immediately.
+    /// A new table names owners: redirect fetches that wait here for rows that come to another node.
     pub(crate) fn redirect_polls(&mut self, topic: u64, turn: &mut Turn<'_>) {
         let Some(table) = self.store.tables.get(topic) else { return };
         let node = self.store.settings.node;

@@ -1,8 +1,8 @@
 //! Ask replicas where their logs end, and repeat questions that came too early.
 //!
 //! A replica that was not told of the owner's epoch yet says so. Its control plane follows the same log, mostly some ms
-//! behind, and until a quorum follows nobody's rows are acknowledged: such a question is repeated a few times without
-//! waiting for the engine's tick, each time after twice as long.
+//! later than the owner's. Until a quorum follows, no rows are acknowledged: such a question is repeated a few times
+//! without waiting for the engine's tick, each time after twice as long.
 
 use ringfence_transport::Outbound;
 use ringfence_wire::Opcode;
@@ -18,8 +18,8 @@ use crate::turn::Turn;
 /// journal and one message later than by the leader.
 const AGAIN_MS: u64 = 2;
 
-/// Questions out of turn: after 2, 4, 8, 16 ms, 30 in all. Who is told within them is asked no later than after twice
-/// the time that it was late, and 2 ms. Who is not is late for another reason, and a tick is little of that.
+/// Questions out of turn: after 2, 4, 8, 16 ms, 30 in all. A replica that is told within them is asked no later than
+/// after twice the time that it was late, and 2 ms. For others that are late for another reason, a tick is little.
 const AGAIN_MAX: u32 = 4;
 
 const _: () = assert!(AGAIN_MS << (AGAIN_MAX - 1) < TICK_MS);
@@ -42,10 +42,10 @@ impl OwnerMut<'_> {
         let due =
             |stage: &SessionState| matches!(stage, SessionState::Down { retry_at_ms } if *retry_at_ms <= now.mono_ms);
         let is_due =
-            |replica: &ReplicaProgress| node.is_none_or(|node| replica.place.node == node) && due(&replica.stage);
+            |replica: &ReplicaProgress| node.is_none_or(|node| replica.place().node == node) && due(replica.stage());
         for replica_index in 0..self.owner.replicas.len() {
             if is_due(&self.owner.replicas[replica_index])
-                && self.replication.peers.is_up(self.owner.replicas[replica_index].place.node)
+                && self.replication.peers.is_up(self.owner.replicas[replica_index].place().node)
             {
                 self.ask(replica_index, u64::MAX, turn);
             }
@@ -56,10 +56,10 @@ impl OwnerMut<'_> {
     pub(crate) fn ask(&mut self, replica_index: usize, bound: u64, turn: &mut Turn<'_>) {
         self.replication.next_session += 1;
         let session = self.replication.next_session;
-        let epoch = self.owner.epoch;
+        let epoch = self.owner.epoch();
         let replica = &mut self.owner.replicas[replica_index];
-        replica.begin_session(session);
-        let (node, header) = (replica.place.node, self.request(epoch, bound));
+        replica.become_asked(session);
+        let (node, header) = (replica.place().node, self.request(epoch, bound));
         let sent = SentRequest { index: self.index, session, opcode: Opcode::Fence, bytes: 0 };
         self.replication.peers.send(node, header, Outbound::Empty, sent, turn);
     }
@@ -67,10 +67,10 @@ impl OwnerMut<'_> {
     /// The replica was not told of this epoch, or of this owner, yet.
     pub(crate) fn ask_again(&mut self, replica_index: usize, why: &str, now: Now) {
         let replica = &mut self.owner.replicas[replica_index];
-        let is_soon = replica.lagged < AGAIN_MAX;
-        let due_ms = now.mono_ms + if is_soon { AGAIN_MS << replica.lagged } else { TICK_MS };
-        replica.lagged = replica.lagged.saturating_add(1);
-        replica.end_session(due_ms, why);
+        let lagged = replica.count_lag();
+        let is_soon = lagged < AGAIN_MAX;
+        let due_ms = now.mono_ms + if is_soon { AGAIN_MS << lagged } else { TICK_MS };
+        replica.become_down(due_ms, why);
         if is_soon {
             self.replication.repeats.add(due_ms, self.index);
         }

@@ -25,7 +25,6 @@ use crate::partition::state_blob;
 use crate::partition::state_blob::Tables;
 use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::peer_connections::SentRequest;
-use crate::replication::state::replica_progress::SessionState;
 use crate::replication::state::replicate_bodies::record_at;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
@@ -78,15 +77,11 @@ impl ReplicationMachine<'_> {
         let mut header = RequestHeader { topic, partition: id, sequence: number, ..RequestHeader::default() };
         (header.body_bytes, header.body_crc) = (length(frame.len()), crc_of(&frame));
         let Role::Owner(owner) = &mut partition.role else { return };
-        header.owner_epoch = owner.epoch;
+        header.owner_epoch = owner.epoch();
         let replica = &mut owner.replicas[replica_index];
-        (replica.needs_bootstrap, replica.next, replica.mark_sent) = (false, number, 0);
-        replica.stage = SessionState::Copying;
-        if number > replica.counted {
-            (replica.bytes, replica.counted) = (replica.bytes + frame.len() as u64, number);
-        }
-        let sent = SentRequest { index, session: replica.session, opcode: Opcode::Replicate, bytes: frame.len() };
-        let node = replica.place.node;
+        replica.become_bootstrapped(number, frame.len() as u64);
+        let sent = SentRequest { index, session: replica.session(), opcode: Opcode::Replicate, bytes: frame.len() };
+        let node = replica.place().node;
         turn.counters.replicated_bytes += frame.len() as u64;
         self.replication.peers.send(node, header, Outbound::Bytes(frame.into()), sent, turn);
     }
@@ -104,7 +99,7 @@ impl ReplicationMachine<'_> {
         let may =
             matches!(&self.store.partitions[index].role, Role::Follower(follower) if follower.may_bootstrap(from));
         if !may {
-            let what = format!("partition {}: no session that may begin anew", header.partition);
+            let what = format!("partition {}: no session that may begin from scratch", header.partition);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
         }
         let bad = |why: &str| Refusal::new(Code::BadBody, format!("the beginning of a log: {why}"));

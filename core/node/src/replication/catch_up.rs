@@ -17,7 +17,7 @@ use crate::turn::Turn;
 /// Reads for replicas at a time: with those of fetches below what the reader's queue holds.
 pub const READS_MAX: usize = 32;
 
-/// A copy that met damage asks again: a repair takes milliseconds, unless nobody has the record.
+/// A copy that met damage asks again: a repair takes milliseconds, unless no replica has the record.
 const MEND_MS: u64 = 500;
 
 impl ReplicationMachine<'_> {
@@ -48,12 +48,12 @@ impl OwnerMut<'_> {
     fn pump(&mut self, replica_index: usize, turn: &mut Turn<'_>) -> bool {
         self.feed(replica_index, turn);
         let replica = &self.owner.replicas[replica_index];
-        if replica.stage != SessionState::Copying || replica.reading {
+        if *replica.stage() != SessionState::Copying || replica.is_reading() {
             return false;
         }
         // What this store itself has is not known before its first sync: nothing is sent before that.
         let is_known = self.owner.until(replica_index) > 0;
-        if is_known && replica.needs_bootstrap && self.replication.peers.has_room(replica.place.node) {
+        if is_known && replica.needs_bootstrap() && self.replication.peers.has_room(replica.place().node) {
             return true;
         }
         self.pump_one(replica_index, turn);
@@ -64,49 +64,45 @@ impl OwnerMut<'_> {
         let until = self.owner.until(replica_index);
         let replica = &mut self.owner.replicas[replica_index];
         if until == 0 {
-            // What this store itself has is not known before its first sync: nobody is level with that.
+            // The end of this store's own log is not known before its first sync: no replica is level before that.
             return;
         }
-        if replica.needs_bootstrap {
-            return self.replication.peers.starve(replica.place.node, self.index);
+        if replica.needs_bootstrap() {
+            return self.replication.peers.starve(replica.place().node, self.index);
         }
-        if replica.next >= until {
+        let next = replica.next();
+        if next >= until {
             // Above: this store has not synced its own yet.
-            if replica.next == until {
-                replica.stage = SessionState::Live;
-                if !replica.level {
-                    (replica.level, replica.overtaken) = (true, 0);
-                    self.report_progress(turn);
-                }
+            if next == until && replica.become_complete() {
+                self.report_progress(turn);
             }
             return;
         }
-        if !replica.throttle.holds(replica.next) && self.replication.tails.find(self.index, replica.next).is_some() {
-            replica.stage = SessionState::Live;
+        if !replica.throttle().holds(next) && self.replication.tails.find(self.index, next).is_some() {
+            replica.become_live();
             return self.feed(replica_index, turn);
         }
         if !self.may_read(replica_index, turn.now) {
             return;
         }
         let replica = &mut self.owner.replicas[replica_index];
-        let (session, (bytes, block_bytes)) = (replica.session, replica.next_read());
+        let (session, (bytes, block_bytes)) = (replica.session(), replica.next_read());
         let tail = self.replication.tails.first(self.index);
-        let begins = tail.filter(|first| *first > replica.next).map_or(until, |first| first.min(until));
+        let begins = tail.filter(|first| *first > next).map_or(until, |first| first.min(until));
         // The index may have no record between the two: then the piece goes on into the tail.
-        let plan = self.log.plan_records(replica.next, begins, bytes);
+        let plan = self.log.plan_records(next, begins, bytes);
         let empty = matches!(plan, Err(PlanError::Empty)) && begins < until;
-        let plan = if empty { self.log.plan_records(replica.next, until, bytes) } else { plan };
+        let plan = if empty { self.log.plan_records(next, until, bytes) } else { plan };
         let plan = match plan {
             Ok(plan) => plan,
             Err(PlanError::Empty | PlanError::Beyond { .. }) => return,
             Err(PlanError::Retained { .. }) => {
-                replica.was_overtaken(turn.now.mono_ms);
+                replica.become_overtaken(turn.now.mono_ms);
                 self.needs_tick();
                 return self.report_progress(turn);
             }
             Err(PlanError::Closed) => {
-                (replica.stage, replica.level) = (SessionState::Failed, false);
-                "the owner's log is damaged".clone_into(&mut replica.why);
+                replica.become_failed("the owner's log is damaged".to_owned());
                 return self.report_progress(turn);
             }
         };
@@ -116,7 +112,7 @@ impl OwnerMut<'_> {
         let Some(block) = room.then(|| turn.pool.take(block_bytes)).flatten() else {
             return self.needs_tick();
         };
-        self.owner.replicas[replica_index].reading = true;
+        self.owner.replicas[replica_index].begin_read();
         let ticket = turn.ticket();
         self.replication.add_read(ticket, ReplicaRead::Copy { index: self.index, session });
         turn.effects.reads.push(ReadJob { ticket, plan, block, in_pieces: true });
@@ -125,34 +121,35 @@ impl OwnerMut<'_> {
     /// Whether the next piece may be read now; else an answer or time goes on with it.
     fn may_read(&mut self, replica_index: usize, now: Now) -> bool {
         let replica = &mut self.owner.replicas[replica_index];
-        if replica.unanswered_bytes >= COPY_AHEAD_BYTES.min(self.replication.peers.window_bytes / 2) {
-            // One of its own answers goes on with it. It lacks no room at the node: who waits for that is looked at as
-            // long as there is some.
+        if replica.unanswered_bytes() >= COPY_AHEAD_BYTES.min(self.replication.peers.window_bytes() / 2) {
+            // One of its own answers goes on with it. It does not wait for room at the node: partitions that do are
+            // pumped as long as there is some.
             return false;
         }
-        if !self.replication.peers.has_room(replica.place.node) {
-            self.replication.peers.starve(replica.place.node, self.index);
+        let node = replica.place().node;
+        if !self.replication.peers.has_room(node) {
+            self.replication.peers.starve(node, self.index);
             return false;
         }
         let (bytes, _) = replica.next_read();
-        replica.throttle.allows(replica.next, bytes as u64, now.mono_ms)
+        replica.may_read(bytes as u64, now.mono_ms)
     }
 
     /// True if the next read may begin immediately; else time or an answer begins it.
     fn copy_read(&mut self, session: u64, end: ReadEnd, turn: &mut Turn<'_>) -> bool {
-        // Of a session that is over: nobody waits for it.
+        // A read of a session that is over is dropped.
         let Some(replica_index) = self.owner.by_session(session) else { return false };
         let others = self.owner.replicas.iter().filter(|replica| replica.counts()).count();
-        let until = self.replication.tails.first(self.index).unwrap_or(self.owner.durable.record);
+        let until = self.replication.tails.first(self.index).unwrap_or(self.owner.durable().record);
         let budget = self.replication.tails.budget_bytes as u64;
-        let most_bytes = read_bytes_max(self.replication.peers.window_bytes);
+        let most_bytes = read_bytes_max(self.replication.peers.window_bytes());
         let replica = &mut self.owner.replicas[replica_index];
-        replica.reading = false;
+        replica.end_read();
         let mut goes_on = false;
         match end.result {
-            Ok(done) if done.records > 0 && replica.stage == SessionState::Copying => {
+            Ok(done) if done.records > 0 && *replica.stage() == SessionState::Copying => {
                 replica.took(&done, until, budget, most_bytes);
-                let mut first = replica.next;
+                let mut first = replica.next();
                 turn.counters.copied_bytes += done.bytes as u64;
                 let block = Arc::new(end.block);
                 for (from, piece) in end.sums.into_pieces() {
@@ -169,18 +166,17 @@ impl OwnerMut<'_> {
             }
             Err(ReadError::Damaged { damage, .. }) if others > 1 => {
                 // Another replica may have it: the copy goes on when it is repaired.
-                replica.end_session(turn.now.mono_ms + MEND_MS, &format!("the owner's log is damaged: {damage}"));
+                replica.become_down(turn.now.mono_ms + MEND_MS, &format!("the owner's log is damaged: {damage}"));
                 turn.follow_ups.damage.push((self.index, damage));
                 self.report_progress(turn);
             }
             Err(error) if replica.counts() => {
-                // A read that fails once may succeed later, and nobody else brings a replica of the set up to here.
-                replica.end_session(turn.now.mono_ms + MEND_MS, &format!("the owner's log cannot be read: {error:?}"));
+                // A read that fails once may succeed later, and only the owner brings a replica of the set up to here.
+                replica.become_down(turn.now.mono_ms + MEND_MS, &format!("the owner's log cannot be read: {error:?}"));
                 self.report_progress(turn);
             }
             Err(error) => {
-                (replica.stage, replica.level) = (SessionState::Failed, false);
-                replica.why = format!("the owner's log cannot be read: {error:?}");
+                replica.become_failed(format!("the owner's log cannot be read: {error:?}"));
                 self.report_progress(turn);
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! owner                                                     replica
-//! FENCE epoch, bound      -------------------------------->  fence on disk: nobody older appends here
+//! FENCE epoch, bound      -------------------------------->  fence on disk: no older owner appends here
 //!                         <--------------------------------  its last epoch up to the bound, and where that ends
 //!   ... again with a lower bound until both logs have that epoch: n, the last number up to which they are equal
 //! REPLICATE n, no records -------------------------------->  a log that goes on after n is cut, durably
@@ -17,8 +17,8 @@
 //!
 //! A replica is *live* when it lacks nothing but what memory has: then it gets each group's records out of the very
 //! blocks that were written, immediately, or, while its window of bytes under way is full, from the *tail* that keeps
-//! them for it. Else it is *copying*: the reader reads behind its end from disk, one bounded read at a time, until it
-//! is where the tail begins. Who is too slow for the tail's budget falls back to copying, so nothing grows (I17).
+//! them for it. Else it is *copying*: the reader reads after its end from disk, one bounded read at a time, until it
+//! is where the tail begins. A replica too slow for the tail's budget falls back to copying, so nothing grows (I17).
 //!
 //! # Invariants
 //!
@@ -35,11 +35,11 @@
 //! Files: `replication_machine` what an event lends. The owner's side: `owned_partition` one owned partition, lent;
 //! `owner_sessions` sessions, answers, the mark; `ask_log_ends` when a replica is asked for its end;
 //! `send_from_memory`, `catch_up` records from memory and from disk; `read_barrier` answers about the end of a log. The
-//! replica's side: `receive_records` FENCE and REPLICATE; `acknowledge`; `truncate` where its log is cut; `bootstrap` a replica that
-//! begins above what retention removed; `forced_owner` rows that an operator's choice of an owner gave up;
-//! `doubted_replicas` replicas that may lack what they acknowledged. Both: `roles` orders about replicas; `sealed`
-//! logs beside their seals; `awaited_records` orders that wait until a log has so many records; `log_bounds` how far
-//! logs are known to reach.
+//! replica's side: `receive_records` FENCE and REPLICATE; `acknowledge`; `truncate` where its log is cut; `bootstrap` a
+//! replica that begins above what retention removed; `forced_owner` rows that an operator's choice of an owner gave up;
+//! `doubted_replicas` replicas that may lack what they acknowledged. Both: `roles` orders about replicas; `sealed` logs
+//! beside their seals; `awaited_records` orders that wait until a log has so many records; `log_bounds` how far logs
+//! are known to reach.
 //!
 //! State: `state/role`, `state/owner` (the quorum), `state/replica_progress` with `state/backoff`, `state/follower`,
 //! `state/barrier_waits`, `state/memory_tail` (records kept in memory), `state/peer_connections` (to other nodes),

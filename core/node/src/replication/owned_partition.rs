@@ -49,8 +49,7 @@ impl OwnerMut<'_> {
 
     /// Tick this partition until none of its replicas has anything to do.
     pub fn needs_tick(&mut self) {
-        if !self.owner.is_ticking {
-            self.owner.is_ticking = true;
+        if self.owner.start_ticking() {
             self.ticking.push(self.index);
         }
     }
@@ -65,18 +64,22 @@ impl OwnerMut<'_> {
 /// Where the copy to each replica and learner of an owner stands.
 pub fn progress_of(log: &PartitionLog, owner: &Owner) -> impl Iterator<Item = SyncStatus> {
     let head = log.end();
-    owner.replicas.iter().map(move |replica| SyncStatus {
-        topic: log.topic,
-        partition: log.partition,
-        change: replica.change,
-        attempt: replica.attempt,
-        node: replica.place.node,
-        state: replica.state(),
-        why: if replica.level { String::new() } else { replica.why.clone() },
-        records: replica.durable,
-        gap: head.next_record.saturating_sub(replica.durable),
-        bytes: replica.bytes,
-        rows: replica.rows,
-        chain: if replica.durable == head.next_record { head.chain } else { 0 },
+    owner.replicas.iter().map(move |replica| {
+        let (change, attempt) = replica.learner().unwrap_or_default();
+        let (bytes, rows) = replica.sent();
+        SyncStatus {
+            topic: log.topic,
+            partition: log.partition,
+            change,
+            attempt,
+            node: replica.place().node,
+            state: replica.state(),
+            why: if replica.is_level() { String::new() } else { replica.why().to_owned() },
+            records: replica.durable(),
+            gap: head.next_record.saturating_sub(replica.durable()),
+            bytes,
+            rows,
+            chain: if replica.durable() == head.next_record { head.chain } else { 0 },
+        }
     })
 }

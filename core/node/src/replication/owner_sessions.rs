@@ -30,7 +30,7 @@ impl ReplicationMachine<'_> {
         for index in 0..self.store.partitions.places() {
             let Some(mut lent) = self.owner_mut(index) else { continue };
             let mut any = false;
-            for replica in lent.owner.replicas.iter_mut().filter(|replica| replica.place.node == node) {
+            for replica in lent.owner.replicas.iter_mut().filter(|replica| replica.place().node == node) {
                 any = true;
                 replica.lost_link(lost.as_ref(), turn.now.mono_ms);
             }
@@ -73,14 +73,8 @@ impl ReplicationMachine<'_> {
             return lent.met(replica_index, header, body, turn);
         }
         let replica = &mut lent.owner.replicas[replica_index];
-        let was_begun = replica.stage == SessionState::Begun;
-        if was_begun {
-            replica.stage = SessionState::Copying;
-        }
-        replica.unanswered_bytes = replica.unanswered_bytes.saturating_sub(sent.bytes);
-        replica.reached(header.sequence);
-        replica.heard = replica.heard.max(header.request_id);
-        replica.lagged = 0;
+        let was_begun = replica.become_copying();
+        replica.take_answer(header.request_id, header.sequence, sent.bytes);
         self.advance(sent.index, turn);
         if was_begun && let Some(owner) = self.owner_mut(sent.index) {
             owner.report_progress(turn);
@@ -132,11 +126,10 @@ impl ReplicationMachine<'_> {
         self.end_unknown(index, turn);
         let Some(mut lent) = self.owner_mut(index) else { return false };
         lent.end_unconfirmed(turn);
-        lent.owner.is_ticking = lent.owner.needs_tick();
-        lent.owner.is_ticking
+        lent.owner.keep_ticking()
     }
 
-    /// Batches and publishes that wait no longer: appended, and nobody knows whether a quorum will have them.
+    /// End the waits of batches and publishes whose deadline has passed: appended, and not known to reach a quorum.
     fn end_unknown(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let Role::Owner(owner) = &mut self.store.partitions[index].role else { return };
         let mut late = Vec::new();
@@ -187,7 +180,7 @@ impl OwnerMut<'_> {
         let code = Code::from_number(header.code);
         let now_ms = turn.now.mono_ms;
         let replica = &mut self.owner.replicas[replica_index];
-        let why = format!("node {} says {}", replica.place.node, code.map_or("no", Code::name));
+        let why = format!("node {} says {}", replica.place().node, code.map_or("no", Code::name));
         match code {
             Some(Code::Ahead | Code::Unauthorized) => self.ask_again(replica_index, &why, turn.now),
             Some(Code::Overloaded) => replica.was_full(now_ms, &why),
@@ -202,11 +195,8 @@ impl OwnerMut<'_> {
     fn met(&mut self, replica_index: usize, answer: &AnswerHeader, body: &[u8], turn: &mut Turn<'_>) {
         let own_end = self.log.end().next_record;
         let replica = &mut self.owner.replicas[replica_index];
-        if body != replica.place.store {
-            // What the lost store had is nowhere.
-            replica.durable = 0;
-            replica
-                .end_session(turn.now.mono_ms + RETRY_LATE_MS, "the node has another store: it was wiped or replaced");
+        if body != replica.place().store {
+            replica.become_wiped(turn.now.mono_ms + RETRY_LATE_MS);
             self.needs_tick();
             return self.report_progress(turn);
         }
@@ -214,7 +204,7 @@ impl OwnerMut<'_> {
         let (known, known_end) = self.epochs.last_upto(epoch, own_end);
         #[cfg(feature = "planted")]
         if ringfence_log::planted::is_on(ringfence_log::planted::Bug::GapCounts) {
-            replica.durable = end;
+            replica.plant_durable(end);
         }
         let common = if end == 0 || known == 0 { 0 } else { end.min(known_end) };
         if common > 0 && known != epoch {
@@ -222,8 +212,7 @@ impl OwnerMut<'_> {
             return self.ask(replica_index, known, turn);
         }
         if common < self.log.first().0 {
-            (self.owner.replicas[replica_index].stage, self.owner.replicas[replica_index].needs_bootstrap) =
-                (SessionState::Copying, true);
+            self.owner.replicas[replica_index].become_empty();
             self.needs_tick();
             return self.report_progress(turn);
         }
@@ -233,25 +222,25 @@ impl OwnerMut<'_> {
     /// Equal up to `common`: the replica's log goes on there.
     fn begin(&mut self, replica_index: usize, common: u64, turn: &mut Turn<'_>) {
         let mut header = self.request(0, common);
-        header.owner_epoch = self.owner.epoch;
+        header.owner_epoch = self.owner.epoch();
         let replica = &mut self.owner.replicas[replica_index];
-        (replica.stage, replica.next, replica.mark_sent) = (SessionState::Begun, common, 0);
-        let sent = SentRequest { index: self.index, session: replica.session, opcode: Opcode::Replicate, bytes: 0 };
-        self.replication.peers.send(replica.place.node, header, Outbound::Empty, sent, turn);
+        replica.become_begun(common);
+        let sent = SentRequest { index: self.index, session: replica.session(), opcode: Opcode::Replicate, bytes: 0 };
+        self.replication.peers.send(replica.place().node, header, Outbound::Empty, sent, turn);
     }
 
     /// An idle replica hears of the mark by an empty REPLICATE.
     fn tell_marks(&mut self, turn: &mut Turn<'_>) {
-        let (mark, mut header) = (self.mark, self.request(0, 0));
-        (header.owner_epoch, header.send, header.producer_epoch) = (self.owner.epoch, self.owner.mark_record, mark);
+        let (mark, mark_record, mut header) = (self.mark, self.owner.mark_record(), self.request(0, 0));
+        (header.owner_epoch, header.send, header.producer_epoch) = (self.owner.epoch(), mark_record, mark);
         for replica in &mut self.owner.replicas {
-            let is_news = replica.mark_sent < self.owner.mark_record;
-            if replica.stage == SessionState::Live && is_news && self.replication.peers.has_room(replica.place.node) {
-                replica.mark_sent = self.owner.mark_record;
-                let header = RequestHeader { sequence: replica.next, ..header };
+            let (node, is_news) = (replica.place().node, replica.mark_sent() < mark_record);
+            if *replica.stage() == SessionState::Live && is_news && self.replication.peers.has_room(node) {
+                replica.send_mark(mark_record);
+                let header = RequestHeader { sequence: replica.next(), ..header };
                 let sent =
-                    SentRequest { index: self.index, session: replica.session, opcode: Opcode::Replicate, bytes: 0 };
-                self.replication.peers.send(replica.place.node, header, Outbound::Empty, sent, turn);
+                    SentRequest { index: self.index, session: replica.session(), opcode: Opcode::Replicate, bytes: 0 };
+                self.replication.peers.send(node, header, Outbound::Empty, sent, turn);
             }
         }
     }

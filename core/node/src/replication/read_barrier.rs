@@ -22,7 +22,7 @@ use crate::turn::{Confirmation, Turn};
 /// Questions that wait at one partition; 200 bytes each.
 const CONFIRMS_MAX: usize = 4096;
 
-/// A round takes a sync of a loaded disk. Who hears nothing for so long is told so, and asks again.
+/// A round takes a sync of a loaded disk. A question that is not confirmed for so long is refused, and asked again.
 const CONFIRM_MS: u64 = 2_000;
 
 /// Whether a question about the end of a log must wait for a quorum.
@@ -48,7 +48,7 @@ impl ReplicationMachine<'_> {
 impl OwnerMut<'_> {
     /// Ask a quorum to confirm this owner, if it has replicas that count.
     pub(crate) fn confirm(&mut self, turn: &mut Turn<'_>) -> Barrier {
-        if self.owner.quorum == 1 {
+        if self.owner.quorum() == 1 {
             return Barrier::None;
         }
         if self.owner.confirms.len() >= CONFIRMS_MAX {
@@ -63,19 +63,19 @@ impl OwnerMut<'_> {
 
     /// Ask the replicas, unless a round is under way.
     fn begin_round(&mut self, turn: &mut Turn<'_>) {
-        let (mark, mut header) = (self.mark, self.request(0, 0));
+        let (mark, mark_record, mut header) = (self.mark, self.owner.mark_record(), self.request(0, 0));
         if !self.owner.confirms.begin_round(self.replication.peers.next_request(), turn.now.mono_ms) {
             return;
         }
-        (header.owner_epoch, header.send, header.producer_epoch) = (self.owner.epoch, self.owner.mark_record, mark);
+        (header.owner_epoch, header.send, header.producer_epoch) = (self.owner.epoch(), mark_record, mark);
         for replica in &mut self.owner.replicas {
             // One that is copying answers its next piece.
-            if replica.counts() && replica.stage == SessionState::Live {
-                replica.mark_sent = self.owner.mark_record;
-                let header = RequestHeader { sequence: replica.next, ..header };
+            if replica.counts() && *replica.stage() == SessionState::Live {
+                replica.send_mark(mark_record);
+                let header = RequestHeader { sequence: replica.next(), ..header };
                 let sent =
-                    SentRequest { index: self.index, session: replica.session, opcode: Opcode::Replicate, bytes: 0 };
-                self.replication.peers.send(replica.place.node, header, Outbound::Empty, sent, turn);
+                    SentRequest { index: self.index, session: replica.session(), opcode: Opcode::Replicate, bytes: 0 };
+                self.replication.peers.send(replica.place().node, header, Outbound::Empty, sent, turn);
             }
         }
     }

@@ -49,7 +49,7 @@ impl ReplicationMachine<'_> {
         }
     }
 
-    /// FENCE of an owner: nobody older appends here from now on, durably; and this is where the log ends.
+    /// FENCE of an owner: durably refuse appends of older epochs from now on, and answer the log's end.
     pub(crate) fn fence_request(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         let index = match self.followed(header) {
             Ok(index) => index,

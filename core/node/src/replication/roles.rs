@@ -46,7 +46,7 @@ impl ReplicationMachine<'_> {
         let mut owner = Owner::new(epoch, usize::from(quorum), epoch_record);
         for place in replicas {
             self.replication.peers.want(place.node);
-            owner.replicas.push(ReplicaProgress::new(*place, (0, 0), Throttle::default()));
+            owner.replicas.push(ReplicaProgress::new(*place, None, Throttle::default()));
         }
         self.take_role(index, Role::Owner(Box::new(owner)), turn);
         self.store.needs_tick(index);
@@ -87,7 +87,7 @@ impl ReplicationMachine<'_> {
         let partition = &mut self.store.partitions[index];
         let newest = match &partition.role {
             Role::Follower(follower) => follower.epoch,
-            Role::Owner(held) => held.epoch,
+            Role::Owner(held) => held.epoch(),
             Role::Alone => {
                 partition.gate.open_epoch().max(partition.sealed.as_deref().map_or(0, |sealed| sealed.epoch))
             }
@@ -96,7 +96,7 @@ impl ReplicationMachine<'_> {
         if epoch < newest || (epoch == newest && !matches!(partition.role, Role::Follower(_))) {
             return Err(format!("partition {}: epoch {epoch} is not above {newest}", key.1).into());
         }
-        (partition.plans, partition.slots, partition.opening) = (Some(plans), slots, 0);
+        (partition.plans, partition.slots, partition.opening) = (Some(plans), slots, None);
         partition.gate.close();
         if let Role::Follower(known) = &mut partition.role
             && known.epoch == epoch
@@ -129,16 +129,17 @@ impl ReplicationMachine<'_> {
         let Role::Owner(owner) = &mut partition.role else {
             return Err(format!("partition {} is not owned here; ask its owner", key.1).into());
         };
-        if let Some(replica) = owner.replicas.iter().find(|replica| replica.place.node == target.node) {
-            if (replica.change, replica.attempt) == (change, attempt) {
+        if let Some(replica) = owner.replicas.iter().find(|replica| replica.place().node == target.node) {
+            if replica.learner() == Some((change, attempt)) {
                 return Ok(OrderProgress::Done(Finished::Done));
             }
-            let what = format!("partition {}: node {} is synced to by change {}", key.1, target.node, replica.change);
+            let (other, _) = replica.learner().unwrap_or_default();
+            let what = format!("partition {}: node {} is synced to by change {other}", key.1, target.node);
             return Err(what.into());
         }
         owner.replicas.push(ReplicaProgress::new(
             target,
-            (change, attempt),
+            Some((change, attempt)),
             Throttle::new(bytes_per_s, until, turn.now.mono_ms),
         ));
         self.replication.peers.want(target.node);
@@ -159,9 +160,9 @@ impl ReplicationMachine<'_> {
         let epoch = partition.sealed.as_deref().map_or(0, |sealed| sealed.epoch).max(head.owner_epoch);
         let mut owner = Owner::new(epoch, 1, 0);
         if group <= self.store.shards[shard].durable_group() {
-            (owner.durable, owner.mark_record) = (end, end.record);
+            owner.begin_at(end);
         } else {
-            let upto = Some(ReplicatedEnd { end, epoch: owner.epoch });
+            let upto = Some(ReplicatedEnd { end, epoch: owner.epoch() });
             self.store.when_group_durable(index, group, upto, Completion::Nothing);
         }
         self.take_role(index, Role::Owner(Box::new(owner)), turn);
@@ -170,8 +171,8 @@ impl ReplicationMachine<'_> {
     pub(crate) fn sync_rate(&mut self, change: u64, bytes_per_s: u64) -> OrderProgress {
         for partition in self.store.partitions.iter_mut() {
             let Role::Owner(owner) = &mut partition.role else { continue };
-            for replica in owner.replicas.iter_mut().filter(|replica| replica.change == change) {
-                replica.throttle.bytes_per_s = bytes_per_s;
+            for replica in owner.replicas.iter_mut().filter(|replica| replica.is_of(change)) {
+                replica.set_rate(bytes_per_s);
             }
         }
         OrderProgress::Done(Finished::Done)
@@ -181,8 +182,8 @@ impl ReplicationMachine<'_> {
         for index in 0..self.store.partitions.places() {
             let Some(partition) = self.store.partitions.get_mut(index) else { continue };
             let Role::Owner(owner) = &mut partition.role else { continue };
-            owner.replicas.retain(|replica| replica.change != change);
-            if owner.replicas.is_empty() && owner.quorum == 1 && owner.waiting.is_empty() {
+            owner.replicas.retain(|replica| !replica.is_of(change));
+            if owner.replicas.is_empty() && owner.quorum() == 1 && owner.waiting.is_empty() {
                 self.take_role(index, Role::Alone, turn);
             }
             if let Some(mut owner) = self.owner_mut(index) {

@@ -85,7 +85,7 @@ impl ReplicationMachine<'_> {
         }
         if !self.owns(index, epoch, replicas) {
             let mut owner = Owner::new(epoch, 1, 0);
-            let progress = |place: &Place| ReplicaProgress::new(*place, (0, 0), Throttle::default());
+            let progress = |place: &Place| ReplicaProgress::new(*place, None, Throttle::default());
             owner.replicas.extend(replicas.iter().map(progress));
             self.take_role(index, Role::Owner(Box::new(owner)), turn);
         }
@@ -101,14 +101,15 @@ impl ReplicationMachine<'_> {
     pub(crate) fn owns(&self, index: PartitionIndex, epoch: u64, replicas: &[Place]) -> bool {
         let partition = &self.store.partitions[index];
         match &partition.role {
-            Role::Owner(owner) if owner.epoch == epoch => {
-                let mut set = owner.replicas.iter().filter(|replica| replica.counts()).map(|replica| replica.place);
+            Role::Owner(owner) if owner.epoch() == epoch => {
+                let mut set = owner.replicas.iter().filter(|replica| replica.counts()).map(|replica| replica.place());
                 let size = owner.replicas.iter().filter(|replica| replica.counts()).count();
-                size == replicas.len() && set.all(|place| replicas.contains(&place))
+                size == replicas.len() && set.all(|place| replicas.contains(place))
             }
             Role::Alone => {
                 let sealed_at = partition.sealed.as_deref().map_or(0, |sealed| sealed.epoch);
-                replicas.is_empty() && epoch == partition.gate.open_epoch().max(partition.opening).max(sealed_at)
+                replicas.is_empty()
+                    && epoch == partition.gate.open_epoch().max(partition.opening.unwrap_or(0)).max(sealed_at)
             }
             _ => false,
         }
@@ -134,7 +135,7 @@ impl ReplicationMachine<'_> {
         plan.head_only = true;
         let block = turn.pool.take(HEAD_BYTES).ok_or(OrderError::Busy)?;
         let ticket = turn.ticket();
-        let check = SealCheck { index, incarnation: partition.incarnation, end, number, order };
+        let check = SealCheck { index, incarnation: partition.incarnation(), end, number, order };
         self.replication.add_read(ticket, ReplicaRead::Seal(Box::new(check)));
         turn.effects.reads.push(ReadJob { ticket, plan, block, in_pieces: false });
         Ok(())
@@ -150,7 +151,7 @@ impl ReplicationMachine<'_> {
     ) -> LongerLog {
         let index = check.index;
         let is_same =
-            |one: &&Partition| one.incarnation == check.incarnation && !one.dropped && *one.log.end() == check.end;
+            |one: &&Partition| one.incarnation() == check.incarnation && !one.dropped && *one.log.end() == check.end;
         let Some(partition) = self.store.partitions.get(index).filter(is_same) else {
             return LongerLog::Refused("the log has changed while its end was read; ask again".to_owned());
         };

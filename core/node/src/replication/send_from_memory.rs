@@ -66,23 +66,15 @@ impl ReplicationMachine<'_> {
         let owner = &mut *lent.owner;
         let number = header.record_number;
         // Appended before this role: what it has on disk is told with the last group of that time, and this is an
-        // earlier one. Who lacks it copies it.
-        if number >= owner.durable.record {
+        // earlier one. A replica that lacks it copies it.
+        if number >= owner.durable().record {
             return None;
         }
         let mut news = false;
         for replica in &mut owner.replicas {
-            // A copy that has come up to this very record goes on from memory.
-            if replica.stage == SessionState::Copying
-                && !replica.reading
-                && !replica.needs_bootstrap
-                && replica.next == number
-            {
-                news |= !replica.level;
-                (replica.stage, replica.level) = (SessionState::Live, true);
-            }
+            news |= replica.become_live_at(number);
         }
-        let any = owner.replicas.iter().any(|replica| replica.next <= number && replica.takes_from_memory());
+        let any = owner.replicas.iter().any(|replica| replica.next() <= number && replica.takes_from_memory());
         if news {
             lent.report_progress(turn);
         }
@@ -153,16 +145,16 @@ impl ReplicationMachine<'_> {
 }
 
 impl OwnerMut<'_> {
-    /// Send it to whom it is the next one for; who takes it later finds it in the tail.
+    /// Send it to the replicas that need it next; others find it in the tail later.
     fn offer(&mut self, piece: Piece, body: TailBody, turn: &mut Turn<'_>) {
         let mut lacks = false;
         for replica_index in 0..self.owner.replicas.len() {
             let replica = &self.owner.replicas[replica_index];
-            if !replica.takes_from_memory() || replica.next >= piece.next {
+            if !replica.takes_from_memory() || replica.next() >= piece.next {
                 continue;
             }
-            let (node, is_next) =
-                (replica.place.node, replica.stage == SessionState::Live && replica.next >= piece.first);
+            let node = replica.place().node;
+            let is_next = *replica.stage() == SessionState::Live && replica.next() >= piece.first;
             if is_next && self.replication.peers.has_room(node) {
                 self.replicate_to(replica_index, piece, body.outbound(piece.bytes), turn);
                 continue;
@@ -173,7 +165,7 @@ impl OwnerMut<'_> {
             }
         }
         if lacks {
-            self.replication.tails.keep(self.index, piece, body, self.owner.mark_record);
+            self.replication.tails.keep(self.index, piece, body, self.owner.mark_record());
             self.needs_tick();
         }
     }
@@ -183,23 +175,22 @@ impl OwnerMut<'_> {
         loop {
             let until = self.owner.until(replica_index);
             let replica = &mut self.owner.replicas[replica_index];
-            if replica.stage != SessionState::Live {
+            if *replica.stage() != SessionState::Live {
                 return;
             }
-            if replica.next >= until {
-                if !replica.level && until > 0 {
-                    replica.level = true;
+            if replica.next() >= until {
+                if until > 0 && replica.become_level() {
                     self.report_progress(turn);
                 }
                 return;
             }
-            let Some((piece, body)) = self.replication.tails.find(self.index, replica.next) else {
-                // What is left of the tail may still serve it.
-                (replica.stage, replica.near) = (SessionState::Copying, true);
+            let Some((piece, body)) = self.replication.tails.find(self.index, replica.next()) else {
+                replica.become_late();
                 return self.needs_tick();
             };
-            if !self.replication.peers.has_room(replica.place.node) {
-                return self.replication.peers.starve(replica.place.node, self.index);
+            let node = replica.place().node;
+            if !self.replication.peers.has_room(node) {
+                return self.replication.peers.starve(node, self.index);
             }
             let body = body.outbound(piece.bytes);
             turn.counters.tail_bytes += piece.bytes as u64;
@@ -209,21 +200,24 @@ impl OwnerMut<'_> {
 
     /// Release tail records that every replica has.
     pub(crate) fn trim(&mut self) {
-        self.replication.tails.release(self.index, self.owner.lowest_from_memory(), self.owner.mark_record);
+        self.replication.tails.release(self.index, self.owner.lowest_from_memory(), self.owner.mark_record());
     }
 
     pub(crate) fn replicate_to(&mut self, replica_index: usize, piece: Piece, body: Outbound, turn: &mut Turn<'_>) {
-        let (mark, mut header) = (self.mark, self.request(0, piece.first));
-        (header.owner_epoch, header.send, header.producer_epoch) = (self.owner.epoch, self.owner.mark_record, mark);
+        let (mark, mark_record) = (self.mark, self.owner.mark_record());
+        let mut header = self.request(0, piece.first);
+        (header.owner_epoch, header.send, header.producer_epoch) = (self.owner.epoch(), mark_record, mark);
         (header.body_bytes, header.body_crc) = (length(piece.bytes), piece.crc);
         let replica = &mut self.owner.replicas[replica_index];
-        replica.count(piece, body.bytes());
-        (replica.next, replica.mark_sent) = (piece.next, self.owner.mark_record);
-        replica.unanswered_bytes += piece.bytes;
+        replica.send(piece, body.bytes(), mark_record);
         turn.counters.replicated_bytes += piece.bytes as u64;
-        let sent =
-            SentRequest { index: self.index, session: replica.session, opcode: Opcode::Replicate, bytes: piece.bytes };
-        self.replication.peers.send(replica.place.node, header, body, sent, turn);
+        let sent = SentRequest {
+            index: self.index,
+            session: replica.session(),
+            opcode: Opcode::Replicate,
+            bytes: piece.bytes,
+        };
+        self.replication.peers.send(replica.place().node, header, body, sent, turn);
     }
 }
 

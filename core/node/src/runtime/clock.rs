@@ -9,7 +9,7 @@ use crate::api::event::Now;
 
 /// A jump up to this is believed immediately: machines that were suspended, leap seconds, a clock that is set by hand.
 const AHEAD_MS_MAX: u64 = 3_600_000;
-/// A larger one is believed once the clock has stood there for so long: whoever watches clocks has set it back by then.
+/// A larger jump is believed after this time: an operator or NTP has set a wrong clock back by then.
 const STANDS_MS: u64 = 600_000;
 
 /// Wall clock and monotonic clock.

@@ -89,7 +89,7 @@ impl Commands {
     /// The engine is gone.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        // Their senders are dropped: whoever waits for an answer hears that.
+        // Their senders are dropped, which ends the waits of callers.
         while self.queue.pop().is_some() {}
     }
 

@@ -45,7 +45,7 @@ pub struct Core {
 /// While one poll hands out many requests, an idle writer gets work after this many bytes. Less would cut what arrives
 /// together into small groups, one sync each; at 1 MiB a write takes as long as receiving the next one.
 const GROUP_BYTES_EARLY: usize = 1 << 20;
-/// Bodies from this size on take long enough to receive that ends of jobs are looked for behind each.
+/// Bodies from this size on take long enough to receive that ends of jobs are looked for after each.
 const BODY_BYTES_LONG: usize = 64 << 10;
 
 impl Core {

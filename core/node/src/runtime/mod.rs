@@ -5,9 +5,9 @@
 //!                   <--Outcome--  (transport,    --ReadJob-->  reader thread                 --ReadEnd--> engine
 //!                      + eventfd   pool, engine)
 //! ```
-//! Every arrow is a lock-free queue; whoever fills one wakes the other side (an eventfd for engine and caller, unpark
-//! for workers). The engine thread alone owns transport, pool and engine. A panic on any of these threads ends the
-//! process: what it guarded can no longer be believed.
+//! Every arrow is a lock-free queue; the thread that fills one wakes the other side (an eventfd for engine and caller,
+//! unpark for workers). The engine thread alone owns transport, pool and engine. A panic on any of these threads ends
+//! the process: what it guarded can no longer be believed.
 
 mod clock;
 mod command;
@@ -221,7 +221,7 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        // Whoever wants to know calls `stop` first.
+        // A caller that needs the outcome calls `stop` first.
         let _ = self.stop(Duration::from_secs(5));
     }
 }

@@ -154,7 +154,7 @@ fn spawn_engine(
         };
         match made {
             Ok(transport) => {
-                // Nobody waits any more only if `recover` was abandoned.
+                // The receiver is gone only if `recover` was abandoned.
                 let _ = tell.send(Ok(transport.waker()));
                 EngineLoop { core, transport, pool, commands, outbox }.run();
             }
@@ -165,7 +165,7 @@ fn spawn_engine(
     Ok((waker, thread))
 }
 
-/// A torn tail was lost, and whose records were in it nobody knows: a replica that is fenced says so.
+/// A torn tail was lost, and the partitions of its records are not known: a replica that is fenced reports it.
 pub fn mark_cut(report: &Report, partitions: &mut [Partition]) {
     for partition in partitions {
         partition.cut = report.cut_bytes > 0;

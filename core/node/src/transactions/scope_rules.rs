@@ -34,27 +34,27 @@ impl Scopes {
     }
 
     pub fn standing(&self, id: &StageId) -> StagingRight {
-        let who = format!("scope {}, epoch {}", id.scope, id.epoch);
+        let subject = format!("scope {}, epoch {}", id.scope, id.epoch);
         let refused = |code, what: String| StagingRight::Refused(Refusal::new(code, what).with("scope", id.scope));
         let Some(rule) = self.rules.get(&id.scope) else {
             return if id.scope <= self.gone {
-                refused(Code::Forgotten, format!("{who}: the scope was forgotten; begin it anew"))
+                refused(Code::Forgotten, format!("{subject}: the scope was forgotten; begin it again"))
             } else {
-                refused(Code::Ahead, format!("{who}: not known here yet"))
+                refused(Code::Ahead, format!("{subject}: not known here yet"))
             };
         };
         if id.epoch <= rule.committed {
             return StagingRight::Committed;
         }
         if id.driver < rule.driver {
-            let what = format!("{who}: driver {} is fenced, {} began the scope anew", id.driver, rule.driver);
+            let what = format!("{subject}: driver {} is fenced, {} began the scope again", id.driver, rule.driver);
             return refused(Code::FencedProducer, what);
         }
         if id.driver > rule.driver {
-            return refused(Code::Ahead, format!("{who}: driver {} is not known here yet", id.driver));
+            return refused(Code::Ahead, format!("{subject}: driver {} is not known here yet", id.driver));
         }
         if id.epoch <= rule.expired {
-            return refused(Code::InvalidArgument, format!("{who}: the epoch expired; go on with a later one"));
+            return refused(Code::InvalidArgument, format!("{subject}: the epoch expired; go on with a later one"));
         }
         StagingRight::May
     }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::api::order::Token;
 use crate::codec::cursor::{Cursor, Short};
 
-/// Who stages: 48 bytes in front of the body.
+/// The staging transaction: 48 bytes in front of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageId {
     pub scope: u64,
@@ -190,7 +190,7 @@ impl Stages {
             found.sort_unstable_by_key(|batch| batch.record);
             return Ok(Some(found));
         }
-        // In the order of the log: a reader fetches them in one run, however many tasks wrote at once.
+        // In the order of the log: a reader fetches them in one run, however many tasks wrote at the same time.
         found.sort_unstable_by_key(|batch| batch.record);
         let staged: u64 = found.iter().map(|batch| u64::from(batch.rows)).sum();
         if staged != rows {

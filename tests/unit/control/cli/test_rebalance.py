@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli import node, rebalance
+from ringfence.control.cli import endpoint, rebalance
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run
 from ringfence.native.errors import ConnectError
@@ -160,7 +160,7 @@ class Agrees:
 def test_who_took_a_node_out_is_told_to_stop_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(node, "Admin", Agrees)
+    monkeypatch.setattr(endpoint, "Admin", Agrees)
     assert run(["node", "remove", "6"]) == Exit.OK
     assert capsys.readouterr().out == "node 6: removed; now stop its process\n"
 

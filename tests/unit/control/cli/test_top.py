@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli import node, top
+from ringfence.control.cli import endpoint, top
 from ringfence.control.cli.program import run
-from ringfence.native.errors import RetriableError
+from ringfence.native.errors import NotFoundError, RetriableError
 
 MOVE = {"partition": 7, "from": [1], "to": [2], "rows": 10, "attempts": 1, "error": "", "gap_us": None}
 
@@ -64,8 +64,8 @@ class Fake:
     def get(self, path: str) -> dict[str, Any]:
         if path == "/admin/nodes":
             return {"leader": 1, "term": 2, "nodes": [NODE]}
-        if path.startswith("/admin/topics?"):
-            return {"topics": [{"name": "public/default/t"}], "more": False}
+        if path == f"/admin/topics?stats=true&limit={top.TOPICS_MAX}":
+            return {"topics": [self.get("/admin/topics/public/default/t")], "more": False}
         if path == "/admin/topics/public/default/t":
             return {"name": "public/default/t", "stats": [PART | {"end_offset": 100 + Fake.size}]}
         if path == "/admin/status":
@@ -113,10 +113,42 @@ def test_a_node_of_an_older_program_is_shown_without_its_replicas(
             return told if path == "/admin/nodes" else {**super().get(path), **more}
 
     monkeypatch.setattr(top, "Admin", Older)
-    monkeypatch.setattr(node, "Admin", Older)
+    monkeypatch.setattr(endpoint, "Admin", Older)
     for command in (["top", "--count", "1"], ["node", "list"]):
         assert run(command) == 0, command
         assert "voter" in capsys.readouterr().out
+
+
+NAMES = [f"public/default/t{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize(("is_older", "requests"), [(False, 1), (True, 6)])
+def test_one_request_returns_the_topics_of_a_sample(
+    is_older: bool, requests: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A node of an older program lists names only; one of the topics is deleted before it is asked for."""
+    asked: list[str] = []
+
+    class Many(Fake):
+        def get(self, path: str) -> dict[str, Any]:
+            if not path.startswith("/admin/topics"):
+                return super().get(path)
+            asked.append(path)
+            topics = [
+                {"name": name, "stats": [PART | {"partition": number, "end_offset": 100}]}
+                for number, name in enumerate(NAMES)
+            ]
+            if "?" not in path:
+                if path.endswith("t3"):
+                    raise NotFoundError("there is no such topic")
+                return next(topic for topic in topics if path.endswith(str(topic["name"])))
+            return {"topics": [{"name": name} for name in NAMES] if is_older else topics, "more": False}
+
+    monkeypatch.setattr(top, "Admin", Many)
+    assert run(["top", "--count", "1", "--json"]) == 0
+    shown = [part["topic"] for part in json.loads(capsys.readouterr().out)["partitions"]]
+    assert shown == [name for name in NAMES if not (is_older and name.endswith("t3"))]
+    assert len(asked) == requests, asked
 
 
 def test_a_cluster_that_tells_of_no_moves_is_shown_without(

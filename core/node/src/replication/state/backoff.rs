@@ -13,10 +13,10 @@ const FULL_MS: u64 = 20;
 /// A connection that broke once is there again as soon as the node is.
 const BROKE_MS: u64 = 50;
 
-/// Whoever gave it room waits no longer than that. A largest record each time is 13 MB/s.
+/// An operator who gave it room waits no longer than that. A largest record each time is 13 MB/s.
 const PAUSE_MS_MAX: u64 = 5_000;
 
-/// A copy that counts for nobody gives up then, after 16 s at least: its change tries again or ends, and says why.
+/// A learner's copy fails then, after 16 s at least: its change tries again or ends, and reports the reason.
 const BREAKS_MAX: u32 = 9;
 
 /// After so many tries in a row that brought nothing.
@@ -37,18 +37,18 @@ impl ReplicaProgress {
     pub fn was_refused(&mut self, now_ms: u64, why: &str) {
         let pause_ms = pause_ms(REFUSED_MS, self.failed_attempts);
         self.failed_attempts = self.failed_attempts.saturating_add(1);
-        self.end_session(now_ms + pause_ms, why);
+        self.become_down(now_ms + pause_ms, why);
     }
 
     /// It answered that it has no room for what it was sent at the moment.
     pub fn was_full(&mut self, now_ms: u64, why: &str) {
         let pause_ms = pause_ms(FULL_MS, self.failed_attempts);
         self.failed_attempts = self.failed_attempts.saturating_add(1);
-        self.end_session(now_ms + pause_ms, why);
+        self.become_down(now_ms + pause_ms, why);
     }
 
-    /// It said that no file of it holds a record as large: that stays so until it is started with other settings. A
-    /// copy that counts for nobody ends immediately, and its change tells why.
+    /// It answered that none of its files has room for a record as large: that stays so until it is started with other
+    /// settings. A learner's copy fails immediately, and its change reports the reason.
     pub fn was_too_large(&mut self, now_ms: u64, bytes: usize) {
         let why = format!(
             "node {} stores no record as large as one of {bytes} bytes that it was sent: its segment_bytes are smaller than \
@@ -57,14 +57,14 @@ impl ReplicaProgress {
         );
         self.was_refused(now_ms, &why);
         if !self.counts() {
-            self.stage = SessionState::Failed;
+            self.become_given_up();
         }
     }
 
     /// The connection to its node broke. `lost`: the largest body that was on its way. Of several sessions only that
     /// one's waits: the receiver closes for a body's size, and the others go on beside the pause.
     pub fn lost_link(&mut self, lost: Option<&LostRequest>, now_ms: u64) {
-        let own = lost.filter(|lost| self.session != 0 && lost.sent.session == self.session);
+        let own = lost.filter(|lost| self.session == Some(lost.sent.session));
         let Some(LostRequest { sent, number }) = own else {
             let (why, retry_at_ms) = match self.stage {
                 SessionState::Down { retry_at_ms } if self.failed_attempts > 0 => {
@@ -73,21 +73,21 @@ impl ReplicaProgress {
                 _ if self.failed_attempts > 0 => (std::mem::take(&mut self.why), 0),
                 _ => ("no connection".to_owned(), 0),
             };
-            return self.end_session(retry_at_ms, &why);
+            return self.become_down(retry_at_ms, &why);
         };
         let pause_ms = pause_ms(BROKE_MS, self.failed_attempts);
         self.failed_attempts = self.failed_attempts.saturating_add(1);
         if self.failed_attempts == 1 {
-            return self.end_session(now_ms + pause_ms, "no connection");
+            return self.become_down(now_ms + pause_ms, "no connection");
         }
         let why = format!(
             "the connection to node {} broke {} times while record {number} of {} bytes was on its way: its message_bytes, \
              budget_bytes or segment_bytes may be smaller than here, or it is too slow to answer",
             self.place.node, self.failed_attempts, sent.bytes
         );
-        self.end_session(now_ms + pause_ms, &why);
+        self.become_down(now_ms + pause_ms, &why);
         if !self.counts() && self.failed_attempts >= BREAKS_MAX {
-            self.stage = SessionState::Failed;
+            self.become_given_up();
         }
     }
 }
@@ -100,13 +100,13 @@ mod tests {
     use crate::api::order::Place;
     use ringfence_wire::Opcode;
 
-    fn replica(change: u64) -> ReplicaProgress {
-        ReplicaProgress::new(Place { node: 2, store: [0; 16] }, (change, 1), Throttle::default())
+    fn replica(learner: Option<(u64, u32)>) -> ReplicaProgress {
+        ReplicaProgress::new(Place { node: 2, store: [0; 16] }, learner, Throttle::default())
     }
 
     /// Until when it pauses after this break, and whether it gave up.
     fn breaks(replica: &mut ReplicaProgress, session: u64, now_ms: u64) -> Option<u64> {
-        replica.begin_session(session);
+        replica.become_asked(session);
         let sent = SentRequest { index: 0, session, opcode: Opcode::Replicate, bytes: 9_000_000 };
         replica.lost_link(Some(&LostRequest { sent, number: 7 }), now_ms);
         if let SessionState::Down { retry_at_ms } = replica.stage { Some(retry_at_ms - now_ms) } else { None }
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_replica_of_the_set_is_tried_ever_more_rarely_and_a_learner_gives_up() {
-        let (mut replica, mut learner) = (replica(0), replica(5));
+        let (mut replica, mut learner) = (replica(None), replica(Some((5, 1))));
         let pauses: Vec<_> = (1..=10).map(|session| breaks(&mut replica, session, 1_000)).collect();
         let expected = [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000].map(Some);
         assert_eq!(pauses, expected);
@@ -125,17 +125,17 @@ mod tests {
 
     #[test]
     fn what_was_taken_ends_the_pauses_and_anothers_break_does_not_shorten_them() {
-        let mut replica = replica(0);
+        let mut replica = replica(None);
         for session in 1..=6 {
             breaks(&mut replica, session, 1_000);
         }
         replica.lost_link(None, 1_100);
         assert_eq!(replica.stage, SessionState::Down { retry_at_ms: 2_600 });
         assert!(replica.why.contains("6 times"), "{}", replica.why);
-        replica.begin_session(7);
+        replica.become_asked(7);
         // Of two sessions whose bodies were under way the one with the larger waits.
-        let mut other = self::replica(0);
-        other.begin_session(70);
+        let mut other = self::replica(None);
+        other.become_asked(70);
         let sent = SentRequest { index: 0, session: 7, opcode: Opcode::Replicate, bytes: 9_000_000 };
         other.lost_link(Some(&LostRequest { sent, number: 7 }), 1_200);
         assert_eq!((other.stage, other.failed_attempts), (SessionState::Down { retry_at_ms: 0 }, 0));
@@ -150,10 +150,10 @@ mod tests {
 
     #[test]
     fn a_replica_without_room_is_asked_after_a_group_commit_and_ever_more_rarely() {
-        let mut replica = replica(0);
+        let mut replica = replica(None);
         let mut pauses = Vec::new();
         for session in 1..=10 {
-            replica.begin_session(session);
+            replica.become_asked(session);
             replica.was_full(1_000, "node 2 says overloaded");
             let SessionState::Down { retry_at_ms } = replica.stage else { panic!("a session goes on") };
             pauses.push(retry_at_ms - 1_000);

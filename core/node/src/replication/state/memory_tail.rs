@@ -1,10 +1,10 @@
 //! The tail: records that were just made durable, kept in memory for replicas whose window is full. In the very blocks
-//! that were written, so keeping costs no copy; who takes everything at once leaves nothing here.
+//! that were written, so keeping costs no copy; a replica that takes everything immediately leaves nothing here.
 //!
-//! Bounds. A batch that nobody was answered yet is within its producer's credit, and all credit is half of the pool: so
-//! what is above the mark is kept, up to that half. What is answered, and what lies on the heap, is *charged* to a
-//! budget of the whole node: a replica that is slower than the others has at most that much here. Over it the oldest
-//! charged pieces go, and whoever lacks them reads them from disk.
+//! Bounds. A batch without an answer is within its producer's credit, and all credit is half of the pool: so what is
+//! above the mark is kept, up to that half. What is answered, and what lies on the heap, is *charged* to a budget of
+//! the whole node: a replica that is slower than the others has at most that much here. Over it the oldest charged
+//! pieces are released, and a replica that lacks them is sent them from disk.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Tails {
         }
     }
 
-    /// Keep what somebody lacks. `mark`: records below it are answered.
+    /// Keep what a replica lacks. `mark`: records below it are answered.
     pub fn keep(&mut self, index: PartitionIndex, piece: Piece, body: TailBody, mark: u64) {
         let last = self.list.get(&u64::from(index)).and_then(|tail| tail.pieces.back());
         if last.is_some_and(|last| last.piece.next != piece.first) {
@@ -128,7 +128,7 @@ impl Tails {
         self.list.get(&u64::from(index))?.pieces.front().map(|kept| kept.piece.first)
     }
 
-    /// Nobody lacks records below `lowest` any more, or anything at all; those below `mark` are answered.
+    /// No replica lacks records below `lowest` any more, or (`None`) any record; those below `mark` are answered.
     pub fn release(&mut self, index: PartitionIndex, lowest: Option<u64>, mark: u64) {
         if self.list.is_empty() {
             return;
@@ -186,7 +186,7 @@ impl Tails {
             if let Some((oldest, next)) = self.order.pop_front() {
                 self.drop_below(oldest, next);
             } else {
-                // More is unanswered than all credit: of somebody who takes no notice of it.
+                // More is unanswered than all credit: a client ignores it.
                 let Some(first) = self.list.get(&u64::from(index)).and_then(|tail| tail.pieces.front()) else { return };
                 let next = first.piece.next;
                 self.drop_below(index, next);
@@ -275,7 +275,7 @@ mod tests {
         for number in 0..16 {
             give(&mut tails, &mut pool, 3, number, 0, false);
         }
-        assert_eq!(tails.first(3), Some(0), "a whole credit of what nobody was answered");
+        assert_eq!(tails.first(3), Some(0), "a whole credit of unanswered batches");
         tails.release(3, Some(0), 10);
         assert_eq!(tails.first(3), Some(6), "four of the answered ones, and what is not");
         assert!(tails.find(3, 5).is_none() && tails.find(3, 16).is_none());
@@ -300,7 +300,7 @@ mod tests {
             give(&mut tails, &mut pool, 2, number, 99, false);
         }
         assert_eq!((tails.first(1), tails.first(2)), (Some(2), Some(50)));
-        // Who takes everything at once is not pushed out by who takes nothing, nor the other way.
+        // A replica that takes everything immediately is not pushed out by one that takes nothing, nor the other way.
         for number in 53..200 {
             tails.release(2, Some(number), 99);
             give(&mut tails, &mut pool, 2, number, 99, false);

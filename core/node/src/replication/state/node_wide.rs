@@ -24,7 +24,7 @@ pub struct Replication {
     pub(in crate::replication) repeats: Repeats,
     /// Orders that wait for records of a log here; a handful, and none on most stores.
     pub(in crate::replication) awaited: Vec<AwaitedRecords>,
-    /// Partitions with replicas or learners to send to: while it is 0, nobody looks at what was written.
+    /// Partitions with replicas or learners to send to: while it is 0, written groups are not looked at.
     pub(in crate::replication) streaming: usize,
 }
 
@@ -54,10 +54,7 @@ impl Replication {
     }
 
     pub fn new(pool_bytes: usize) -> Self {
-        let mut replication = Self { tails: Tails::of(pool_bytes), ..Self::default() };
-        let window = &mut replication.peers.window_bytes;
-        *window = (*window).min(pool_bytes / 8);
-        replication
+        Self { tails: Tails::of(pool_bytes), peers: Peers::of(pool_bytes), ..Self::default() }
     }
 }
 
@@ -105,7 +102,7 @@ pub struct CopyRequest {
     pub index: PartitionIndex,
 }
 
-/// A session that begins behind record `number - 1` of a longer log.
+/// A session that begins after record `number - 1` of a longer log.
 #[derive(Debug)]
 pub struct TruncateRequest {
     pub connection: Connection,

@@ -19,22 +19,22 @@ pub struct AwaitingMark {
 
 #[derive(Debug)]
 pub struct Owner {
-    pub epoch: u64,
-    /// Stores that must have a record, this one included.
-    pub quorum: usize,
+    epoch: u64,
+    /// Number of stores that must have a record, this one included.
+    quorum: usize,
     /// Number of the record that opened the epoch.
-    pub epoch_record: u64,
-    /// Durable here.
-    pub durable: End,
-    /// Records below are durable on a quorum; 0 before the epoch's own record is.
-    pub mark_record: u64,
+    epoch_record: u64,
+    /// The end of the log that is durable here.
+    durable: End,
+    /// Records below are durable on a quorum; 0 before the epoch's own record is. It only grows.
+    mark_record: u64,
     /// In the order of `end`.
     pub waiting: VecDeque<AwaitingMark>,
     pub replicas: Vec<ReplicaProgress>,
-    /// Who asks where the log ends.
+    /// Questions about the log's end that wait for a quorum's answers.
     pub confirms: Confirms,
-    /// It is in the list of those that time concerns.
-    pub is_ticking: bool,
+    /// The partition is in the list of those that are ticked.
+    is_ticking: bool,
 }
 
 impl Owner {
@@ -52,6 +52,52 @@ impl Owner {
         }
     }
 
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub fn quorum(&self) -> usize {
+        self.quorum
+    }
+
+    #[inline]
+    pub fn durable(&self) -> End {
+        self.durable
+    }
+
+    /// Records below are durable on a quorum; 0 before the epoch's own record is.
+    #[inline]
+    pub fn mark_record(&self) -> u64 {
+        self.mark_record
+    }
+
+    /// False before the epoch's own record is on a quorum: the mark is not known then.
+    pub fn has_mark(&self) -> bool {
+        self.mark_record > 0
+    }
+
+    /// The log is durable here up to `end`.
+    #[inline]
+    pub fn become_durable(&mut self, end: End) {
+        self.durable = self.durable.max(end);
+    }
+
+    /// An owner without replicas gets its first learner: all that is durable here is on its quorum.
+    pub fn begin_at(&mut self, end: End) {
+        (self.durable, self.mark_record) = (end, end.record);
+    }
+
+    /// True if the partition was not ticked before; the caller adds it to the list.
+    pub fn start_ticking(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_ticking, true)
+    }
+
+    /// False if nothing is left that time may bring; the caller takes the partition off the list.
+    pub fn keep_ticking(&mut self) -> bool {
+        self.is_ticking = self.needs_tick();
+        self.is_ticking
+    }
+
     /// Stores of the set that take this owner's records now, itself included.
     pub fn there(&self) -> usize {
         1 + self.replicas.iter().filter(|replica| replica.counts() && replica.level).count()
@@ -61,7 +107,7 @@ impl Owner {
     pub fn until(&self, replica_index: usize) -> u64 {
         let until = self.durable.record;
         #[cfg(feature = "planted")]
-        let until = if is_on(Bug::CopyShort) && self.replicas[replica_index].change > 0 {
+        let until = if is_on(Bug::CopyShort) && !self.replicas[replica_index].counts() {
             until.saturating_sub(1)
         } else {
             until
@@ -71,7 +117,7 @@ impl Owner {
         until
     }
 
-    /// The first record that somebody is to be sent from memory.
+    /// The first record that a replica is to be sent from memory.
     pub fn lowest_from_memory(&self) -> Option<u64> {
         self.replicas.iter().filter(|replica| replica.takes_from_memory()).map(|replica| replica.next).min()
     }
@@ -127,7 +173,7 @@ impl Owner {
 
 impl Owner {
     pub(crate) fn by_session(&self, session: u64) -> Option<usize> {
-        self.replicas.iter().position(|replica| session != 0 && replica.session == session)
+        self.replicas.iter().position(|replica| replica.session == Some(session))
     }
 }
 
@@ -161,7 +207,7 @@ mod tests {
         owner.durable.record = own;
         for durable in others {
             let place = Place { node: 2, store: [0; 16] };
-            let mut replica = ReplicaProgress::new(place, (0, 0), Throttle::default());
+            let mut replica = ReplicaProgress::new(place, None, Throttle::default());
             replica.durable = *durable;
             owner.replicas.push(replica);
         }
@@ -203,11 +249,11 @@ mod tests {
     fn learners_and_lost_sessions_do_not_take_part_in_what_is_there() {
         let mut owner = owner(20, &[20, 0]);
         owner.replicas[0].level = true;
-        owner.replicas[1].change = 5;
+        owner.replicas[1].learner = Some((5, 1));
         owner.replicas[1].durable = 20;
         owner.replicas[1].level = true;
         assert_eq!(owner.there(), 2);
-        owner.replicas[0].end_session(0, "gone");
+        owner.replicas[0].become_down(0, "gone");
         assert_eq!((owner.there(), owner.replicas[0].durable), (1, 20));
     }
 }

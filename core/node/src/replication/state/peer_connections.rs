@@ -62,7 +62,7 @@ pub struct Peers {
     list: IdMap<Peer>,
     next_request: u64,
     /// Bytes that may be under way to one node.
-    pub window_bytes: usize,
+    window_bytes: usize,
 }
 
 impl Default for Peers {
@@ -84,6 +84,15 @@ const RETRY_MS_MIN: u64 = 50;
 const RETRY_MS_MAX: u64 = 1_000;
 
 impl Peers {
+    /// A node with a small pool has less under way to each other node.
+    pub fn of(pool_bytes: usize) -> Self {
+        Self { window_bytes: WINDOW_BYTES_MAX.min(pool_bytes / 8), ..Self::default() }
+    }
+
+    pub fn window_bytes(&self) -> usize {
+        self.window_bytes
+    }
+
     /// Where the node is reached from now on. A standing connection stays.
     pub fn locate(&mut self, node: u64, addresses: Vec<String>) {
         let peer = self.list.entry(node).or_default();
@@ -96,7 +105,7 @@ impl Peers {
         self.list.get(&node).is_some_and(|peer| peer.link == Link::Up)
     }
 
-    /// Somebody syncs to it: connect, and again whenever it breaks.
+    /// An owner here sends to it: connect, and again whenever the connection breaks.
     pub fn want(&mut self, node: u64) {
         self.list.entry(node).or_default().is_wanted = true;
     }
@@ -146,7 +155,7 @@ impl Peers {
     }
 
     /// # Errors
-    /// Somebody waits for room that is there: nobody would look at it before the node's next answer.
+    /// A partition waits for room that is there: it would not be pumped before the node's next answer.
     pub fn check(&self) -> Result<(), String> {
         let waits = |node: &&u64| self.has_room(**node) && self.starved(**node) > 0;
         self.list.keys().find(waits).map_or(Ok(()), |node| {
@@ -168,7 +177,7 @@ impl Peers {
         turn.effects.peers.push(ToPeer::Send { node, header: header.seal(), body });
     }
 
-    /// Say who this node is; nothing waits for the answer: what follows is refused if it was in vain.
+    /// Identify this node. Nothing waits for the answer: if it was refused, so are the requests that follow.
     pub fn hello(&mut self, node: u64, credential: &str, turn: &mut Turn<'_>) {
         let body = pack::hello(credential);
         let header = RequestHeader {

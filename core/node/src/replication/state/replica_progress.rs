@@ -25,65 +25,66 @@ pub enum SessionState {
     Failed,
 }
 
-#[allow(clippy::struct_excessive_bools)] // each is told apart by who reads it; they come in any combination
+/// Fields change in this file and in `backoff.rs`; others call the transitions (`become_*`) and the methods named after
+/// what happened.
+#[allow(clippy::struct_excessive_bools)] // each is read by another file; they come in any combination
 #[derive(Debug)]
 pub struct ReplicaProgress {
-    pub place: Place,
-    /// 0 = a replica of the set: it counts for the quorum.
-    pub change: u64,
-    pub attempt: u32,
-    pub stage: SessionState,
-    pub why: String,
-    /// Questions in a row that it refused because it was not told of this epoch yet.
-    pub lagged: u32,
+    pub(super) place: Place,
+    /// Change and attempt that copy to this learner; `None` = a replica of the set, which counts for the quorum.
+    pub(super) learner: Option<(u64, u32)>,
+    pub(super) stage: SessionState,
+    /// Reason why the last session ended, in words; empty after the replica has got on since.
+    pub(super) why: String,
+    /// FENCE requests in a row that the replica refused because it was not told of this epoch yet.
+    lagged: u32,
     /// Sessions in a row that ended before anything more was durable there (`backoff.rs`).
-    pub failed_attempts: u32,
-    /// Answers to an older session are stale. Unique in a run.
-    pub session: u64,
-    /// Number of the newest request that it has answered.
-    pub heard: u64,
+    pub(super) failed_attempts: u32,
+    /// Number of the session, unique in a run; answers to an older one are stale. `None` without a session.
+    pub(super) session: Option<u64>,
+    /// Number of the newest request that the replica has answered.
+    pub(super) heard: u64,
     /// Number of the next record to send.
-    pub next: u64,
-    /// Durable there, without a gap.
-    pub durable: u64,
-    /// It had everything once in this session: it counts as there.
-    pub level: bool,
-    /// Retention has removed records that it needs: it must be bootstrapped from the current log start.
-    pub needs_bootstrap: bool,
-    /// Since it was level: how often the log start has passed what it was to be sent next.
-    pub overtaken: u32,
-    /// A read for it is under way.
-    pub reading: bool,
-    /// Block for the next read that nothing throttles: larger after a record that did not fit, and while more lies
-    /// ahead than one read takes; smaller when a half would do.
+    pub(super) next: u64,
+    /// Records below this number are durable there, without a gap.
+    pub(super) durable: u64,
+    /// The replica had everything once in this session: it counts as there.
+    pub(super) level: bool,
+    /// Retention has removed records that the replica needs: it must be bootstrapped from the current log start.
+    pub(super) needs_bootstrap: bool,
+    /// How often the log start has passed the next record to send, since the replica was level.
+    overtaken: u32,
+    /// A read for the replica is under way.
+    reading: bool,
+    /// Bytes of the block for the next read that nothing throttles: more after a record that did not fit, and while
+    /// more lies ahead than one read takes; less when half of it would do.
     read_bytes: usize,
-    /// What a record took in the last read, or that of the one that did not fit.
+    /// Bytes of a record in the last read, or of the record that did not fit.
     record_bytes: usize,
-    /// It is copying, and lacks so little that the tail is kept for it.
-    pub near: bool,
-    /// Records sent in this session that it has not answered.
-    pub unanswered_bytes: usize,
-    /// The mark that it was told, as a record number.
-    pub mark_sent: u64,
-    pub throttle: Throttle,
-    /// Sent to it, each record once.
-    pub bytes: u64,
-    pub rows: u64,
+    /// The replica is copying, and lacks so little that the tail is kept for it.
+    near: bool,
+    /// Bytes of records that were sent in this session and not answered.
+    unanswered_bytes: usize,
+    /// The mark that the replica was told last, as a record number.
+    pub(super) mark_sent: u64,
+    throttle: Throttle,
+    /// Bytes and rows that were sent, each record once.
+    bytes: u64,
+    rows: u64,
     /// Records below this number are in the two.
-    pub counted: u64,
+    counted: u64,
 }
 
 impl ReplicaProgress {
-    pub fn new(place: Place, (change, attempt): (u64, u32), throttle: Throttle) -> Self {
+    pub fn new(place: Place, learner: Option<(u64, u32)>, throttle: Throttle) -> Self {
         Self {
             place,
-            change,
-            attempt,
+            learner,
             stage: SessionState::Down { retry_at_ms: 0 },
             why: String::new(),
             lagged: 0,
             failed_attempts: 0,
-            session: 0,
+            session: None,
             heard: 0,
             next: 0,
             durable: 0,
@@ -103,26 +104,198 @@ impl ReplicaProgress {
         }
     }
 
-    pub fn counts(&self) -> bool {
-        self.change == 0
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
+    pub fn learner(&self) -> Option<(u64, u32)> {
+        self.learner
+    }
+
+    #[inline]
+    pub fn stage(&self) -> &SessionState {
+        &self.stage
+    }
+
+    /// The session of a request that is about to be sent.
+    ///
+    /// # Panics
+    /// Without a session: nothing is sent then.
+    #[inline]
+    pub fn session(&self) -> u64 {
+        self.session.expect("requests are sent in a session only")
+    }
+
+    #[inline]
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    pub fn is_level(&self) -> bool {
+        self.level
+    }
+
+    pub fn needs_bootstrap(&self) -> bool {
+        self.needs_bootstrap
+    }
+
+    pub fn is_reading(&self) -> bool {
+        self.reading
+    }
+
+    pub fn unanswered_bytes(&self) -> usize {
+        self.unanswered_bytes
+    }
+
+    pub fn mark_sent(&self) -> u64 {
+        self.mark_sent
+    }
+
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Bytes and rows that were sent, each record once.
+    pub fn sent(&self) -> (u64, u64) {
+        (self.bytes, self.rows)
+    }
+
+    pub fn throttle(&self) -> &Throttle {
+        &self.throttle
+    }
+
+    /// True if a piece of `bytes` may be read for the replica now.
+    pub fn may_read(&mut self, bytes: u64, now_ms: u64) -> bool {
+        self.throttle.allows(self.next, bytes, now_ms)
+    }
+
+    /// Limit the copy to this rate from now on; 0 = no limit.
+    pub fn set_rate(&mut self, bytes_per_s: u64) {
+        self.throttle.bytes_per_s = bytes_per_s;
+    }
+
+    /// True if the copy is a part of this change.
+    pub fn is_of(&self, change: u64) -> bool {
+        self.learner.is_some_and(|(own, _)| own == change)
+    }
+
+    #[inline]
+    pub fn counts(&self) -> bool {
+        self.learner.is_none()
+    }
+}
+
+/// Transitions.
+impl ReplicaProgress {
     /// The session is over; what it made durable stays true.
-    pub fn end_session(&mut self, retry_at_ms: u64, why: &str) {
+    pub fn become_down(&mut self, retry_at_ms: u64, why: &str) {
         if self.stage != SessionState::Failed {
             self.stage = SessionState::Down { retry_at_ms };
             why.clone_into(&mut self.why);
         }
-        (self.level, self.session, self.reading) = (false, 0, false);
+        (self.level, self.session, self.reading) = (false, None, false);
     }
 
-    /// The log start has passed what it lacks: a new session finds where it may begin. One that does not count gives up
-    /// in time: what it received is dropped, and its change tries again or ends.
-    pub fn was_overtaken(&mut self, now_ms: u64) {
+    /// FENCE is sent in a new session: nothing of that session is under way.
+    pub fn become_asked(&mut self, session: u64) {
+        (self.stage, self.session, self.unanswered_bytes) = (SessionState::Asked, Some(session), 0);
+        (self.level, self.reading, self.near) = (false, false, false);
+    }
+
+    /// The two logs are equal below `common`; the first REPLICATE is sent.
+    pub fn become_begun(&mut self, common: u64) {
+        (self.stage, self.next, self.mark_sent) = (SessionState::Begun, common, 0);
+    }
+
+    /// The replica has answered a request. True if that was the first REPLICATE: then the copy begins.
+    pub fn become_copying(&mut self) -> bool {
+        let is_begun = self.stage == SessionState::Begun;
+        if is_begun {
+            self.stage = SessionState::Copying;
+        }
+        is_begun
+    }
+
+    /// The owner's log begins above the common record: the replica must be sent its beginning.
+    pub fn become_empty(&mut self) {
+        (self.stage, self.needs_bootstrap) = (SessionState::Copying, true);
+    }
+
+    /// The beginning of the log, from record `first` on, is sent in a frame of so many bytes.
+    pub fn become_bootstrapped(&mut self, first: u64, frame_bytes: u64) {
+        (self.stage, self.needs_bootstrap) = (SessionState::Copying, false);
+        (self.next, self.mark_sent) = (first, 0);
+        if first > self.counted {
+            (self.bytes, self.counted) = (self.bytes + frame_bytes, first);
+        }
+    }
+
+    /// The tail has what the replica lacks: it goes on from memory.
+    pub fn become_live(&mut self) {
+        self.stage = SessionState::Live;
+    }
+
+    /// The copy has everything that is durable here. True if it had not in this session before.
+    pub fn become_complete(&mut self) -> bool {
+        self.stage = SessionState::Live;
+        let is_news = self.become_level();
+        if is_news {
+            self.overtaken = 0;
+        }
+        is_news
+    }
+
+    /// A copy that has come up to this very record goes on from memory. True if it had not everything in this session
+    /// before.
+    #[inline]
+    pub fn become_live_at(&mut self, number: u64) -> bool {
+        let is_there =
+            self.stage == SessionState::Copying && !self.reading && !self.needs_bootstrap && self.next == number;
+        if is_there {
+            self.stage = SessionState::Live;
+        }
+        is_there && self.become_level()
+    }
+
+    /// A live replica has everything that is durable here. True if it had not in this session before.
+    #[inline]
+    pub fn become_level(&mut self) -> bool {
+        !std::mem::replace(&mut self.level, true)
+    }
+
+    /// The tail lacks the next record: it is read from disk, and the tail is kept for what follows.
+    pub fn become_late(&mut self) {
+        (self.stage, self.near) = (SessionState::Copying, true);
+    }
+
+    /// It cannot go on.
+    pub fn become_failed(&mut self, why: String) {
+        self.become_given_up();
+        self.why = why;
+    }
+
+    /// As [`Self::become_failed`], with the reason that the session ended for.
+    pub(super) fn become_given_up(&mut self) {
+        (self.stage, self.level) = (SessionState::Failed, false);
+    }
+
+    /// Its node has another store: what the lost one had is nowhere.
+    pub fn become_wiped(&mut self, retry_at_ms: u64) {
+        self.durable = 0;
+        self.become_down(retry_at_ms, "the node has another store: it was wiped or replaced");
+    }
+
+    /// The log start has passed what the replica lacks: a new session finds the record at which it may begin. A learner
+    /// fails after some times: what it received is dropped, and its change tries again or ends.
+    pub fn become_overtaken(&mut self, now_ms: u64) {
         self.overtaken += 1;
-        self.end_session(now_ms, "the log start has passed what it lacks: it begins anew");
+        self.become_down(now_ms, "the log start has passed what it lacks: it begins from scratch");
         if !self.counts() && self.overtaken >= OVERTAKEN_MAX {
-            self.stage = SessionState::Failed;
+            self.become_given_up();
             self.why = format!(
                 "the log start has passed what it lacks {OVERTAKEN_MAX} times, although retention waited: the partition is \
                  written faster than it is copied; write less for a while, or raise the topic's retention or the throttle"
@@ -130,10 +303,46 @@ impl ReplicaProgress {
         }
     }
 
-    /// A session begins: nothing of it is under way.
-    pub fn begin_session(&mut self, session: u64) {
-        (self.stage, self.session, self.unanswered_bytes) = (SessionState::Asked, session, 0);
-        (self.level, self.reading, self.near) = (false, false, false);
+    /// The replica refused FENCE because it was not told of this epoch yet. How often it did so before, in a row.
+    pub fn count_lag(&mut self) -> u32 {
+        let before = self.lagged;
+        self.lagged = before.saturating_add(1);
+        before
+    }
+
+    /// It answered request `request`, of so many bytes, and has every record below `reached` on its disk.
+    pub fn take_answer(&mut self, request: u64, reached: u64, bytes: usize) {
+        self.unanswered_bytes = self.unanswered_bytes.saturating_sub(bytes);
+        self.reached(reached);
+        self.heard = self.heard.max(request);
+        self.lagged = 0;
+    }
+
+    /// Records are sent, with the mark.
+    #[inline]
+    pub fn send(&mut self, piece: Piece, records: &[u8], mark_record: u64) {
+        self.count(piece, records);
+        (self.next, self.mark_sent) = (piece.next, mark_record);
+        self.unanswered_bytes += piece.bytes;
+    }
+
+    /// The mark alone is sent.
+    pub fn send_mark(&mut self, mark_record: u64) {
+        self.mark_sent = mark_record;
+    }
+
+    pub fn begin_read(&mut self) {
+        self.reading = true;
+    }
+
+    pub fn end_read(&mut self) {
+        self.reading = false;
+    }
+
+    /// The planted fault: what was received after a gap counts.
+    #[cfg(feature = "planted")]
+    pub fn plant_durable(&mut self, end: u64) {
+        self.durable = end;
     }
 
     /// What becomes durable is kept in memory until it is sent there.
@@ -204,13 +413,13 @@ pub fn read_bytes_max(window_bytes: usize) -> usize {
     (window_bytes / 4).clamp(READ_BYTES, READ_BYTES_MAX)
 }
 
-/// The first session of a copy is throttled, those behind it are not: what they lack came later. If that is too slow
+/// The first session of a copy is throttled, later ones are not: what they lack came later. If that is too slow
 /// twice, it will be.
 const OVERTAKEN_MAX: u32 = 3;
 
 impl ReplicaProgress {
     /// Before `next` passes it: what was sent before, or was there before, is no progress.
-    pub(crate) fn count(&mut self, piece: Piece, records: &[u8]) {
+    fn count(&mut self, piece: Piece, records: &[u8]) {
         let known = self.counted.max(self.next);
         if piece.next <= known {
             return;
@@ -237,58 +446,5 @@ fn before(records: &[u8], number: u64) -> (u64, usize) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_throttled_copy_moves_a_tenth_of_a_second_or_one_record_which_it_pays_for_behind_it() {
-        let place = Place { node: 2, store: [0; 16] };
-        let mut replica = ReplicaProgress::new(place, (5, 1), Throttle::new(64 << 10, 1_000, 0));
-        assert_eq!(replica.next_read(), (6_553, 6_553));
-        assert!(!replica.throttle.allows(0, 6_553, 99) && replica.throttle.allows(0, 6_553, 100));
-        replica.needs(64 << 10);
-        assert_eq!(replica.next_read(), (6_553, 64 << 10), "room for the record, and no longer saved up for");
-        let done = ReadDone { bytes: 64 << 10, records: 1, next_record: 1, ..ReadDone::default() };
-        replica.took(&done, 1 << 20, 0, READ_BYTES_MAX);
-        // Its second, and what the next piece is.
-        assert!(!replica.throttle.allows(0, 6_553, 1_000) && replica.throttle.allows(0, 6_553, 1_102));
-        let done = ReadDone { bytes: 6_400, records: 100, next_record: 101, ..ReadDone::default() };
-        replica.took(&done, 1 << 20, 0, READ_BYTES_MAX);
-        assert_eq!(replica.next_read(), (6_553, 6_553), "records are small again");
-        // Set live: as few as none, and as many as reads of an unthrottled copy.
-        for (bytes_per_s, read) in [(1, 1), (1 << 40, READ_BYTES), (0, READ_BYTES), (5 << 20, 512 << 10)] {
-            replica.throttle.bytes_per_s = bytes_per_s;
-            assert_eq!(replica.next_read().0, read, "at {bytes_per_s} bytes a second");
-        }
-        // What went while nothing held it back is not paid for later.
-        replica.throttle.bytes_per_s = 0;
-        replica.took(&ReadDone { bytes: 1 << 30, ..done }, 1 << 20, 0, READ_BYTES_MAX);
-        replica.throttle.bytes_per_s = 1 << 10;
-        assert!(replica.throttle.allows(0, 102, 60_000));
-    }
-
-    /// A read that found `bytes` in records of 1 KiB, ending before `next`.
-    fn read(replica: &mut ReplicaProgress, next: u64, until: u64, bytes: usize) -> usize {
-        let records = u32::try_from(bytes >> 10).unwrap();
-        let done = ReadDone { bytes, records, next_record: next, ..ReadDone::default() };
-        replica.took(&done, until, 0, READ_BYTES_MAX);
-        replica.read_bytes
-    }
-
-    #[test]
-    fn a_copy_reads_more_at_once_while_much_lies_ahead_and_nothing_holds_it_back() {
-        let place = Place { node: 2, store: [0; 16] };
-        let mut replica = ReplicaProgress::new(place, (5, 1), Throttle::new(1 << 20, 1_000, 0));
-        assert_eq!(read(&mut replica, 999, 1 << 20, READ_BYTES), READ_BYTES, "what is throttled goes in small pieces");
-        assert_eq!(read(&mut replica, 1_000, 1 << 20, READ_BYTES), 2 * READ_BYTES);
-        assert_eq!(read(&mut replica, 3_000, 1 << 20, 2 * READ_BYTES), 4 * READ_BYTES);
-        assert_eq!(read(&mut replica, 7_000, 1 << 20, 4 * READ_BYTES), READ_BYTES_MAX);
-        // Little was found, or little is left.
-        assert_eq!(read(&mut replica, 8_000, 1 << 20, READ_BYTES), READ_BYTES_MAX / 2);
-        assert_eq!(read(&mut replica, 10_000, 10_100, 2 * READ_BYTES), READ_BYTES_MAX / 2);
-        // A block that had to grow for one record never shrinks below what the next one takes.
-        replica.read_bytes = 3 * READ_BYTES_MAX;
-        assert_eq!(read(&mut replica, 11_000, 1 << 30, 3 * READ_BYTES_MAX), 3 * READ_BYTES_MAX);
-        assert_eq!(read_bytes_max(1 << 20), READ_BYTES, "a small node reads no more than it did");
-    }
-}
+#[path = "progress_tests.rs"]
+mod tests;

@@ -22,7 +22,7 @@ impl Throttle {
         Self { bytes_per_s, until_record, budget_bytes: 0, debt_bytes: 0, refilled_ms: now_ms }
     }
 
-    /// What one read of throttled records is to take; a larger record goes whole, and is paid for behind it.
+    /// What one read of throttled records is to take; a larger record goes whole, and is paid for afterwards.
     pub fn piece_bytes(&self) -> u64 {
         (self.bytes_per_s / PIECES_PER_S).max(1)
     }

@@ -1,9 +1,9 @@
-//! The runtime's twin without threads, sockets, files and clocks: whoever drives it says what happens next.
+//! The runtime's twin without threads, sockets, files and clocks: the simulator decides what happens next.
 //!
 //! ```text
 //! runtime                                  here
 //! engine thread takes commands, requests   order, request, connect, disconnect, tick: one event each
-//! settle behind each round of the loop     turn
+//! settle after each round of the loop     turn
 //! a writer thread ends a job               run_job: performed and heard in one step
 //! the reader thread ends a read            run_read
 //! sockets send what was queued             take_answers
@@ -76,7 +76,7 @@ struct Desk {
 
 /// Pieces that the background reads in one turn; the rest waits for the next.
 const SCRUBS_MAX: usize = 64;
-/// Steps of [`Stepped::stop`]: far above what can be under way at once.
+/// Steps of [`Stepped::stop`]: far above what can be under way at the same time.
 const STOP_STEPS_MAX: usize = 10_000;
 
 impl Stepped {
@@ -263,7 +263,7 @@ impl Stepped {
         self.handle(Event::ControlAnswer { connection: Connection(connection), header, body })
     }
 
-    /// The end of a round of the engine's loop: idle writers get their next job. Call behind every event or behind
+    /// The end of a round of the engine's loop: idle writers get their next job. Call after every event or after
     /// several that came together, and at [`Self::wakes_at`].
     ///
     /// # Errors
@@ -273,7 +273,7 @@ impl Stepped {
         let life = self.life()?;
         life.engine.settle(now, &mut life.pool, &mut life.effects);
         life.collect();
-        // Between two reads; nobody can see when.
+        // Between two reads; the engine cannot tell when.
         for plan in std::mem::take(&mut life.effects.punches) {
             let result = self.life()?.reader.punch(&plan);
             self.handle(Event::Punched(result))?;
