@@ -13,7 +13,7 @@ from ringfence.control.cli.admin import topic_path
 from ringfence.control.cli.connection import PARTITION
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.layout_api import LayoutApi, layout_options
-from ringfence.control.cli.output import confirm, emit, emit_rows, json_option, show_table
+from ringfence.control.cli.output import confirm, emit, emit_rows, show_table
 from ringfence.control.model.names import full_topic_name, shown_topic_name
 from ringfence.control.model.ranges import SLOT_LAST
 from ringfence.control.model.text import counted, listed
@@ -47,7 +47,7 @@ into_option = click.option(
 
 
 def _change_options(function: Any) -> Any:
-    return layout_options(wait_option(no_wait_option(preview_option(json_option(function)))))
+    return layout_options(wait_option(no_wait_option(preview_option(function))))
 
 
 @click.command("split")
@@ -140,7 +140,6 @@ def repartition(topic: str, partitions: int, *, even: bool, api: LayoutApi, **op
 @click.argument("topic")
 @click.option("--tree", is_flag=True, help="Show the lineage as a tree.")
 @layout_options
-@json_option
 def show_layout(topic: str, *, tree: bool, api: LayoutApi, as_json: bool) -> int:
     """Show the partitions of TOPIC with ranges, lineage and ends, sealed ones too.
 
@@ -181,7 +180,6 @@ def show_layout(topic: str, *, tree: bool, api: LayoutApi, as_json: bool) -> int
 @click.argument("topic")
 @click.argument("partition")
 @layout_options
-@json_option
 def show_partition(topic: str, partition: str, *, api: LayoutApi, as_json: bool) -> int:
     """Show one partition of TOPIC, by its id or name, with its lineage.
 
@@ -201,7 +199,6 @@ def show_partition(topic: str, partition: str, *, api: LayoutApi, as_json: bool)
 @click.command("transitions")
 @click.argument("topic", required=False)
 @layout_options
-@json_option
 def transitions(topic: str | None, *, api: LayoutApi, as_json: bool) -> int:
     """Show open layout changes, of TOPIC or of all topics, with what each waits for.
 
@@ -235,7 +232,6 @@ def transitions(topic: str | None, *, api: LayoutApi, as_json: bool) -> int:
 @click.option("--why", default="", help="Reason, for the log and the audit log.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @layout_options
-@json_option
 def abort_transition(change: int, *, why: str, yes: bool, api: LayoutApi, as_json: bool) -> int:
     """End layout change CHANGE, which is not committed yet. Nothing is lost.
 

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
-import click
-
-from ringfence.control.cli.admin import Admin, http_options, topic_path
+from ringfence.control.cli.admin import topic_path
+from ringfence.control.cli.endpoint import Endpoint, cluster_options
 from ringfence.native.errors import AlreadyExistsError, UnknownOutcomeError, WaitTimeoutError
 
 # Interval of looks at a change that is not decided yet, and of tries of one that another change excludes.
 POLL_S: Final = 0.2
 RETRY_S: Final = 1.0
-# Time that an answer may take beside the wait for the change, in seconds.
-ANSWER_S: Final = 10.0
 # Longest wait that one request asks for; the command looks at the layout after it.
 REQUEST_WAIT_S: Final = 10.0
-
-timeout_option = click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=0.1),
-    default=ANSWER_S,
-    show_default=True,
-    help="Seconds to wait for an answer of a node.",
-)
 
 
 class LayoutApi:
     """The interface of the commands. Methods raise RingfenceError."""
 
-    def __init__(self, http: str | None, token_file: Path | None, timeout_s: float) -> None:
-        self._admin = Admin(http, token_file, timeout_s)
-        self._waiting_admin = Admin(http, token_file, timeout_s + REQUEST_WAIT_S)
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._admin = endpoint.admin()
+        # An answer may take the timeout beside the wait for the change.
+        waiting = dataclasses.replace(endpoint, timeout_s=endpoint.timeout_s + REQUEST_WAIT_S)
+        self._waiting_admin = waiting.admin()
 
     def preview(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """What the change would prepare; nothing is changed."""
@@ -116,16 +107,13 @@ class LayoutApi:
 
 
 def layout_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--http`, `--token-file` and `--timeout` to a command; the command gets an `api`."""
+    """Add the options of `cluster_options` to a command; it gets an `api` instead of the endpoint."""
 
-    def with_api(
-        *arguments: Any, http: str | None, token_file: Path | None, timeout_s: float, **options: Any
-    ) -> Any:
-        return function(*arguments, api=LayoutApi(http, token_file, timeout_s), **options)
+    @functools.wraps(function)
+    def with_api(*arguments: Any, endpoint: Endpoint, **options: Any) -> Any:
+        return function(*arguments, api=LayoutApi(endpoint), **options)
 
-    with_api.__name__, with_api.__doc__ = function.__name__, function.__doc__
-    with_api.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
-    return http_options(timeout_option(with_api))
+    return cluster_options(with_api)
 
 
 def _committed(layout: dict[str, Any], change: int) -> dict[str, Any]:

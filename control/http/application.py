@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from ringfence.control.http import (
     event_stream,
-    layouts,
+    layout_routes,
     level_routes,
     node_routes,
     partition_routes,
@@ -66,7 +66,7 @@ def application(node: Node, *, loopback: bool) -> ASGIApp:
         token_routes.router(mutations),
         rebalance_routes.router(mutations),
         partition_routes.router(mutations),
-        layouts.router(mutations),
+        layout_routes.router(mutations),
         producer_routes.router(mutations),
         scope_routes.router(mutations),
         level_routes.router(mutations),
