@@ -1,6 +1,7 @@
 //! Memory that Python owns. The only unsafe code of the seam; what leaves this file is safe Rust.
 //!
-//! - [`batch`], [`schema`]: Arrow `PyCapsules` in. The array is moved out of its capsule, so that a capsule serves once.
+//! - [`batch`], [`schema`]: Arrow `PyCapsules` in. The array is moved out of its capsule, so that a capsule serves
+//!   once.
 //! - [`Borrowed`]: a buffer that stays exported, so that it can be read without the GIL.
 //! - [`new_bytearrays`]: memory that Python will own, written before anybody else can see it.
 #![allow(unsafe_code)]
@@ -117,7 +118,8 @@ pub fn schema(object: &Bound<'_, PyAny>) -> PyResult<Schema> {
     schema_of(object.call_method0(method)?.cast::<PyCapsule>()?)
 }
 
-/// Anything with `__arrow_c_array__` whose type is a struct: a record batch, without a copy. Zero columns keep their rows.
+/// Anything with `__arrow_c_array__` whose type is a struct: a record batch, without a copy. Zero columns keep their
+/// rows.
 pub fn batch(object: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
     let (py, method) = (object.py(), "__arrow_c_array__");
     if !object.hasattr(method)? {

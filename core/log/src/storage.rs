@@ -1,4 +1,5 @@
-//! The files of a store, as a trait and its implementation on disk. This is the only file of the crate that names the file system.
+//! The files of a store, as a trait and its implementation on disk. This is the only file of the crate that names the
+//! file system.
 //!
 //! An implementation must keep three rules, and `faulty.rs` breaks everything else. Written bytes are durable only
 //! after `sync` of the file has returned. A new name, a rename or a removal is durable only after `sync_directory` has

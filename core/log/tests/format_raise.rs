@@ -1,5 +1,5 @@
-//! After the format of files is raised, a file of the old format gets no more records: an older program, which may still
-//! read that file, would meet records that it does not know.
+//! After the format of files is raised, a file of the old format gets no more records: an older program, which may
+//! still read that file, would meet records that it does not know.
 
 use ringfence_log::faulty::{Faults, FaultyDisk};
 use ringfence_log::{FileHeader, Options, Placement, Refusal, Storage, log_format_of, parse_segment_name};

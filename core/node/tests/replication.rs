@@ -1,5 +1,5 @@
-//! Replication: three engines on three disks. What is acknowledged survives any one crash, logs become equal, and who is
-//! too few refuses before it stores.
+//! Replication: three engines on three disks. What is acknowledged survives any one crash, logs become equal, and who
+//! is too few refuses before it stores.
 
 // With faults planted the others would meet them, too: the switch is one for the process.
 #![cfg_attr(feature = "planted", allow(dead_code))]
@@ -102,8 +102,8 @@ fn with_one_dead_it_goes_on_and_with_two_it_refuses_before_the_append() {
     cluster.check_equal();
 }
 
-/// Its log may end too early, or hold rows that no quorum has: a reader would be told that rows were cut off, or see some
-/// that vanish.
+/// Its log may end too early, or hold rows that no quorum has: a reader would be told that rows were cut off, or see
+/// some that vanish.
 #[cfg_attr(not(feature = "planted"), test)]
 fn a_node_that_was_not_told_what_it_is_shows_nothing() {
     let mut cluster = opened(4);

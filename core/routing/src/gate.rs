@@ -3,8 +3,9 @@
 //! What the table says (version, owner, epoch) and what this node did (opened under an epoch, fenced) meet here. The
 //! engine refreshes the gate when either changes; per batch there is one comparison of two numbers.
 //!
-//! Invariants: `Admit` only under exactly the topic's version and the epoch that is open here, which is at or above both
-//! the table's epoch and the fence (I4). Never of a partition that is sealed (I3), or whose log lacks what it inherits.
+//! Invariants: `Admit` only under exactly the topic's version and the epoch that is open here, which is at or above
+//! both the table's epoch and the fence (I4). Never of a partition that is sealed (I3), or whose log lacks what it
+//! inherits.
 
 use ringfence_wire::RedirectReason;
 

@@ -92,8 +92,8 @@ pub enum Order {
         topic: u64,
     },
     /// Host the partition under a new owner epoch: ends when the epoch record is durable on `quorum` stores and appends
-    /// are admitted. `replicas`: the other stores of the set. With a quorum of 1 there are none. Under the epoch that is
-    /// open here, with the same set, it ends with what is there.
+    /// are admitted. `replicas`: the other stores of the set. With a quorum of 1 there are none. Under the epoch that
+    /// is open here, with the same set, it ends with what is there.
     Open {
         topic: u64,
         partition: u64,

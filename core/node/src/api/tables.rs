@@ -31,8 +31,8 @@ pub struct TableIn {
     pub hi: u16,
     /// Records of the source that a last page is as of.
     pub end: u64,
-    /// With this page the child has everything of the source. It comes after all others, and after `GatesIn` if there are
-    /// gates.
+    /// With this page the child has everything of the source. It comes after all others, and after `GatesIn` if there
+    /// are gates.
     pub is_final: bool,
     /// Empty, of a source that was pruned: everything of it up to this owner's epoch counts as forgotten.
     pub page: Arc<[u8]>,

@@ -1,8 +1,8 @@
 //! Orders of the control plane about one partition.
 //!
 //! `order_machine`: what an event lends. `partition`: OPEN, FENCE, HOLD, CLOSE. `removal`: DROP, DISCARD. `log_start`:
-//! TRUNCATE. `producers`: OPEN PRODUCER, and the end of a quarantine. `sealed`: OPEN SEALED, FOLLOW SEALED. `transactions`:
-//! scope rules and publish records. `tables`: what the partitions of a layout change inherit.
+//! TRUNCATE. `producers`: OPEN PRODUCER, and the end of a quarantine. `sealed`: OPEN SEALED, FOLLOW SEALED.
+//! `transactions`: scope rules and publish records. `tables`: what the partitions of a layout change inherit.
 
 pub(crate) mod log_start;
 pub(crate) mod order_machine;

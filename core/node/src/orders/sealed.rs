@@ -1,5 +1,5 @@
-//! Orders about sealed partitions: OPEN SEALED and FOLLOW SEALED. See `replication/sealed.rs` for the four ways in which
-//! a log may stand beside its seal.
+//! Orders about sealed partitions: OPEN SEALED and FOLLOW SEALED. See `replication/sealed.rs` for the four ways in
+//! which a log may stand beside its seal.
 
 use std::sync::Arc;
 

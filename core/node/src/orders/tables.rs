@@ -1,5 +1,5 @@
-//! Orders by which the partitions of a layout change inherit: TABLE OUT and GATES OUT at a source, TABLE IN and GATES IN
-//! at a child, SOURCES at both.
+//! Orders by which the partitions of a layout change inherit: TABLE OUT and GATES OUT at a source, TABLE IN and GATES
+//! IN at a child, SOURCES at both.
 //!
 //! A page that is appended is a record of the child's log: its replicas, and a start, learn the same from it. The gates
 //! of a source's cohorts come before the source's last page, so a log with that page has everything of the source.

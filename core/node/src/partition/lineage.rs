@@ -1,9 +1,9 @@
 //! Whether a partition has everything of those that it came from: without that it takes no rows.
 //!
-//! A child has inherited before the layout names it, so it lacks nothing, but after a loss that an operator has accepted:
-//! a replica that was chosen then may have been away when the others inherited. Its producers would count as new. So
-//! the layout's parents are compared with the last pages in the log, with each table and whenever the pages change. While
-//! one is missing the gate stays closed; the hot path sees the gate alone.
+//! A child has inherited before the layout names it, so it lacks nothing, but after a loss that an operator has
+//! accepted: a replica that was chosen then may have been away when the others inherited. Its producers would count as
+//! new. So the layout's parents are compared with the last pages in the log, with each table and whenever the pages
+//! change. While one is missing the gate stays closed; the hot path sees the gate alone.
 
 use crate::partition::dedupe::Producers;
 

@@ -67,8 +67,8 @@ impl PartialEq for Touched {
 
 impl Eq for Touched {}
 
-/// An entry with its key, a map's slack, and what a boxed resume takes, about. Limits and state records go by it: at the
-/// levels before layout changes it stays what it was.
+/// An entry with its key, a map's slack, and what a boxed resume takes, about. Limits and state records go by it: at
+/// the levels before layout changes it stays what it was.
 pub const ENTRY_BYTES: usize = 192;
 
 impl Entry {
@@ -127,8 +127,8 @@ impl Entry {
         self.touched = Touched(record);
     }
 
-    /// True if a batch that was stored here stands for a segment with this `send`. Sends may be 0: before the first batch
-    /// none stands for any.
+    /// True if a batch that was stored here stands for a segment with this `send`. Sends may be 0: before the first
+    /// batch none stands for any.
     pub fn covers(&self, send: u64) -> bool {
         let has_stored = !self.answers.is_empty() || self.resume.is_some();
         has_stored && send <= self.send_max

@@ -1,8 +1,8 @@
 //! Reads of partitions that layout changes sealed or made: where they end, and who may read them.
 //!
 //! A client that knows of no lineage reads the partitions of one table, each to its end. It would never see what
-//! follows a sealed one, and would begin a child behind what it has not read of its parents. So it is refused there, and
-//! served everywhere else.
+//! follows a sealed one, and would begin a child behind what it has not read of its parents. So it is refused there,
+//! and served everywhere else.
 
 #[cfg(feature = "planted")]
 use ringfence_log::planted::{Bug, is_on};

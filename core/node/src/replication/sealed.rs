@@ -102,7 +102,7 @@ impl ReplicationMachine<'_> {
         let partition = &self.store.partitions[index];
         match &partition.role {
             Role::Owner(owner) if owner.epoch() == epoch => {
-                let mut set = owner.replicas.iter().filter(|replica| replica.counts()).map(|replica| replica.place());
+                let mut set = owner.replicas.iter().filter(|replica| replica.counts()).map(ReplicaProgress::place);
                 let size = owner.replicas.iter().filter(|replica| replica.counts()).count();
                 size == replicas.len() && set.all(|place| replicas.contains(place))
             }

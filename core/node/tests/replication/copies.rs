@@ -43,8 +43,8 @@ fn a_copy_with_enough_unanswered_waits_for_its_own_answers_and_not_for_room() {
     cluster.check_equal();
 }
 
-/// What a disk that is busy costs is how often it is asked: a copy that has much ahead of it reads more at once, and sends
-/// it in pieces that the replica takes as they are.
+/// What a disk that is busy costs is how often it is asked: a copy that has much ahead of it reads more at once, and
+/// sends it in pieces that the replica takes as they are.
 #[cfg_attr(not(feature = "planted"), test)]
 fn a_copy_far_behind_asks_the_disk_less_often_than_it_sends_pieces() {
     let config = |at| Config { budget_bytes: 288 << 20, segment_bytes: 64 << 20, ..config_of(at, 0) };
@@ -107,8 +107,8 @@ fn a_copy_throttled_to_little_goes_on_all_the_time_and_keeps_to_its_rate() {
     cluster.check_level();
 }
 
-/// What was being written when the copy was stopped was given up as unknown, and its repeats waited for ever: a producer
-/// hung behind each move of a partition with one replica that was aborted under load.
+/// What was being written when the copy was stopped was given up as unknown, and its repeats waited for ever: a
+/// producer hung behind each move of a partition with one replica that was aborted under load.
 #[cfg_attr(not(feature = "planted"), test)]
 fn what_is_being_written_while_the_only_copy_is_stopped_is_acknowledged() {
     let mut cluster = Cluster::new(73);

@@ -1,4 +1,5 @@
-//! After a choice of an owner without a majority: a live replica gives up what the choice has given up, and nothing else.
+//! After a choice of an owner without a majority: a live replica gives up what the choice has given up, and nothing
+//! else.
 
 use ringfence_node::{GaveUp, Order, Outcome};
 use ringfence_wire::Code;

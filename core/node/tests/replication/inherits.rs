@@ -1,5 +1,5 @@
-//! Children inherit the producer tables of their sources: resume points by slot, what was forgotten, room, an owner that
-//! lacks a source, starts.
+//! Children inherit the producer tables of their sources: resume points by slot, what was forgotten, room, an owner
+//! that lacks a source, starts.
 
 use ringfence_node::{
     Finished, GatesIn, GatesOut, LAYOUT_LEVEL, Order, TableIn, TableLimits, TablePage, TablePartition,

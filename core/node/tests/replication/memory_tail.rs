@@ -1,7 +1,7 @@
 //! Replicas whose window is full: what they lack waits in memory, as far as that goes.
 //!
-//! A site's pool is 7 MiB: an eighth of it, 17 of these batches, may be under way to a node, and as much that others have
-//! may wait for it in memory.
+//! A site's pool is 7 MiB: an eighth of it, 17 of these batches, may be under way to a node, and as much that others
+//! have may wait for it in memory.
 
 use ringfence_log::faulty::Faults;
 

@@ -126,8 +126,8 @@ fn a_restart_changes_nothing_of_it() {
     }
 }
 
-/// A state record is written while batches wait for a quorum, and these are truncated. Below level 1 a state record does
-/// not tell how to take records back: after a restart the owner sends everything from scratch.
+/// A state record is written while batches wait for a quorum, and these are truncated. Below level 1 a state record
+/// does not tell how to take records back: after a restart the owner sends everything from scratch.
 #[cfg_attr(not(feature = "planted"), test)]
 fn a_state_record_above_the_truncation_is_taken_back() {
     for (seed, level) in [(66, ringfence_wire::LEVEL_NEWEST), (67, 0)] {

@@ -76,8 +76,8 @@ pub fn a_replica_that_was_down_during_a_truncate_carries_it_out_as_its_mark_move
     assert_eq!(cluster.status(2).unwrap().start_offset, 1_000);
 }
 
-/// All rows that it has are given up, and so are all that came under the next epoch while it was down. The owner has the
-/// records of both on its disk, so it knows where the two logs part.
+/// All rows that it has are given up, and so are all that came under the next epoch while it was down. The owner has
+/// the records of both on its disk, so it knows where the two logs part.
 #[cfg_attr(not(feature = "planted"), test)]
 pub fn a_replica_that_ends_in_an_epoch_below_the_log_start_goes_on_where_it_ended() {
     let mut cluster = opened(94);
