@@ -386,8 +386,8 @@ class Client(ProcessLocal):
 
         Args:
             topic: its name.
-            partition: one id or several; default: all partitions in turn. Rows are ordered within a
-                partition.
+            partition: one id or several; default: all partitions in turn, each after those that it was split
+                or merged from. Rows are ordered within a partition.
             start: None or "earliest": the log start; "latest": the mark; an offset (of one partition); a
                 datetime with time zone: the first batch at or after it; {partition: offset}; or positions of
                 an earlier reader.

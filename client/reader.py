@@ -308,8 +308,8 @@ class Reader(ProcessLocal):
             self._apply(self._lineage.ended(cursor.partition))
 
     def _hold(self, layout: Layout) -> None:
-        """Use a table, unless it is older than the held one."""
-        if layout.history == self._layout.history and layout.generation < self._layout.generation:
+        """Use a table, if it is newer than the held one."""
+        if layout.history == self._layout.history and layout.generation <= self._layout.generation:
             return
         self._layout = self._answers.layout = layout
         self._apply(self._lineage.table(view_of(layout)))

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import ringfence
 import ringfence.aio
 from ringfence.cluster.cursor import Cursor
 from ringfence.common.lineage import Lineage, Part
+from ringfence.control.cli.read import command
 from ringfence.native.wire import Code, Opcode, RedirectReason, RequestHeader
 from tests.fakes.client_topic import until
 from tests.fakes.lineage_client import ROWS, Writer, following, read, topic
 from tests.fakes.lineage_follow import follow
+from tests.fakes.lineage_node import LineageNode
 from tests.fakes.socket_node import Fault, Refuse
 
 # ---- one pass ----------------------------------------------------------------------------------------------
@@ -315,6 +319,26 @@ def test_a_batch_that_an_asyncio_reader_has_not_returned_is_not_in_its_positions
                     found += (await anext(reader)).column("id").to_pylist()
 
         asyncio.run(main())
+
+
+# ---- the command ----------------------------------------------------------------------------------------
+
+
+def test_the_command_reads_in_lineage_order_and_ends_with_a_sealed_partition() -> None:
+    with topic() as (node, _):
+        writer = Writer(node)
+        writer.put()
+        (parent,) = node.topic_of("t").logs
+        node.split("t")
+        writer.put(first=0)
+        assert printed(node, "t") == writer.ids
+        assert printed(node, "t", "--partition", str(parent), "--follow") == list(range(ROWS))
+
+
+def printed(node: LineageNode, *arguments: str) -> list[int]:
+    result = CliRunner().invoke(command, [*arguments, "--address", node.address, "--json"])
+    assert result.exit_code == 0, result.output
+    return [json.loads(line)["id"] for line in result.output.splitlines()]
 
 
 # ---- all together ---------------------------------------------------------------------------------------

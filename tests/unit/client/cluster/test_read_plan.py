@@ -10,9 +10,11 @@ import pytest
 
 import ringfence
 from ringfence.cluster.offsets import Position
+from ringfence.native.wire import Opcode, RequestHeader
 from tests.fakes.client_topic import SCHEMA
 from tests.fakes.lineage_client import ROWS, Writer, following, read, topic
 from tests.fakes.lineage_node import FIRST_MS, LineageNode
+from tests.fakes.socket_node import Fault
 
 
 def test_positions_of_every_step_of_a_split_go_on_at_every_later_step() -> None:
@@ -153,3 +155,45 @@ def test_latest_at_each_step_of_a_split_gives_what_comes_later() -> None:
             writer.put()
             assert following(reader, ROWS) == writer.ids[before:]
             assert read(client.read("t", start=positions)) == writer.ids[before:]
+
+
+def test_a_partition_that_is_pruned_while_its_end_is_asked_for_is_left_out() -> None:
+    with topic() as (node, client):
+        writer = Writer(node)
+        (parent,) = node.topic_of("t").logs
+        node.split("t")
+        writer.put()
+        asked = list[int]()
+
+        def hook(header: RequestHeader) -> Fault | None:
+            if header.opcode == Opcode.END_OFFSETS and header.partition == parent and not asked:
+                asked.append(parent)
+                node.prune("t", parent)
+            return None
+
+        node.hook = hook
+        assert client.count("t") == ROWS
+        assert asked
+        assert parent not in client.end_offsets("t")
+
+
+def test_a_layout_that_changes_at_each_request_ends_with_an_error() -> None:
+    with topic() as (node, client):
+
+        def hook(header: RequestHeader) -> Fault | None:
+            last = len(node.active("t")) - 1
+            if header.opcode == Opcode.END_OFFSETS and header.partition == node.active("t")[last].partition:
+                node.split("t", last)
+            return None
+
+        node.hook = hook
+        with pytest.raises(ringfence.RerouteError, match="the layout changed 8 times"):
+            client.count("t")
+        node.hook = None
+        assert client.count("t") == 0
+
+
+@pytest.mark.parametrize("given", ["soon", 1, None])
+def test_on_truncated_is_one_of_two_words(given: object) -> None:
+    with topic() as (_, client), pytest.raises(ringfence.InvalidArgumentError, match="on_truncated"):
+        client.read("t", on_truncated=given)  # type: ignore[arg-type]
