@@ -72,7 +72,7 @@ def stems_at(test: str) -> list[str]:
 def test_a_unit_test_has_the_name_of_a_module(name: str) -> None:
     stem = PurePosixPath(name).stem.removeprefix("test_")
     is_named = any(stem == module or stem.startswith(f"{module}_") for module in stems_at(name))
-    assert is_named, "no module of that name; several modules at once are tested in tests/component"
+    assert is_named, "no module of that name; several modules together are tested in tests/component"
 
 
 @pytest.mark.parametrize("name", [name for name in PYTHON if name.startswith(ROOMS)])

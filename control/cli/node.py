@@ -11,7 +11,7 @@ from ringfence.control.cli.admin import Admin
 from ringfence.control.cli.connection import NODE_ID
 from ringfence.control.cli.endpoint import Endpoint, control_options
 from ringfence.control.cli.exit_codes import Exit
-from ringfence.control.cli.output import emit, json_option, show_table
+from ringfence.control.cli.output import emit, show_table
 from ringfence.control.cli.rebalance_api import RebalanceApi, api_options, ask_node
 from ringfence.control.runtime.rpc import messages
 
@@ -128,7 +128,6 @@ _change("remove", "Remove a node without replicas from the ring and the cluster,
 @click.argument("node", type=NODE_ID)
 @click.option("--wait", is_flag=True, help="Return when the run has ended; exit code 9 if not all was moved.")
 @api_options
-@json_option
 def drain(*, node: int, wait: bool, api: RebalanceApi, as_json: bool) -> int:
     """Move all partitions off a node and place no new ones on it; producers continue.
 

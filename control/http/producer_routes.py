@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 from ringfence.control.http.authorize import About
 from ringfence.control.http.mutations import Mutations
 from ringfence.control.http.openapi_bodies import ForgetGiven, Receipt
-from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs
 from ringfence.control.http.problems import Problem
-from ringfence.control.http.read_routes import LinearizableRead, NamePart, topic_at
+from ringfence.control.http.read_routes import NamePart, linearizable_reads, topic_at
 from ringfence.control.model.tokens import Role
 from ringfence.control.runtime.handlers.commands import Plan
 
@@ -37,11 +37,7 @@ def router(mutations: Mutations) -> APIRouter:
 
 
 def _reads(mutations: Mutations) -> APIRouter:
-    depends = [
-        *needs(mutations.access, Role.VIEWER, About.TOPICS),
-        Depends(LinearizableRead(mutations.node)),
-        Depends(no_store),
-    ]
+    depends = linearizable_reads(mutations.node, mutations.access, About.TOPICS)
     reads = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @reads.get(PRODUCERS, operation_id="producers")

@@ -47,6 +47,11 @@ class LinearizableRead:
         no_store(response)
 
 
+def linearizable_reads(node: Node, access: Access, about: About) -> list[Any]:
+    """Dependencies of operations that read metadata: the role of a viewer, and `LinearizableRead`."""
+    return [*needs(access, Role.VIEWER, about), Depends(LinearizableRead(node))]
+
+
 def topic_at(node: Node, tenant: str, namespace: str, name: str) -> Topic:
     """The topic of a path. Problem 404 if there is none."""
     full = f"{tenant}/{namespace}/{name}"
@@ -155,7 +160,7 @@ def of_loads(node: Node, access: Access) -> APIRouter:
 
 def of_cluster(node: Node, access: Access) -> APIRouter:
     """Nodes, ring and limits."""
-    depends = [*needs(access, Role.VIEWER, About.MEMBERS), Depends(LinearizableRead(node))]
+    depends = linearizable_reads(node, access, About.MEMBERS)
     router = APIRouter(tags=["cluster"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/nodes", operation_id="nodes")
@@ -206,7 +211,7 @@ def of_cluster(node: Node, access: Access) -> APIRouter:
 
 def of_topics(node: Node, access: Access) -> APIRouter:
     """Topics with their figures."""
-    depends = [*needs(access, Role.VIEWER, About.TOPICS), Depends(LinearizableRead(node))]
+    depends = linearizable_reads(node, access, About.TOPICS)
     router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @router.get(
@@ -267,7 +272,7 @@ def of_topics(node: Node, access: Access) -> APIRouter:
 
 def of_tables(node: Node, access: Access) -> APIRouter:
     """Layouts of topics, and the assignments of their partitions."""
-    depends = [*needs(access, Role.VIEWER, About.TOPICS), Depends(LinearizableRead(node))]
+    depends = linearizable_reads(node, access, About.TOPICS)
     router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}/layout", operation_id="layout")

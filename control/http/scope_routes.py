@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field
 from ringfence.control.http.authorize import About, principal
 from ringfence.control.http.mutations import Mutations
 from ringfence.control.http.openapi_bodies import ForgetGiven, Receipt
-from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs
 from ringfence.control.http.problems import Problem
-from ringfence.control.http.read_routes import LIST_MAX, LinearizableRead
+from ringfence.control.http.read_routes import LIST_MAX, linearizable_reads
 from ringfence.control.model.ids import ScopeId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import Role
@@ -55,11 +55,7 @@ def router(mutations: Mutations) -> APIRouter:
 
 
 def _reads(mutations: Mutations) -> APIRouter:
-    depends = [
-        *needs(mutations.access, Role.VIEWER, About.TOPICS),
-        Depends(LinearizableRead(mutations.node)),
-        Depends(no_store),
-    ]
+    depends = linearizable_reads(mutations.node, mutations.access, About.TOPICS)
     reads = APIRouter(tags=["scopes"], dependencies=depends, responses=PROBLEMS)
 
     @reads.get(SCOPES, operation_id="scopes")

@@ -118,7 +118,7 @@ def is_level(part: PartitionPlacement, nodes: Sequence[Member]) -> bool:
 
 
 def owners_fit(placed: Sequence[PartitionPlacement], most: int) -> bool:
-    """Whether every partition can have an owner with nobody owning more than `most` (Kuhn's matching)."""
+    """Whether every partition can have an owner while no node owns more than `most` (Kuhn's matching)."""
     taken: dict[tuple[NodeId, int], int] = {}
 
     def seat(part: int, seen: set[tuple[NodeId, int]]) -> bool:

@@ -66,7 +66,7 @@ class Net:
                 if member.replica.leads and member.proposer.applied.term == member.replica.term:
                     return member
             await asyncio.sleep(0.01)
-        raise AssertionError("nobody leads")
+        raise AssertionError("no node leads")
 
 
 def run(root: Path, count: int, work: Callable[[Net], Awaitable[None]], *, loss: float = 0.0) -> None:

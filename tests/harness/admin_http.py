@@ -20,7 +20,7 @@ def open_raw(port: int, first: bytes) -> socket.socket:
 def read_until_closed(one: socket.socket) -> bytes:
     """What the node said before it closed the connection."""
     answer = b""
-    with one, contextlib.suppress(ConnectionResetError):  # closed over bytes that nobody read
+    with one, contextlib.suppress(ConnectionResetError):  # closed over bytes that were not read
         while part := one.recv(4_096):
             answer += part
     return answer

@@ -96,7 +96,7 @@ class ThreeNodes:
                 for other, node in enumerate(self.nodes):
                     if leads and node.ready.get("node") == leads:
                         return other
-        raise AssertionError("nobody leads")
+        raise AssertionError("no node leads")
 
     def led_by_one_of(self, places: Sequence[int]) -> bool:
         """Whether these nodes know one leader, one of them."""

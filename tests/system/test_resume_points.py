@@ -14,7 +14,7 @@ from tests.harness.cluster import ThreeNodes
 from tests.harness.processes import SCHEMA, batch, read_ids, until
 from tests.harness.raw_client import RawClient, RawTopic
 
-TAKEOVERS_MAX = 8
+TAKEOVERS_MAX = 20
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import click
@@ -63,10 +64,11 @@ def test_two_endpoints_are_refused(name: str, other: str) -> None:
 
 
 def commands(group: click.Command, path: str) -> list[tuple[str, click.Command]]:
+    """Each command by its whole name: the group itself, and all below it."""
+    found = [(path, group)]
     if not isinstance(group, click.Group):
-        return [(path, group)]
+        return found
     context = click.Context(group)
-    found: list[tuple[str, click.Command]] = []
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None, name
@@ -88,3 +90,12 @@ def test_every_command_with_an_admin_api_has_the_same_options_beside_it() -> Non
         if not {"token_file", "timeout_s", "as_json"} <= options
     }
     assert lacking == {}
+
+
+def test_no_command_has_an_option_twice() -> None:
+    """Click warns of it, in the output of the command."""
+    found = dict(commands(root, "ringfence"))
+    assert len(found) > 50
+    for path, command in found.items():
+        names = Counter(name for option in command.params for name in (*option.opts, *option.secondary_opts))
+        assert not [name for name, count in names.items() if count > 1], path

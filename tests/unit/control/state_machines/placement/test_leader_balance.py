@@ -18,7 +18,7 @@ from tests.fakes.placements import members, owned, owners_fit
 def test_owners_are_evened_as_far_as_the_replicas_allow_by_hand_overs_alone(
     seed: int, count: int, parts: int
 ) -> None:
-    """Against the best that a search over all flows gives: nobody can be brought nearer to the share."""
+    """Against the best that a search over all flows gives: no node can be brought nearer to the share."""
     random = Random(seed)
     nodes = members(count)
     placed = [
