@@ -282,6 +282,7 @@ class Node:
             producer_expiry_ms=settings.producer_expiry_ms,
             scrub_bytes_per_s=settings.scrub_bytes_s,
             level=level,
+            level_newest=LEVEL_NEWEST,
             faults=settings.faults,
         )
 

@@ -15,7 +15,7 @@ use crate::order::Order;
 use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
 use crate::token_table::{Given, table_of};
 
-/// The default of `level` in the signatures: what text shows of a constant is not its value.
+/// The default of `level` and `level_newest` in the signatures: what text shows of a constant is not its value.
 const _: () = assert!(LEVEL_NEWEST == 1);
 
 #[pyclass(frozen, module = "ringfence.native._node")]
@@ -36,7 +36,7 @@ impl Node {
         *, data, cluster, history, store, node, shards = 1, budget_bytes = 536_870_912, segment_bytes = 268_435_456,
         message_bytes = 67_108_864, connections_max = 4096, transport = "native", direct = true,
         reserve_bytes = 67_108_864, producers_max = 65_536, producer_expiry_ms = 604_800_000,
-        scrub_bytes_per_s = 4_194_304, level = 1, faults = None
+        scrub_bytes_per_s = 4_194_304, level = 1, level_newest = 1, faults = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
@@ -58,6 +58,7 @@ impl Node {
         producer_expiry_ms: u64,
         scrub_bytes_per_s: u64,
         level: u16,
+        level_newest: u16,
         faults: Option<String>,
     ) -> PyResult<Self> {
         let transport = match transport {
@@ -86,6 +87,7 @@ impl Node {
             producer_expiry_ms,
             scrub_bytes_per_s,
             level,
+            level_newest,
             faults,
         };
         let runtime = py.detach(|| Runtime::new(config)).map_err(|error| of_node(py, &error))?;

@@ -50,7 +50,8 @@ impl Order {
     #[pyo3(
         signature = (topic, generation, version, table, partitions, redirect, redirects = vec![], sealed = vec![],
                      ancestors = vec![]),
-        text_signature = "(topic, generation, version, table, partitions, redirect, redirects=(), sealed=(), ancestors=())"
+        text_signature = "(topic, generation, version, table, partitions, redirect, redirects=(), sealed=(), \
+                          ancestors=())"
     )]
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
     fn install_table(
@@ -284,7 +285,6 @@ impl Order {
     }
 
     #[staticmethod]
-    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
     #[pyo3(signature = (topic, partition, lo, hi, since, after, bytes_max))]
     fn table_out(topic: u64, partition: u64, lo: u16, hi: u16, since: u64, after: u64, bytes_max: u32) -> Self {
         Inner::TableOut(TableOut { topic, partition, lo, hi, since, after, bytes_max }).into()

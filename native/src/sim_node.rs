@@ -32,7 +32,8 @@ impl SimNode {
     #[pyo3(signature = (
         disk, *, cluster, history, store, node, shards = 1, budget_bytes = 4_194_304, segment_bytes = 262_144,
         message_bytes = 1_048_576, reserve_bytes = 65_536, producers_max = 65_536,
-        producer_expiry_ms = 604_800_000, scrub_bytes_per_s = 0, level = 1
+        producer_expiry_ms = 604_800_000, scrub_bytes_per_s = 0, level = 1,
+        level_newest = 1
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
@@ -51,6 +52,7 @@ impl SimNode {
         producer_expiry_ms: u64,
         scrub_bytes_per_s: u64,
         level: u16,
+        level_newest: u16,
     ) -> PyResult<Self> {
         let config = Config {
             cluster: identity(py, "cluster", cluster)?,
@@ -66,6 +68,7 @@ impl SimNode {
             producer_expiry_ms,
             scrub_bytes_per_s,
             level,
+            level_newest,
             ..Config::new("the simulated disk".into())
         };
         let stepped = Stepped::new(config, disk.disk.clone()).map_err(|error| of_node(py, &error))?;
@@ -262,6 +265,7 @@ impl SimNode {
         Ok(out)
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 makes a Vec of a Python sequence")]
     fn adopted(&self, topics: Vec<u64>) -> Vec<(u64, u64)> {
         self.node.adopted(&topics)
     }

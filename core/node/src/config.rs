@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use ringfence_wire::LEVEL_NEWEST;
+
 use crate::error::NodeError;
+use crate::settings::LAYOUT_LEVEL;
 
 /// Which transport serves the sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +24,9 @@ pub struct Config {
     pub data: PathBuf,
     /// The cluster's level: nothing that a lower one cannot read is written. [`crate::Order::SetLevel`] raises it.
     pub level: u16,
+    /// The newest level that the control plane knows. Tests open a level before programs do: from `LEVEL_NEWEST` to
+    /// [`LAYOUT_LEVEL`].
+    pub level_newest: u16,
     pub cluster: [u8; 16],
     pub history: [u8; 16],
     pub store: [u8; 16],
@@ -54,7 +60,8 @@ impl Config {
     pub fn new(data: PathBuf) -> Self {
         Self {
             data,
-            level: ringfence_wire::LEVEL_NEWEST,
+            level: LEVEL_NEWEST,
+            level_newest: LEVEL_NEWEST,
             cluster: [0; 16],
             history: [0; 16],
             store: [0; 16],
@@ -77,8 +84,8 @@ impl Config {
     /// # Errors
     /// [`NodeError::Config`] names the field, its value and what is allowed.
     pub fn check(&self) -> Result<(), NodeError> {
-        let bounds: [(&str, u64, u64, u64); 7] = [
-            ("level", u64::from(self.level), 0, u64::from(ringfence_wire::LEVEL_NEWEST)),
+        self.check_levels()?;
+        check_bounds(&[
             ("shards", u64::from(self.shards), 1, 64),
             // Less than 16 MiB holds no group and its successor; more than 1 TiB is a typing error.
             ("budget_bytes", self.budget_bytes as u64, 16 << 20, 1 << 40),
@@ -86,12 +93,29 @@ impl Config {
             ("message_bytes", self.message_bytes as u64, 4096, ringfence_wire::MESSAGE_BYTES_MAX as u64),
             ("connections_max", self.connections_max as u64, 1, 1 << 20),
             ("producers_max", self.producers_max as u64, 1, 1 << 20),
-        ];
-        for (field, value, least, most) in bounds {
-            if !(least..=most).contains(&value) {
-                return Err(NodeError::Config(format!("{field} is {value}, allowed are {least}..={most}")));
-            }
-        }
-        Ok(())
+        ])
     }
+
+    /// # Errors
+    /// As [`Self::check`].
+    pub(crate) fn check_levels(&self) -> Result<(), NodeError> {
+        let (level, newest) = (u64::from(self.level), u64::from(self.level_newest));
+        check_bounds(&[
+            ("level_newest", newest, u64::from(LEVEL_NEWEST), u64::from(LAYOUT_LEVEL)),
+            ("level", level, 0, newest),
+        ])
+    }
+}
+
+/// Compare each field's value with the least and the greatest one that is allowed.
+///
+/// # Errors
+/// [`NodeError::Config`] names the first field that is out of bounds.
+pub(crate) fn check_bounds(bounds: &[(&str, u64, u64, u64)]) -> Result<(), NodeError> {
+    for (field, value, least, most) in bounds {
+        if !(least..=most).contains(&value) {
+            return Err(NodeError::Config(format!("{field} is {value}, allowed are {least}..={most}")));
+        }
+    }
+    Ok(())
 }

@@ -9,6 +9,8 @@ pub struct Settings {
     pub node: u64,
     /// The cluster's level: records and messages have the form that every program of it reads.
     pub level: u16,
+    /// The newest level that an order may raise `level` to.
+    pub level_newest: u16,
     pub cluster: [u8; 16],
     pub history: [u8; 16],
     pub store: [u8; 16],

@@ -41,11 +41,13 @@ class EngineHost(Host):
         self._pumping = False
         self._orders: dict[int, tuple[str, tuple[Any, ...]]] = {}
 
-    def make_node(self, identity: dict[str, Any]) -> Any:
+    def make_node(self, identity: dict[str, Any], *, level: int, level_newest: int) -> Any:
         world = self.machine.world
         self.node = world.native.SimNode(
             self.disk,
             **identity,
+            level=level,
+            level_newest=level_newest,
             shards=world.shards,
             budget_bytes=(2 + 2 * world.shards) << 20,
             segment_bytes=world.segment_bytes,

@@ -13,15 +13,24 @@ class SimNative:
     """`_node.Node`, one life of it: the same orders, outcomes and counters."""
 
     def __init__(
-        self, *, data: str, cluster: bytes, history: bytes, store: bytes, node: int, level: int, **_: Any
+        self,
+        *,
+        data: str,
+        cluster: bytes,
+        history: bytes,
+        store: bytes,
+        node: int,
+        level: int,
+        level_newest: int,
+        **_: Any,
     ) -> None:
         """Sizes are the machine's, small: so files fill, and are recycled, within seconds."""
         self._machine = current.machine()
         # The engine's files lie on a disk of their own kind; that there are some is seen here, too.
         self._machine.files.folders.add(f"{data}/LOCK")
         self._life = self._machine.life
-        identity = {"cluster": cluster, "history": history, "store": store, "node": node, "level": level}
-        self._sim = self._machine.host.make_node(identity)
+        identity = {"cluster": cluster, "history": history, "store": store, "node": node}
+        self._sim = self._machine.host.make_node(identity, level=level, level_newest=level_newest)
 
     def recover(self) -> dict[str, Any]:
         report: dict[str, Any] = self._machine.host.recover()

@@ -53,8 +53,23 @@ def test_a_level_is_raised_by_an_order_and_an_unknown_one_is_refused() -> None:
     outcomes = [outcome[2] for outcome in made.poll()]
     assert outcomes[0] is None
     assert f"this program knows up to {LEVEL_NEWEST}" in outcomes[1]
-    with pytest.raises(ConfigError, match=f"level is {LAYOUT_LEVEL + 1}"):
-        node(SimDisk(1), level=LAYOUT_LEVEL + 1)
+    with pytest.raises(ConfigError, match=f"level is {LEVEL_NEWEST + 1}, allowed are 0..={LEVEL_NEWEST}"):
+        node(SimDisk(1), level=LEVEL_NEWEST + 1)
+
+
+def test_a_level_that_no_program_raises_yet_is_opened_by_its_caller_alone() -> None:
+    made = node(SimDisk(1), level_newest=LAYOUT_LEVEL)
+    made.recover(1_000_000, 1_000)
+    made.order(Order.set_level(LAYOUT_LEVEL))
+    made.order(Order.set_level(LAYOUT_LEVEL + 1))
+    drain(made)
+    outcomes = [outcome[2] for outcome in made.poll()]
+    assert outcomes[0] is None
+    assert f"this program knows up to {LAYOUT_LEVEL}" in outcomes[1]
+    assert node(SimDisk(2), level=LAYOUT_LEVEL, level_newest=LAYOUT_LEVEL).recover(1_000_000, 1_000)
+    for newest in (LEVEL_NEWEST - 1, LAYOUT_LEVEL + 1):
+        with pytest.raises(ConfigError, match=f"level_newest is {newest}"):
+            node(SimDisk(3), level=0, level_newest=newest)
 
 
 def publish(made: SimNode, sequence: int, epoch: int) -> None:

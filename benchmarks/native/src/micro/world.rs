@@ -50,6 +50,7 @@ impl World {
             store: identity.store,
             node: 1,
             level: ringfence_wire::LEVEL_NEWEST,
+            level_newest: ringfence_wire::LEVEL_NEWEST,
             cluster: [1; 16],
             history: [2; 16],
             pool_bytes: POOL_BYTES,

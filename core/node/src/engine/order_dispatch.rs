@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ringfence_log::{Retention, log_format_of};
 use ringfence_routing::{Entry, Install, SealedEntry, Table};
-use ringfence_wire::{Code, LEVEL_NEWEST, crc_of};
+use ringfence_wire::{Code, crc_of};
 
 use crate::api::jobs::ReadEnd;
 use crate::api::order::Order;
@@ -165,8 +165,9 @@ impl Parts {
     }
 
     fn set_level(&mut self, level: u16) -> Result<OrderProgress, OrderError> {
-        if level > LEVEL_NEWEST {
-            return Err(format!("level {level}: this program knows up to {LEVEL_NEWEST}; use a newer one").into());
+        let newest = self.store.settings.level_newest;
+        if level > newest {
+            return Err(format!("level {level}: this program knows up to {newest}; use a newer one").into());
         }
         if level > self.store.settings.level {
             self.store.settings.level = level;

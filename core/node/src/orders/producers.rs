@@ -33,7 +33,8 @@ impl OrderMachine<'_> {
         }
         if let Some(sealed) = &partition.sealed {
             let number = sealed.seal.number;
-            return Err(format!("{who}: the partition was sealed by layout change {number}; open its children").into());
+            let why = format!("{subject}: the partition was sealed by layout change {number}; open its children");
+            return Err(why.into());
         }
         if !partition.gate.admits() {
             return Err(format!("{subject}: the partition is not open here; open it, or ask its owner").into());

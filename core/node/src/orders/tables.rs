@@ -141,7 +141,8 @@ impl OrderMachine<'_> {
         let is_sealed = partition.recorded_seal().is_some_and(|seal| seal.records == order.records);
         if !is_sealed && (fence != order.number || end != order.records) {
             return Err(format!(
-                "partition {}: fenced at {fence} with {end} records, the order says {} and {}; ask again after its HOLD",
+                "partition {}: fenced at {fence} with {end} records, the order says {} and {}; ask again after its \
+                 HOLD",
                 order.partition, order.number, order.records
             )
             .into());
@@ -200,8 +201,8 @@ impl OrderMachine<'_> {
         let NamedTooMany { entries, bytes } = named;
         let limits = self.store.settings.producers;
         format!(
-            "partition {}: with those of partition {} its named producers are {entries} in {bytes} bytes, {} in {} fit a \
-             partition, and all producer tables of this node take {} of {} bytes; nothing was appended. Forget names \
+            "partition {}: with those of partition {} its named producers are {entries} in {bytes} bytes, {} in {} fit \
+             a partition, and all producer tables of this node take {} of {} bytes; nothing was appended. Forget names \
              that are not needed, or make more partitions",
             self.store.partitions[index].log.partition,
             order.source,

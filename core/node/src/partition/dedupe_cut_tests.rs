@@ -67,7 +67,7 @@ impl Log {
         let read = dedupe_blob::read(&mut Cursor(&bytes), version, self.records.len() as u64).unwrap();
         // These stand in another part of a state record.
         let (sources, inherited_forgotten) = (self.table.sources.clone(), self.table.inherited_forgotten);
-        self.table = Producers { sources, inherited_forgotten, ..read };
+        self.table = Producers { inherited_forgotten, sources, ..read };
     }
 
     fn check(&self) {

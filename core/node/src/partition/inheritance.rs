@@ -238,7 +238,7 @@ mod planted {
     pub fn replace(after: &mut Entry, entry: &Entry, item: &PageEntry) {
         if is_on(Bug::GreaterEpochReplaces) && item.epoch != entry.epoch {
             let greater = if item.epoch > entry.epoch { &item.segments } else { &entry.segments };
-            after.segments = greater.clone();
+            after.segments.clone_from(greater);
         }
     }
 }

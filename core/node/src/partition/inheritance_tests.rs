@@ -2,6 +2,7 @@
 //! sealed table.
 
 use std::collections::BTreeMap;
+use std::slice;
 
 use ringfence_log::faulty::SeededRandom;
 
@@ -104,7 +105,7 @@ fn fill(log: &mut SourceLog, random: &mut SeededRandom) {
         let last = log.table.get(id).map_or(0, |entry| entry.send_max);
         if known == 0 || random.chance(1, 4) {
             let epoch = known.max(id * 100) + random.below(3) + 1;
-            if id % 2 == 0 { log.open(id, epoch) } else { log.send(id, epoch, last + random.below(6)) }
+            if id.is_multiple_of(2) { log.open(id, epoch) } else { log.send(id, epoch, last + random.below(6)) }
         } else {
             log.send(id, known, last + random.below(3));
         }
@@ -119,7 +120,9 @@ fn a_child_is_the_join_of_its_sources_in_any_order_of_their_pages() {
     for seed in 1..=seeds {
         let mut random = SeededRandom::new(seed);
         let mut sources = [SourceLog::new(7, (0, 49)), SourceLog::new(8, (50, 119)), SourceLog::new(9, (120, 199))];
-        sources.iter_mut().for_each(|log| fill(log, &mut random));
+        for log in &mut sources {
+            fill(log, &mut random);
+        }
         let slots = (u16::try_from(random.below(60)).unwrap(), 60 + u16::try_from(random.below(140)).unwrap());
         let mut pages = Vec::new();
         let mut begun = Vec::new();
@@ -178,7 +181,8 @@ fn expected(sources: &[SourceLog], (lo, hi): (u16, u16)) -> BTreeMap<u64, Entry>
     }
     for (id, slots) in by_slot {
         let one_by_one: Vec<Segment> = slots.into_iter().flatten().collect();
-        let whole = one_by_one.iter().fold(Box::default(), |list: Box<[Segment]>, one| join(&list, &[one.clone()]));
+        let whole =
+            one_by_one.iter().fold(Box::default(), |list: Box<[Segment]>, one| join(&list, slice::from_ref(one)));
         found.entry(id).or_default().segments = whole;
     }
     found

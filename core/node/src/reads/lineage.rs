@@ -72,8 +72,8 @@ impl ReadMachine<'_> {
 
 fn too_old(header: &RequestHeader, why: &str) -> Refusal {
     let what = format!(
-        "partition {} {why}: this client does not know of lineage (bit {FEATURE_LINEAGE} of `features` in HELLO); use a \
-         newer client library",
+        "partition {} {why}: this client does not know of lineage (bit {FEATURE_LINEAGE} of `features` in HELLO); use \
+         a newer client library",
         header.partition
     );
     Refusal::new(Code::NotSupported, what).with("partition", header.partition).with("features", FEATURE_LINEAGE)

@@ -244,8 +244,8 @@ impl ReplicationMachine<'_> {
 
 fn not_provable(id: u64, seal: &Seal, records: u64) -> String {
     format!(
-        "partition {id}: sealed at record {}, its log has {records}, and what stands at that end was removed: nobody can \
-         tell whether it is the same log",
+        "partition {id}: sealed at record {}, its log has {records}, and what stands at that end was removed: nobody \
+         can tell whether it is the same log",
         seal.records
     )
 }

@@ -217,6 +217,7 @@ pub fn settings_of(config: &Config) -> Settings {
     Settings {
         node: config.node,
         level: config.level,
+        level_newest: config.level_newest,
         cluster: config.cluster,
         history: config.history,
         store: config.store,

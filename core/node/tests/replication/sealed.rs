@@ -132,7 +132,8 @@ pub fn a_sealed_partition_tells_what_is_stored_and_takes_nothing() {
     let new = send(&mut world, 3);
     is_sealed(&new, 3);
     assert_eq!((new.header.send, new.header.layout_version), (2, 2));
-    let body = b"\x85\xA5owner\x01\xA8children\x92\x01\x02\xA6stored\x03\xA7answers\x93\x93\x00\x00\x0A\x93\x01\x0A\x0A\x93\x02\x14\x0A\xA7version\x02";
+    let body = b"\x85\xA5owner\x01\xA8children\x92\x01\x02\
+        \xA6stored\x03\xA7answers\x93\x93\x00\x00\x0A\x93\x01\x0A\x0A\x93\x02\x14\x0A\xA7version\x02";
     assert_eq!(new.body, body);
     is_sealed(&send(&mut world, 9), 3);
     // Routed by a table that is newer than this node's, or by none.

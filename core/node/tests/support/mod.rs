@@ -108,6 +108,7 @@ impl World {
         let settings = Settings {
             node: 1,
             level: shape.level,
+            level_newest: shape.level.max(LEVEL_NEWEST),
             cluster: [1; 16],
             history: [2; 16],
             store: [3; 16],

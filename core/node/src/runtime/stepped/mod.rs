@@ -33,11 +33,10 @@ use crate::api::event::{Event, Now};
 use crate::api::jobs::ReadJob;
 use crate::api::order::Order;
 use crate::api::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
-use crate::config::Config;
+use crate::config::{Config, check_bounds};
 use crate::engine::Engine;
 use crate::error::NodeError;
 use crate::partition::recovery::Rebuild;
-use crate::settings::LAYOUT_LEVEL;
 use storage_calls::Wire;
 
 /// One node on one simulated disk.
@@ -81,20 +80,15 @@ const STOP_STEPS_MAX: usize = 10_000;
 
 impl Stepped {
     /// # Errors
-    /// [`NodeError::Config`]. Far smaller stores than in production are allowed, and the level of layout changes.
+    /// [`NodeError::Config`]. Far smaller stores than in production are allowed.
     pub fn new(config: Config, disk: FaultyDisk) -> Result<Self, NodeError> {
-        let bounds: [(&str, u64, u64, u64); 4] = [
-            ("level", u64::from(config.level), 0, u64::from(LAYOUT_LEVEL)),
+        config.check_levels()?;
+        check_bounds(&[
             ("shards", u64::from(config.shards), 1, 64),
             // Below, the staging blocks of one shard leave nothing for requests and reads.
             ("budget_bytes", config.budget_bytes as u64, 2 << 20, 1 << 30),
             ("segment_bytes", config.segment_bytes, 32 << 10, 1 << 30),
-        ];
-        for (field, value, least, most) in bounds {
-            if !(least..=most).contains(&value) {
-                return Err(NodeError::Config(format!("{field} is {value}, allowed are {least}..={most}")));
-            }
-        }
+        ])?;
         Ok(Self { config, disk, now: Now::default(), life: None })
     }
 

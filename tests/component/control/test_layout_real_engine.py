@@ -1,0 +1,175 @@
+"""Layout changes of a whole node over the real engine: what is inherited, sealed and served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import ringfence
+from ringfence.control.http.endpoint import beside
+from ringfence.control.model.topics import Topic
+from ringfence.control.runtime.node_process import Node
+from ringfence.control.runtime.process.settings import Settings
+from tests.fakes.admin_api import PLACE, TOPIC, Api
+from tests.fakes.layout_level import raise_program
+
+Patch = pytest.MonkeyPatch
+
+
+def with_node(root: Path, work: Callable[[Api, Node], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        settings = Settings(
+            data_dir=root,
+            http="127.0.0.1:0",
+            listen=("tcp://127.0.0.1:0",),
+            budget_bytes=128 << 20,
+            segment_bytes=8 << 20,
+            message_bytes=1 << 20,
+            direct=False,
+        )
+        node = Node(settings)
+        await node.start()
+        try:
+            async with beside(node) as address:
+                assert address is not None
+                await work(Api(address, None), node)  # type: ignore[arg-type]
+        finally:
+            await node.stop()
+
+    asyncio.run(whole())
+
+
+def topic_of(node: Node) -> Topic:
+    topic = node.proposer.state.topic_named("public/default/t")
+    assert topic is not None
+    return topic
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 - many things may make it true
+            await asyncio.sleep(0.02)
+
+
+async def settled(node: Node) -> None:
+    """Until no layout change holds a partition."""
+    await until(lambda: all(one.phase == "OPENED" for one in node.proposer.state.transitions.values()))
+
+
+def check(node: Node) -> None:
+    """ACTIVE partitions take rows and have all of their sources; SEALED ones end where the layout says."""
+    topic = topic_of(node)
+    native = node.parts.data_plane.native_node.node
+    counters = {part["partition"]: part for part in native.partitions()}
+    assert counters.keys() == topic.assignments.keys()
+    for part in topic.layout.partitions:
+        known, seal = counters[part.partition], topic.seal(part.partition)
+        assert known["quarantined"] is None
+        if seal is None:
+            assert known["open"], f"{part.partition} takes no rows"
+            assert {source for source, _ in known.get("sources", ())} == {*part.parents}
+        else:
+            assert not known["open"]
+            assert known["sealed"]["reached"]
+            assert (known["records"], known["chain"]) == (seal.end.records, seal.end.chain)
+    assert node.health.reasons == []
+
+
+def test_layout_changes_over_the_real_engine_and_a_restart(tmp_path: Path, monkeypatch: Patch) -> None:
+    raise_program(monkeypatch)
+
+    async def work(api: Api, node: Node) -> None:
+        assert (await api("POST", "/admin/topics", TOPIC)).status == 201
+        first, second, third = (part.partition for part in topic_of(node).layout.active())
+        split = await api("POST", f"{PLACE}/split/{first}", {"into": 3})
+        assert split.status == 200, split
+        assert len(split.body["partitions"]) == 3
+        await settled(node)
+        check(node)
+        merged = await api("POST", f"{PLACE}/merge/{second}/{third}", {})
+        assert merged.status == 200, merged
+        spread = await api("POST", f"{PLACE}/repartition", {"partitions": 7})
+        assert spread.status == 200, spread
+        await settled(node)
+        check(node)
+        assert len(topic_of(node).layout.active()) == 7
+
+    async def again(_: Api, node: Node) -> None:
+        await settled(node)
+        check(node)
+        assert len(topic_of(node).layout.active()) == 7
+
+    with_node(tmp_path, work)
+    with_node(tmp_path, again)
+
+
+def test_rows_and_names_from_before_a_split_are_known_to_its_children(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    raise_program(monkeypatch)
+
+    def publish(address: str) -> int:
+        with ringfence.connect(address) as client:
+            batch = pa.record_batch({"id": pa.array(range(1_000), pa.int64())})
+            with client.producer("t", name="loader") as producer:
+                producer.send(batch).result(20)
+            with client.producer("t") as producer:
+                producer.send(batch).result(20)
+            return sum(part.end_offset for part in client.topic("t").partitions)
+
+    async def work(api: Api, node: Node) -> None:
+        schema = [{"name": "id", "type": "int64", "nullable": True}]
+        topic = {**TOPIC, "columns": schema}
+        assert (await api("POST", "/admin/topics", topic)).status == 201
+        assert await asyncio.to_thread(publish, node.addresses[0]) == 2_000
+        first, *_ = (part.partition for part in topic_of(node).layout.active())
+        split = await api("POST", f"{PLACE}/split/{first}", {"into": 2})
+        assert split.status == 200, split
+        await settled(node)
+        check(node)
+        seal = topic_of(node).seal(first)
+        assert seal is not None
+        assert 0 < seal.end.offset < 2_000
+        native = node.parts.data_plane.native_node.node
+        producers = {part["partition"]: part["producers"] for part in native.partitions()}
+        for child in split.body["partitions"]:
+            assert producers[child["partition"]] == producers[first] == 2
+        spread = await api("POST", f"{PLACE}/repartition", {"partitions": 5})
+        assert spread.status == 200, spread
+        await settled(node)
+        check(node)
+
+    with_node(tmp_path, work)
+
+
+def test_an_aborted_split_leaves_nothing_at_the_real_engine(tmp_path: Path, monkeypatch: Patch) -> None:
+    raise_program(monkeypatch)
+
+    async def work(api: Api, node: Node) -> None:
+        assert (await api("POST", "/admin/topics", TOPIC)).status == 201
+        first, *_ = (part.partition for part in topic_of(node).layout.active())
+        leader = node.parts.layouts.leader
+        ask = leader._send
+
+        async def send(term: int, order: object) -> object:
+            if type(order).__name__ == "Seal":
+                await asyncio.sleep(60)  # the HOLD ends by an ABORT
+            return await ask(term, order)  # type: ignore[arg-type]
+
+        leader._send = send  # type: ignore[assignment]
+        begun = await api("POST", f"{PLACE}/split/{first}", {"wait_s": 0})
+        change = begun.body["change"]
+        await until(lambda: node.proposer.state.transitions[change].phase == "HELD")
+        assert (await api("POST", f"/admin/transitions/{change}/abort")).status == 200
+        await until(lambda: not node.proposer.state.leftovers)
+        check(node)
+        leader._send = ask
+        assert (await api("POST", f"{PLACE}/split/{first}", {})).status == 200
+        await settled(node)
+        check(node)
+
+    with_node(tmp_path, work)
