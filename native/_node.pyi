@@ -328,7 +328,7 @@ class Node:
         producer_expiry_ms: int = 604_800_000,
         scrub_bytes_per_s: int = 4_194_304,  # stored records read back in the background; 0 = none
         level: int = 1,  # the cluster's level: records are written in a form that programs of this level read
-        level_newest: int = 1,  # the newest level that the control plane knows; an order raises `level` up to it
+        level_newest: int = 1,  # the newest level that the control plane knows; orders raise `level` to it
         faults: str | None = None,  # a fault plan for tests; None in production
     ) -> Self: ...
     def recover(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ringfence.control.model.commands import InitCluster, RestartNode
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.results import NodeRestarted
-from ringfence.control.runtime.cluster import Cluster, build_log
+from ringfence.control.runtime.cluster import Cluster, HeartbeatCalls, build_log
 from ringfence.control.runtime.control_server import ControlServer, Question, refusal_of
 from ringfence.control.runtime.handlers.member_questions import MemberQuestions
 from ringfence.control.runtime.membership.joining import join
@@ -75,9 +75,13 @@ class Member:
             join_peers=peers,
             orders=NoPartitions(),
             gate=gate,
-            counters=tuple,
-            on_loads=lambda _: None,
-            on_time_window=lambda *_: None,
+            heartbeats=HeartbeatCalls(
+                counters=tuple,
+                on_loads=lambda _: None,
+                on_time_window=lambda *_: None,
+                adopted=lambda _: (),
+                on_adopted=lambda *_: None,
+            ),
             on_failed=self._fail,
         )
         self.server = self._serve(gate)

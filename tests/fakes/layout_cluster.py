@@ -21,6 +21,7 @@ from ringfence.control.model.layout import Partition
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL, Transition
 from ringfence.control.model.layout_commands import PrepareLayout
 from ringfence.control.model.log_end import LogEnd
+from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.results import ChangesPrepared, Refused
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica, Topic
@@ -349,21 +350,21 @@ class LayoutCluster:
     def transition(self) -> Transition | None:
         return next(iter(self.state.transitions.values()), None)
 
-    async def prepare(self, command: PrepareLayout | Refused | None) -> int:
+    async def prepare(self, command: PrepareLayout | Refused | None) -> ChangeId:
         assert isinstance(command, PrepareLayout), command
         result = (await self.log.propose(command)).result
         assert isinstance(result, ChangesPrepared)
-        return result.change
+        return ChangeId(result.change)
 
-    async def split(self, place: int = 0, into: int = 2) -> int:
+    async def split(self, place: int = 0, into: int = 2) -> ChangeId:
         part = self.active[place].partition
         return await self.prepare(plan.split(self.state, self.now, part, into=into))
 
-    async def merge(self, place: int = 0) -> int:
+    async def merge(self, place: int = 0) -> ChangeId:
         one, other = self.active[place], self.active[place + 1]
         return await self.prepare(plan.merge(self.state, self.now, one.partition, other.partition))
 
-    async def repartition(self, count: int) -> int:
+    async def repartition(self, count: int) -> ChangeId:
         return await self.prepare(plan.repartition(self.state, self.now, count))
 
     async def until(self, what: Callable[[], bool], seconds: float = 20.0) -> None:

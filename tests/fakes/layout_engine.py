@@ -77,7 +77,7 @@ class FakeEngine(NativeEngine):
 
 def install(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
     """Let new nodes have fake engines; the list of them."""
-    made: ClassVar[list[FakeEngine]] = []
+    made: list[FakeEngine] = []
     monkeypatch.setattr(FakeEngine, "made", made)
     monkeypatch.setattr(parts, "NativeEngine", FakeEngine)
     return made

@@ -22,6 +22,6 @@ _MODULES: Final = (
 
 
 def raise_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on a new node begins with LAYOUT_LEVEL. An engine gets the newest level from `node_process`."""
+    """From now on a new node begins with LAYOUT_LEVEL; `node_process` names it to the engine, too."""
     for module in _MODULES:
         monkeypatch.setattr(f"{module}.LEVEL_NEWEST", LAYOUT_LEVEL)

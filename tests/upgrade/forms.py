@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from ringfence.control.consensus.messages import ConfigurationState, Message
 from ringfence.control.model import results, state
-from ringfence.control.runtime.membership.members import Beat
+from ringfence.control.runtime.membership.beats import Beat
 from ringfence.control.transport.envelope import Envelope
 
 ADDED: frozenset[str] = frozenset().union(

@@ -16,7 +16,7 @@ from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.model.layout_commands import AbortLayout, CommitLayout, HoldLayout, PrepareLayout
 from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.results import Refused
-from ringfence.control.model.state import canonical_bytes
+from ringfence.control.model.state import MetadataState, canonical_bytes
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.runtime.transactions import staged_row_counts
@@ -100,8 +100,8 @@ class SplittingNode(CommittingNode):
 
     def committed(self) -> Any:
         async def commit() -> Any:
-            waits = self.requests._watches
-            waits.until_published = _published  # type: ignore[method-assign]
+            waits: Any = self.requests._watches
+            waits.until_published = _published
             return await self.requests.commit(self.request())
 
         return asyncio.run(commit())
@@ -152,13 +152,15 @@ def test_a_hold_between_the_owners_answers_and_the_entry_is_asked_again(is_seale
     """The owners have answered, then a split is prepared and held: the entry is refused."""
 
     class Overtaken(SplittingNode):
+        held: MetadataState
+
         def refused_once(self, command: Command) -> Command:
             if not self.refusals:
                 self.state = self.held
             return command
 
     world = Overtaken()
-    world.held = world.state  # type: ignore[attr-defined]
+    world.held = world.state
     transition = world.state.transitions[world.change]
     world.must(AbortLayout(change=world.change, why="as if it had not begun yet"))
     world.epoch = world.state.topics[TOPIC].assignments[world.partition].epoch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def test_a_split_a_merge_and_a_repartition_take_effect(replication: int) -> None
     async def work(world: LayoutCluster) -> None:
         for row in range(1, 40):
             assert world.append(row)
-        for change in (lambda: world.split(into=3), world.merge, lambda: world.repartition(5)):
+        for change in (partial(world.split, into=3), world.merge, partial(world.repartition, 5)):
             await change()
             await world.until_over()
         assert world.now.layout.version == 4
@@ -154,7 +155,7 @@ def test_orders_and_answers_may_be_lost_late_and_repeated(seed: int) -> None:
     async def work(world: LayoutCluster) -> None:
         for row in range(1, 30):
             world.append(row)
-        for change in (lambda: world.split(into=3), world.merge, lambda: world.repartition(4)):
+        for change in (partial(world.split, into=3), world.merge, partial(world.repartition, 4)):
             before = world.now.layout.version
             while world.now.layout.version == before:
                 await change()

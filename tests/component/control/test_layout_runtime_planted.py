@@ -73,7 +73,7 @@ def test_a_node_that_starts_executes_no_order_before_its_own_start_is_applied(mo
     async def work(world: LayoutCluster) -> None:
         world.loss = 1.0
         number = await world.split()
-        transition = world.state.transitions[number]  # type: ignore[index]
+        transition = world.state.transitions[number]
         place = transition.owners[0]
         order = CreateChild(to=place, topic=world.topic, change=transition.change)
         gate = StartGate()
@@ -207,7 +207,7 @@ def test_a_child_inherits_what_is_written_while_its_base_is_copied(
 
         def between_pages(engine: Any, source: int, after: int) -> None:
             """Producers with ids that this copy has passed already."""
-            if after and len(pages) < 3 and world.state.transitions[number].phase != "HELD":  # type: ignore[index]
+            if after and len(pages) < 3 and world.state.transitions[number].phase != "HELD":
                 pages.append(after)
                 del engine
                 for row in (len(pages), 50 + len(pages)):

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.ranges import SlotCover, SlotRange
+from ringfence.control.model.results import ProducersOpened
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.handlers import producers
 from ringfence.control.runtime.handlers.producers import ProducerRequests
@@ -54,7 +55,7 @@ class Opening:
         result: Any = SimpleNamespace()
         if type(command).__name__ == "OpenNamedProducer":
             named = self.state.producers[self.log.topic]["loader"]
-            result = producers.ProducersOpened(producer=named.producer, epoch=named.epoch)
+            result = ProducersOpened(producer=named.producer, epoch=named.epoch)
         return Applied(self.log.at, result)
 
     async def read_barrier(self) -> None:
@@ -189,7 +190,7 @@ def test_sealed_partitions_that_count_as_raised_are_a_planted_bug(monkeypatch: p
 
     async def open_once(self: Any, topic: Topic, partitions: Any, *more: Any) -> Any:
         reached, forgotten, faults = await original(self, topic, partitions, *more)
-        sealed = [(part, {}) for part in partitions if part.partition in faults]
+        sealed: list[Any] = [(part, {}) for part in partitions if part.partition in faults]
         return [*reached, *sealed], forgotten, {}
 
     monkeypatch.setattr(ProducerRequests, "_fence_predecessor", open_once)

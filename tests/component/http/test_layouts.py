@@ -62,12 +62,12 @@ async def refused(api: Api, path: str, body: Any, status: int, *words: str) -> A
 
 async def ended(api: Api) -> None:
     """Until no layout change holds a partition."""
-    state = lambda: api.bench.node.proposer.state  # noqa: E731
+    proposer = api.bench.node.proposer
     for _ in range(1_000):
-        if all(one.phase == "OPENED" for one in state().transitions.values()):
+        if all(one.phase == "OPENED" for one in proposer.state.transitions.values()):
             return
         await asyncio.sleep(0.01)
-    raise AssertionError(state().transitions)
+    raise AssertionError(proposer.state.transitions)
 
 
 # ---- what is done --------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def test_a_split_takes_effect_once_and_its_children_inherit(tmp_path: Path, monk
 
 
 def test_merges_repartitions_and_slots_of_ones_own(tmp_path: Path, monkeypatch: Patch) -> None:
-    async def work(api: Api, _: list[FakeEngine]) -> None:
+    async def work(api: Api, __: list[FakeEngine]) -> None:
         one, two, three = await partitions(api)
         merged = await api("POST", f"{PLACE}/merge/{two}/{one}")
         assert (merged.status, merged.body["kind"]) == (200, "MERGE"), merged
@@ -126,7 +126,7 @@ def test_merges_repartitions_and_slots_of_ones_own(tmp_path: Path, monkeypatch: 
 
 
 def test_a_preview_shows_places_and_changes_nothing(tmp_path: Path, monkeypatch: Patch) -> None:
-    async def work(api: Api, _: list[FakeEngine]) -> None:
+    async def work(api: Api, __: list[FakeEngine]) -> None:
         first, *_ = await partitions(api)
         before = canonical_bytes(api.bench.node.proposer.state)
         for path, body, count in ((f"split/{first}", {"into": 4}, 4), ("repartition", {"partitions": 5}, 5)):
@@ -201,7 +201,7 @@ def test_an_engine_that_refuses_what_is_inherited_aborts_with_its_reason(
 def test_a_partition_is_shown_by_id_and_name_and_a_pruned_one_says_where_it_ended(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    async def work(api: Api, _: list[FakeEngine]) -> None:
+    async def work(api: Api, __: list[FakeEngine]) -> None:
         first, *_ = await partitions(api)
         shown = await api.get(f"{PLACE}/partitions/{first}")
         assert (shown["partition"], shown["descendants"], shown["owner"]) == (first, [], 1)
@@ -234,7 +234,7 @@ def test_a_partition_is_shown_by_id_and_name_and_a_pruned_one_says_where_it_ende
 
 
 def test_steps_of_a_change_are_events(tmp_path: Path, monkeypatch: Patch) -> None:
-    async def work(api: Api, _: list[FakeEngine]) -> None:
+    async def work(api: Api, __: list[FakeEngine]) -> None:
         first, *_ = await partitions(api)
         listener = api.bench.node.cluster_events.listen(None)
         assert listener is not None
@@ -272,7 +272,7 @@ def test_below_the_level_everything_is_refused(tmp_path: Path, monkeypatch: Patc
 
 
 def test_what_no_state_allows_is_refused(tmp_path: Path, monkeypatch: Patch) -> None:
-    async def work(api: Api, _: list[FakeEngine]) -> None:
+    async def work(api: Api, __: list[FakeEngine]) -> None:
         first, second, third = await partitions(api)
         split, merge = f"{PLACE}/split", f"{PLACE}/merge"
         missing = PLACE.replace("/t", "/missing")
@@ -303,7 +303,7 @@ def test_what_no_state_allows_is_refused(tmp_path: Path, monkeypatch: Patch) -> 
 
 
 def test_what_the_cluster_does_not_allow_now_is_refused(tmp_path: Path, monkeypatch: Patch) -> None:
-    async def work(api: Api, _: list[FakeEngine]) -> None:
+    async def work(api: Api, __: list[FakeEngine]) -> None:
         first, *_ = await partitions(api)
         path, proposer = f"{PLACE}/split/{first}", api.bench.node.proposer
 
@@ -330,7 +330,7 @@ def test_what_the_cluster_does_not_allow_now_is_refused(tmp_path: Path, monkeypa
 
 
 def test_an_owner_that_has_failed_can_seal_nothing(tmp_path: Path, monkeypatch: Patch) -> None:
-    async def work(api: Api, _: list[FakeEngine]) -> None:
+    async def work(api: Api, __: list[FakeEngine]) -> None:
         proposer = api.bench.node.proposer
         node = NodeId(await joined(api, 7))
         await proposer.propose(RingConsensus.propose_add(proposer.state, node))
@@ -361,9 +361,9 @@ def test_a_split_that_an_owner_change_overtook_is_decided_again(
         return replace(command, sources=older)
 
     original = plan.split
-    monkeypatch.setattr(layout_changes.layout_plan, "split", overtaken)
+    monkeypatch.setattr(plan, "split", overtaken)
 
-    async def work(api: Api, _: list[FakeEngine]) -> None:
+    async def work(api: Api, __: list[FakeEngine]) -> None:
         first, *_ = await partitions(api)
         if stale < layout_changes.TRIES_MAX:
             assert (await api("POST", f"{PLACE}/split/{first}", {})).status == 200
@@ -383,9 +383,9 @@ def test_of_two_repartitions_one_is_refused_and_not_decided_again(tmp_path: Path
         tries.append(command)
         return replace(command, version=command.version - 1)
 
-    monkeypatch.setattr(layout_changes.layout_plan, "repartition", overtaken)
+    monkeypatch.setattr(plan, "repartition", overtaken)
 
-    async def work(api: Api, _: list[FakeEngine]) -> None:
+    async def work(api: Api, __: list[FakeEngine]) -> None:
         await refused(api, f"{PLACE}/repartition", {"partitions": 9}, 409, "version 1")
         assert len(tries) == 1
 
@@ -393,7 +393,7 @@ def test_of_two_repartitions_one_is_refused_and_not_decided_again(tmp_path: Path
 
 
 def test_a_deleted_topic_ends_its_changes(tmp_path: Path, monkeypatch: Patch) -> None:
-    async def work(api: Api, _: list[FakeEngine]) -> None:
+    async def work(api: Api, __: list[FakeEngine]) -> None:
         first, *_ = await partitions(api)
         api.bench.native.holds.add("open")
         waiting = asyncio.ensure_future(api("POST", f"{PLACE}/split/{first}", {}))

@@ -9,7 +9,8 @@ from typing import Any, cast
 import msgspec
 
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime.membership.members import Beat, Members
+from ringfence.control.runtime.membership.beats import Beat
+from ringfence.control.runtime.membership.members import Members
 from tests.fakes.metadata_commands import after, cluster, restart, store_of
 
 APPLIED = 30

@@ -14,7 +14,8 @@ from ringfence.control.model.ids import NodeId
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.membership import cluster_clock
-from ringfence.control.runtime.membership.members import Beat, Members, TimedBeat
+from ringfence.control.runtime.membership.beats import Beat, TimedBeat
+from ringfence.control.runtime.membership.members import Members
 from ringfence.control.state_machines.membership.cluster_time import (
     CLOCK_AGE_MS_MAX,
     JUMP_HOLD_MS,

@@ -117,12 +117,12 @@ def prune_owner_only(patch: Patch) -> None:
     prune = layouts.prune
 
     def planted(state: Any, command: Any, index: Index) -> Any:
-        after = prune(state, command, index)
+        after, result = prune(state, command, index)
         cut = {
             number: listed[:1] if number in command.partitions else listed
             for number, listed in after.leftovers.items()
         }
-        return replace(after, leftovers=cut)
+        return replace(after, leftovers=cut), result
 
     patch.setattr(layouts, "prune", planted)
 
