@@ -23,6 +23,7 @@ Rules (C1, ... of docs/design/producer_cuts.md):
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -65,7 +66,7 @@ class Hole(NamedTuple):
     slots: Slots
 
 
-class Reroute:
+class Reroute(ABC):
     """Queues by partition, with the rules above. `Inflight` adds answers, deadlines and identities.
 
     `ready` holds the partitions whose queue may have something to send, in the order in which they became
@@ -275,8 +276,9 @@ class Reroute:
 
     # ---- outcomes -----------------------------------------------------------------------------------
 
+    @abstractmethod
     def _stored(self, entry: SendEntry, first_offset: int) -> list[Effect]:
-        raise NotImplementedError
+        """End a batch that is stored from this offset on."""
 
     def _outcome(self, entry: SendEntry, error: RingfenceError, *, definite: bool) -> Outcome:
         if definite:

@@ -227,7 +227,8 @@ def _changed(before: Mapping[Key, object], after: Mapping[Key, object]) -> set[K
     """Keys whose values are other objects: values of the state are replaced, never changed."""
     if before is after:
         return set()
-    return {key for key in {*before, *after} if before.get(key) is not after.get(key)}
+    changed = {key for key, value in before.items() if after.get(key) is not value}
+    return changed | {key for key in after if key not in before}
 
 
 # ---- what owners tell ---------------------------------------------------------------------------------
