@@ -8,8 +8,7 @@ START HERE: `application` assembles the parts. A request passes them in this ord
     read_routes, event_stream              operations that read; the stream of events
     topic_routes, node_routes, token_routes, level_routes, partition_routes, producer_routes,
     rebalance_routes, scope_routes         operations that change something, and reads of the same resources
-    mutations, audit_lines                 the path of every change: key, condition, receipt, audit line
-    metric_definitions, prometheus_text    metrics of a node; their text format
+    mutation_pipeline, audit_lines         the path of every change: key, condition, receipt, audit line
     problems, openapi_bodies, openapi_parts    errors (RFC 9457); bodies; OpenAPI parts of all operations
     topic_bodies                           bodies of topics with their figures, one or a page
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ringfence.control.http.prometheus_text import Family, Labels, encode
+from ringfence.control.metrics.prometheus_text import Family, Labels, encode
 from ringfence.control.runtime.node_process import Node
 
 # Native counters with a current value. All others only grow until the node stops.

@@ -1,0 +1,5 @@
+"""Metrics of a node, and their text format. The admin API serves them at `/metrics`.
+
+metric_definitions    every metric: name, kind, help and value; a new one goes here
+prometheus_text       Prometheus' text format
+"""
