@@ -2,7 +2,8 @@
 
 START HERE. Layers, each imports only those below it:
 
-    cli, http       commands of `ringfence`; health, metrics and the admin API over HTTP
+    cli, http       commands of `ringfence`; health and the admin API over HTTP
+    metrics         every metric of a node, and their text format
     runtime         settings, start-up, one asyncio loop: requests, orders to the native node, its outcomes
     store           one data directory: identity, lock, journal, snapshot
     state_machines  apply metadata commands, derive orders; pure: no clock, socket, file, thread, randomness

@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 from ringfence.control.cli.exit_codes import MEANINGS
-from ringfence.control.http.metric_definitions import kind_of, metric_of
+from ringfence.control.metrics.metric_definitions import kind_of, metric_of
 from ringfence.control.runtime.process.settings import Settings, flag_name
 from ringfence.native import errors
 
@@ -46,7 +46,7 @@ def metrics() -> str:
     ]
     wrong = [name for name, _ in found if kind_of(name) != "counter"]
     wrong += [name for name, _ in levels if (kind_of(name) == "counter") != (name in TOTALS_OF_TRANSPORT)]
-    assert not wrong, f"control/http/metric_definitions.py, LEVELS: {wrong}"
+    assert not wrong, f"control/metrics/metric_definitions.py, LEVELS: {wrong}"
     rows = [
         f"| `{metric_of(name).removeprefix('ringfence_')}` | {kind_of(name)} | {what} |"
         for name, what in [*found, *levels]

@@ -8,9 +8,7 @@ START HERE: `application` assembles the parts. A request passes them in this ord
     read_routes, event_stream              operations that read; the stream of events
     topic_routes, node_routes, token_routes, level_routes, layout_routes, partition_routes, producer_routes,
     rebalance_routes, scope_routes         operations that change something, and reads of the same resources
-    mutations, audit_lines                 the path of every change: key, condition, receipt, audit line
-    metric_definitions, layout_metrics     metrics of a node; of layouts
-    prometheus_text                        their text format
+    mutation_pipeline, audit_lines         the path of every change: key, condition, receipt, audit line
     problems, openapi_bodies, openapi_parts    errors (RFC 9457); bodies; OpenAPI parts of all operations
     topic_bodies, layout_bodies            bodies of topics with their figures, one or a page; of layouts
 """

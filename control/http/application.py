@@ -26,7 +26,7 @@ from ringfence.control.http import (
 from ringfence.control.http.authorize import Access
 from ringfence.control.http.head_requests import HeadRequests
 from ringfence.control.http.limits import Limits
-from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.mutation_pipeline import Mutations
 from ringfence.control.http.refusal_audit import RefusalAudit
 from ringfence.control.runtime.node_process import Node
 

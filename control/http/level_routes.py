@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, Field
 
-from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.mutation_pipeline import Mutations
 from ringfence.control.http.openapi_bodies import Receipt
 from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
 from ringfence.control.model.tokens import Role

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Request, Response
 
 from ringfence.control.http import openapi_bodies
 from ringfence.control.http.authorize import About
-from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.mutation_pipeline import Mutations
 from ringfence.control.http.openapi_parts import change_router, combine_routers, content_of
 from ringfence.control.http.problems import unknown_node
 from ringfence.control.model.commands import SetConfig

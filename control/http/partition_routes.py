@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from ringfence.control.http.authorize import About, principal
-from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.mutation_pipeline import Mutations
 from ringfence.control.http.openapi_bodies import Number, Receipt
 from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
 from ringfence.control.http.problems import Problem

@@ -9,10 +9,10 @@ from pydantic import StringConstraints
 
 from ringfence.control.http import layout_bodies, openapi_bodies
 from ringfence.control.http.authorize import About, Access, principal
-from ringfence.control.http.metric_definitions import exposition
 from ringfence.control.http.openapi_parts import PROBLEMS, needs, no_store
 from ringfence.control.http.problems import Problem, unknown_node
 from ringfence.control.http.topic_bodies import page_with_stats, topic_shown, topic_summary
+from ringfence.control.metrics.metric_definitions import exposition
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.names import full_topic_prefix
 from ringfence.control.model.tokens import Role

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Body, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from ringfence.control.http.authorize import About, principal
-from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.mutation_pipeline import Mutations
 from ringfence.control.http.openapi_bodies import ForgetGiven, Receipt
 from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs
 from ringfence.control.http.problems import Problem

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Body, Request, Response
 from ringfence.arrow.array_checks import cut_name
 from ringfence.control.http import openapi_bodies
 from ringfence.control.http.authorize import About
-from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.mutation_pipeline import Mutations
 from ringfence.control.http.openapi_parts import change_router, content_of
 from ringfence.control.http.problems import Problem
 from ringfence.control.http.read_routes import NamePart

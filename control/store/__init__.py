@@ -11,7 +11,8 @@
     directory, identity, lock    open or create a directory; check its identity and level; admit one process
     raft_store                   the durable log of consensus
     journal, records             the append-only file of entries, and the bytes of one record
-    snapshot_file, install_mark  the file of a state; the mark that a received one replaces the log
+    write_and_read_snapshot      the file of a state
+    install_mark                 marks that a received snapshot replaces the log
     log_ends                     the file LOG_ENDS
     files                        atomic file replacement and directory syncs
 

@@ -33,7 +33,7 @@ from ringfence.control.model.ids import Index
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.store import install_mark, records
-from ringfence.control.store import snapshot_file as snapshots
+from ringfence.control.store import write_and_read_snapshot as snapshots
 from ringfence.control.store.directory import NODE_FIRST, DataDirectory
 from ringfence.control.store.files import write_atomically
 from ringfence.control.store.journal import START, HardRecord, Journal, JournalEntry, LogPosition

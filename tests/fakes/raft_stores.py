@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ringfence.control.consensus.messages import ConfigurationState, Snapshot
 from ringfence.control.model.state import MetadataState
-from ringfence.control.store import snapshot_file as snapshots
+from ringfence.control.store import write_and_read_snapshot as snapshots
 from ringfence.control.store.directory import open_directory
 from ringfence.control.store.journal import LogPosition
 from ringfence.control.store.raft_store import RaftStore

@@ -14,15 +14,13 @@ from tests.sim.planted.__main__ import find_in_starts
 SEEDS_MAX = 60
 LOST = {"I5", "I6", "I14"}
 """What names lost rows, rows that are stored twice, and rows that come back."""
-RARE = {"start_of_any_epoch"}
-"""Needs more seeds: few truncates of a forced partition reach the metadata before the choice."""
 
 
 def test_every_fault_that_can_be_planted_has_its_line() -> None:
     assert set(native.load().plantable_starts()) <= set(starts.SHOWN_BY)
 
 
-@pytest.mark.parametrize("name", sorted(set(starts.SHOWN_BY) - RARE))
+@pytest.mark.parametrize("name", sorted(starts.SHOWN_BY))
 def test_a_bug_of_truncates_and_of_forced_owners_is_found(name: str) -> None:
     needed, broken = find_in_starts(name, range(1, SEEDS_MAX + 1))
     assert broken is not None, f"{name} is {needed}"

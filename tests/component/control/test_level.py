@@ -38,10 +38,11 @@ from ringfence.control.runtime.raft.level_gate import (
 from ringfence.control.state_machines.metadata.state_hash import StateDigests
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.state_machines.node_orders import SetLevel, between
-from ringfence.control.store import identity, snapshot_file
+from ringfence.control.store import identity
+from ringfence.control.store import write_and_read_snapshot as snapshots
 from ringfence.control.store.directory import open_directory
 from ringfence.control.store.journal import LogPosition
-from ringfence.control.store.snapshot_file import Snapshot
+from ringfence.control.store.write_and_read_snapshot import Snapshot
 from ringfence.native.errors import NewerFormatError
 from ringfence.native.wire import LEVEL_NEWEST, Code
 from tests.fakes.metadata_commands import INIT, NODE, STORE, cluster, create, entry, register, restart
@@ -81,10 +82,10 @@ def test_at_level_0_bytes_and_hashes_do_not_have_what_later_levels_added() -> No
 @pytest.mark.parametrize(("level", "expected"), [(0, FORMAT_OF_LEVEL_0), (1, 8), (2, 9), (3, STATE_FORMAT)])
 def test_a_snapshot_has_the_format_of_its_level(level: int, expected: int, tmp_path: Path) -> None:
     state = begun(level)
-    snapshot_file.write(tmp_path / "s", Snapshot(LogPosition(2, 1), state))
+    snapshots.write(tmp_path / "s", Snapshot(LogPosition(2, 1), state))
     written = (tmp_path / "s").read_bytes()
     assert int.from_bytes(written[6:8], "little") == expected
-    assert snapshot_file.read(tmp_path / "s", history=INIT.history).state == state
+    assert snapshots.read(tmp_path / "s", history=INIT.history).state == state
 
 
 def test_a_raised_level_is_the_first_order_that_a_node_gets() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.control.http.endpoint import beside
-from ringfence.control.http.prometheus_text import Family, encode
+from ringfence.control.metrics.prometheus_text import Family, encode
 from ringfence.native.errors import ConfigError
 from tests.fakes.node_bench import Bench, run, soon
 from tests.harness.exposition import parsed

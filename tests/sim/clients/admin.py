@@ -260,9 +260,11 @@ class Admin(ClusterClient):
             topic, part, part.start + (part.truncatable - part.start) * dice.randrange(50, 101) // 100
         )
 
-    def truncates_to(self, topic: str, part: Partition, before: int) -> Truncation | None:
-        """Rows below `before` are to go; the ledger hears of it, and of the answer."""
-        machine = self.tried()
+    def truncates_to(
+        self, topic: str, part: Partition, before: int, machine: Machine | None = None
+    ) -> Truncation | None:
+        """Ask a machine, any without one, to give up rows below `before`; the ledger hears of it."""
+        machine = machine or self.tried()
         if machine is None or before <= part.start:
             return None
         self.world.count("truncate_asked")

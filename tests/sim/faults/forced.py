@@ -127,8 +127,15 @@ class Forcer:
         world, part = self._world, self._world.ledger.partitions[int(story.partition)]
         asked = None
         if not world.healed and story.dice.random() < TRUNCATES:
-            asked = world.admin.truncates_to("rows", part, part.truncatable)
+            asked = world.admin.truncates_to("rows", part, part.truncatable, self._bystander(story))
         self._wait(story, pairs, asked, world.agenda.now_us + ANSWER_US)
+
+    def _bystander(self, story: Story) -> Machine | None:
+        """A machine that reaches every owner: the others cannot ask the one that is left for its ends."""
+        world = self._world
+        replicas = [world.by_node(int(story.left.node)), *story.silent]
+        others = [machine for machine in world.machines if machine not in replicas]
+        return next((machine for machine in others if world.admin.reach(machine)), None)
 
     def _wait(
         self, story: Story, pairs: list[tuple[str, str]], asked: Truncation | None, until_us: int

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ringfence.control.cli import debug, status
+from ringfence.control.cli import debug, endpoint
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run
 from ringfence.control.runtime.process.addresses import check_addresses
@@ -99,7 +99,7 @@ def test_status_ends_with_9_while_a_member_failed(
     form: list[str], failed: tuple[int, ...], code: Exit, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(Admin, "failed", failed)
-    monkeypatch.setattr(status, "Admin", Admin)
+    monkeypatch.setattr(endpoint, "Admin", Admin)
     assert run(["status", "--http", "http://127.0.0.1:1", *form]) == code
 
 
@@ -113,7 +113,7 @@ def test_debug_events_finds_the_control_address_through_the_admin_api(
         return messages.RecordingSaved(path="/data/debug/consensus-1.events")
 
     monkeypatch.setattr(debug, "ask_node", answered)
-    monkeypatch.setattr(debug, "Admin", Admin)
+    monkeypatch.setattr(endpoint, "Admin", Admin)
     assert run(["debug", "events", "--http", "http://127.0.0.1:1"]) == Exit.OK
     assert asked == [("tcp://127.0.0.1:7413", messages.SaveRecording())]
     assert capsys.readouterr().out == "/data/debug/consensus-1.events\n"

@@ -1,5 +1,5 @@
 //! Begin FETCH, `OFFSET_FOR_TIME` and `END_OFFSETS`: reads below the mark. Fetches that wait for rows are in
-//! `long_polls`, the end of a fetch is in `fetch_end`.
+//! `long_polls`, the end of a fetch is in `fetch_answer`.
 //!
 //! ```text
 //! fetch -> position in this log? -> rows below the mark? -> plan + block -> reader thread -> answer: the log's bytes

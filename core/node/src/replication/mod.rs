@@ -45,7 +45,7 @@
 //! `state/barrier_waits`, `state/memory_tail` (records kept in memory), `state/peer_connections` (to other nodes),
 //! `state/throttle`, `state/replicate_bodies`, `state/node_wide`.
 
-pub(crate) mod acknowledge;
+pub(crate) mod acknowledge_to_owner;
 pub(crate) mod ask_log_ends;
 pub(crate) mod awaited_records;
 pub(crate) mod bootstrap;

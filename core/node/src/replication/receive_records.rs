@@ -1,4 +1,4 @@
-//! The replica's side: answer an owner's FENCE, append the records of REPLICATE. `acknowledge.rs` answers them.
+//! The replica's side: answer an owner's FENCE, append the records of REPLICATE. `acknowledge_to_owner.rs` answers them.
 
 use ringfence_log::{Body, Refusal as LogRefusal};
 use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload};

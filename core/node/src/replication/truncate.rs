@@ -114,7 +114,11 @@ impl ReplicationMachine<'_> {
         let (start, mark) = (partition.log.start_offset(), partition.mark);
         // Without its first records the log cannot be cut below them.
         let to = to.filter(|to| to.next_offset >= start);
-        if to.is_none_or(|to| to.next_offset < mark) {
+        // Cut at its first record the log is empty. The record before is gone, so its end cannot be told; but no marked
+        // row lies above, and the log may begin from scratch.
+        let (first, first_offset) = partition.log.first();
+        let is_emptied = to.is_none() && begin.header.sequence == first && first_offset >= mark;
+        if !is_emptied && to.is_none_or(|to| to.next_offset < mark) {
             let Some(forced) = partition.forced_above_mark() else {
                 let what = format!(
                     "partition {}: an owner wants its log cut at record {}, below its mark (row {mark}) or start (row \

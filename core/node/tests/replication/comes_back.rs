@@ -202,3 +202,45 @@ fn a_walk_of_returns_and_power_cuts_ends_with_the_owners_log() {
         .sum();
     assert!(revived > seeds, "came back {revived} times in {seeds} walks");
 }
+
+/// All rows below a batch that no quorum has were given up, and the log begins with that batch when an owner wants it cut
+/// there: the record before the cut is gone.
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_log_that_begins_where_an_owner_wants_it_cut_begins_from_scratch() {
+    let mut cluster = opened(31);
+    for rows in [50, 6_000] {
+        cluster.publish(rows);
+        cluster.calm(10);
+    }
+    assert_eq!(cluster.acked.len(), 2, "{:?}", cluster.refused);
+    let (mark, epoch, records) = (6_050, cluster.epoch, cluster.status(0).unwrap().records);
+    // The owner hears nobody any more; it appends a batch, and then all rows below are given up there.
+    cluster.publish(2_000);
+    for other in [1, 2] {
+        cluster.cut(0, other);
+        cluster.cut(other, 0);
+    }
+    for _ in 0..10 {
+        cluster.work(0);
+    }
+    cluster.collect(0);
+    let truncate = Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset: mark, epoch };
+    let ordered = cluster.order(0, truncate);
+    for _ in 0..10 {
+        cluster.work(0);
+    }
+    cluster.collect(0);
+    assert_eq!(cluster.ended(0, ordered), Some(true));
+    let told = cluster.status(0).unwrap();
+    assert_eq!((told.start_offset, told.records), (mark, records + 1), "it has the batch of no quorum");
+    cluster.power_cut(0);
+    cluster.sent.remove(&2);
+    cluster.open(1);
+    cluster.calm(10);
+    cluster.publish(10);
+    cluster.calm(10);
+    cluster.start(0);
+    cluster.calm(60);
+    let ends = [0, 1].map(|at| cluster.status(at).unwrap()).map(|told| (told.records, told.chain, told.end_offset));
+    assert_eq!(ends[0], ends[1], "{:#?}", cluster.sites[1].node.syncs());
+}

@@ -34,11 +34,12 @@ from ringfence.control.model.state import (
 )
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.state_machines.rebalance.plans import ChosenMove, preview
-from ringfence.control.store import identity, snapshot_file
+from ringfence.control.store import identity
+from ringfence.control.store import write_and_read_snapshot as snapshots
 from ringfence.control.store.directory import DataDirectory, open_directory, open_or_join
 from ringfence.control.store.journal import Journal, JournalEntry, LogPosition
 from ringfence.control.store.raft_store import FIRST_CONFIGURATION, RaftStore
-from ringfence.control.store.snapshot_file import Snapshot
+from ringfence.control.store.write_and_read_snapshot import Snapshot
 from ringfence.native.errors import (
     NewerFormatError,
     RecordError,
@@ -210,7 +211,7 @@ def test_the_state_is_the_same_after_reopening_with_and_without_a_snapshot(tmp_p
 def test_a_crash_between_snapshot_and_journal_is_harmless(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
     state = filled(directory, 6)
-    snapshot_file.write(directory.snapshot, Snapshot(LogPosition(6, 1), state))
+    snapshots.write(directory.snapshot, Snapshot(LogPosition(6, 1), state))
     (directory.journal.parent / "journal.new").write_bytes(b"half written")
     directory.close()
     again = open_directory(tmp_path)
@@ -232,7 +233,7 @@ def test_a_journal_that_lost_its_end_or_its_middle_ends_the_start(tmp_path: Path
     compacted = directory.journal.read_bytes()
     short = RaftStore(directory)
     short.close()
-    snapshot_file.write(directory.snapshot, Snapshot(LogPosition(8, 1), state))
+    snapshots.write(directory.snapshot, Snapshot(LogPosition(8, 1), state))
     with pytest.raises(RecordError, match="has lost its durable end"):
         RaftStore(directory)
     directory.snapshot.unlink()
@@ -245,14 +246,14 @@ def test_a_journal_that_lost_its_end_or_its_middle_ends_the_start(tmp_path: Path
 def test_a_snapshot_damaged_at_any_byte_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "snapshot"
     state, _ = apply(EMPTY, entry(1, INIT))
-    snapshot_file.write(path, Snapshot(LogPosition(1, 1), state))
+    snapshots.write(path, Snapshot(LogPosition(1, 1), state))
     whole = path.read_bytes()
     for at in range(len(whole)):
         damaged = bytearray(whole)
         damaged[at] ^= 0x01
         path.write_bytes(damaged)
         with pytest.raises(StorageError):
-            snapshot_file.read(path, history=INIT.history)
+            snapshots.read(path, history=INIT.history)
         assert path.read_bytes() == damaged
 
 
@@ -261,22 +262,22 @@ def test_newer_snapshots_are_refused_and_older_states_converted(
 ) -> None:
     path = tmp_path / "snapshot"
     state, _ = apply(EMPTY, entry(1, INIT))
-    monkeypatch.setattr(snapshot_file, "format_of", lambda _: STATE_FORMAT + 1)
-    snapshot_file.write(path, Snapshot(LogPosition(1, 1), state))
+    monkeypatch.setattr(snapshots, "format_of", lambda _: STATE_FORMAT + 1)
+    snapshots.write(path, Snapshot(LogPosition(1, 1), state))
     monkeypatch.undo()
     newer = path.read_bytes()
     with pytest.raises(NewerFormatError, match=rf"1\.{STATE_FORMAT + 1}"):
-        snapshot_file.read(path, history=INIT.history)
+        snapshots.read(path, history=INIT.history)
     assert path.read_bytes() == newer
 
-    snapshot_file.write(path, Snapshot(LogPosition(1, 1), state))
-    monkeypatch.setattr(snapshot_file, "STATE_FORMAT", STATE_FORMAT + 1)
+    snapshots.write(path, Snapshot(LogPosition(1, 1), state))
+    monkeypatch.setattr(snapshots, "STATE_FORMAT", STATE_FORMAT + 1)
     monkeypatch.setitem(CONVERSIONS, STATE_FORMAT, lambda data: data.replace(b"h" * 16, b"H" * 16))
-    read = snapshot_file.read(path, history=INIT.history)
+    read = snapshots.read(path, history=INIT.history)
     assert read.state.history == b"H" * 16
     monkeypatch.undo()
     with pytest.raises(StoreIdentityError):
-        snapshot_file.read(path, history=b"x" * 16)
+        snapshots.read(path, history=b"x" * 16)
 
 
 def first_entries() -> MetadataState:
@@ -289,7 +290,7 @@ def first_entries() -> MetadataState:
 
 @pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN_2, GOLDEN_3, GOLDEN_4, GOLDEN_5, GOLDEN_6, GOLDEN])
 def test_a_snapshot_of_any_format_opens_for_ever_and_equals_its_log(golden: Path) -> None:
-    read = snapshot_file.read(golden, history=INIT.history)
+    read = snapshots.read(golden, history=INIT.history)
     assert read.position == LogPosition(3, 1)
     assert digest(read.state) == GOLDEN_DIGEST == digest(first_entries())
     assert read.state == first_entries()
@@ -298,7 +299,7 @@ def test_a_snapshot_of_any_format_opens_for_ever_and_equals_its_log(golden: Path
 
 
 def test_the_golden_snapshot_is_what_this_program_writes(tmp_path: Path) -> None:
-    snapshot_file.write(tmp_path / "s", Snapshot(LogPosition(3, 1), first_entries()))
+    snapshots.write(tmp_path / "s", Snapshot(LogPosition(3, 1), first_entries()))
     assert (tmp_path / "s").read_bytes() == GOLDEN.read_bytes()
 
 

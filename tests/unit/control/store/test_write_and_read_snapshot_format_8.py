@@ -27,9 +27,9 @@ from ringfence.control.model.state import (
     format_of,
 )
 from ringfence.control.state_machines.metadata.state_machine import apply
-from ringfence.control.store import snapshot_file
+from ringfence.control.store import write_and_read_snapshot as snapshots
 from ringfence.control.store.journal import LogPosition
-from ringfence.control.store.snapshot_file import Snapshot
+from ringfence.control.store.write_and_read_snapshot import Snapshot
 from tests.fakes.metadata_commands import INIT, NODE, STORE, create, entry, register, restart
 
 GOLDEN = Path(__file__).parent / "snapshot_format_8.bin"
@@ -94,7 +94,7 @@ def entries() -> MetadataState:
 
 def test_a_snapshot_of_format_8_opens_and_equals_its_log() -> None:
     assert int.from_bytes(GOLDEN.read_bytes()[6:8], "little") == 8
-    read = snapshot_file.read(GOLDEN, history=INIT.history)
+    read = snapshots.read(GOLDEN, history=INIT.history)
     assert read.position == AT
     assert read.state == entries()
     assert digest(read.state) == DIGEST
@@ -104,7 +104,7 @@ def test_a_snapshot_of_format_8_opens_and_equals_its_log() -> None:
 
 
 def test_it_has_every_field_that_level_1_adds() -> None:
-    state = snapshot_file.read(GOLDEN, history=INIT.history).state
+    state = snapshots.read(GOLDEN, history=INIT.history).state
     defaults = msgspec.structs.asdict(EMPTY)
     assert all(getattr(state, name) != defaults[name] for name in ADDED_BY_LEVEL_1)
     values = [*state.topics.values(), *state.scopes.values()]
@@ -126,8 +126,8 @@ def test_it_has_every_field_that_level_1_adds() -> None:
 def test_it_is_what_this_program_writes(tmp_path: Path) -> None:
     """At level 1, also once a later format has a golden snapshot of its own."""
     assert format_of(entries()) == 8
-    snapshot_file.write(tmp_path / "s", Snapshot(AT, entries()))
+    snapshots.write(tmp_path / "s", Snapshot(AT, entries()))
     assert (tmp_path / "s").read_bytes() == GOLDEN.read_bytes()
-    assert canonical_bytes(snapshot_file.read(tmp_path / "s", history=INIT.history).state) == canonical_bytes(
+    assert canonical_bytes(snapshots.read(tmp_path / "s", history=INIT.history).state) == canonical_bytes(
         entries()
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from msgspec import UNSET
 
-from ringfence.control.http.prometheus_text import Family, Labels
+from ringfence.control.metrics.prometheus_text import Family, Labels
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.layout.parts import LayoutParts
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ringfence.control.http.layout_metrics import layout_families
-from ringfence.control.http.prometheus_text import Family, Labels, encode
+from ringfence.control.metrics.layout_metrics import layout_families
+from ringfence.control.metrics.prometheus_text import Family, Labels, encode
 from ringfence.control.runtime.node_process import Node
 
 # Native counters with a current value. All others only grow until the node stops.
