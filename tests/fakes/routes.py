@@ -9,14 +9,14 @@ from ringfence.native.wire import SLOT_COUNT
 
 
 def routes(
-    active: Iterable[int] | Mapping[int, Slots],
-    sealed: Mapping[int, Slots] | None = None,
-    *,
-    version: int = 1,
+    active: Mapping[int, Slots], sealed: Mapping[int, Slots] | None = None, *, version: int = 1
 ) -> Routes:
-    """`active`: partitions with their slots, or partitions that share the slots evenly."""
-    if not isinstance(active, Mapping):
-        names = list(active)
-        edges = [index * SLOT_COUNT // len(names) for index in range(len(names) + 1)]
-        active = {name: (edges[index], edges[index + 1] - 1) for index, name in enumerate(names)}
+    """Partitions with their slots."""
     return Routes(version, active, sealed or {})
+
+
+def even_routes(partitions: Iterable[int]) -> Routes:
+    """ACTIVE partitions that share the slots evenly."""
+    names = list(partitions)
+    edges = [index * SLOT_COUNT // max(1, len(names)) for index in range(len(names) + 1)]
+    return Routes(1, {name: (edges[index], edges[index + 1] - 1) for index, name in enumerate(names)})

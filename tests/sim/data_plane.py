@@ -48,7 +48,7 @@ STOPS: Final = 0.15  # share of ends that are orderly
 INSIDE: Final = "engine"  # an invariant that the node checks itself
 PANIC: Final = "PanicException"  # an assertion of the node itself
 READS_MAX: Final = 4  # each rotten place is found by one read
-SLOTS: Final = 22_000  # of a partition; the last one has what is left
+SLOTS: Final = {11: (0, 21_999), 12: (22_000, 43_999), 13: (44_000, 65_535)}
 SEND_US: Final = 60_000  # mean time between batches of a producer
 
 
@@ -74,6 +74,7 @@ class DataPlane:
 
     topic = TOPIC
     partitions = PARTITIONS
+    slots = SLOTS
 
     def __init__(self, seed: int, native: ModuleType = _node) -> None:
         self.random = Random(seed)
@@ -280,10 +281,7 @@ class DataPlane:
             return
         epoch = self.draw_id()
         self.epochs[partition] = epoch
-        table = [
-            (number, at * SLOTS, min(at * SLOTS + SLOTS, 65_536) - 1, NODE, self.epochs.get(number, 0))
-            for at, number in enumerate(PARTITIONS)
-        ]
+        table = [(number, *self.slots[number], NODE, self.epochs.get(number, 0)) for number in PARTITIONS]
         redirect = messages.encode(messages.Redirected(owner=NODE, addresses=[]))
         body = msgspec.msgpack.encode({"generation": epoch, "version": 1})
         self._order(

@@ -178,8 +178,11 @@ class Producer:
         self._send()
 
     def _table(self) -> None:
-        self._epochs = dict(self._world.epochs)
-        self._effects.run(self._machine.table_arrived(routes(self._epochs)))
+        known = self._world.epochs
+        self._epochs = (
+            {partition: known.get(partition, 0) for partition in self._world.partitions} if known else {}
+        )
+        self._effects.run(self._machine.table_arrived(routes(self._world.slots)))
         self._send()
 
     def _reopen(self) -> None:

@@ -31,7 +31,7 @@ from ringfence.native.wire import Code, RedirectReason
 from ringfence.send.inflight import Inflight
 from ringfence.send.reroute import Phase
 from tests.fakes.inflight_nodes import InflightWorld
-from tests.fakes.routes import routes
+from tests.fakes.routes import even_routes
 
 STEPS = 250
 FAULTS = ["overloaded", "deadline", "redirect", "early", "answer lost", "unknown", "forgotten"]
@@ -210,7 +210,7 @@ def test_redirects_are_capped_and_end_in_a_typed_error() -> None:
         order = sent(machine, now=now)
         effects = machine.redirected(0, order.attempt, error, 1, now)
         count += 1
-        machine.table_arrived(routes([0]))
+        machine.table_arrived(even_routes([0]))
         now += 10
         machine.expire(now)
         if any(isinstance(effect, BatchRefused) for effect in effects):

@@ -8,7 +8,7 @@ from ringfence.common.send_effects import BatchStored, BatchUnknown, FetchTable,
 from ringfence.native.errors import RerouteError, RetriableError, refusal
 from ringfence.native.wire import RETRIABLE, Code, RedirectReason
 from ringfence.send.inflight import EARLY_MAX, EARLY_PARTITIONS_MAX, Inflight
-from tests.fakes.routes import routes
+from tests.fakes.routes import even_routes
 
 HELD = refusal(Code.HELD, "on hold", retry_after_s=0.05)
 NOT_OWNER = RerouteError("node 2", reason=RedirectReason.NOT_OWNER, partition=0)
@@ -32,16 +32,16 @@ def test_a_table_with_another_owner_ends_the_pause_that_the_former_one_asked_for
     machine = machine_with(1)
     machine.refused(0, sent(machine).attempt, HELD, 0.0)
     assert machine.transmit(0, 0.01) is None, "the owner on hold asked for 50 ms"
-    machine.table_arrived(routes([0]))
+    machine.table_arrived(even_routes([0]))
     assert machine.transmit(0, 0.01) is None, "a table with the same owner says nothing about the hold"
-    machine.table_arrived(routes([0]), moved=[0])
+    machine.table_arrived(even_routes([0]), moved=[0])
     assert sent(machine, now=0.01).attempt == 2
 
 
 def test_what_the_former_owner_says_after_that_table_holds_nobody_back() -> None:
     machine = machine_with(2)
     first, second = sent(machine), sent(machine)
-    machine.table_arrived(routes([0]), moved=[0])
+    machine.table_arrived(even_routes([0]), moved=[0])
     assert machine.refused(first.key, first.attempt, HELD, 0.0) == []
     assert machine.redirected(second.key, second.attempt, NOT_OWNER, 7, 0.0) == [], "no table is asked for"
     assert [sent(machine).key, sent(machine).key] == [0, 1]
@@ -50,7 +50,7 @@ def test_what_the_former_owner_says_after_that_table_holds_nobody_back() -> None
 def test_the_new_owner_is_waited_for_as_any_other() -> None:
     machine = machine_with(1)
     order = sent(machine)
-    machine.table_arrived(routes([0]), moved=[0])
+    machine.table_arrived(even_routes([0]), moved=[0])
     machine.refused(0, order.attempt, HELD, 0.0)
     machine.refused(0, sent(machine).attempt, HELD, 0.0)
     assert machine.transmit(0, 0.049) is None, "this is the word of the owner that the table names"
@@ -107,7 +107,7 @@ def test_a_node_whose_disk_failed_is_asked_again_for_another_owner_may_have_the_
     again = sent(machine, now=1.0)
     assert (again.key, again.sequence, again.attempt) == (0, 0, 2), "the same sequence: it is stored once"
     assert machine.refused(0, again.attempt, failed, 1.0) == []
-    machine.table_arrived(routes([0]), moved=[0])
+    machine.table_arrived(even_routes([0]), moved=[0])
     assert machine.done(0, sent(machine, now=1.0).attempt, 7) == [BatchStored(0, 7)]
     assert sent(machine, now=1.0).key == 1
 

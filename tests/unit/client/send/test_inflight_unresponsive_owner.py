@@ -6,7 +6,7 @@ import ringfence
 from ringfence.common.failure_detector import FORMER_S
 from ringfence.common.send_effects import BatchStored, Identity, Transmit
 from ringfence.send.inflight import Inflight
-from tests.fakes.routes import routes
+from tests.fakes.routes import even_routes
 
 
 def sent(machine: Inflight, now: float = 0.0) -> Transmit:
@@ -25,7 +25,7 @@ def machine_with(batches: int) -> Inflight:
 def test_what_a_former_owner_leaves_unanswered_goes_to_the_new_one_with_its_sequence() -> None:
     machine = machine_with(2)
     first, second = sent(machine), sent(machine)
-    machine.table_arrived(routes([0]), moved=[0], now=5.0)
+    machine.table_arrived(even_routes([0]), moved=[0], now=5.0)
     machine.expire(5.0 + FORMER_S - 0.01)
     assert machine.transmit(0, 5.9) is None, "a live one would answer now"
     assert machine.expire(5.0 + FORMER_S) == []
@@ -41,7 +41,7 @@ def test_what_a_former_owner_leaves_unanswered_goes_to_the_new_one_with_its_sequ
 def test_a_table_with_the_same_owner_moves_nothing_however_long_it_says_nothing() -> None:
     machine = machine_with(1)
     sent(machine)
-    machine.table_arrived(routes([0]), now=5.0)
+    machine.table_arrived(even_routes([0]), now=5.0)
     assert machine.expire(90.0) == []
     assert machine.transmit(0, 90.0) is None
 
@@ -49,7 +49,7 @@ def test_a_table_with_the_same_owner_moves_nothing_however_long_it_says_nothing(
 def test_what_was_sent_by_the_newer_table_is_waited_for() -> None:
     machine = machine_with(2)
     first = sent(machine)
-    machine.table_arrived(routes([0]), moved=[0], now=5.0)
+    machine.table_arrived(even_routes([0]), moved=[0], now=5.0)
     machine.done(first.key, first.attempt, 0)
     sent(machine, 5.1)
     assert machine.expire(90.0) == []
