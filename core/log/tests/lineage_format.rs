@@ -93,7 +93,7 @@ fn a_full_disk_refuses_the_first_record_of_a_layout_change_and_nothing_else() {
     let capacity_bytes = Some(storage.list().unwrap().iter().map(|(_, bytes)| *bytes).sum());
     storage.set_faults(Faults { capacity_bytes, ..Faults::default() });
     while formats(&storage).len() < 2 {
-        store.put(KEY.0, KEY.1, 2, &[2; 20_000]);
+        store.put(KEY.0, KEY.1, 2, &vec![2; 20_000]);
         store.flush();
     }
     store.settle();
