@@ -18,21 +18,27 @@ from ringfence.control.runtime.raft import replica as runtime_replica
 from ringfence.control.runtime.reassignment import order_batches
 from ringfence.native import _node
 from ringfence.native.errors import ClosedError
-from tests.sim.checks import replicas
+from tests.sim.checks import layouts, replicas
 from tests.sim.checks.ledger import Record
+from tests.sim.checks.lineage_ledger import LineageLedger
 from tests.sim.checks.observe import observed
 from tests.sim.checks.violation import ViolationError
 from tests.sim.clients.admin import Admin
 from tests.sim.clients.consumer import Consumer
 from tests.sim.clients.content import body_of
+from tests.sim.clients.layouter import Layouter
+from tests.sim.clients.lineage_consumer import LineageConsumer
+from tests.sim.clients.lineage_named import LineageNamed
+from tests.sim.clients.lineage_publisher import LineagePublisher
 from tests.sim.clients.named import NamedProducer
 from tests.sim.clients.publisher import Publisher
-from tests.sim.clients.readback import read_back
+from tests.sim.clients.readback import keyed_back, read_back
 from tests.sim.clients.writer import Writer
 from tests.sim.faults import forced, strikes
 from tests.sim.faults.plan import Plan
 from tests.sim.world import birth, current, network, quiet
 from tests.sim.world.intercept import installed
+from tests.sim.world.levels import program_of
 from tests.sim.world.machine import Machine
 from tests.sim.world.network import Weather
 from tests.sim.world.world import SECOND_US, World, prepared
@@ -82,7 +88,8 @@ class Simulation(World):
 
     def __init__(self, plan: Plan, native: ModuleType = _node) -> None:
         super().__init__(plan, native)
-        for machine, files in zip(self.machines, birth.born(plan.machines, plan.level), strict=True):
+        files_born = birth.born(plan.machines, plan.level, plan.newest)
+        for machine, files in zip(self.machines, files_born, strict=True):
             prepared(files, machine)
             machine.slow = plan.slow
         self.network.weather = strikes.weather_of(self)
@@ -92,18 +99,23 @@ class Simulation(World):
         self.forcer: forced.Forcer = forced.Forcer(self)
         self._changes = any(each.kind == "change" for each in plan.strikes)
         self.admin = Admin(self, Random(self.random.random()))
+        unnamed, named = (LineagePublisher, LineageNamed) if plan.layouts else (Publisher, NamedProducer)
         self.publishers = [
-            (NamedProducer if number == 1 and plan.seed % NAMED == 0 else Publisher)(
+            (named if number == 1 and plan.seed % NAMED == 0 else unnamed)(
                 self, number, Random(self.random.random()), TOPIC
             )
             for number in range(1, plan.producers + 1)
         ]
-        self.consumer = Consumer(self, Random(self.random.random()))
+        consumer = LineageConsumer if plan.layouts else Consumer
+        self.consumer = consumer(self, Random(self.random.random()))
+        self.layouter = Layouter(self, Random(f"layouts {plan.seed}"))
         self.writers = [  # with dice of their own: other seeds stay what they were
             Writer(self, number, Random(f"writer {plan.seed} {number}"), TOPIC)
             for number in range(1, plan.writers + 1)
         ]
         self.clients = [*self.publishers, self.admin, self.consumer, *self.writers]
+        if plan.layouts:
+            self.clients.append(self.layouter)
 
     # ---- the run ----
 
@@ -138,6 +150,8 @@ class Simulation(World):
 
     def changed(self, before: Any, after: Any) -> None:
         """Who has just been made an owner may be doomed: it dies before what it has is on its disk."""
+        if isinstance(self.ledger, LineageLedger) and before.topics is not after.topics:
+            self._note_layouts(self.ledger, before, after)
         if before.changes is after.changes:
             return
         self.forcer.changed(before, after)
@@ -150,6 +164,14 @@ class Simulation(World):
                 dies = None if machine is None else self.doomed.pop(machine, None)
                 if dies is not None:
                     dies()
+
+    def _note_layouts(self, ledger: LineageLedger, before: Any, after: Any) -> None:
+        try:
+            for number, topic in after.topics.items():
+                if before.topics.get(number) is not topic:
+                    ledger.has_layout(topic)
+        except ViolationError as broken:
+            self.violate(broken)
 
     def settled(self) -> None:
         """All is at rest. Raises ViolationError where it should not rest so."""
@@ -229,7 +251,19 @@ class Simulation(World):
             if not writer.idle:
                 return f"the scope of {writer.name} is not begun for the last time"
         waits = self.scopes.unpublished(self.machines[0].replica.state, self._of_node)
-        return waits or self._unopened() or self._unlike()
+        return waits or self._unopened() or self._unlike() or self._uneven()
+
+    def _uneven(self) -> str:
+        """What is not over yet of splits and merges, and what the reader has not read yet."""
+        if not isinstance(self.consumer, LineageConsumer):
+            return ""
+        state = self.machines[0].replica.state
+        missing = layouts.open_changes(state) or layouts.unsealed(state, self._of_node)
+        missing = missing or layouts.without_sources(state, self._of_node)
+        missing = missing or layouts.strays(state, self._of_node)
+        return missing or self.consumer.lagging(
+            layouts.active_ends(state, self._of_node, f"public/default/{TOPIC}")
+        )
 
     def _unlike(self) -> str:
         """What is not over yet of changes, and of copies."""
@@ -283,6 +317,9 @@ class Simulation(World):
             for partition, assignment in topic.assignments.items():
                 if partition in self.ledger.partitions:
                     self._check(topic.topic, partition, self._of_node[int(assignment.owner.node)])
+        if isinstance(self.ledger, LineageLedger) and isinstance(self.consumer, LineageConsumer):
+            self.ledger.check_lineage(state.topic_named(f"public/default/{TOPIC}").layout)
+            self.consumer.check()
         self._fsck()
 
     def _owned(self, machine: Machine, statuses: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -317,7 +354,10 @@ class Simulation(World):
         self.lines_made += 1
         connection = self.lines_made
         machine.host.set_clock()
-        records = read_back(node, connection, topic, partition)
+        if self.plan.layouts:
+            records = keyed_back(node, connection, topic, partition)
+        else:
+            records = read_back(node, connection, topic, partition)
         if records is None:
             machine.host.pump()
         return records
@@ -423,9 +463,10 @@ def run(
     is_last: bool = False,
 ) -> Result:
     """Play one plan. A broken promise stands in the result. `is_last`: see `surroundings`."""
-    birth.born(plan.machines, plan.level)
+    birth.born(plan.machines, plan.level, plan.newest)
     options = partial(vars(runtime_replica)["Options"], **dict(plan.options))
     with (
+        program_of(plan.newest),
         surroundings(is_last=is_last),
         patch.object(runtime_replica, "TRAIL_ENTRIES", plan.trail),
         patch.object(runtime_replica, "Options", options),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, Self
 
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.runtime.reassignment.order_batches import BATCH_ORDERS_MIN
 from ringfence.native.wire import LEVEL_NEWEST
 
@@ -101,8 +102,20 @@ TRUNCATED: Final[dict[str, tuple[int, int]]] = {
 """What is drawn beside them where much of replicated rows is given up."""
 TRUNCATING: Final = 0.35
 """Share of such seeds among those with replicas: one of eight of all."""
+LAYOUTS: Final[dict[str, tuple[int, int]]] = {
+    "split": (300, 1_500),
+    "merge": (400, 2_000),
+    "repartition": (1_000, 4_000),
+    "layouts": (1_000, 4_000),
+    "abort_layout": (400, 3_000),
+    "kill_owner": (1_500, 4_000),
+    "move": (1_000, 4_000),
+}
+"""What is drawn beside the others in a seed with layout changes; each is in four of five such seeds."""
 NOT_MOVED: Final = ("row_rot",)
 """Left out where partitions move: whose copy rotted is quarantined, and nothing brings it back yet."""
+FORCING: Final = ("force", "older")
+"""Left out where partitions split and merge: an operator who accepts a loss."""
 CROWD: Final = 6
 """With more kinds than these each strikes more seldom: a cluster that never serves shows nothing."""
 THEMES: Final = (
@@ -193,6 +206,10 @@ class Plan:
     """Mean time between two epochs of a writer."""
     level: int = LEVEL_NEWEST
     """Of the cluster at its birth; an older one is raised by an administrator on the way."""
+    newest: int = LEVEL_NEWEST
+    """The level that the program knows; the cluster is raised to it."""
+    layouts: bool = False
+    """Whether partitions are split and merged; rows have keys, and clients that follow a lineage."""
     stall: float = 0.0
     """Share of groups of rows that their disk is late with."""
     stall_us: int = 0
@@ -301,6 +318,31 @@ def with_forced_owners(plan: Plan) -> Plan:
         writers=0,
         level=LEVEL_NEWEST,
         strikes=strikes,
+    )
+
+
+def with_layouts(plan: Plan) -> Plan:
+    """The same seed at the level of layout changes, with splits and merges beside its strikes."""
+    random = Random(f"layouts {plan.seed}")
+    own = [(each.at_us, each.kind, each.dice) for each in plan.strikes if each.kind not in NOT_MOVED + FORCING]
+    limits = dict(plan.limits) or _limits(random)
+    limits |= {
+        "repartition_adoption_timeout_ms": random.choice([0, 300, 1_000]),
+        "stage_wait_ms": random.choice([0, 100]),
+        "layout_timeout_ms": random.choice([2_000, 10_000]),
+        "hold_timeout_ms": random.choice([500, 2_000, 5_000]),
+    }
+    return replace(
+        plan,
+        layouts=True,
+        newest=LAYOUT_LEVEL,
+        level=random.choice([LAYOUT_LEVEL, LAYOUT_LEVEL, LAYOUT_LEVEL, LEVEL_NEWEST, 0]),
+        moves=True,
+        writers=0,
+        partitions=random.choice([1, 2, 3]),
+        replication=random.choice([1, 3, 3]),
+        limits=tuple(limits.items()),
+        strikes=_numbered(own + _repeated(random, LAYOUTS, plan.seconds, 0.8)),
     )
 
 

@@ -1,0 +1,95 @@
+"""What must hold of splits and merges in peace: none is open, sealed logs end as their COMMIT says, no orphan.
+
+L1 a SEALED partition has exactly the records and the chain of its end; D1 no store has a partition that
+neither layout, open change, leftover nor tombstone names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ringfence.control.model.state import MetadataState
+from tests.sim.checks.violation import ViolationError
+
+if TYPE_CHECKING:
+    from tests.sim.world.machine import Machine
+
+Machines = dict[int, "Machine"]
+"""By their nodes."""
+
+
+def open_changes(state: MetadataState) -> str:
+    """Which layout change is not over; empty when all are."""
+    for number, transition in state.transitions.items():
+        return f"layout change {number} ({transition.kind}) is {transition.phase}"
+    return ""
+
+
+def unsealed(state: MetadataState, machines: Machines) -> str:
+    """Which owner does not serve its sealed partition yet. ViolationError where one serves another log."""
+    for topic in state.topics.values():
+        for part in topic.layout.partitions:
+            seal, assignment = topic.seal(part.partition), topic.assignments[part.partition]
+            for place in assignment.replicas if seal is not None else ():
+                known = _status(machines.get(int(place.node)), int(part.partition))
+                name = f"sealed partition {part.partition} at node {place.node}"
+                if known is None:
+                    return f"{name} is not there"
+                if known["quarantined"] is not None:
+                    continue
+                if known["sealed"] is None or not known["sealed"]["reached"]:
+                    return f"{name} has {known['records']} records, sealed {known['sealed']}"
+                end = (seal.end.records, seal.end.chain)  # type: ignore[union-attr]
+                if (known["records"], known["chain"]) != end:
+                    what = f"{name} has (records, chain) {known['records'], known['chain']}, the end is {end}"
+                    raise ViolationError("L1", what)
+                if known["open"]:
+                    raise ViolationError("L2", f"{name} takes rows")
+    return ""
+
+
+def without_sources(state: MetadataState, machines: Machines) -> str:
+    """Which owner of a child lacks what a parent knew of its producers; empty when none does."""
+    for topic in state.topics.values():
+        for part in topic.layout.active():
+            known = _status(machines.get(int(topic.assignments[part.partition].owner.node)), int(part.partition))
+            if known is None or known["quarantined"] is not None:
+                continue
+            wanted = {int(one) for one in part.parents} | {
+                int(one.partition) for one in topic.pruned_parents(part.partition)
+            }
+            has = {int(source) for source, _ in known.get("sources", ())}
+            if not wanted <= has:
+                return f"partition {part.partition} has inherited of {sorted(has)}, its parents are {sorted(wanted)}"
+    return ""
+
+
+def strays(state: MetadataState, machines: Machines) -> str:
+    """A partition on a disk that no part of the metadata names; empty when there is none."""
+    named = {int(part) for topic in state.topics.values() for part in topic.assignments}
+    named |= {int(part) for part in state.leftovers}
+    named |= {int(part) for tombstone in state.tombstones.values() for part in tombstone.partitions}
+    named |= {int(child.partition) for one in state.transitions.values() for child in one.children}
+    for number, machine in sorted(machines.items()):
+        for status in machine.host.node.partitions() if machine.host.running else ():
+            if int(status["partition"]) not in named:
+                return f"node {number} has partition {status['partition']} of topic {status['topic']}"
+    return ""
+
+
+def active_ends(state: MetadataState, machines: Machines, name: str) -> dict[int, int]:
+    """The end offset of each ACTIVE partition of a topic, as its owner has it."""
+    topic = state.topic_named(name)
+    ends: dict[int, int] = {}
+    for part in topic.layout.active() if topic is not None else ():
+        owner = machines.get(int(topic.assignments[part.partition].owner.node))  # type: ignore[union-attr]
+        known = _status(owner, int(part.partition))
+        ends[int(part.partition)] = 0 if known is None else int(known["end_offset"])
+    return ends
+
+
+def _status(machine: Machine | None, partition: int) -> dict[str, Any] | None:
+    if machine is None or not machine.host.running:
+        return None
+    found = (each for each in machine.host.node.partitions() if int(each["partition"]) == partition)
+    return next(found, None)

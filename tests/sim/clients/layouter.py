@@ -1,0 +1,109 @@
+"""An operator who splits, merges and repartitions, and aborts what has not taken effect, at any node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from ringfence.common.codec import Answer
+from ringfence.native import layout_messages, messages
+from ringfence.native.wire import Code, Opcode, Status
+from tests.sim.clients.customer import ClusterClient
+
+if TYPE_CHECKING:
+    from tests.sim.world.world import World
+
+BEAT_US: Final = 100_000
+PATIENCE_US: Final = 4_000_000
+ACTIVE_MAX: Final = 12
+"""ACTIVE partitions above which it rather merges."""
+LINEAGE_MAX: Final = 60
+"""Partitions of the lineage above which it asks for nothing more: each costs every later step."""
+
+
+class Layouter(ClusterClient):
+    """`dice` are a strike's: which change, of what."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        super().__init__(world, "lay", random)
+        world.agenda.after(random.randrange(BEAT_US), self._beat)
+
+    def _beat(self) -> None:
+        self.lose_patience()
+        self.world.agenda.after(BEAT_US, self._beat)
+
+    def split(self, dice: Random) -> None:
+        """At the middle, at any slots, or into several."""
+        parts = self._active()
+        if not parts:
+            return
+        if len(parts) > ACTIVE_MAX:
+            self.merge(dice)
+            return
+        part = dice.choice(parts)
+        lo, hi = part.slots
+        kind = dice.random()
+        more: dict[str, Any] = {}
+        if kind < 0.4 and hi > lo:
+            more["at"] = sorted({dice.randrange(lo + 1, hi + 1) for _ in range(dice.choice([1, 1, 2]))})
+        elif kind < 0.7:
+            more["into"] = dice.choice([2, 3, 4])
+        self._ask("split", [int(part.partition)], **more)
+
+    def merge(self, dice: Random) -> None:
+        """Two neighbours."""
+        parts = self._active()
+        if len(parts) > 1:
+            first = dice.randrange(len(parts) - 1)
+            pair = [int(part.partition) for part in parts[first : first + 2]]
+            self._ask("merge", pair if dice.random() < 0.5 else pair[::-1])
+
+    def repartition(self, dice: Random) -> None:
+        if self._active():
+            self._ask("repartition", [], into=dice.randrange(1, ACTIVE_MAX))
+
+    def abort(self, dice: Random) -> None:
+        """One that is open, perhaps too late."""
+        state = self.world.watch.newest[1]
+        if state is not None and state.transitions:
+            self._ask("abort", [], change=int(dice.choice(sorted(state.transitions))))
+
+    def several(self, dice: Random) -> None:
+        """Three at the same time, of what may be the same partitions."""
+        for _ in range(3):
+            self.chosen(dice)
+
+    def chosen(self, dice: Random) -> None:
+        acts: list[Callable[[Random], None]] = [self.split, self.split, self.merge, self.repartition]
+        dice.choice(acts)(dice)
+
+    def _active(self) -> list[Any]:
+        """In the order of their slots, as anybody has applied it; none if the lineage is long already."""
+        state = self.world.watch.newest[1]
+        topic = None if state is None else state.topic_named("public/default/rows")
+        if topic is None or len(topic.layout.partitions) > LINEAGE_MAX:
+            return []
+        return list(topic.layout.active())
+
+    def _ask(self, action: str, partitions: list[int], **more: Any) -> None:
+        machine = self.tried()
+        if machine is None:
+            return
+        wanted = layout_messages.LayoutChange(topic="rows", action=action, partitions=partitions, **more)
+        self.world.tell("lay", action, partitions, more, f"at {machine.name}")
+
+        def told(answer: Answer | None) -> None:
+            if answer is None:
+                self.world.count("layout_unheard")
+            elif answer.header.status == Status.OK:
+                self.world.count("layout_asked")
+            else:
+                self.world.count("layout_refused")
+                name = Code(answer.header.code).name if answer.header.code else str(answer.header.status)
+                self.world.tell("lay", "refused:", name, str(answer.error())[:160])
+
+        body = messages.encode(wanted)
+        self.ask(
+            machine, Opcode.LAYOUT_CHANGE, told, body=body, patience_us=PATIENCE_US, deadline_ms=3_000
+        )
