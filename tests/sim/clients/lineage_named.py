@@ -71,10 +71,10 @@ class LineageNamed(LineagePublisher):
 
     def _die(self) -> None:
         self.world.count("named_died")
-        self._parts.clear()
-        self._machine = None
         for name in list(self._lines):
             self.hang_up(name, 0.5)
+        self._parts.clear()
+        self._machine = None
         self._resumes = None
         self._is_dying = False
 
