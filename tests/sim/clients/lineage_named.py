@@ -14,6 +14,7 @@ from ringfence.common.send_effects import BatchRefused, BatchUnknown, Effect
 from ringfence.native import messages
 from ringfence.native.errors import RingfenceError
 from ringfence.native.wire import Status
+from ringfence.send.inflight import VERDICTS_ON_CONTENT
 from ringfence.send.resume import Rule
 from ringfence.send.resuming import Resuming
 from tests.sim.checks.violation import ViolationError
@@ -102,6 +103,8 @@ class LineageNamed(LineagePublisher):
         rows = self.ledger.rows
         again: list[tuple[int, tuple[int, ...]]] = []
         for send, ids in sorted(self._ids.items()):
+            if not ids:
+                continue
             left = {
                 number
                 for batch in resuming.without_stored([rows_of(ids)], send, ROWS)
@@ -142,8 +145,13 @@ class LineageNamed(LineagePublisher):
         return str(send).encode()
 
     def _not_stored(self, part: Part, outcome: str, error: RingfenceError) -> None:
-        """Its successor is told what became of the rows."""
-        self.ledger.undecided(part.ids)
+        """Its successor is told what became of the rows; those that no node takes are left out for good."""
+        if outcome == "refused" and error.code in VERDICTS_ON_CONTENT:
+            self.ledger.not_stored(part.ids, outcome)
+            left_out = {*part.ids}
+            self._ids[part.send] = tuple(one for one in self._ids[part.send] if one not in left_out)
+        else:
+            self.ledger.undecided(part.ids)
 
     def _run(self, effects: list[Effect]) -> None:
         super()._run(effects)
