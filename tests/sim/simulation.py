@@ -150,7 +150,7 @@ class Simulation(World):
 
     def changed(self, before: Any, after: Any) -> None:
         """Who has just been made an owner may be doomed: it dies before what it has is on its disk."""
-        if isinstance(self.ledger, LineageLedger) and before.topics is not after.topics:
+        if isinstance(self.ledger, LineageLedger) and before is not after:
             self._note_layouts(self.ledger, before, after)
         if before.changes is after.changes:
             return
@@ -166,6 +166,7 @@ class Simulation(World):
                     dies()
 
     def _note_layouts(self, ledger: LineageLedger, before: Any, after: Any) -> None:
+        self.counts.update(layouts.ended(before, after))
         try:
             for number, topic in after.topics.items():
                 if before.topics.get(number) is not topic:

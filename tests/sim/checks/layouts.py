@@ -6,8 +6,10 @@ neither layout, open change, leftover nor tombstone names.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from ringfence.control.model.reassignments import ChangePhase
 from ringfence.control.model.state import MetadataState
 from tests.sim.checks.violation import ViolationError
 
@@ -16,6 +18,26 @@ if TYPE_CHECKING:
 
 Machines = dict[int, "Machine"]
 """By their nodes."""
+
+
+def ended(before: MetadataState, after: MetadataState) -> Counter[str]:
+    """What an entry did to layout changes, to be counted."""
+    found = Counter[str]()
+    if before.transitions is not after.transitions:
+        for number, was in before.transitions.items():
+            now = after.transitions.get(number)
+            if was.may_abort and now is None:
+                found["layout_aborted"] += 1
+                found["layout_aborted_held"] += was.phase is ChangePhase.HELD
+            elif was.may_abort and now is not None and not now.may_abort:
+                found["layout_committed"] += 1
+            elif now is None:
+                found["layout_finalized"] += 1
+    for number, topic in before.topics.items():
+        newest = after.topics.get(number)
+        if newest is not None and newest is not topic:
+            found["pruned"] += len(topic.assignments.keys() - newest.assignments.keys())
+    return +found
 
 
 def open_changes(state: MetadataState) -> str:
