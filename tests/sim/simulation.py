@@ -14,8 +14,10 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from ringfence.control.consensus.errors import ConsensusError
+from ringfence.control.runtime.layout import leader as layout_leader
 from ringfence.control.runtime.raft import replica as runtime_replica
 from ringfence.control.runtime.reassignment import order_batches
+from ringfence.control.state_machines.metadata import config
 from ringfence.native import _node
 from ringfence.native.errors import ClosedError
 from tests.sim.checks import layouts, replicas
@@ -47,6 +49,8 @@ TOPIC: Final = "rows"
 HEALED_US: Final = 60 * SECOND_US
 """Peace until everything is settled: above the longest deadline, time-out and back-off together."""
 STEP_US: Final = SECOND_US // 4
+PRUNE_INTERVAL_MS: Final = 700
+"""A run of seconds does not get to the product's."""
 READS_MAX: Final = 4
 NAMED: Final = 3
 """Seeds that are a multiple of it have a producer with a name."""
@@ -417,6 +421,13 @@ class Simulation(World):
     def admin_votes(self, machine: Machine, change: str) -> None:
         self.admin.votes(machine, change)
 
+    def admin_empties_sealed(self, dice: Random) -> None:
+        """Retention has taken all rows of some sealed partitions: they are pruned, parents first."""
+        if isinstance(self.ledger, LineageLedger):
+            for number, (end, _) in sorted(self.ledger.ends.items()):
+                if dice.random() < 0.7:
+                    self.admin.truncates_to(TOPIC, self.ledger.partitions[number], end)
+
     def admin_truncates(self, dice: Random) -> None:
         self.admin.truncates(TOPIC, dice)
 
@@ -472,6 +483,8 @@ def run(
         patch.object(runtime_replica, "TRAIL_ENTRIES", plan.trail),
         patch.object(runtime_replica, "Options", options),
         patch.object(order_batches, "BATCH_ORDERS_MIN", plan.together),
+        patch.object(layout_leader, "PRUNE_INTERVAL_MS", PRUNE_INTERVAL_MS),
+        patch.dict(config.LIMITS, resolve_keep_s=config.LIMITS["resolve_keep_s"]._replace(low=1)),
     ):
         return _played(make(plan, native), is_told=is_told)
 

@@ -106,7 +106,9 @@ class LineageConsumer(ClusterClient):
                     self._simulation.publishers[0]._fetch()
                 case Lost(number, offset, end):
                     start = self._ledger.partitions[number].start
-                    if end is None or start < end:
+                    known = self._ledger.ends.get(number, (0, 0))[0]
+                    self.world.count("reader_lost")
+                    if start < (known if end is None else end):
                         what = f"partition {number}: the reader is told that rows from {offset} on are lost"
                         self.world.violate(ViolationError("I14", f"{what}, the log starts at {start}"))
                     self._apply(lineage.skip(number))
@@ -141,7 +143,11 @@ class LineageConsumer(ClusterClient):
             del self._given[self._saved.given :]
             self._begin(self._saved.positions)
         else:
-            self._saved = Saved(dict(self._cursors), len(self._given))
+            self._saved = Saved(self._positions(), len(self._given))
+
+    def _positions(self) -> dict[int, tuple[int, int]]:
+        """Of all partitions that are open, also of those that wait for others."""
+        return dict(self._cursors)
 
     def _check(self, lineage: Lineage, partition: int, answer: Answer) -> None:
         """Take rows, and what else the owner says. Raises ViolationError."""

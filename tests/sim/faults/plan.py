@@ -108,6 +108,7 @@ LAYOUTS: Final[dict[str, tuple[int, int]]] = {
     "repartition": (1_000, 4_000),
     "layouts": (1_000, 4_000),
     "abort_layout": (400, 3_000),
+    "empty_sealed": (1_500, 5_000),
     "kill_owner": (1_500, 4_000),
     "move": (1_000, 4_000),
 }
@@ -331,6 +332,7 @@ def with_layouts(plan: Plan) -> Plan:
         "stage_wait_ms": random.choice([0, 100]),
         "layout_timeout_ms": random.choice([2_000, 10_000]),
         "hold_timeout_ms": random.choice([500, 2_000, 5_000]),
+        "resolve_keep_s": random.choice([1, 3, 1_200]),
     }
     return replace(
         plan,
