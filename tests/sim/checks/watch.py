@@ -190,6 +190,7 @@ class Watch:
             self._decides(before, after)
             self.world.changed(before, after)
             self._note_owners(before, after)
+        self.world.applied(current.machine(), before, after)
 
     def _is_known(
         self, index: int, before: MetadataState, after: MetadataState, first_after: MetadataState

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 BEAT_US: Final = 100_000
 PATIENCE_US: Final = 4_000_000
+SOON_US: Final = 300_000
+"""Until an aborted change must have begun."""
 ACTIVE_MAX: Final = 12
 """ACTIVE partitions above which it rather merges."""
 LINEAGE_MAX: Final = 60
@@ -49,7 +51,7 @@ class Layouter(ClusterClient):
             more["at"] = sorted({dice.randrange(lo + 1, hi + 1) for _ in range(dice.choice([1, 1, 2]))})
         elif kind < 0.7:
             more["into"] = dice.choice([2, 3, 4])
-        self._ask("split", [int(part.partition)], **more)
+        self.ask_for("split", [int(part.partition)], **more)
 
     def merge(self, dice: Random) -> None:
         """Two neighbours."""
@@ -57,17 +59,32 @@ class Layouter(ClusterClient):
         if len(parts) > 1:
             first = dice.randrange(len(parts) - 1)
             pair = [int(part.partition) for part in parts[first : first + 2]]
-            self._ask("merge", pair if dice.random() < 0.5 else pair[::-1])
+            self.ask_for("merge", pair if dice.random() < 0.5 else pair[::-1])
 
     def repartition(self, dice: Random) -> None:
         if self._active():
-            self._ask("repartition", [], into=dice.randrange(1, ACTIVE_MAX))
+            self.ask_for("repartition", [], into=dice.randrange(1, ACTIVE_MAX))
 
     def abort(self, dice: Random) -> None:
         """One that is open, perhaps too late."""
         state = self.world.watch.newest[1]
         if state is not None and state.transitions:
-            self._ask("abort", [], change=int(dice.choice(sorted(state.transitions))))
+            self.ask_for("abort", [], change=int(dice.choice(sorted(state.transitions))))
+
+    def abort_soon(self, dice: Random) -> None:
+        """A change that is aborted as soon as the log has it, or some ms later."""
+        state = self.world.watch.newest[1]
+        known = set() if state is None else {*state.transitions}
+        self.chosen(dice)
+        self._abort_newer(known, dice.choice([0, 2_000, 8_000, 30_000]), self.world.agenda.now_us + SOON_US)
+
+    def _abort_newer(self, known: set[Any], late_us: int, until_us: int) -> None:
+        state = self.world.watch.newest[1]
+        newer = [] if state is None else sorted({*state.transitions} - known)
+        if newer:
+            self.world.agenda.after(late_us, lambda: self.ask_for("abort", [], change=int(newer[0])))
+        elif self.world.agenda.now_us < until_us and not self.world.healed:
+            self.world.agenda.after(1_000, lambda: self._abort_newer(known, late_us, until_us))
 
     def several(self, dice: Random) -> None:
         """Three at the same time, of what may be the same partitions."""
@@ -86,7 +103,7 @@ class Layouter(ClusterClient):
             return []
         return list(topic.layout.active())
 
-    def _ask(self, action: str, partitions: list[int], **more: Any) -> None:
+    def ask_for(self, action: str, partitions: list[int], **more: Any) -> None:
         machine = self.tried()
         if machine is None:
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.runtime.reassignment.order_batches import BATCH_ORDERS_MIN
@@ -108,11 +108,14 @@ LAYOUTS: Final[dict[str, tuple[int, int]]] = {
     "repartition": (1_000, 4_000),
     "layouts": (1_000, 4_000),
     "abort_layout": (400, 3_000),
+    "abort_soon": (800, 3_000),
     "empty_sealed": (1_500, 5_000),
     "kill_owner": (1_500, 4_000),
     "move": (1_000, 4_000),
 }
 """What is drawn beside the others in a seed with layout changes; each is in four of five such seeds."""
+LINEAGES: Final = 0.2
+"""Share of seeds that have them in a mix."""
 NOT_MOVED: Final = ("row_rot",)
 """Left out where partitions move: whose copy rotted is quarantined, and nothing brings it back yet."""
 FORCING: Final = ("force", "older")
@@ -220,6 +223,14 @@ class Plan:
     strikes: tuple[Strike, ...] = field(default=())
 
     @classmethod
+    def mixed(cls, seed: int, seconds: int = 10, machines: int = 3) -> Self:
+        """As `drawn`; some seeds have splits and merges beside their strikes."""
+        plan = cls.drawn(seed, seconds, machines)
+        is_themed = any(each.kind in FORCING for each in plan.strikes)
+        has_layouts = Random(f"lineage {seed}").random() < LINEAGES and not is_themed
+        return with_layouts(plan) if has_layouts else plan
+
+    @classmethod
     def drawn(cls, seed: int, seconds: int = 10, machines: int = 3) -> Self:
         random = Random(f"plan {seed}")
         replicas = Random(f"replicas {seed}")  # beside the others: their draws stay
@@ -322,7 +333,10 @@ def with_forced_owners(plan: Plan) -> Plan:
     )
 
 
-def with_layouts(plan: Plan) -> Plan:
+PlanT = TypeVar("PlanT", bound=Plan)
+
+
+def with_layouts(plan: PlanT) -> PlanT:
     """The same seed at the level of layout changes, with splits and merges beside its strikes."""
     random = Random(f"layouts {plan.seed}")
     own = [(each.at_us, each.kind, each.dice) for each in plan.strikes if each.kind not in NOT_MOVED + FORCING]

@@ -31,15 +31,6 @@ Patch = pytest.MonkeyPatch
 # ---- control plane ---------------------------------------------------------------------------------------
 
 
-def _seal_fences_nobody(patch: Patch) -> None:
-    """A source tells the end that it has just now, and goes on."""
-
-    async def hold(self: Any, transition: Any, source: Any, permit: Any) -> Any:
-        return self._engine.figures()[transition.topic, source].end, 0
-
-    patch.setattr(LayoutParticipant, "_hold", hold)
-
-
 def _seal_before_the_mark(patch: Patch) -> None:
     """A source is fenced, and tells its end before a quorum has it."""
     original = LayoutParticipant._hold
@@ -235,7 +226,6 @@ def _positions_lack_what_waits(patch: Patch) -> None:
 
 
 OWN: Final = (
-    _seal_fences_nobody,
     _seal_before_the_mark,
     _abort_draws_no_epoch,
     _restart_aborts_nothing,

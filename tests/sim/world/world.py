@@ -125,6 +125,12 @@ class World:
     def changed(self, before: Any, after: Any) -> None:
         """The metadata is new: the first node has applied an entry."""
 
+    def applied(self, machine: Machine, before: Any, after: Any) -> None:
+        """A node has applied an entry."""
+
+    def proposes(self, machine: Machine, command: Any) -> None:
+        """A node wants an entry."""
+
     def carried_out(self, machine: Machine, order: str, args: tuple[Any, ...]) -> None:
         """An engine has ended an order, well."""
 
