@@ -110,10 +110,12 @@ LAYOUTS: Final[dict[str, tuple[int, int]]] = {
     "abort_layout": (400, 3_000),
     "abort_soon": (800, 3_000),
     "empty_sealed": (1_500, 5_000),
-    "kill_owner": (1_500, 4_000),
-    "move": (1_000, 4_000),
+    "kill_owner": (2_500, 7_000),
+    "move": (1_500, 6_000),
 }
 """What is drawn beside the others in a seed with layout changes; each is in four of five such seeds."""
+STRUCK_TOO: Final = (0.15, 0.4, 1.0)
+"""Shares of its other strikes that such a seed keeps: while owners are missing, nothing can be split."""
 LINEAGES: Final = 0.2
 """Share of seeds that have them in a mix."""
 NOT_MOVED: Final = ("row_rot",)
@@ -339,7 +341,9 @@ PlanT = TypeVar("PlanT", bound=Plan)
 def with_layouts(plan: PlanT) -> PlanT:
     """The same seed at the level of layout changes, with splits and merges beside its strikes."""
     random = Random(f"layouts {plan.seed}")
-    own = [(each.at_us, each.kind, each.dice) for each in plan.strikes if each.kind not in NOT_MOVED + FORCING]
+    share = random.choice(STRUCK_TOO)
+    kept = [each for each in plan.strikes if each.kind not in NOT_MOVED + FORCING and random.random() < share]
+    own = [(each.at_us, each.kind, each.dice) for each in kept]
     limits = dict(plan.limits) or _limits(random)
     limits |= {
         "repartition_adoption_timeout_ms": random.choice([0, 300, 1_000]),
@@ -352,10 +356,11 @@ def with_layouts(plan: PlanT) -> PlanT:
         plan,
         layouts=True,
         newest=LAYOUT_LEVEL,
-        level=random.choice([LAYOUT_LEVEL, LAYOUT_LEVEL, LAYOUT_LEVEL, LEVEL_NEWEST, 0]),
+        level=random.choice([LAYOUT_LEVEL] * 6 + [LEVEL_NEWEST, 0]),
         moves=True,
         writers=0,
-        partitions=random.choice([1, 2, 3]),
+        loss=min(plan.loss, 0.02),
+        partitions=random.choice([1, 2, 4]),
         replication=random.choice([1, 3, 3]),
         limits=tuple(limits.items()),
         strikes=_numbered(own + _repeated(random, LAYOUTS, plan.seconds, 0.8)),
