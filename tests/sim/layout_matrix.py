@@ -1,10 +1,10 @@
-"""`python -m tests.sim.layout_matrix`: who dies at which step of a layout change; exit 1 where one ends wrongly.
+"""`python -m tests.sim.layout_matrix`: each step of a layout change x who is struck; exit 1 at a wrong end.
 
-Five nodes, rows with keys on their way. By the seed a partition is split, two are merged, or two become three,
-with three replicas or (every fourth seed) with one. When a step has happened for the first time, one of those
-concerned is struck; half of the strikes last longer than the time-out of failures. Then peace: the change is
-committed or aborted, each row is there once, sealed logs end as their COMMIT says, no disk has an orphan.
-Twenty cells, other ones each day; all of them with `--all`.
+Five nodes, rows with keys on their way. By the seed one partition is split, two are merged, or two become
+three, with three replicas or (every fourth seed) with one. When a step has happened for the first time, one
+of those concerned is struck; half of the strikes last longer than the time-out of failures. Then peace: the
+change is committed or aborted, each row is there once, sealed logs end as their COMMIT says, and no disk has
+an orphan. Twenty cells, other ones each day; all of them with `--all`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MACHINES: Final = 5
 SECONDS: Final = 7
 BEGIN_US: Final = 300_000
 DAILY: Final = 20
-PROPOSED: Final = {
+PROPOSED: Final[dict[Any, str]] = {
     PrepareLayout: "prepare_proposed",
     HoldLayout: "hold_proposed",
     CommitLayout: "commit_proposed",
@@ -67,7 +67,16 @@ ABORTED: Final = frozenset({"abort_proposed", "aborted", "dropped"})
 PRUNED: Final = frozenset({"prune_proposed", "pruned"})
 """Steps that need the sources to be emptied."""
 ONLY_FORWARD: Final = frozenset(
-    {"committed", "opened", "confirm_proposed", "finalize_proposed", "finalized", "open_sealed", *APPLIED, *PRUNED}
+    {
+        "committed",
+        "opened",
+        "confirm_proposed",
+        "finalize_proposed",
+        "finalized",
+        "open_sealed",
+        *APPLIED,
+        *PRUNED,
+    }
 )
 """Steps after which the change is committed, whoever is struck."""
 VICTIMS: Final = ("leader", "source", "source_follower", "child", "child_follower", "client")
@@ -190,15 +199,16 @@ class Changed(Struck):
     def _empty(self) -> None:
         """The sources' rows are given up until they are pruned."""
         if not self.healed:
-            self.admin_empties_sealed(Random(f"empty {self.agenda.now_us}"))
+            self.layouter.empty_sealed(Random(f"empty {self.agenda.now_us}"))
             self.agenda.after(BEGIN_US, self._empty)
 
     def _note_pruned(self, before: Any, after: Any) -> None:
         known = self._transition
         topic = None if known is None else after.topics.get(known.topic)
-        if topic is not None and known is not None and topic is not before.topics[known.topic]:
-            if any(source not in topic.assignments for source in known.sources):
-                self.step("pruned")
+        if topic is None or known is None or topic is before.topics[known.topic]:
+            return
+        if any(source not in topic.assignments for source in known.sources):
+            self.step("pruned")
 
     def applied(self, machine: Machine, before: Any, after: Any) -> None:
         """A node applied the COMMIT."""
@@ -218,8 +228,10 @@ class Changed(Struck):
         if known is None or len(args) < 2 or not isinstance(args[1], int):
             return
         state = self.watch.newest[1]
-        is_held = state is not None and known.change in state.transitions and (
-            state.transitions[known.change].phase is ChangePhase.HELD
+        is_held = (
+            state is not None
+            and known.change in state.transitions
+            and (state.transitions[known.change].phase is ChangePhase.HELD)
         )
         is_child = args[1] in {int(child.partition) for child in known.children}
         name = {"open": "created", "follow": "created", "drop": "dropped", "release": "dropped"}.get(order)

@@ -112,7 +112,7 @@ class Simulation(World):
         ]
         consumer = LineageConsumer if plan.layouts else Consumer
         self.consumer = consumer(self, Random(self.random.random()))
-        self.layouter = Layouter(self, Random(f"layouts {plan.seed}"))
+        self.layouter: Layouter = Layouter(self, Random(f"layouts {plan.seed}"), TOPIC)
         self.writers = [  # with dice of their own: other seeds stay what they were
             Writer(self, number, Random(f"writer {plan.seed} {number}"), TOPIC)
             for number in range(1, plan.writers + 1)
@@ -155,7 +155,7 @@ class Simulation(World):
     def changed(self, before: Any, after: Any) -> None:
         """Who has just been made an owner may be doomed: it dies before what it has is on its disk."""
         if isinstance(self.ledger, LineageLedger) and before is not after:
-            self._note_layouts(self.ledger, before, after)
+            layouts.note(self, self.ledger, before, after)
         if before.changes is after.changes:
             return
         self.forcer.changed(before, after)
@@ -168,15 +168,6 @@ class Simulation(World):
                 dies = None if machine is None else self.doomed.pop(machine, None)
                 if dies is not None:
                     dies()
-
-    def _note_layouts(self, ledger: LineageLedger, before: Any, after: Any) -> None:
-        self.counts.update(layouts.ended(before, after))
-        try:
-            for number, topic in after.topics.items():
-                if before.topics.get(number) is not topic:
-                    ledger.has_layout(topic)
-        except ViolationError as broken:
-            self.violate(broken)
 
     def settled(self) -> None:
         """All is at rest. Raises ViolationError where it should not rest so."""
@@ -262,13 +253,9 @@ class Simulation(World):
         """What is not over yet of splits and merges, and what the reader has not read yet."""
         if not isinstance(self.consumer, LineageConsumer):
             return ""
-        state = self.machines[0].replica.state
-        missing = layouts.open_changes(state) or layouts.unsealed(state, self._of_node)
-        missing = missing or layouts.without_sources(state, self._of_node)
-        missing = missing or layouts.strays(state, self._of_node)
-        return missing or self.consumer.lagging(
-            layouts.active_ends(state, self._of_node, f"public/default/{TOPIC}")
-        )
+        state, name = self.machines[0].replica.state, f"public/default/{TOPIC}"
+        missing = layouts.unfinished(state, self._of_node)
+        return missing or self.consumer.lagging(layouts.active_ends(state, self._of_node, name))
 
     def _unlike(self) -> str:
         """What is not over yet of changes, and of copies."""
@@ -359,10 +346,8 @@ class Simulation(World):
         self.lines_made += 1
         connection = self.lines_made
         machine.host.set_clock()
-        if self.plan.layouts:
-            records = keyed_back(node, connection, topic, partition)
-        else:
-            records = read_back(node, connection, topic, partition)
+        read = keyed_back if self.plan.layouts else read_back
+        records = read(node, connection, topic, partition)
         if records is None:
             machine.host.pump()
         return records
@@ -420,13 +405,6 @@ class Simulation(World):
 
     def admin_votes(self, machine: Machine, change: str) -> None:
         self.admin.votes(machine, change)
-
-    def admin_empties_sealed(self, dice: Random) -> None:
-        """Retention has taken all rows of some sealed partitions: they are pruned, parents first."""
-        if isinstance(self.ledger, LineageLedger):
-            for number, (end, _) in sorted(self.ledger.ends.items()):
-                if dice.random() < 0.7:
-                    self.admin.truncates_to(TOPIC, self.ledger.partitions[number], end)
 
     def admin_truncates(self, dice: Random) -> None:
         self.admin.truncates(TOPIC, dice)

@@ -1,9 +1,9 @@
 """Hand a sealed partition over when this owner lacks records of it.
 
-A failure gives sealed partitions to any live replica, without a proof. One whose log ends below the sealed end
-serves nothing, and as the owner it copies from nobody. So this node proposes a hand-over to another live
-replica, each in turn: a hand-over is committed only if the replica proves the sealed end, else it is aborted
-after `hold_timeout_ms`.
+A failure gives sealed partitions to any live replica, without a proof. A replica whose log ends below the
+sealed end serves nothing, and as the owner it copies from nobody. So this node proposes a hand-over to
+another live replica, each in turn. A hand-over is committed only if that replica proves the sealed end;
+otherwise it is aborted after `hold_timeout_ms`.
 """
 
 from __future__ import annotations

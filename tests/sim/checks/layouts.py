@@ -1,4 +1,4 @@
-"""What must hold of splits and merges in peace: none is open, sealed logs end as their COMMIT says, no orphan.
+"""What must hold of splits and merges in peace: none is open, sealed ends are those of COMMITs, no orphan.
 
 L1 a SEALED partition has exactly the records and the chain of its end; D1 no store has a partition that
 neither layout, open change, leftover nor tombstone names.
@@ -14,7 +14,9 @@ from ringfence.control.model.state import MetadataState
 from tests.sim.checks.violation import ViolationError
 
 if TYPE_CHECKING:
+    from tests.sim.checks.lineage_ledger import LineageLedger
     from tests.sim.world.machine import Machine
+    from tests.sim.world.world import World
 
 Machines = dict[int, "Machine"]
 """By their nodes."""
@@ -24,8 +26,8 @@ def ended(before: MetadataState, after: MetadataState) -> Counter[str]:
     """What an entry did to layout changes, to be counted."""
     found = Counter[str]()
     if before.transitions is not after.transitions:
-        for number, was in before.transitions.items():
-            now = after.transitions.get(number)
+        for change, was in before.transitions.items():
+            now = after.transitions.get(change)
             if was.may_abort and now is None:
                 found["layout_aborted"] += 1
                 found["layout_aborted_held"] += was.phase is ChangePhase.HELD
@@ -38,6 +40,27 @@ def ended(before: MetadataState, after: MetadataState) -> Counter[str]:
         if newest is not None and newest is not topic:
             found["pruned"] += len(topic.assignments.keys() - newest.assignments.keys())
     return +found
+
+
+def note(world: World, ledger: LineageLedger, before: MetadataState, after: MetadataState) -> None:
+    """An entry was applied for the first time: count what it ended, tell the ledger of newer layouts."""
+    world.counts.update(ended(before, after))
+    try:
+        for number, topic in after.topics.items():
+            if before.topics.get(number) is not topic:
+                ledger.has_layout(topic)
+    except ViolationError as broken:
+        world.violate(broken)
+
+
+def unfinished(state: MetadataState, machines: Machines) -> str:
+    """What is not over yet; empty when everything is."""
+    return (
+        open_changes(state)
+        or unsealed(state, machines)
+        or without_sources(state, machines)
+        or strays(state, machines)
+    )
 
 
 def open_changes(state: MetadataState) -> str:
@@ -74,7 +97,9 @@ def without_sources(state: MetadataState, machines: Machines) -> str:
     """Which owner of a child lacks what a parent knew of its producers; empty when none does."""
     for topic in state.topics.values():
         for part in topic.layout.active():
-            known = _status(machines.get(int(topic.assignments[part.partition].owner.node)), int(part.partition))
+            known = _status(
+                machines.get(int(topic.assignments[part.partition].owner.node)), int(part.partition)
+            )
             if known is None or known["quarantined"] is not None:
                 continue
             wanted = {int(one) for one in part.parents} | {
@@ -82,7 +107,8 @@ def without_sources(state: MetadataState, machines: Machines) -> str:
             }
             has = {int(source) for source, _ in known.get("sources", ())}
             if not wanted <= has:
-                return f"partition {part.partition} has inherited of {sorted(has)}, its parents are {sorted(wanted)}"
+                name = f"partition {part.partition}"
+                return f"{name} has inherited of {sorted(has)}, its parents are {sorted(wanted)}"
     return ""
 
 

@@ -40,7 +40,9 @@ class LineageLedger(Ledger):
         """Of each partition that a COMMIT, or the topic's creation, made."""
         self.ends: dict[int, tuple[int, int]] = {}
         """By SEALED partition: the offset after its last row, and its records."""
-        self._placed: dict[int, list[tuple[int, int]]] = {}  # by partition: id and offset, as it was read last
+        self._placed: dict[
+            int, list[tuple[int, int]]
+        ] = {}  # by partition: id and offset, as it was read last
 
     # ---- what happens ----
 
@@ -95,7 +97,9 @@ class LineageLedger(Ledger):
                 continue
             end = seal.end.offset, seal.end.records
             if self.ends.setdefault(number, end) != end:
-                raise ViolationError("I3", f"sealed partition {number} ended at {self.ends[number]}, now {end}")
+                raise ViolationError(
+                    "I3", f"sealed partition {number} ended at {self.ends[number]}, now {end}"
+                )
             self._check_end(number, self.partitions[number].end)
             self._check_end(number, self.partitions[number].mark)
 
@@ -162,9 +166,13 @@ class LineageLedger(Ledger):
             return
         if place is None:
             if not self._may_be_truncated(number, row):
-                raise ViolationError("I5", f"{name} was acknowledged in {row.partition, row.offset} and is gone")
+                raise ViolationError(
+                    "I5", f"{name} was acknowledged in {row.partition, row.offset} and is gone"
+                )
         elif row.partition != ANYWHERE and place != (row.partition, row.offset):
-            raise ViolationError("I5", f"{name} was acknowledged at {row.partition, row.offset}, is at {place}")
+            raise ViolationError(
+                "I5", f"{name} was acknowledged at {row.partition, row.offset}, is at {place}"
+            )
 
     def may_be_lost(self, number: int) -> bool:
         """Whether the row was truncated, or may have been."""
@@ -174,4 +182,6 @@ class LineageLedger(Ledger):
         if row.partition != ANYWHERE:
             return row.offset < self.partitions[row.partition].start
         slot = slot_of(number)
-        return any(self.partitions[part].start > 0 for part, (lo, hi) in self.slots.items() if lo <= slot <= hi)
+        return any(
+            self.partitions[part].start > 0 for part, (lo, hi) in self.slots.items() if lo <= slot <= hi
+        )

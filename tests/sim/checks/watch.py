@@ -244,10 +244,10 @@ class Watch:
             self.world.violate(ViolationError("applied once", what))
 
     def _note_owners(self, before: MetadataState, after: MetadataState) -> None:
-        for number, transition in after.transitions.items():
-            if number not in before.transitions:  # children are opened before they have assignments
+        for change, transition in after.transitions.items():
+            if change not in before.transitions:  # children are opened before they have assignments
                 for child in transition.children:
-                    self.owners[int(child.partition), int(number)] = int(child.replicas[0].node)
+                    self.owners[int(child.partition), int(change)] = int(child.replicas[0].node)
         for number, topic in after.topics.items():
             if before.topics.get(number) is topic:
                 continue

@@ -105,9 +105,7 @@ class Admin(ClusterClient):
         """Raises ViolationError where a store would let a program in that cannot read what is there."""
         newest = self.world.plan.newest
         for machine in self.world.machines:
-            promised = (
-                machine.node.parts.directory.identity.level if machine.node is not None else newest
-            )
+            promised = machine.node.parts.directory.identity.level if machine.node is not None else newest
             if promised < newest:
                 raise ViolationError("level", f"{machine.name} promised level {promised} only")
 

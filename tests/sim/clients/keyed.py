@@ -1,4 +1,4 @@
-"""Rows with a key: ids that nobody shares, each with the key that follows from it, as batches and as bodies."""
+"""Rows with a key, as batches and as bodies: each has an id of its own, from which its key follows."""
 
 from __future__ import annotations
 

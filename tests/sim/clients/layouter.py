@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 from ringfence.common.codec import Answer
 from ringfence.native import layout_messages, messages
 from ringfence.native.wire import Code, Opcode, Status
+from tests.sim.checks.lineage_ledger import LineageLedger
 from tests.sim.clients.customer import ClusterClient
 
 if TYPE_CHECKING:
-    from tests.sim.world.world import World
+    from tests.sim.simulation import Simulation
 
 BEAT_US: Final = 100_000
 PATIENCE_US: Final = 4_000_000
 SOON_US: Final = 300_000
 """Until an aborted change must have begun."""
+EMPTIED: Final = 0.7
+"""Share of sealed partitions that retention empties at a time."""
 ACTIVE_MAX: Final = 12
 """ACTIVE partitions above which it rather merges."""
 LINEAGE_MAX: Final = 60
@@ -27,8 +30,9 @@ LINEAGE_MAX: Final = 60
 class Layouter(ClusterClient):
     """`dice` are a strike's: which change, of what."""
 
-    def __init__(self, world: World, random: Random) -> None:
+    def __init__(self, world: Simulation, random: Random, topic: str) -> None:
         super().__init__(world, "lay", random)
+        self._simulation, self.topic = world, topic
         world.agenda.after(random.randrange(BEAT_US), self._beat)
 
     def _beat(self) -> None:
@@ -65,6 +69,14 @@ class Layouter(ClusterClient):
         if self._active():
             self.ask_for("repartition", [], into=dice.randrange(1, ACTIVE_MAX))
 
+    def empty_sealed(self, dice: Random) -> None:
+        """Retention has taken all rows of some sealed partitions: they are pruned, parents first."""
+        ledger = self.world.ledger
+        if isinstance(ledger, LineageLedger):
+            for number, (end, _) in sorted(ledger.ends.items()):
+                if dice.random() < EMPTIED:
+                    self._simulation.admin.truncates_to(self.topic, ledger.partitions[number], end)
+
     def abort(self, dice: Random) -> None:
         """One that is open, perhaps too late."""
         state = self.world.watch.newest[1]
@@ -98,7 +110,7 @@ class Layouter(ClusterClient):
     def _active(self) -> list[Any]:
         """In the order of their slots, as anybody has applied it; none if the lineage is long already."""
         state = self.world.watch.newest[1]
-        topic = None if state is None else state.topic_named("public/default/rows")
+        topic = None if state is None else state.topic_named(f"public/default/{self.topic}")
         if topic is None or len(topic.layout.partitions) > LINEAGE_MAX:
             return []
         return list(topic.layout.active())
@@ -107,7 +119,7 @@ class Layouter(ClusterClient):
         machine = self.tried()
         if machine is None:
             return
-        wanted = layout_messages.LayoutChange(topic="rows", action=action, partitions=partitions, **more)
+        wanted = layout_messages.LayoutChange(topic=self.topic, action=action, partitions=partitions, **more)
         self.world.tell("lay", action, partitions, more, f"at {machine.name}")
 
         def told(answer: Answer | None) -> None:
@@ -121,6 +133,4 @@ class Layouter(ClusterClient):
                 self.world.tell("lay", "refused:", name, str(answer.error())[:160])
 
         body = messages.encode(wanted)
-        self.ask(
-            machine, Opcode.LAYOUT_CHANGE, told, body=body, patience_us=PATIENCE_US, deadline_ms=3_000
-        )
+        self.ask(machine, Opcode.LAYOUT_CHANGE, told, body=body, patience_us=PATIENCE_US, deadline_ms=3_000)

@@ -40,7 +40,7 @@ class Saved(NamedTuple):
 
 
 class LineageConsumer(ClusterClient):
-    """One fetch of each admitted partition is under way at a time; a publisher's table tells of the owners."""
+    """One fetch of each admitted partition is under way at a time; a publisher's table tells the owners."""
 
     features = int(Features.RESUME_RANGES | Features.LINEAGE)
 
@@ -189,7 +189,8 @@ class LineageConsumer(ClusterClient):
         if self._lineage is None:
             return "the reader has no table"
         if missing := ends.keys() ^ self._cursors.keys():
-            return f"the reader has open {sorted(self._cursors)}, ACTIVE are {sorted(ends)}: not {sorted(missing)}"
+            opened = sorted(self._cursors)
+            return f"the reader has {opened} open, ACTIVE are {sorted(ends)}: not {sorted(missing)}"
         late = {number: (offset, ends[number]) for number, (offset, _) in self._cursors.items()}
         late = {number: places for number, places in late.items() if places[0] < places[1]}
         return f"the reader is at (offset, end) {late}" if late else ""

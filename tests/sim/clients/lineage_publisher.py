@@ -1,4 +1,4 @@
-"""A producer whose partitions split and merge: the client's own machines for that, over simulated connections.
+"""A producer whose partitions split and merge: the client's own machines, over simulated connections.
 
 Rows have keys. Bodies are encoded, routed again after a layout change and joined by the client's own code.
 """

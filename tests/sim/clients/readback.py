@@ -26,9 +26,7 @@ def read_back(node: Any, connection: int, topic: int, partition: int) -> list[Re
     return _read(node, connection, topic, partition, first_id)
 
 
-def _read(
-    node: Any, connection: int, topic: int, partition: int, first_of: FirstId
-) -> list[Record] | None:
+def _read(node: Any, connection: int, topic: int, partition: int, first_of: FirstId) -> list[Record] | None:
     status = next(each for each in node.partitions() if each["partition"] == partition)
     records: list[Record] = []
     offset, epoch = status["start_offset"], 0

@@ -93,7 +93,7 @@ def _one_source_only(patch: Patch) -> None:
 
 def _look_wants_admits(patch: Patch) -> None:
     """A child that was split again must take rows before its change is confirmed."""
-    original = participant.is_settled
+    original = vars(participant)["is_settled"]
 
     def is_settled(state: Any, order: Any, here: Any, local: Any) -> bool:
         transition = state.transitions.get(order.change)
@@ -101,7 +101,7 @@ def _look_wants_admits(patch: Patch) -> None:
         topic = None if transition is None else state.topics[transition.topic]
         if any(topic.seal(child.partition) is not None for child in sealed):  # type: ignore[union-attr]
             return False
-        return original(state, order, here, local)
+        return bool(original(state, order, here, local))
 
     patch.setattr(participant, "is_settled", is_settled)
 
@@ -192,7 +192,7 @@ def _hole_is_forgotten(patch: Patch) -> None:
 
 def _points_by_the_greatest(patch: Patch) -> None:
     """A name that is resumed takes the greatest of its resume points for all slots."""
-    original = resuming.ResumePoints
+    original = vars(resuming)["ResumePoints"]
 
     def points(given: Any, slots_of: Any) -> Any:
         made = original(given, slots_of)
@@ -212,7 +212,7 @@ def _reader_begins_children_at_once(patch: Patch) -> None:
 
 def _reader_ends_at_an_empty_answer(patch: Patch) -> None:
     """A reader that has caught up with a partition which the table seals takes it for finished."""
-    original = lineage_consumer.has_ended
+    original = vars(lineage_consumer)["has_ended"]
     patch.setattr(lineage_consumer, "has_ended", lambda header: original(header) or not header.body_bytes)
 
 
@@ -247,9 +247,7 @@ OWN: Final = (
     _reader_ends_at_an_empty_answer,
     _positions_lack_what_waits,
 )
-LAYOUT_BUGS: Final[dict[str, Callable[[Patch], None]]] = {
-    bug.__name__.removeprefix("_"): bug for bug in OWN
-}
+LAYOUT_BUGS: Final[dict[str, Callable[[Patch], None]]] = {bug.__name__.removeprefix("_"): bug for bug in OWN}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The newest level that the simulated program knows: seeds with layout changes open one that is not released."""
+"""The newest level that the simulated program knows; layout changes need one that is not released yet."""
 
 from __future__ import annotations
 
