@@ -63,7 +63,7 @@ class SealedOwners:
         for topic, number in lacking:
             assignment = topic.assignments[number]
             others = live_replicas(self._proposer.state, assignment, self._here)
-            if not others:
+            if not others or number in self._proposer.state.changes:
                 continue
             owner = others[self._tries[number] % len(others)]
             command = PrepareChange(
@@ -96,7 +96,6 @@ class SealedOwners:
             for number in sorted(topic.seals)
             if topic.assignments[number].owner == self._here
             and self._executor.opens.epoch((topic.topic, number)) != topic.assignments[number].epoch
-            and number not in state.changes
         ]
         figures = self._engine.figures() if closed else {}
         for topic, number in closed:
