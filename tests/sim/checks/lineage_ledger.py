@@ -7,7 +7,7 @@ way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +33,12 @@ class Row:
 class LineageLedger(Ledger):
     """Rows by their ids, partitions by their numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_key: bool = True) -> None:
+        """`has_key`: of the topic. Without one, a name may give its sends slots: see `slots_of_sends`."""
         super().__init__([])
+        self._has_key = has_key
+        self.slots_of_sends: dict[int, Callable[[int], int]] = {}
+        """By producer: the slot of a send, by its number."""
         self.rows: dict[int, Row] = {}
         self.slots: dict[int, tuple[int, int]] = {}
         """Of each partition that a COMMIT, or the topic's creation, made."""
@@ -43,6 +47,21 @@ class LineageLedger(Ledger):
         self._placed: dict[
             int, list[tuple[int, int]]
         ] = {}  # by partition: id and offset, as it was read last
+
+    def slot(self, number: int) -> int | None:
+        """The slot of a row; None: any partition may have it."""
+        if self._has_key:
+            return slot_of(number)
+        row = self.rows[number]
+        of_send = self.slots_of_sends.get(row.producer)
+        return None if of_send is None else of_send(row.send)
+
+    def order(self, number: int) -> tuple[int, int] | None:
+        """Rows with this value are in the order of their sends; None: no order is promised."""
+        row, slot = self.rows[number], self.slot(number)
+        if slot is None:
+            return None
+        return row.producer, key_of(number) if self._has_key else slot
 
     # ---- what happens ----
 
@@ -125,8 +144,9 @@ class LineageLedger(Ledger):
         for number in ids:
             if number not in self.rows:
                 raise ViolationError("I5", f"{name} was never sent: row {number}")
-            if not lo <= slot_of(number) <= hi:
-                what = f"{name} is row {number} of slot {slot_of(number)}, which is none of {lo} to {hi}"
+            slot = self.slot(number)
+            if slot is not None and not lo <= slot <= hi:
+                what = f"{name} is row {number} of slot {slot}, which is none of {lo} to {hi}"
                 raise ViolationError("L2", what)
 
     def _check_batches(self, part: Partition, by_first: dict[int, Stored]) -> None:
@@ -146,10 +166,9 @@ class LineageLedger(Ledger):
                 if number in found:
                     raise ViolationError("I6", f"row {number} stands at {found[number]} and at {here}")
                 found[number] = here
-                row = self.rows[number]
-                if row.outcome != "done":
+                row, key = self.rows[number], self.order(number)
+                if row.outcome != "done" or key is None:
                     continue
-                key = row.producer, key_of(number)
                 place = row.send, number
                 if place < last.get(key, (0, 0)):
                     what = f"row {number} of send {row.send} stands at {here}, after one of {last[key]}"
@@ -181,7 +200,8 @@ class LineageLedger(Ledger):
     def _may_be_truncated(self, number: int, row: Row) -> bool:
         if row.partition != ANYWHERE:
             return row.offset < self.partitions[row.partition].start
-        slot = slot_of(number)
+        slot = self.slot(number)
+        assert slot is not None, f"no resume point can name row {number}"
         return any(
             self.partitions[part].start > 0 for part, (lo, hi) in self.slots.items() if lo <= slot <= hi
         )

@@ -121,7 +121,7 @@ class Admin(ClusterClient):
             schema=keyed.SCHEMA if self.world.plan.layouts else SCHEMA,
             partitions=partitions,
             replication=self.world.plan.replication,
-            key=keyed.KEY if self.world.plan.layouts else [],
+            key=keyed.KEY if self.world.plan.layouts and not self.world.plan.keyless else [],
             exist_ok=True,
         )
         self._request(machine, Opcode.TOPIC_CREATE, request, self._created_wanted)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from ringfence.arrow.body_router import BodyRouter
 from ringfence.common.codec import Answer
 from ringfence.common.send_effects import BatchRefused, BatchUnknown, Effect
 from ringfence.native import messages
@@ -100,6 +101,9 @@ class LineageNamed(LineagePublisher):
         layout = self.layout
         assert layout is not None
         resuming = Resuming(layout, self.producer_name, Rule(told.rule or 0), told.resume)
+        if resuming.slot_of_send is not None:
+            self._slot_of_send = self.ledger.slots_of_sends[self.number] = resuming.slot_of_send
+            self._router, self._encoder = BodyRouter(resuming.slot_of_send), None
         rows = self.ledger.rows
         again: list[tuple[int, tuple[int, ...]]] = []
         for send, ids in sorted(self._ids.items()):
@@ -140,6 +144,9 @@ class LineageNamed(LineagePublisher):
 
     def _name(self) -> str | None:
         return self.producer_name
+
+    def _spreads(self) -> bool:
+        return self.world.plan.keyless and self.world.plan.seed % 2 == 0
 
     def _note(self, send: int) -> bytes | None:
         return str(send).encode()

@@ -5,6 +5,7 @@ Rows have keys. Bodies are encoded, routed again after a layout change and joine
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -60,6 +61,8 @@ class LineagePublisher(Publisher):
         super().__init__(world, number, random, topic)
         self._parts: dict[int, Part] = {}
         self._router = BodyRouter()
+        self._slot_of_send: Callable[[int], int] | None = None
+        """Of a name in a topic without key, once it is open."""
         self._encoder: tuple[Layout, TopicEncoder] | None = None
         self._sends = 0
         self._is_routing = False
@@ -88,7 +91,8 @@ class LineagePublisher(Publisher):
         machine, layout = self._machine, self.layout
         assert machine is not None and layout is not None
         if self._encoder is None or self._encoder[0] is not layout:
-            self._encoder = layout, TopicEncoder(layout, split=self._name() is None)
+            split, slot_of_send = self._name() is None, self._slot_of_send
+            self._encoder = layout, TopicEncoder(layout, split=split, slot_of_send=slot_of_send)
         bodies = self._encoder[1].bodies(rows_of(ids), self._note(send), keep_order=True, number=send)
         deadline = self.now_s + self.random.choice(DEADLINES_S)
         for body in bodies:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from ringfence.common.codec import Answer
 from ringfence.common.retry import Backoff, deadline_ms
 from ringfence.common.routes import routes_of
@@ -172,6 +174,8 @@ class Publisher(ClusterClient):
         wanted = messages.ProducerOpen(
             topic=self.topic, name=self._name(), accept_fresh_start=self._accepts_fresh_start()
         )
+        if self._spreads():
+            wanted = msgspec.structs.replace(wanted, spread=True)
         body = messages.encode(wanted)
         self.ask(
             machine,
@@ -183,6 +187,10 @@ class Publisher(ClusterClient):
         )
 
     def _accepts_fresh_start(self) -> bool:
+        return False
+
+    def _spreads(self) -> bool:
+        """Whether the numbers of its sends choose partitions."""
         return False
 
     def _opened(self, answer: Answer | None) -> None:

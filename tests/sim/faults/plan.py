@@ -116,6 +116,8 @@ LAYOUTS: Final[dict[str, tuple[int, int]]] = {
 """What is drawn beside the others in a seed with layout changes; each is in four of five such seeds."""
 STRUCK_TOO: Final = (0.15, 0.4, 1.0)
 """Shares of its other strikes that such a seed keeps: while owners are missing, nothing can be split."""
+KEYLESS: Final = 0.25
+"""Share of seeds with layout changes whose topic has no key."""
 LINEAGES: Final = 0.2
 """Share of seeds that have them in a mix."""
 NOT_MOVED: Final = ("row_rot",)
@@ -216,6 +218,8 @@ class Plan:
     """The level that the program knows; the cluster is raised to it."""
     layouts: bool = False
     """Whether partitions are split and merged; rows have keys, and clients that follow a lineage."""
+    keyless: bool = False
+    """Whether a topic whose partitions split and merge has no key: a name, or nothing, orders its rows."""
     stall: float = 0.0
     """Share of groups of rows that their disk is late with."""
     stall_us: int = 0
@@ -352,11 +356,14 @@ def with_layouts(plan: PlanT) -> PlanT:
         "hold_timeout_ms": random.choice([500, 2_000, 5_000]),
         "resolve_keep_s": random.choice([1, 3, 1_200]),
     }
+    level = random.choice([LAYOUT_LEVEL] * 6 + [LEVEL_NEWEST, 0])
+    keyless = random.random() < KEYLESS
     return replace(
         plan,
         layouts=True,
         newest=LAYOUT_LEVEL,
-        level=random.choice([LAYOUT_LEVEL] * 6 + [LEVEL_NEWEST, 0]),
+        level=LAYOUT_LEVEL if keyless else level,  # a name of before has no rule
+        keyless=keyless,
         moves=True,
         writers=0,
         loss=min(plan.loss, 0.02),

@@ -73,7 +73,7 @@ class World:
         self._trace = hashlib.blake2b(digest_size=16)
         self.network = Network(self.agenda, Random(self.random.random()), self.counts, self.trace)
         self.watch = Watch(self)
-        self.ledger = LineageLedger() if plan.layouts else Ledger([])
+        self.ledger = LineageLedger(has_key=not plan.keyless) if plan.layouts else Ledger([])
         self.scopes = ScopeLedger(self.ledger)
         self.lines: dict[int, Line | Cable] = {}
         self.lines_made = 0
