@@ -19,6 +19,7 @@ BEAT_US: Final = 100_000
 PATIENCE_US: Final = 4_000_000
 SOON_US: Final = 300_000
 """Until an aborted change must have begun."""
+OTHERS: Final = ("public/default/a", "public/default/b")
 EMPTIED: Final = 0.7
 """Share of sealed partitions that retention empties at a time."""
 ACTIVE_MAX: Final = 12
@@ -68,6 +69,16 @@ class Layouter(ClusterClient):
     def repartition(self, dice: Random) -> None:
         if self._active():
             self.ask_for("repartition", [], into=dice.randrange(1, ACTIVE_MAX))
+
+    def split_other(self, dice: Random) -> None:
+        """A topic without rows, which an administrator may delete at any time."""
+        state = self.world.watch.newest[1]
+        topics = [] if state is None else [one for one in state.topics.values() if one.name in OTHERS]
+        if topics:
+            topic = dice.choice(topics)
+            active = topic.layout.active()
+            if len(active) < ACTIVE_MAX:
+                self.ask_for("split", [int(dice.choice(active).partition)], topic=topic.name)
 
     def empty_sealed(self, dice: Random) -> None:
         """Retention has taken all rows of some sealed partitions: they are pruned, parents first."""
@@ -119,7 +130,8 @@ class Layouter(ClusterClient):
         machine = self.tried()
         if machine is None:
             return
-        wanted = layout_messages.LayoutChange(topic=self.topic, action=action, partitions=partitions, **more)
+        more.setdefault("topic", self.topic)
+        wanted = layout_messages.LayoutChange(action=action, partitions=partitions, **more)
         self.world.tell("lay", action, partitions, more, f"at {machine.name}")
 
         def told(answer: Answer | None) -> None:

@@ -108,6 +108,7 @@ LAYOUTS: Final[dict[str, tuple[int, int]]] = {
     "repartition": (1_000, 4_000),
     "layouts": (1_000, 4_000),
     "abort_layout": (400, 3_000),
+    "split_other": (500, 2_500),
     "abort_soon": (800, 3_000),
     "empty_sealed": (1_500, 5_000),
     "kill_owner": (2_500, 7_000),

@@ -16,6 +16,7 @@ from ringfence.control.model.results import Refused
 from ringfence.control.runtime.layout.engine import PartitionFigures
 from ringfence.control.runtime.layout.sealed_owners import SealedOwners
 from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.native.wire import Code
 from tests.fakes.layout_log import END, LayoutLog
 
 
@@ -108,7 +109,7 @@ def test_a_refused_hand_over_is_tried_again() -> None:
 
     async def refuse(command: PrepareChange) -> None:
         refused.append(command.partition)
-        raise RequestRefused(0, "no leader")
+        raise RequestRefused(Code.OVERLOADED, "no leader")
 
     node.propose = refuse  # type: ignore[method-assign]
     node.look()
