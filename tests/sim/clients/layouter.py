@@ -34,7 +34,8 @@ class Layouter(ClusterClient):
     def __init__(self, world: Simulation, random: Random, topic: str) -> None:
         super().__init__(world, "lay", random)
         self._simulation, self.topic = world, topic
-        world.agenda.after(random.randrange(BEAT_US), self._beat)
+        if world.plan.layouts:
+            world.agenda.after(random.randrange(BEAT_US), self._beat)
 
     def _beat(self) -> None:
         self.lose_patience()
