@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringfence.arrow.body_router import BodyRouter
 from ringfence.arrow.encode import Body, TopicEncoder
-from ringfence.common.codec import Answer
+from ringfence.common.codec import Answer, checked, request_header
 from ringfence.common.retry import Backoff
 from ringfence.common.routes import routes_of
+from ringfence.common.routing import layout_of, newest
 from ringfence.common.send_effects import (
     BatchRefused,
     BatchStored,
@@ -24,9 +25,10 @@ from ringfence.common.send_effects import (
     Piece,
     Transmit,
 )
-from ringfence.native import wire
+from ringfence.native import messages, wire
 from ringfence.native.errors import BatchError, RerouteError, RingfenceError
-from ringfence.native.wire import MESSAGE_BYTES_MAX, Features, RedirectReason
+from ringfence.native.frame import open_answer
+from ringfence.native.wire import MESSAGE_BYTES_MAX, Features, Opcode, RedirectReason
 from ringfence.send import sender
 from ringfence.send.inflight import Inflight
 from tests.sim.clients.keyed import ids_of, rows_of
@@ -75,6 +77,29 @@ class LineagePublisher(Publisher):
     @property
     def idle(self) -> bool:
         return not self._parts
+
+    # ---- tables ----
+
+    def heard(self, frame: bytes, body: bytes) -> None:
+        header = open_answer(frame)
+        if header.opcode != Opcode.TABLE_PUSH:
+            super().heard(frame, body)
+            return
+        pushed = layout_of(checked(header, memoryview(body)).control(messages.Table))
+        held = self.layout
+        if held is not None and pushed.topic == held.topic and newest(held, pushed) is not held:
+            self.world.count("table_pushed")
+            self._take_table(pushed)
+
+    def _take_table(self, offered: Layout) -> None:
+        """As the client's `TableCache`: what it holds is acknowledged to every node (I10)."""
+        super()._take_table(offered)
+        held = self.layout
+        assert held is not None
+        for line in list(self._lines.values()):
+            number = self.next_request()
+            fields = {"topic": held.topic, "sequence": held.generation}
+            line.send(number, bytes(request_header(Opcode.TABLE_ACK, number, **fields)), b"")
 
     # ---- sending ----
 

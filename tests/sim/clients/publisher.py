@@ -154,8 +154,11 @@ class Publisher(ClusterClient):
             self.world.agenda.after(AGAIN_US, self._fetch_over)
             return
         self._fetching = False
+        self._take_table(layout_of(answer.control(messages.Table)))
+
+    def _take_table(self, offered: Layout) -> None:
         before = self.layout
-        self.layout = newest(before, layout_of(answer.control(messages.Table)))
+        self.layout = newest(before, offered)
         if self._machine is not None:
             moved = [] if before is None else list(moved_between(before, self.layout))
             self._run(self._machine.table_arrived(routes_of(self.layout), moved, now=self.now_s))
