@@ -85,6 +85,8 @@ class LineagePublisher(Publisher):
         if header.opcode != Opcode.TABLE_PUSH:
             super().heard(frame, body)
             return
+        if self.world.plan.seed % 2:
+            return  # pushes are lost in these seeds: redirects must be enough
         pushed = layout_of(checked(header, memoryview(body)).control(messages.Table))
         held = self.layout
         if held is not None and pushed.topic == held.topic and newest(held, pushed) is not held:
