@@ -8,8 +8,8 @@ import pytest
 
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 
-# Modules that compare with the newest level of the program.
-_MODULES: Final = (
+# Modules of the product that compare with the newest level of the program.
+PRODUCT_MODULES: Final = (
     "ringfence.control.runtime.handlers.cluster_levels",
     "ringfence.control.runtime.membership.joining",
     "ringfence.control.runtime.membership.members",
@@ -17,11 +17,10 @@ _MODULES: Final = (
     "ringfence.control.runtime.raft.level_gate",
     "ringfence.control.store.directory",
     "ringfence.control.store.identity",
-    "tests.fakes.admin_api",
 )
 
 
 def raise_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on a new node begins with LAYOUT_LEVEL; `node_process` names it to the engine, too."""
-    for module in _MODULES:
+    for module in (*PRODUCT_MODULES, "tests.fakes.admin_api"):
         monkeypatch.setattr(f"{module}.LEVEL_NEWEST", LAYOUT_LEVEL)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tests.sim import apart, shrink
-from tests.sim.faults.plan import Plan
+from tests.sim.faults.plan import Plan, with_layouts
 from tests.sim.simulation import Result
 
 TOLD_EACH = 100
@@ -32,6 +32,10 @@ def _seeds(given: argparse.Namespace) -> Iterator[int]:
 
 def _plan(seed: int, given: argparse.Namespace) -> Plan:
     plan = Plan.drawn(seed, given.seconds, given.machines)
+    if given.layouts:
+        plan = with_layouts(plan)
+    elif given.mixed:
+        plan = Plan.mixed(seed, given.seconds, given.machines)
     if given.calm:
         plan = shrink.calm(plan)
     if given.only is not None:
@@ -42,6 +46,7 @@ def _plan(seed: int, given: argparse.Namespace) -> Plan:
 def _show(plan: Plan, result: Result, given: argparse.Namespace) -> None:
     """The story of a broken promise, and how to see it again."""
     command = f"python -m tests.sim --seed {plan.seed} --seconds {given.seconds} --machines {given.machines}"
+    command += " --layouts" if plan.layouts else ""
     if given.shrink and result.violation is not None:
         broken = result.violation.invariant
 
@@ -67,6 +72,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="seeds from A on for so long")
     parser.add_argument("--seconds", type=int, default=10, help="virtual seconds of faults")
     parser.add_argument("--machines", type=int, default=3)
+    parser.add_argument("--layouts", action="store_true", help="each seed with splits and merges")
+    parser.add_argument("--mixed", action="store_true", help="some seeds with splits and merges")
     parser.add_argument("--lines", type=int, default=60, help="of the story of a broken promise")
     parser.add_argument("--shrink", action="store_true", help="leave out strikes that do not matter")
     parser.add_argument("--only", help="numbers of the strikes that are carried out, as a shrink tells them")

@@ -29,7 +29,7 @@ from ringfence.native import _node
 from tests.sim import simulation
 from tests.sim.checks.violation import ViolationError
 from tests.sim.clients import content
-from tests.sim.faults.plan import Plan
+from tests.sim.faults.plan import Plan, with_layouts
 from tests.sim.simulation import Result
 
 HEAD_BYTES: Final = 8
@@ -158,7 +158,7 @@ def _some(plans: Iterator[Plan]) -> list[Plan]:
 
 
 def _play(plan: Plan, native: ModuleType = _node, *, is_told: bool = False) -> Play:
-    _warm(plan.machines, plan.level)
+    _warm(plan.machines, plan.level, plan.layouts)
     play = partial(simulation.run, plan, native, is_told=is_told, is_last=True)
     return Play(plan, play, CPU_S_MIN + CPU_S_EACH * plan.seconds)
 
@@ -178,9 +178,11 @@ def forked(plays: Sequence[Play]) -> Child:
 
 
 @cache
-def _warm(machines: int, level: int) -> None:
+def _warm(machines: int, level: int, has_layouts: bool) -> None:
     """What is imported, compiled and kept by the first run of a process is there for every child."""
-    simulation.run(replace(Plan.drawn(1, seconds=1), machines=machines, level=level))
+    plan = Plan.drawn(1, seconds=1)
+    plan = with_layouts(plan) if has_layouts else plan
+    simulation.run(replace(plan, machines=machines, level=level))
     content.warm()
     gc.freeze()  # nobody touches what is shared with the children
 

@@ -23,7 +23,16 @@ from tests.sim import apart
 from tests.sim.faults.plan import Plan
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-CODE: Final = ("Cargo.lock", "client", "control", "core", "native", "tests/checker", "tests/sim")
+CODE: Final = (
+    "Cargo.lock",
+    "client",
+    "control",
+    "core",
+    "native",
+    "tests/checker",
+    "tests/fakes/layout_level.py",
+    "tests/sim",
+)
 """What a seed runs: the planes, the client's machines, the simulator and its checkers."""
 TOLD_EACH: Final = 100
 
@@ -78,7 +87,7 @@ def known(file: Path, code: str, seconds: int) -> dict[int, Line]:
 
 def _run(seeds: Iterable[int], seconds: int, jobs: int, code: str, name: str) -> Iterator[Line]:
     spent = _cpu_s()
-    for plan, result in apart.each((Plan.drawn(seed, seconds) for seed in seeds), jobs):
+    for plan, result in apart.each((Plan.mixed(seed, seconds) for seed in seeds), jobs):
         before, spent = spent, _cpu_s()
         yield Line(
             code=code,

@@ -14,25 +14,33 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from ringfence.control.consensus.errors import ConsensusError
+from ringfence.control.runtime.layout import leader as layout_leader
 from ringfence.control.runtime.raft import replica as runtime_replica
 from ringfence.control.runtime.reassignment import order_batches
+from ringfence.control.state_machines.metadata import config
 from ringfence.native import _node
 from ringfence.native.errors import ClosedError
-from tests.sim.checks import replicas
+from tests.sim.checks import layouts, replicas
 from tests.sim.checks.ledger import Record
+from tests.sim.checks.lineage_ledger import LineageLedger
 from tests.sim.checks.observe import observed
 from tests.sim.checks.violation import ViolationError
 from tests.sim.clients.admin import Admin
 from tests.sim.clients.consumer import Consumer
 from tests.sim.clients.content import body_of
+from tests.sim.clients.layouter import Layouter
+from tests.sim.clients.lineage_consumer import LineageConsumer
+from tests.sim.clients.lineage_named import LineageNamed
+from tests.sim.clients.lineage_publisher import LineagePublisher
 from tests.sim.clients.named import NamedProducer
 from tests.sim.clients.publisher import Publisher
-from tests.sim.clients.readback import read_back
+from tests.sim.clients.readback import keyed_back, read_back
 from tests.sim.clients.writer import Writer
 from tests.sim.faults import forced, strikes
 from tests.sim.faults.plan import Plan
 from tests.sim.world import birth, current, network, quiet
 from tests.sim.world.intercept import installed
+from tests.sim.world.levels import program_of
 from tests.sim.world.machine import Machine
 from tests.sim.world.network import Weather
 from tests.sim.world.world import SECOND_US, World, prepared
@@ -41,6 +49,8 @@ TOPIC: Final = "rows"
 HEALED_US: Final = 60 * SECOND_US
 """Peace until everything is settled: above the longest deadline, time-out and back-off together."""
 STEP_US: Final = SECOND_US // 4
+PRUNE_INTERVAL_MS: Final = 700
+"""A run of seconds does not get to the product's."""
 READS_MAX: Final = 4
 NAMED: Final = 3
 """Seeds that are a multiple of it have a producer with a name."""
@@ -82,7 +92,8 @@ class Simulation(World):
 
     def __init__(self, plan: Plan, native: ModuleType = _node) -> None:
         super().__init__(plan, native)
-        for machine, files in zip(self.machines, birth.born(plan.machines, plan.level), strict=True):
+        files_born = birth.born(plan.machines, plan.level, plan.newest)
+        for machine, files in zip(self.machines, files_born, strict=True):
             prepared(files, machine)
             machine.slow = plan.slow
         self.network.weather = strikes.weather_of(self)
@@ -92,18 +103,23 @@ class Simulation(World):
         self.forcer: forced.Forcer = forced.Forcer(self)
         self._changes = any(each.kind == "change" for each in plan.strikes)
         self.admin = Admin(self, Random(self.random.random()))
+        unnamed, named = (LineagePublisher, LineageNamed) if plan.layouts else (Publisher, NamedProducer)
         self.publishers = [
-            (NamedProducer if number == 1 and plan.seed % NAMED == 0 else Publisher)(
+            (named if number == 1 and plan.seed % NAMED == 0 else unnamed)(
                 self, number, Random(self.random.random()), TOPIC
             )
             for number in range(1, plan.producers + 1)
         ]
-        self.consumer = Consumer(self, Random(self.random.random()))
+        consumer = LineageConsumer if plan.layouts else Consumer
+        self.consumer = consumer(self, Random(self.random.random()))
+        self.layouter: Layouter = Layouter(self, Random(f"layouts {plan.seed}"), TOPIC)
         self.writers = [  # with dice of their own: other seeds stay what they were
             Writer(self, number, Random(f"writer {plan.seed} {number}"), TOPIC)
             for number in range(1, plan.writers + 1)
         ]
         self.clients = [*self.publishers, self.admin, self.consumer, *self.writers]
+        if plan.layouts:
+            self.clients.append(self.layouter)
 
     # ---- the run ----
 
@@ -138,6 +154,8 @@ class Simulation(World):
 
     def changed(self, before: Any, after: Any) -> None:
         """Who has just been made an owner may be doomed: it dies before what it has is on its disk."""
+        if isinstance(self.ledger, LineageLedger) and before is not after:
+            layouts.note(self, self.ledger, before, after)
         if before.changes is after.changes:
             return
         self.forcer.changed(before, after)
@@ -229,7 +247,15 @@ class Simulation(World):
             if not writer.idle:
                 return f"the scope of {writer.name} is not begun for the last time"
         waits = self.scopes.unpublished(self.machines[0].replica.state, self._of_node)
-        return waits or self._unopened() or self._unlike()
+        return waits or self._unopened() or self._unlike() or self._uneven()
+
+    def _uneven(self) -> str:
+        """What is not over yet of splits and merges, and what the reader has not read yet."""
+        if not isinstance(self.consumer, LineageConsumer):
+            return ""
+        state, name = self.machines[0].replica.state, f"public/default/{TOPIC}"
+        missing = layouts.unfinished(state, self._of_node)
+        return missing or self.consumer.lagging(layouts.active_ends(state, self._of_node, name))
 
     def _unlike(self) -> str:
         """What is not over yet of changes, and of copies."""
@@ -283,6 +309,9 @@ class Simulation(World):
             for partition, assignment in topic.assignments.items():
                 if partition in self.ledger.partitions:
                     self._check(topic.topic, partition, self._of_node[int(assignment.owner.node)])
+        if isinstance(self.ledger, LineageLedger) and isinstance(self.consumer, LineageConsumer):
+            self.ledger.check_lineage(state.topic_named(f"public/default/{TOPIC}").layout)
+            self.consumer.check()
         self._fsck()
 
     def _owned(self, machine: Machine, statuses: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -317,7 +346,8 @@ class Simulation(World):
         self.lines_made += 1
         connection = self.lines_made
         machine.host.set_clock()
-        records = read_back(node, connection, topic, partition)
+        read = keyed_back if self.plan.layouts else read_back
+        records = read(node, connection, topic, partition)
         if records is None:
             machine.host.pump()
         return records
@@ -423,13 +453,16 @@ def run(
     is_last: bool = False,
 ) -> Result:
     """Play one plan. A broken promise stands in the result. `is_last`: see `surroundings`."""
-    birth.born(plan.machines, plan.level)
+    birth.born(plan.machines, plan.level, plan.newest)
     options = partial(vars(runtime_replica)["Options"], **dict(plan.options))
     with (
+        program_of(plan.newest),
         surroundings(is_last=is_last),
         patch.object(runtime_replica, "TRAIL_ENTRIES", plan.trail),
         patch.object(runtime_replica, "Options", options),
         patch.object(order_batches, "BATCH_ORDERS_MIN", plan.together),
+        patch.object(layout_leader, "PRUNE_INTERVAL_MS", PRUNE_INTERVAL_MS),
+        patch.dict(config.LIMITS, resolve_keep_s=config.LIMITS["resolve_keep_s"]._replace(low=1)),
     ):
         return _played(make(plan, native), is_told=is_told)
 

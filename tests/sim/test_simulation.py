@@ -40,9 +40,9 @@ def test_no_promise_is_broken(seed: int) -> None:
 
 def test_no_promise_is_broken_in_the_seeds_of_the_day(soak: int) -> None:
     first = 1_000_000 + datetime.datetime.now(tz=datetime.UTC).date().toordinal() * 100
-    for plan, ended in apart.each(map(Plan.drawn, range(first, first + ROTATING * soak)), 1):
-        broken = ended.violation
-        assert broken is None, f"{broken}; replay: python -m tests.sim --seed {plan.seed}"
+    for plan, ended in apart.each(map(Plan.mixed, range(first, first + ROTATING * soak)), 1):
+        broken, layouts = ended.violation, " --layouts" if plan.layouts else ""
+        assert broken is None, f"{broken}; replay: python -m tests.sim --seed {plan.seed}{layouts}"
 
 
 def program(capfd: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:

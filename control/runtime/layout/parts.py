@@ -14,6 +14,7 @@ from ringfence.control.runtime.layout.late_inheritance import LateInheritance
 from ringfence.control.runtime.layout.leader import LayoutLeader
 from ringfence.control.runtime.layout.order_sender import LayoutOrderSender
 from ringfence.control.runtime.layout.participant import LayoutParticipant
+from ringfence.control.runtime.layout.sealed_owners import SealedOwners
 from ringfence.control.runtime.layout.sources import SourceAnswers
 from ringfence.control.runtime.process.start_gate import StartGate
 from ringfence.control.runtime.raft.proposer import RaftProposer
@@ -30,6 +31,7 @@ class LayoutParts:
     leader: LayoutLeader
     counts: LayoutCounts
     late_inheritance: LateInheritance
+    sealed_owners: SealedOwners
 
     def start(self) -> None:
         """Start what the leader does; every node may become the leader before it serves."""
@@ -38,8 +40,10 @@ class LayoutParts:
     def serve(self) -> None:
         """Start what needs this node's own start: its partitions have their epochs now."""
         self.late_inheritance.start()
+        self.sealed_owners.start()
 
     async def close(self) -> None:
+        await self.sealed_owners.close()
         await self.late_inheritance.close()
         await self.leader.close()
         await self.participant.close()
@@ -62,4 +66,6 @@ def build(
     sender = LayoutOrderSender(peer_client, participant, answers, gate)
     leader = LayoutLeader(proposer, sender.send, sender.ask_sealed)
     late_inheritance = LateInheritance(proposer, executor, engine, sources, here)
-    return LayoutParts(engine, answers, participant, leader, LayoutCounts(), late_inheritance)
+    sealed_owners = SealedOwners(proposer, executor, engine, here)
+    counts = LayoutCounts()
+    return LayoutParts(engine, answers, participant, leader, counts, late_inheritance, sealed_owners)

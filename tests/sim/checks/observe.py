@@ -79,6 +79,7 @@ def _metadata() -> Places:
     apply_batch, apply = Replica._apply, vars(runtime_replica)["apply"]
 
     async def observed_submit(self: RaftProposer, wanted: Any) -> Any:
+        current.machine().world.proposes(current.machine(), wanted.command)
         applied = await submit(self, wanted)
         current.machine().world.watch.answers(wanted.command, applied)
         return applied

@@ -190,6 +190,7 @@ class Watch:
             self._decides(before, after)
             self.world.changed(before, after)
             self._note_owners(before, after)
+        self.world.applied(current.machine(), before, after)
 
     def _is_known(
         self, index: int, before: MetadataState, after: MetadataState, first_after: MetadataState
@@ -243,6 +244,10 @@ class Watch:
             self.world.violate(ViolationError("applied once", what))
 
     def _note_owners(self, before: MetadataState, after: MetadataState) -> None:
+        for change, transition in after.transitions.items():
+            if change not in before.transitions:  # children are opened before they have assignments
+                for child in transition.children:
+                    self.owners[int(child.partition), int(change)] = int(child.replicas[0].node)
         for number, topic in after.topics.items():
             if before.topics.get(number) is topic:
                 continue

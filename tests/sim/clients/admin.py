@@ -15,11 +15,12 @@ from ringfence.control.runtime.handlers.commands import at_control_address
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.rpc import messages as calls
 from ringfence.native import messages
-from ringfence.native.wire import LEVEL_NEWEST, Code, Opcode, Status
+from ringfence.native.wire import Code, Opcode, Status
 from tests.checker import Recorder, Verdict, check
 from tests.checker.topics import Create, Delete, Describe, TopicsModel
 from tests.sim.checks.ledger import Partition, Truncation
 from tests.sim.checks.violation import ViolationError
+from tests.sim.clients import keyed
 from tests.sim.clients.content import SCHEMA
 from tests.sim.clients.customer import ClusterClient
 
@@ -82,7 +83,7 @@ class Admin(ClusterClient):
     def _lowest(self) -> bool:
         """Whether a machine's metadata is below the newest level."""
         known = (machine.replica for machine in self.world.machines)
-        return any(replica is None or replica.state.level < LEVEL_NEWEST for replica in known)
+        return any(replica is None or replica.state.level < self.world.plan.newest for replica in known)
 
     def _finalize(self) -> None:
         """Through any node; refused while another one does not answer, and asked for again."""
@@ -102,11 +103,10 @@ class Admin(ClusterClient):
 
     def check_levels(self) -> None:
         """Raises ViolationError where a store would let a program in that cannot read what is there."""
+        newest = self.world.plan.newest
         for machine in self.world.machines:
-            promised = (
-                machine.node.parts.directory.identity.level if machine.node is not None else LEVEL_NEWEST
-            )
-            if promised < LEVEL_NEWEST:
+            promised = machine.node.parts.directory.identity.level if machine.node is not None else newest
+            if promised < newest:
                 raise ViolationError("level", f"{machine.name} promised level {promised} only")
 
     # ---- the topic of the rows ----
@@ -118,9 +118,10 @@ class Admin(ClusterClient):
         name, partitions = self._wanted
         request = messages.TopicCreate(
             name=name,
-            schema=SCHEMA,
+            schema=keyed.SCHEMA if self.world.plan.layouts else SCHEMA,
             partitions=partitions,
             replication=self.world.plan.replication,
+            key=keyed.KEY if self.world.plan.layouts and not self.world.plan.keyless else [],
             exist_ok=True,
         )
         self._request(machine, Opcode.TOPIC_CREATE, request, self._created_wanted)

@@ -8,9 +8,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.common.codec import Answer, checked, request_header
+from ringfence.native import messages
 from ringfence.native._node import crc32c
 from ringfence.native.frame import open_answer
-from ringfence.native.wire import RequestFlags
+from ringfence.native.wire import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Opcode, RequestFlags
 from tests.sim.world.network import Weather
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 RESEND_US: Final = 30_000  # a message on TCP that a partition holds up
 STARVED_US: Final = 1_000
+GREETED_US: Final = 6_000_000
 
 Lost = None
 Told = Callable[[Answer | None], None]
@@ -116,6 +118,9 @@ class Line:
 class ClusterClient:
     """Base of clients; `name` is its place in the network."""
 
+    features = 0
+    """What it tells each node first that it can do; 0: it says no HELLO."""
+
     def __init__(self, world: World, name: str, random: Random) -> None:
         self.world, self.name, self.random = world, name, random
         self._lines: dict[str, Line] = {}
@@ -136,7 +141,18 @@ class ClusterClient:
         if not self.world.network.reaches(self.name, machine.name):
             return False
         self._lines[machine.name] = Line(self, machine)
+        if self.features:
+            self._greet(machine)
         return True
+
+    def _greet(self, machine: Machine) -> None:
+        hello = messages.Hello(
+            version_min=PROTOCOL_VERSION_MIN,
+            version_max=PROTOCOL_VERSION,
+            client=self.name,
+            features=self.features,
+        )
+        self.ask(machine, Opcode.HELLO, lambda _: None, body=messages.encode(hello), patience_us=GREETED_US)
 
     def ask(
         self, machine: Machine, opcode: int, told: Told, *, body: bytes = b"", patience_us: int, **fields: int

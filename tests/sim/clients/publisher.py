@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from ringfence.common.codec import Answer
 from ringfence.common.retry import Backoff, deadline_ms
@@ -17,7 +19,6 @@ from ringfence.native.frame import pack_request
 from ringfence.native.wire import HEADER_BYTES, AnswerFlags, Code, Opcode, RedirectReason, Status
 from ringfence.send.inflight import Inflight
 from ringfence.send.reroute import Phase
-from tests.sim.checks.ledger import Batch
 from tests.sim.clients.content import body_of
 from tests.sim.clients.customer import ClusterClient
 from tests.sim.clients.effects import EffectRunner
@@ -32,6 +33,15 @@ AGAIN_US: Final = 150_000
 DEADLINES_S: Final = (0.5, 3.0, 20.0)
 LARGE_ROWS: Final = 4_200
 LARGE: Final = 0.01
+
+
+class Frame(NamedTuple):
+    """The body of a batch, and what of it stands in the header."""
+
+    body: bytes
+    extension_bytes: int
+    rows: int
+    number: int
 
 
 class Publisher(ClusterClient):
@@ -124,15 +134,31 @@ class Publisher(ClusterClient):
         if machine is None:
             self.world.agenda.after(AGAIN_US, self._fetch_over)
             return
-        self.ask(machine, Opcode.TABLE, self._table, patience_us=PATIENCE_US, topic=topic, deadline_ms=1_000)
+        version = self._needed_version()
+        self.ask(
+            machine,
+            Opcode.TABLE,
+            self._table,
+            patience_us=PATIENCE_US,
+            topic=topic,
+            layout_version=version,
+            deadline_ms=1_000,
+        )
+
+    def _needed_version(self) -> int:
+        """The least version of a table that helps; 0: any."""
+        return 0
 
     def _table(self, answer: Answer | None) -> None:
         if answer is None or answer.header.status != Status.OK:
             self.world.agenda.after(AGAIN_US, self._fetch_over)
             return
         self._fetching = False
+        self._take_table(layout_of(answer.control(messages.Table)))
+
+    def _take_table(self, offered: Layout) -> None:
         before = self.layout
-        self.layout = newest(before, layout_of(answer.control(messages.Table)))
+        self.layout = newest(before, offered)
         if self._machine is not None:
             moved = [] if before is None else list(moved_between(before, self.layout))
             self._run(self._machine.table_arrived(routes_of(self.layout), moved, now=self.now_s))
@@ -151,6 +177,8 @@ class Publisher(ClusterClient):
         wanted = messages.ProducerOpen(
             topic=self.topic, name=self._name(), accept_fresh_start=self._accepts_fresh_start()
         )
+        if self._spreads():
+            wanted = msgspec.structs.replace(wanted, spread=True)
         body = messages.encode(wanted)
         self.ask(
             machine,
@@ -164,6 +192,10 @@ class Publisher(ClusterClient):
     def _accepts_fresh_start(self) -> bool:
         return False
 
+    def _spreads(self) -> bool:
+        """Whether the numbers of its sends choose partitions."""
+        return False
+
     def _opened(self, answer: Answer | None) -> None:
         if answer is None or answer.header.status != Status.OK:
             self.world.agenda.after(AGAIN_US, self._open_over)
@@ -173,10 +205,13 @@ class Publisher(ClusterClient):
         identity = Identity(told.producer_id, told.producer_epoch)
         self.world.watch.identity(self.name, identity)
         if self._machine is None:
-            self._machine = Inflight(identity, backoff=Backoff(first_s=0.01, cap_s=0.3))
+            self._machine = self._made(identity)
         else:
             self._run(self._machine.opened(identity))
             self._send()
+
+    def _made(self, identity: Identity) -> Inflight:
+        return Inflight(identity, backoff=Backoff(first_s=0.01, cap_s=0.3))
 
     def _open_over(self) -> None:
         self._opening = False
@@ -188,19 +223,23 @@ class Publisher(ClusterClient):
         if machine is None or self.layout is None:
             return
         for partition in list(machine.ready):
-            owner = self.world.machine_of(self.layout.entry(partition))
-            if owner is None or not self.reach(owner):
+            owner = self._owner_of(partition)
+            if owner is None:
                 continue
             while (order := machine.transmit(partition, self.now_s)) is not None:
                 self._transmit(owner, order)
 
+    def _owner_of(self, partition: int) -> Any:
+        """The machine that a request about the partition goes to; None: it is not known, or away."""
+        assert self.layout is not None
+        owner = self.world.machine_of(self.layout.entry(partition))
+        return owner if owner is not None and self.reach(owner) else None
+
     def _transmit(self, owner: object, order: Transmit) -> None:
         layout = self.layout
         assert layout is not None
-        entry = layout.entry(order.partition)
-        batch = self._effects.batches[order.key]
-        extension, send = self._marked(order)
-        body = extension + body_of(batch.first, batch.rows)
+        entry = layout.partitions.get(order.partition)
+        sent = self._frame(order)
         number = self.next_request()
         header = bytearray(HEADER_BYTES)
         epoch = 0 if entry is None else entry.epoch
@@ -216,25 +255,30 @@ class Publisher(ClusterClient):
             producer_id=order.producer.producer_id,
             producer_epoch=order.producer.producer_epoch,
             sequence=order.sequence,
-            send=send,
-            rows=batch.rows,
+            send=sent.number,
+            rows=sent.rows,
             deadline_ms=deadline_ms(min(order.deadline, self.now_s + 2.0), self.now_s),
-            extension_bytes=len(extension),
-            body_bytes=len(body),
-            body_crc=crc32c(body),
+            extension_bytes=sent.extension_bytes,
+            body_bytes=len(sent.body),
+            body_crc=crc32c(sent.body),
         )
         self._partition_of[number] = order.partition
 
         def told(answer: Answer | None) -> None:
             fenced = self._doors.pop(number, 0)
             del self._partition_of[number]
-            self._answered(order, batch, epoch, fenced, owner, answer)
+            self._answered(order, epoch, fenced, owner, answer)
 
-        self.put(owner, number, bytes(header), body, told, PATIENCE_US)  # type: ignore[arg-type]
+        self.put(owner, number, bytes(header), sent.body, told, PATIENCE_US)  # type: ignore[arg-type]
 
     def _name(self) -> str | None:
         """Under which it opens."""
         return None
+
+    def _frame(self, order: Transmit) -> Frame:
+        batch = self._effects.batches[order.key]
+        extension, number = self._marked(order)
+        return Frame(extension + body_of(batch.first, batch.rows), len(extension), batch.rows, number)
 
     def _marked(self, order: Transmit) -> tuple[bytes, int]:
         """The extension in front of the batch, and its `send`."""
@@ -246,7 +290,7 @@ class Publisher(ClusterClient):
             self._doors[request_id] = self.world.ledger.partitions[partition].fenced
 
     def _answered(
-        self, order: Transmit, batch: Batch, epoch: int, fenced: int, owner: object, answer: Answer | None
+        self, order: Transmit, epoch: int, fenced: int, owner: object, answer: Answer | None
     ) -> None:
         machine, ledger = self._machine, self.world.ledger
         assert machine is not None
@@ -259,17 +303,25 @@ class Publisher(ClusterClient):
                 ledger.admitted(order.partition, epoch, fenced)
                 self.world.watch.stored(owner, order.partition, epoch)
             ledger.answered(order.partition, order.producer, order.sequence, epoch)
-            if not batch.outcome:
-                batch.epochs = epoch, epoch
+            self._acknowledged(order, epoch)
             self._run(machine.done(order.key, order.attempt, header.first_offset))
             self._send()
             return
-        error = answer.error(self.topic)
+        error = self._told(answer)
         self.world.count(f"answer_{error.code.name.lower() if error.code else 'redirect'}")
         if error.code is Code.SEQUENCE_GAP:
             ledger.expected(order.partition, order.producer, header.sequence)
         self._run(self._refused(machine, order, error, header, jitter))
         self._send()
+
+    def _told(self, answer: Answer) -> RingfenceError:
+        return answer.error(self.topic)
+
+    def _acknowledged(self, order: Transmit, epoch: int) -> None:
+        """The owner of this epoch answered OK."""
+        batch = self._effects.batches.get(order.key)
+        if batch is not None and not batch.outcome:
+            batch.epochs = epoch, epoch
 
     def _refused(
         self,

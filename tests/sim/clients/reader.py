@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -68,6 +69,10 @@ class Staged(NamedTuple):
     body: bytes
 
 
+FirstId = Callable[[memoryview, int], int]
+"""The first id of a body of so many rows."""
+
+
 def staged_of(body: bytes) -> list[Staged]:
     """Of the answer to a FETCH of staged records."""
     found = []
@@ -78,7 +83,7 @@ def staged_of(body: bytes) -> list[Staged]:
     return found
 
 
-def records_of(header: AnswerHeader, body: bytes) -> list[Record]:
+def records_of(header: AnswerHeader, body: bytes, first_of: FirstId = first_id) -> list[Record]:
     """The rows of a FETCH answer, which must lie below its mark, and what publishes rows."""
     records: list[Record] = []
     view = memoryview(body)
@@ -100,7 +105,7 @@ def records_of(header: AnswerHeader, body: bytes) -> list[Record]:
             )
             continue
         rows = rows[record.extension_bytes :]  # behind a note, if there is one
-        first = first_id(rows, record.rows)
+        first = first_of(rows, record.rows)
         records.append(Stored(record.first_offset, record.rows, first, record.owner_epoch, bytes(rows)))
     return records
 

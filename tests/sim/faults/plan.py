@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.runtime.reassignment.order_batches import BATCH_ORDERS_MIN
 from ringfence.native.wire import LEVEL_NEWEST
 
@@ -101,8 +102,29 @@ TRUNCATED: Final[dict[str, tuple[int, int]]] = {
 """What is drawn beside them where much of replicated rows is given up."""
 TRUNCATING: Final = 0.35
 """Share of such seeds among those with replicas: one of eight of all."""
+LAYOUTS: Final[dict[str, tuple[int, int]]] = {
+    "split": (300, 1_500),
+    "merge": (400, 2_000),
+    "repartition": (1_000, 4_000),
+    "layouts": (1_000, 4_000),
+    "abort_layout": (400, 3_000),
+    "split_other": (500, 2_500),
+    "abort_soon": (800, 3_000),
+    "empty_sealed": (1_500, 5_000),
+    "kill_owner": (2_500, 7_000),
+    "move": (1_500, 6_000),
+}
+"""What is drawn beside the others in a seed with layout changes; each is in four of five such seeds."""
+STRUCK_TOO: Final = (0.15, 0.4, 1.0)
+"""Shares of its other strikes that such a seed keeps: while owners are missing, nothing can be split."""
+KEYLESS: Final = 0.25
+"""Share of seeds with layout changes whose topic has no key."""
+LINEAGES: Final = 0.2
+"""Share of seeds that have them in a mix."""
 NOT_MOVED: Final = ("row_rot",)
 """Left out where partitions move: whose copy rotted is quarantined, and nothing brings it back yet."""
+FORCING: Final = ("force", "older")
+"""Left out where partitions split and merge: an operator who accepts a loss."""
 CROWD: Final = 6
 """With more kinds than these each strikes more seldom: a cluster that never serves shows nothing."""
 THEMES: Final = (
@@ -193,6 +215,12 @@ class Plan:
     """Mean time between two epochs of a writer."""
     level: int = LEVEL_NEWEST
     """Of the cluster at its birth; an older one is raised by an administrator on the way."""
+    newest: int = LEVEL_NEWEST
+    """The level that the program knows; the cluster is raised to it."""
+    layouts: bool = False
+    """Whether partitions are split and merged; rows have keys, and clients that follow a lineage."""
+    keyless: bool = False
+    """Whether a topic whose partitions split and merge has no key: a name, or nothing, orders its rows."""
     stall: float = 0.0
     """Share of groups of rows that their disk is late with."""
     stall_us: int = 0
@@ -200,6 +228,14 @@ class Plan:
     together: int = BATCH_ORDERS_MIN
     """So many orders of one turn go to a node in one question: with few, nearly all do."""
     strikes: tuple[Strike, ...] = field(default=())
+
+    @classmethod
+    def mixed(cls, seed: int, seconds: int = 10, machines: int = 3) -> Self:
+        """As `drawn`; some seeds have splits and merges beside their strikes."""
+        plan = cls.drawn(seed, seconds, machines)
+        is_themed = any(each.kind in FORCING for each in plan.strikes)
+        has_layouts = Random(f"lineage {seed}").random() < LINEAGES and not is_themed
+        return with_layouts(plan) if has_layouts else plan
 
     @classmethod
     def drawn(cls, seed: int, seconds: int = 10, machines: int = 3) -> Self:
@@ -301,6 +337,41 @@ def with_forced_owners(plan: Plan) -> Plan:
         writers=0,
         level=LEVEL_NEWEST,
         strikes=strikes,
+    )
+
+
+PlanT = TypeVar("PlanT", bound=Plan)
+
+
+def with_layouts(plan: PlanT) -> PlanT:
+    """The same seed at the level of layout changes, with splits and merges beside its strikes."""
+    random = Random(f"layouts {plan.seed}")
+    share = random.choice(STRUCK_TOO)
+    kept = [each for each in plan.strikes if each.kind not in NOT_MOVED + FORCING and random.random() < share]
+    own = [(each.at_us, each.kind, each.dice) for each in kept]
+    limits = dict(plan.limits) or _limits(random)
+    limits |= {
+        "repartition_adoption_timeout_ms": random.choice([0, 300, 1_000]),
+        "stage_wait_ms": random.choice([0, 100]),
+        "layout_timeout_ms": random.choice([2_000, 10_000]),
+        "hold_timeout_ms": random.choice([500, 2_000, 5_000]),
+        "resolve_keep_s": random.choice([1, 3, 1_200]),
+    }
+    level = random.choice([LAYOUT_LEVEL] * 6 + [LEVEL_NEWEST, 0])
+    keyless = random.random() < KEYLESS
+    return replace(
+        plan,
+        layouts=True,
+        newest=LAYOUT_LEVEL,
+        level=LAYOUT_LEVEL if keyless else level,  # a name of before has no rule
+        keyless=keyless,
+        moves=True,
+        writers=0,
+        loss=min(plan.loss, 0.02),
+        partitions=random.choice([1, 2, 4]),
+        replication=random.choice([1, 3, 3]),
+        limits=tuple(limits.items()),
+        strikes=_numbered(own + _repeated(random, LAYOUTS, plan.seconds, 0.8)),
     )
 
 

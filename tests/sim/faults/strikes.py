@@ -390,5 +390,13 @@ _ACTS: Final[dict[str, Callable[[World, Random], None]]] = {
     "cable": lambda world, dice: world.cables.reset(dice),
     "kill_owner": _kill_owner,
     "older": _older,
+    "split": lambda world, dice: world.layouter.split(dice),
+    "merge": lambda world, dice: world.layouter.merge(dice),
+    "repartition": lambda world, dice: world.layouter.repartition(dice),
+    "layouts": lambda world, dice: world.layouter.several(dice),
+    "split_other": lambda world, dice: world.layouter.split_other(dice),
+    "empty_sealed": lambda world, dice: world.layouter.empty_sealed(dice),
+    "abort_soon": lambda world, dice: world.layouter.abort_soon(dice),
+    "abort_layout": lambda world, dice: world.layouter.abort(dice),
     "force": lambda world, dice: world.forcer.begin(dice),
 }

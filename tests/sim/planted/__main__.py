@@ -2,7 +2,7 @@
 
 Clusters first: bugs of the control plane, then faults of the engine. `--node` is the table of one node alone,
 `--replicas` and `--scopes` have those that only replicas and only transactions show, `--starts` those of
-truncates and of forced owners.
+truncates and of forced owners, `--layouts` those of splits and merges.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager
 from ringfence.native import _node
 from tests.sim import data_plane, matrix, simulation
 from tests.sim.checks.violation import ViolationError
-from tests.sim.faults.plan import Plan
-from tests.sim.planted import control, native, replicas, scopes, starts
+from tests.sim.faults.plan import Plan, with_layouts
+from tests.sim.planted import control, layouts, native, replicas, scopes, starts
 from tests.sim.world import birth
 
 Finding = tuple[str, ViolationError | None]
@@ -120,6 +120,19 @@ def with_starts(seeds: range, only: list[str]) -> None:
     show("such seeds needed", starts.SHOWN_BY, only, lambda name: find_in_starts(name, seeds))
 
 
+def find_in_layouts(name: str, seeds: range) -> Finding:
+    """As `find`, in seeds with splits and merges."""
+    plans = [with_layouts(Plan.drawn(seed)) for seed in seeds]
+    for plan in plans:
+        birth.born(plan.machines, plan.level, plan.newest)
+    return first_found(plans, lambda: layouts.planted(name), is_native=False)
+
+
+def with_layout_changes(seeds: range, only: list[str]) -> None:
+    names = layouts.LAYOUT_BUGS
+    show("seeds with layout changes needed", names, only, lambda name: find_in_layouts(name, seeds))
+
+
 def clusters(seeds: range, only: list[str]) -> None:
     print("| planted bug | seeds needed | named by |")
     print("|---|--:|---|")
@@ -164,10 +177,13 @@ def main() -> None:
     parser.add_argument("--replicas", action="store_true", help="bugs of changes and of replicas")
     parser.add_argument("--scopes", action="store_true", help="bugs of transactions")
     parser.add_argument("--starts", action="store_true", help="bugs of truncates and of forced owners")
+    parser.add_argument("--layouts", action="store_true", help="bugs of splits and merges")
     parser.add_argument("only", nargs="*", help="these bugs; all of them without")
     given = parser.parse_args()
     if given.replicas:
         with_replicas(range(given.first, given.first + given.seeds), given.only)
+    elif given.layouts:
+        with_layout_changes(range(given.first, given.first + given.seeds), given.only)
     elif given.scopes:
         with_scopes(range(given.first, given.first + given.seeds), given.only)
     elif given.starts:

@@ -17,14 +17,17 @@ from tests.sim.faults.plan import Plan
 from tests.sim.world import quiet
 from tests.sim.world.files import Files
 from tests.sim.world.intercept import installed
+from tests.sim.world.levels import program_of
 from tests.sim.world.world import SECOND_US, World
 
 BIRTH_US: Final = 60 * SECOND_US
 
 
 @cache
-def born(machines: int, level: int = LEVEL_NEWEST) -> tuple[Files, ...]:
+def born(machines: int, level: int = LEVEL_NEWEST, newest: int = LEVEL_NEWEST) -> tuple[Files, ...]:
     """The disks, by machine; `level` is that of the program which began the cluster.
+
+    `newest`: of the program that the machines run.
 
     AssertionError when no cluster comes about without any fault.
     """
@@ -45,7 +48,8 @@ def born(machines: int, level: int = LEVEL_NEWEST) -> tuple[Files, ...]:
         slow=0.0,
         seconds=0,
     )
-    with quiet.logs(), installed(), observed(), patch.object(directory, "LEVEL_NEWEST", level):
+    own_level = patch.object(directory, "LEVEL_NEWEST", level)
+    with quiet.logs(), installed(), observed(), program_of(newest), own_level:
         world = World(plan)
         first, *others = world.machines
         first.boot()

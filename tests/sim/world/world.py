@@ -22,6 +22,7 @@ from ringfence.control.runtime.process.settings import Settings
 from ringfence.native import _node
 from ringfence.native.errors import StorageError
 from tests.sim.checks.ledger import Ledger
+from tests.sim.checks.lineage_ledger import LineageLedger
 from tests.sim.checks.scopes import ScopeLedger
 from tests.sim.checks.times import Times
 from tests.sim.checks.violation import ViolationError
@@ -72,7 +73,7 @@ class World:
         self._trace = hashlib.blake2b(digest_size=16)
         self.network = Network(self.agenda, Random(self.random.random()), self.counts, self.trace)
         self.watch = Watch(self)
-        self.ledger = Ledger([])
+        self.ledger = LineageLedger(has_key=not plan.keyless) if plan.layouts else Ledger([])
         self.scopes = ScopeLedger(self.ledger)
         self.lines: dict[int, Line | Cable] = {}
         self.lines_made = 0
@@ -123,6 +124,12 @@ class World:
 
     def changed(self, before: Any, after: Any) -> None:
         """The metadata is new: the first node has applied an entry."""
+
+    def applied(self, machine: Machine, before: Any, after: Any) -> None:
+        """A node has applied an entry."""
+
+    def proposes(self, machine: Machine, command: Any) -> None:
+        """A node wants an entry."""
 
     def carried_out(self, machine: Machine, order: str, args: tuple[Any, ...]) -> None:
         """An engine has ended an order, well."""

@@ -1,0 +1,258 @@
+"""Bugs of layout changes, one at a time, patched into the control plane and into the client's machines.
+
+docs/design/layout_changes.md and docs/design/producer_cuts.md have the rules that they break.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from ringfence.common import lineage
+from ringfence.common.send_effects import Sealed
+from ringfence.control.model.reassignments import ChangePhase
+from ringfence.control.runtime.layout import participant
+from ringfence.control.runtime.layout.inheritance import Inheritance
+from ringfence.control.runtime.layout.participant import LayoutParticipant
+from ringfence.control.state_machines.metadata import cluster, layout_rules, reassignments
+from ringfence.native.wire import Code
+from ringfence.send import resuming, sender
+from ringfence.send.inflight import Inflight
+from ringfence.send.reroute import Reroute
+from tests.sim.clients import lineage_consumer
+
+Patch = pytest.MonkeyPatch
+
+# ---- control plane ---------------------------------------------------------------------------------------
+
+
+def _seal_before_the_mark(patch: Patch) -> None:
+    """A source is fenced, and tells its end before a quorum has it."""
+    original = LayoutParticipant._hold
+
+    async def hold(self: Any, transition: Any, source: Any, permit: Any) -> Any:
+        task = asyncio.get_running_loop().create_task(original(self, transition, source, permit))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.sleep(0)
+        return self._engine.figures()[transition.topic, source].end, 0
+
+    patch.setattr(LayoutParticipant, "_hold", hold)
+
+
+def _abort_draws_no_epoch(patch: Patch) -> None:
+    """Sources that were fenced stay so."""
+    original = layout_rules.abort
+
+    def abort(state: Any, transition: Any, *rest: Any) -> Any:
+        return original(state, replace(transition, phase=ChangePhase.PREPARED), *rest)
+
+    patch.setattr(layout_rules, "abort", abort)
+
+
+def _restart_aborts_nothing(patch: Patch) -> None:
+    for module in (cluster, reassignments):
+        patch.setattr(module.layout_rules, "overtaken", lambda state, *_: state)
+
+
+def _abort_leaves_children(patch: Patch) -> None:
+    """No store is told to drop what it has of the children."""
+    patch.setattr(layout_rules, "with_released_children", lambda state, _: state)
+
+
+def _create_unchecked(patch: Patch) -> None:
+    """A child is made though its change has ended while the order waited."""
+    patch.setattr(LayoutParticipant, "apply", lambda *_: None)
+    patch.setattr(LayoutParticipant, "_permit", lambda *_: lambda: True)
+
+
+def _rest_left_out(patch: Patch) -> None:
+    """Children know what the base had, and not what came until the HOLD."""
+
+    async def copy(self: Any, transition: Any, child: Any, heritage: Any, end: Any, permit: Any) -> None:
+        page = await self._page(transition, child, heritage, since=end.records + 1, after=0)
+        await self._append(transition, child, heritage, page, is_final=True, permit=permit)
+
+    patch.setattr(Inheritance, "_copy_rest_table", copy)
+
+
+def _one_source_only(patch: Patch) -> None:
+    """A child inherits the table of the source that has its lowest slot."""
+    original = Inheritance._copy_rest_table
+
+    async def copy(self: Any, transition: Any, child: Any, heritage: Any, end: Any, permit: Any) -> None:
+        if heritage.is_heir:
+            await original(self, transition, child, heritage, end, permit)
+
+    patch.setattr(Inheritance, "_copy_rest_table", copy)
+
+
+def _look_wants_admits(patch: Patch) -> None:
+    """A child that was split again must take rows before its change is confirmed."""
+    original = vars(participant)["is_settled"]
+
+    def is_settled(state: Any, order: Any, here: Any, local: Any) -> bool:
+        transition = state.transitions.get(order.change)
+        sealed = () if transition is None or transition.may_abort else transition.children
+        topic = None if transition is None else state.topics[transition.topic]
+        if any(topic.seal(child.partition) is not None for child in sealed):  # type: ignore[union-attr]
+            return False
+        return bool(original(state, order, here, local))
+
+    patch.setattr(participant, "is_settled", is_settled)
+
+
+# ---- producers -------------------------------------------------------------------------------------------
+
+
+def _held_is_sealed(patch: Patch) -> None:
+    """A fenced source that answers `held` is taken for sealed, with nothing of the batch in it."""
+    original = Inflight.refused
+
+    def refused(self: Any, key: int, attempt: int, error: Any, *rest: Any, **more: Any) -> Any:
+        entry = self._current(key, attempt)
+        if error.code is Code.HELD and entry is not None and self.routes is not None:
+            return self.sealed(key, attempt, Sealed(entry.sequence, (), self._version + 1), 0)
+        return original(self, key, attempt, error, *rest, **more)
+
+    patch.setattr(Inflight, "refused", refused)
+
+
+def _stored_is_one_less(patch: Patch) -> None:
+    """`stored` is taken for the last sequence, and the last is taken for not stored."""
+    _stored_differs(patch, -1)
+
+
+def _stored_is_one_more(patch: Patch) -> None:
+    _stored_differs(patch, 1)
+
+
+def _stored_differs(patch: Patch, by: int) -> None:
+    original = sender._word
+
+    def word(error: Any) -> Sealed:
+        found = original(error)
+        stored = None if found.stored is None else max(0, found.stored + by)
+        answers = [one for one in found.answers if stored is None or one[0] < stored]
+        return found._replace(stored=stored, answers=tuple(answers))
+
+    patch.setattr(sender, "_word", word)
+
+
+def _lost_is_not_stored(patch: Patch) -> None:
+    """What had no answer is routed again without asking the source."""
+    original = Reroute._settle
+
+    def settle(self: Any, queue: Any) -> Any:
+        if not queue.is_active:
+            for entry in queue.flight.values():
+                if entry.lost and not entry.awaiting:
+                    entry.lost = 0
+        return original(self, queue)
+
+    patch.setattr(Reroute, "_settle", settle)
+
+
+def _children_at_once(patch: Patch) -> None:
+    """Children take batches while some of their ancestors have no outcome."""
+    patch.setattr(Reroute, "_is_blocked", lambda *_: False)
+
+
+def _parents_only(patch: Patch) -> None:
+    """A child waits for the youngest of its ancestors that have batches."""
+
+    def is_blocked(self: Any, queue: Any) -> bool:
+        former = [one for one in self._cut.values() if one is not queue and lineage_overlap(one, queue)]
+        return bool(former) and not max(former, key=lambda one: one.partition).is_empty
+
+    def lineage_overlap(one: Any, other: Any) -> bool:
+        return bool(one.slots[0] <= other.slots[1] and other.slots[0] <= one.slots[1])
+
+    patch.setattr(Reroute, "_is_blocked", is_blocked)
+
+
+def _two_bodies_of_one_send(patch: Patch) -> None:
+    """After a merge the bodies of one send of a name stay apart."""
+    original = Reroute.__init__
+
+    def init(self: Any, **given: Any) -> None:
+        original(self, **{**given, "joins": False})
+
+    patch.setattr(Reroute, "__init__", init)
+
+
+def _hole_is_forgotten(patch: Patch) -> None:
+    """What a name sent after a hole is stored in the children."""
+    patch.setattr(Reroute, "_inherit_hole", lambda *_: [])
+
+
+def _points_by_the_greatest(patch: Patch) -> None:
+    """A name that is resumed takes the greatest of its resume points for all slots."""
+    original = vars(resuming)["ResumePoints"]
+
+    def points(given: Any, slots_of: Any) -> Any:
+        made = original(given, slots_of)
+        made.sends[:] = made.greatest
+        return made
+
+    patch.setattr(resuming, "ResumePoints", points)
+
+
+# ---- readers ---------------------------------------------------------------------------------------------
+
+
+def _reader_begins_children_at_once(patch: Patch) -> None:
+    admitted = property(lambda self: list(self.open))
+    patch.setattr(lineage.Lineage, "admitted", admitted)
+
+
+def _reader_ends_at_an_empty_answer(patch: Patch) -> None:
+    """A reader that has caught up with a partition which the table seals takes it for finished."""
+    original = vars(lineage_consumer)["has_ended"]
+    patch.setattr(lineage_consumer, "has_ended", lambda header: original(header) or not header.body_bytes)
+
+
+def _positions_lack_what_waits(patch: Patch) -> None:
+    """Positions list the partitions that are read now."""
+    patch.setattr(
+        lineage_consumer.LineageConsumer,
+        "_positions",
+        lambda self: {number: self._cursors[number] for number in self._lineage.admitted},
+    )
+
+
+OWN: Final = (
+    _seal_before_the_mark,
+    _abort_draws_no_epoch,
+    _restart_aborts_nothing,
+    _abort_leaves_children,
+    _create_unchecked,
+    _rest_left_out,
+    _one_source_only,
+    _look_wants_admits,
+    _held_is_sealed,
+    _stored_is_one_less,
+    _stored_is_one_more,
+    _lost_is_not_stored,
+    _children_at_once,
+    _parents_only,
+    _two_bodies_of_one_send,
+    _hole_is_forgotten,
+    _points_by_the_greatest,
+    _reader_begins_children_at_once,
+    _reader_ends_at_an_empty_answer,
+    _positions_lack_what_waits,
+)
+LAYOUT_BUGS: Final[dict[str, Callable[[Patch], None]]] = {bug.__name__.removeprefix("_"): bug for bug in OWN}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """With one bug switched on."""
+    with pytest.MonkeyPatch.context() as patch:
+        LAYOUT_BUGS[name](patch)
+        yield

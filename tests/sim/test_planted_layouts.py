@@ -1,0 +1,34 @@
+"""Bugs planted into layout changes are found within a few seeds that have them, each by an invariant.
+
+The others, and how many seeds each needs, are in the record (`python -m tests.sim.planted --layouts`).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.planted.__main__ import find_in_layouts
+from tests.sim.planted.layouts import LAYOUT_BUGS
+
+# Most show within ten seeds. Which one it is changes with every change of what runs, so the bound is wide.
+SEEDS_MAX = 60
+QUICK = (
+    "seal_before_the_mark",
+    "abort_draws_no_epoch",
+    "restart_aborts_nothing",
+    "abort_leaves_children",
+    "rest_left_out",
+    "one_source_only",
+    "held_is_sealed",
+)
+
+
+def test_every_quick_bug_can_be_planted() -> None:
+    assert set(QUICK) <= set(LAYOUT_BUGS)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_bug_of_layout_changes_is_found(name: str) -> None:
+    needed, broken = find_in_layouts(name, range(1, SEEDS_MAX + 1))
+    assert broken is not None, f"{name} is {needed}"
+    assert broken.invariant
