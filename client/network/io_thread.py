@@ -19,7 +19,8 @@ import sys
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import zmq
 
@@ -28,19 +29,13 @@ from ringfence.common.locks import Flag, interrupted
 from ringfence.common.retry import Backoff
 from ringfence.common.token import Token
 from ringfence.native import wire
-from ringfence.native.errors import (
-    ClosedError,
-    ConnectError,
-    InvalidArgumentError,
-    ProtocolError,
-    RingfenceError,
-)
+from ringfence.native.errors import ClosedError, ConnectError, InvalidArgumentError
 from ringfence.network.peers import Peers
 from ringfence.network.request import Request, send_waiting
 from ringfence.network.scheduler import MODERATE_S, Scheduler, should_collect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from concurrent.futures import Future
 
     from ringfence.common.codec import Answer
@@ -73,16 +68,16 @@ class IoThread:
         self.jitter = random.random
         self.members: list[Member] = []
         self.history: bytes | None = None
-        self.on_history: Callable[[], None] = lambda: None
+        self.on_history: list[Callable[[], None]] = []
         self.message_bytes_max = wire.MESSAGE_BYTES_MAX
         """The smallest limit of all nodes reached so far.
 
         Larger messages are refused before any byte is sent.
         """
-        self.on_up: Callable[[Connection], None] = lambda _: None
+        self.on_up: list[Callable[[Connection], None]] = []
         self.on_silent: Callable[[], None] = lambda: None
         self.known: Callable[[], Iterable[str]] = tuple
-        self.on_push: Callable[[Answer], None] = lambda _: None
+        self.on_push: list[Callable[[Connection, Answer], None]] = []
         # Bounded by the bytes in flight of the producers, and by one call for each blocked caller.
         self._calls: deque[Callable[[], object]] = deque()
         self._timers = Scheduler()
@@ -259,6 +254,15 @@ class IoThread:
     def peer_of(self, layout: Layout, node: int) -> Peer:
         """See `Peers.of`."""
         return self._peers.of(layout.addresses.get(node), node)
+
+    def pushed(self, connection: Connection, answer: Answer) -> None:
+        """Give a push to the handlers. A defect in one of them does not affect the others."""
+        for handler in self.on_push:
+            self._guarded(partial(handler, connection, answer))
+
+    def keep_peers(self, nodes: Collection[int]) -> None:
+        """See `Peers.keep`."""
+        self._peers.keep(nodes)
 
     def connections(self) -> list[Connection]:
         """The established ones."""

@@ -14,16 +14,21 @@ from ringfence.native.errors import ConnectError, ProtocolError, RingfenceError
 from ringfence.network.connection import Connection
 from ringfence.network.failover import check_connection
 from ringfence.network.peer import Peer
-from ringfence.network.request import send_waiting
+from ringfence.network.request import PendingRequest, send_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from ringfence.common.token import Token
     from ringfence.network.io_thread import IoThread
 
 # From connect to READY: twice libzmq's own 5 s for connecting and for its handshake.
 HANDSHAKE_S_MAX = 10.0
+# Seconds that a node keeps its connection after no table names it any more. A former owner answers within
+# milliseconds; a table may name the node again after a failover.
+UNUSED_S = 30.0
+# Pause between looks at a connection that must stay for a request.
+LOOK_AGAIN_S = 1.0
 
 
 class Peers:
@@ -35,6 +40,7 @@ class Peers:
         self._io_thread, self._poller, self._token = io_thread, poller, token
         self.first = Peer(None, addresses)
         self.by_node: dict[int | None, Peer] = {None: self.first}
+        self._named: frozenset[int] = frozenset()  # by the tables in use; empty: none is in use
 
     def all(self) -> list[Peer]:
         """All of them, connected or not."""
@@ -54,7 +60,9 @@ class Peers:
         peer = self.by_node.get(node)
         if peer is None:
             peer = self.by_node[node] = Peer(node, addresses)
-        elif peer.addresses != addresses and peer.connection is None:
+            self._count_unused(peer, self._io_thread.now)
+        peer.used_s = self._io_thread.now
+        if peer.addresses != addresses and peer.connection is None:
             peer.addresses = addresses
         return peer
 
@@ -148,7 +156,7 @@ class Peers:
                 peer.address,
                 credential=self._token.current(),
                 give_up_at=now + HANDSHAKE_S_MAX,
-                on_push=self._io_thread.on_push,
+                on_push=self._io_thread.pushed,
                 is_ipv6=peer.tries_ipv6,
             )
         except (RingfenceError, zmq.ZMQError, OSError) as error:
@@ -172,10 +180,12 @@ class Peers:
         if io_thread.history is not None and history != io_thread.history:
             for member in list(io_thread.members):
                 member.history_changed()
-            io_thread.on_history()
+            for forget in io_thread.on_history:
+                forget()
         io_thread.history = history
         io_thread.message_bytes_max = min(io_thread.message_bytes_max, peer.connection.message_bytes_max)
-        io_thread.on_up(peer.connection)
+        for note in io_thread.on_up:
+            note(peer.connection)
         send_waiting(io_thread, peer)
 
     def _drop(self, peer: Peer, now: float, failure: RingfenceError | None) -> None:
@@ -194,7 +204,48 @@ class Peers:
         self._poller.unregister(connection.socket)
         self._poller.unregister(connection.monitor)
 
-    # ---- the end --------------------------------------------------------------------------------------------
+    # ---- nodes that left ---------------------------------------------------------------------------------
+
+    def keep(self, nodes: Collection[int]) -> None:
+        """Close the connections to other nodes after UNUSED_S, unless requests are routed to them by then.
+
+        A node that has left the cluster is not connected again and again. The addresses of the application
+        stay, whatever node answers there.
+        """
+        self._named = frozenset(nodes)
+        for peer in self.all():
+            self._count_unused(peer, self._io_thread.now)
+
+    def _count_unused(self, peer: Peer, now: float) -> None:
+        if peer.node is None or peer.node in self._named or not self._named:
+            peer.unused_s = None
+        elif peer.unused_s is None:
+            peer.unused_s = now
+            self._io_thread.at(now + UNUSED_S, lambda: self._close_unused(peer))
+
+    def _close_unused(self, peer: Peer) -> None:
+        """Outcomes that are pending there count as lost, and are asked for at the present owner."""
+        now = self._io_thread.now
+        if peer.unused_s is None or self.by_node.get(peer.node) is not peer:
+            return
+        if (at := max(peer.unused_s, peer.used_s) + UNUSED_S) > now or self._must_wait(peer):
+            self._io_thread.at(max(at, now + LOOK_AGAIN_S), lambda: self._close_unused(peer))
+            return
+        del self.by_node[peer.node]
+        connection, peer.connection = peer.connection, None
+        if connection is not None:
+            self._forget_sockets(connection)
+            connection.close()
+        while peer.waiting:  # without the peer they go to any node, which names the owner
+            self._io_thread.enqueue(peer.waiting.popleft())
+
+    @staticmethod
+    def _must_wait(peer: Peer) -> bool:
+        """Whether a request is pending that must not be repeated: only this node can tell its outcome."""
+        pending = () if peer.connection is None else peer.connection.pending()
+        return any(isinstance(one, PendingRequest) and one.request.once for one in pending)
+
+    # ---- the end ------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close all connections; pending requests are reported as lost."""
