@@ -34,7 +34,7 @@ from ringfence.native.errors import (
 from ringfence.network.request import Request
 from ringfence.send.restage import is_definite
 from ringfence.send.resume import Rule
-from ringfence.topic_info import TopicInfo, Topics
+from ringfence.topic_info import ClusterInfo, TopicInfo, Topics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -225,6 +225,24 @@ class Admin:
             infos += page.topics
             if not page.more or not page.topics:
                 return infos
+
+    def cluster(self) -> ClusterInfo:
+        """See `Client.cluster`."""
+        pages: list[messages.Topics] = []
+        topics: dict[str, int] = {}
+        while not pages or pages[-1].more:
+            message = messages.TopicList(after=max(topics, default=""), cluster=True)
+            page = self.request(wire.Opcode.TOPIC_LIST, message)[0].control(messages.Topics)
+            if not (isinstance(page.names, list) and isinstance(page.nodes, list)):
+                raise refusal(wire.Code.NOT_SUPPORTED, "the node does not list its cluster yet: upgrade it")
+            topics |= {name: topic for topic, name in page.names}
+            pages.append(page)
+            if not page.names:
+                break
+        first = pages[0]
+        assert isinstance(first.nodes, list)
+        nodes = {node.node: tuple(node.addresses) for node in first.nodes}
+        return ClusterInfo(first.generation if isinstance(first.generation, int) else 0, nodes, topics)
 
     def topic(self, name: str) -> TopicInfo:
         """See `Client.topic`."""

@@ -8,7 +8,9 @@ holds, once all users of the topic route by that table (I10). `adoption.py` says
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ from ringfence.common.adoption import Held, Offer, Verdict, adopted, judge
 from ringfence.common.codec import control_body
 from ringfence.common.routing import Layout, layout_of
 from ringfence.native import messages, wire
-from ringfence.native.errors import ProtocolError, RingfenceError
+from ringfence.native.errors import ClosedError, ProtocolError, RingfenceError
 from ringfence.network.failover import move_requests, topics_waited_for
 from ringfence.network.request import Request
 
@@ -87,6 +89,14 @@ class TableCache:
         held = self._held.get(topic)
         return None if held is None else held.layout
 
+    def newer(self, layout: Layout) -> Layout | None:
+        """The layout that the client uses, if it is newer than this one. From any thread."""
+        held = self.held(layout.topic)
+        is_newer = held is not None and (
+            held.history == layout.history and held.generation > layout.generation
+        )
+        return held if is_newer else None
+
     def generation(self, topic: int) -> int:
         """The generation up to which the held layout is known to be unchanged; 0: none is held."""
         held = self._held.get(topic)
@@ -99,6 +109,33 @@ class TableCache:
         if topic not in self._listeners:
             self._io_thread.at(self._next_refresh(topic), lambda: self._refresh(topic))
         self._listeners.setdefault(topic, []).append(listener)
+
+    def follow(self, layout: Layout, wake: Callable[[], object]) -> Callable[[], object]:
+        """Refresh a topic for a user in another thread, and wake it for newer layouts. From any thread.
+
+        Args:
+            layout: of the topic.
+            wake: a method of the user; it is called on the I/O thread.
+
+        Returns:
+            What ends it; the end of the user does so, too.
+        """
+        method = weakref.WeakMethod(wake)
+
+        def on_table(newer: Layout) -> None:
+            del newer
+            if (alive := method()) is not None:
+                alive()
+
+        self._io_thread.call(lambda: self.listen(layout.topic, on_table))
+        user = wake.__self__  # type: ignore[attr-defined]
+        end = weakref.finalize(user, self._forget_later, layout.topic, on_table)
+        end.atexit = False
+        return end
+
+    def _forget_later(self, topic: int, listener: Listener) -> None:
+        with contextlib.suppress(ClosedError):  # the client is closed, or of the parent process
+            self._io_thread.call(lambda: self.forget(topic, listener))
 
     def forget(self, topic: int, listener: Listener) -> None:
         """Undo `listen`."""
@@ -192,8 +229,18 @@ class TableCache:
         if header.opcode != wire.Opcode.TABLE_PUSH or not self._is_known(header.topic):
             return
         try:
-            layout = layout_of(answer.control(messages.Table))
+            table = answer.control(messages.Table)
         except ProtocolError as error:  # also the difference from a table, which this client does not ask for
+            logger.warning("a pushed routing table cannot be used: %s", error)
+            self._doubt(header.topic)
+            return
+        self.offered(table, header, connection)
+
+    def offered(self, table: messages.Table, header: wire.AnswerHeader, connection: Connection) -> None:
+        """Look at a table that a node sent unasked."""
+        try:
+            layout = layout_of(table)
+        except ProtocolError as error:
             logger.warning("a pushed routing table cannot be used: %s", error)
             self._doubt(header.topic)
             return
@@ -201,6 +248,12 @@ class TableCache:
             self._doubt(header.topic)
             return
         self.store(layout, header.generation, connection)
+
+    def acknowledge(self, topic: int, connection: Connection) -> None:
+        """Say on a connection which generation is held, if any."""
+        held = self._held.get(topic)
+        if held is not None:
+            self._acknowledge(held, connection)
 
     def _is_known(self, topic: int) -> bool:
         return topic in self._listeners or topic in self._held

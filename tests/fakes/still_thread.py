@@ -43,6 +43,7 @@ class StillThread:
         self.first = StillPeer(None)
         self._peers = [self.first, *map(StillPeer, nodes)]
         self.kept: list[Collection[int]] = []
+        self.members: list[Any] = []
         self.on_push: list[Callable[[Any, Answer], None]] = []
         self.on_up: list[Callable[[Any], None]] = []
         self.on_history: list[Callable[[], None]] = []
@@ -103,9 +104,9 @@ def answer(table: messages.Table | None, generation: int = 0, **fields: int) -> 
 
 
 def pushed(message: messages.Message, generation: int = 0, **fields: int) -> Answer:
-    """TABLE_PUSH."""
-    fields = {"topic": getattr(message, "topic", 0)} | fields
-    return _framed(wire.Opcode.TABLE_PUSH, wire.Status.PUSH, message, generation, **fields)
+    """TABLE_PUSH, or another push."""
+    fields = {"topic": getattr(message, "topic", 0), "opcode": wire.Opcode.TABLE_PUSH} | fields
+    return _framed(fields.pop("opcode"), wire.Status.PUSH, message, generation, **fields)
 
 
 def _framed(

@@ -24,7 +24,7 @@ def following(*nodes: int, **fields: Any) -> tuple[StillThread, TableCache, list
     thread: Any = StillThread(*nodes)
     tables, used = TableCache(thread), list[int]()
     tables.listen(7, lambda layout: used.append(layout.generation))
-    tables.fetch(7, lambda layout, error: None)
+    tables.fetch(7, lambda *_: None)
     thread.requests.pop().future.set_result(answer(table([], **fields)))
     for connection in thread.connections():
         assert connection.acknowledged == [(7, 5)]
@@ -57,7 +57,7 @@ def test_nothing_is_acknowledged_before_all_users_of_the_topic_route_by_it() -> 
     thread, tables, _ = following()
     (connection,) = thread.connections()
     seen: list[list[tuple[int, int]]] = []
-    tables.listen(7, lambda layout: seen.append(list(connection.acknowledged)))
+    tables.listen(7, lambda _: seen.append(list(connection.acknowledged)))
     thread.push(table([], generation=9))
     assert seen == [[]]
     assert connection.acknowledged == [(7, 9)]
@@ -113,7 +113,7 @@ class Delta(messages.Message):
     base: int
     generation: int
     version: int
-    changed: list[int] = []
+    changed: tuple[int, ...] = ()
 
 
 DOUBTFUL = {
@@ -146,7 +146,7 @@ def test_many_doubtful_pushes_change_nothing_and_lead_to_one_fetch_from_another_
 def test_a_doubtful_table_is_no_answer_to_a_fetch() -> None:
     thread, tables, _ = following(2)
     got: list[Layout | None] = []
-    tables.fetch(7, lambda layout, error: got.append(layout))
+    tables.fetch(7, lambda layout, _: got.append(layout))
     thread.requests[0].future.set_result(answer(table([], generation=99), 98))
     assert got == []
     thread.requests[1].future.set_result(answer(table([], generation=12)))
@@ -185,7 +185,7 @@ def test_a_connection_that_came_up_is_asked_with_what_is_held() -> None:
 def test_loads_that_no_node_tells_any_more_are_not_used() -> None:
     thread: Any = StillThread()
     tables, used = TableCache(thread), list[dict[int, int]]()
-    tables.fetch(7, lambda layout, error: None)
+    tables.fetch(7, lambda *_: None)
     given = answer(table([1000], key=[], loads=[900, 5]))
     thread.requests.pop().future.set_result(given)
     tables.listen(7, lambda layout: used.append(dict(layout.loads)))
@@ -209,7 +209,7 @@ def test_loads_that_no_node_tells_any_more_are_not_used() -> None:
 def test_nodes_of_the_tables_in_use_are_kept_and_no_others() -> None:
     thread, tables, _ = following(nodes=(1, 2, 3))
     assert thread.kept[-1] == {1, 2, 3}
-    tables.fetch(8, lambda layout, error: None)
+    tables.fetch(8, lambda *_: None)
     other = msgspec.structs.replace(table([], nodes=(1, 9)), topic=8)
     thread.requests[-1].future.set_result(answer(other))
     assert thread.kept[-1] == {1, 2, 3}, "no user follows topic 8"

@@ -151,7 +151,7 @@ def test_a_fetch_names_what_is_held_so_that_a_node_that_lags_is_told_from_a_dele
 @pytest.mark.parametrize("rounds", [6])
 def test_refreshes_ask_the_connected_nodes_in_turn(rounds: int) -> None:
     thread, tables = cache(2, 3)
-    tables.listen(7, lambda layout: None)
+    tables.listen(7, lambda _: None)
     tables.fetch(7, note([]))
     give(thread.requests[0], 1, 6)
     for number in range(rounds):
@@ -162,7 +162,7 @@ def test_refreshes_ask_the_connected_nodes_in_turn(rounds: int) -> None:
 
 def test_a_refresh_names_what_is_held_and_an_answer_without_a_body_keeps_it() -> None:
     thread, tables = cache()
-    tables.listen(7, lambda layout: None)
+    tables.listen(7, lambda _: None)
     tables.fetch(7, note([]))
     give(thread.requests[0], 1, 6)
     thread.pass_s(75.1)
@@ -175,7 +175,7 @@ def test_a_refresh_names_what_is_held_and_an_answer_without_a_body_keeps_it() ->
 
 def test_an_answer_without_a_body_is_no_use_when_nothing_is_held_any_more() -> None:
     thread, tables = cache(2)
-    tables.listen(7, lambda layout: None)
+    tables.listen(7, lambda _: None)
     tables.fetch(7, note([]))
     give(thread.requests[0], 1, 6)
     thread.pass_s(75.1)
@@ -198,6 +198,6 @@ def test_the_loads_of_a_topic_without_key_come_with_the_whole_table() -> None:
     thread, tables = cache()
     tables.fetch(7, note([]))
     thread.requests[0].future.set_result(answer(table([], key=[], loads=[5])))
-    tables.listen(7, lambda layout: None)
+    tables.listen(7, lambda _: None)
     thread.pass_s(12.6)
     assert [request.fields["sequence"] for request in thread.requests] == [0, 0]

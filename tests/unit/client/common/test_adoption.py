@@ -119,10 +119,9 @@ def test_of_tables_in_any_order_from_any_nodes_the_newest_is_used_and_acknowledg
 
 def test_the_walk_finds_a_client_that_takes_whatever_comes() -> None:
     with pytest.raises(AssertionError, match="newest table"):
-        walk([3, 6], [(7, 0), (4, 0)], lambda held, offer: APPLY)
+        walk([3, 6], [(7, 0), (4, 0)], lambda *_: APPLY)
 
 
 def test_the_walk_finds_a_client_that_acknowledges_what_it_does_not_use() -> None:
     with pytest.raises(AssertionError):
-        walk([3, 6], [(4, 0), (7, 0)], lambda held, offer: APPLY if held is None else KEEP)
-
+        walk([3, 6], [(4, 0), (7, 0)], lambda held, _: APPLY if held is None else KEEP)

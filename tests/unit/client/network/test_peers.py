@@ -132,30 +132,33 @@ def test_the_socket_of_a_node_that_left_is_closed_and_its_outcomes_are_settled_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(peers_module, "UNUSED_S", 0.3)
-    with FakeNode(node=1) as first, FakeNode(node=2) as second:
-        with ringfence.connect(first.address, timeout_s=10) as client:
-            client.create_topic("t", schema=SCHEMA, partitions=2, key=("id",))
-            topic = first.topic_of("t")
-            second.topics, second.owners = first.topics, first.owners
-            first.addresses, second.addresses = {2: [second.address]}, {1: [first.address]}
-            moving = max(topic.logs)
-            first.owners[moving] = 2
-            producer = client.producer("t")
-            producer.send(rows(0, 50)).result(10)
-            io_thread = client._io_thread
-            assert set(io_thread._peers.by_node) == {None, 2}
-            # The node stores what it gets, and never answers again: then it leaves.
-            second.hook = lambda header: Drop(served=True) if header.opcode == Opcode.PUBLISH else None
-            future = producer.send(rows(50, 50))
-            until(lambda: any(one.partition == moving for one in second.sent(Opcode.PUBLISH)[1:]))
-            del first.owners[moving]
-            first.addresses.clear()
-            topic.logs[moving].epoch += 1
-            first.generation = second.generation = 99
-            io_thread.call(lambda: client._tables.fetch(topic.topic, lambda layout, error: None))
-            assert sum(part.rows for part in future.result(10)) == 50
-            until(lambda: set(io_thread._peers.by_node) == {None})
-            producer.send(rows(100, 50)).result(10)
-            assert set(io_thread._peers.by_node) == {None}
-            producer.close()
-            assert client.count("t") == 150, "each row once"
+    with (
+        FakeNode(node=1) as first,
+        FakeNode(node=2) as second,
+        ringfence.connect(first.address, timeout_s=10) as client,
+    ):
+        client.create_topic("t", schema=SCHEMA, partitions=2, key=("id",))
+        topic = first.topic_of("t")
+        second.topics, second.owners = first.topics, first.owners
+        first.addresses, second.addresses = {2: [second.address]}, {1: [first.address]}
+        moving = max(topic.logs)
+        first.owners[moving] = 2
+        producer = client.producer("t")
+        producer.send(rows(0, 50)).result(10)
+        io_thread = client._io_thread
+        assert set(io_thread._peers.by_node) == {None, 2}
+        # The node stores what it gets, and never answers again: then it leaves.
+        second.hook = lambda header: Drop(served=True) if header.opcode == Opcode.PUBLISH else None
+        future = producer.send(rows(50, 50))
+        until(lambda: any(one.partition == moving for one in second.sent(Opcode.PUBLISH)[1:]))
+        del first.owners[moving]
+        first.addresses.clear()
+        topic.logs[moving].epoch += 1
+        first.generation = second.generation = 99
+        io_thread.call(lambda: client._tables.fetch(topic.topic, lambda *_: None))
+        assert sum(part.rows for part in future.result(10)) == 50
+        until(lambda: set(io_thread._peers.by_node) == {None})
+        producer.send(rows(100, 50)).result(10)
+        assert set(io_thread._peers.by_node) == {None}
+        producer.close()
+        assert client.count("t") == 150, "each row once"
