@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ringfence.arrow.keys import slots
     from ringfence.client import Client, connect
     from ringfence.cluster.offsets import Ends, Position
+    from ringfence.common.cluster_info import ClusterInfo
     from ringfence.common.watch_events import EventKind, WatchEvent
     from ringfence.native.errors import (
         AlreadyExistsError,
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
     from ringfence.reader import Reader
     from ringfence.send.outcomes import Failure
     from ringfence.send.send_future import Appended, SendFuture
-    from ringfence.topic_info import ClusterInfo
     from ringfence.watch import Watch
 
 __all__ = [
@@ -130,7 +130,7 @@ __all__ = [
 _HOMES = {
     "Client": "client",
     "connect": "client",
-    "ClusterInfo": "topic_info",
+    "ClusterInfo": "common.cluster_info",
     "EventKind": "common.watch_events",
     "Watch": "watch",
     "WatchEvent": "common.watch_events",

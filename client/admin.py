@@ -13,6 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.arrow import array_checks
+from ringfence.common.cluster_info import ClusterInfo
 from ringfence.common.codec import column_names, control_body
 from ringfence.common.retry import Backoff
 from ringfence.native import messages, wire
@@ -34,7 +35,7 @@ from ringfence.native.errors import (
 from ringfence.network.request import Request
 from ringfence.send.restage import is_definite
 from ringfence.send.resume import Rule
-from ringfence.topic_info import ClusterInfo, TopicInfo, Topics
+from ringfence.topic_info import TopicInfo, Topics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

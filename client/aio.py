@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from ringfence.arrow.decode import Place
     from ringfence.cluster.offsets import Ends
+    from ringfence.common.cluster_info import ClusterInfo
     from ringfence.common.routing import Layout
     from ringfence.native.messages import ResumePoint, Status
     from ringfence.producer import Producer as SyncProducer
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from ringfence.send.outcomes import Failure
     from ringfence.send.resume import ResumeFrom
     from ringfence.send.send_future import Appended
-    from ringfence.topic_info import ClusterInfo, TopicInfo
+    from ringfence.topic_info import TopicInfo
     from ringfence.transaction import Transaction as SyncTransaction
 
 

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from ringfence.admin import Admin
     from ringfence.cluster.table_cache import TableCache
     from ringfence.cluster.watches import Watches
+    from ringfence.common.cluster_info import ClusterInfo
     from ringfence.common.routing import Layout
     from ringfence.native.messages import Status
     from ringfence.network.io_thread import IoThread
-    from ringfence.topic_info import ClusterInfo, TopicInfo
+    from ringfence.topic_info import TopicInfo
 
 
 class TopicCalls(ABC):

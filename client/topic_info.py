@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -48,17 +47,3 @@ class Topics(messages.Message):
 
     topics: list[TopicInfo]
     more: bool = False
-
-
-class ClusterInfo(NamedTuple):
-    """The nodes of a cluster, and the topics that the client may read.
-
-    Attributes:
-        generation: index of the cluster's log that the answer is as of; of several pages, that of the first.
-        nodes: addresses by node id.
-        topics: ids by full name.
-    """
-
-    generation: int
-    nodes: dict[int, tuple[str, ...]]
-    topics: dict[str, int]

@@ -7,6 +7,6 @@ fork, process_local, locks            processes and threads     serial_executor 
 lazy_future                           cheap futures         routes               slots of partitions
 lineage                               order of partitions that were split or merged, for readers
 adoption                              which routing table is used
-watch_events                          what a watch tells, and its queue
+watch_events, cluster_info            what a watch and a cluster tell
 extension                             items before a body
 """

@@ -160,6 +160,14 @@ def topics() -> Iterator[tuple[str, dict[str, Any]]]:  # table
         control(Op.TOPIC_LIST, messages.TopicList(prefix="public/"), request_id=4, deadline_ms=30_000),
     )
     yield "topic_list_ok", reply(Op.TOPIC_LIST, messages.Topics(topics=[TOPIC_INFO]), request_id=4)
+    yield "topic_list_cluster", control(Op.TOPIC_LIST, messages.TopicList(cluster=True), request_id=27)
+    cluster_of = messages.Topics(
+        topics=[],
+        names=[(TOPIC, TOPIC_INFO.name)],
+        nodes=[messages.NodeEntry(node=1, addresses=["tcp://127.0.0.1:7411"])],
+        generation=18,
+    )
+    yield "topic_list_cluster_ok", reply(Op.TOPIC_LIST, cluster_of, request_id=27)
     yield (
         "topic_truncate",
         control(
