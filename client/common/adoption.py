@@ -77,6 +77,6 @@ def adopted(held: Held | None, offer: Offer, verdict: Verdict) -> Held | None:
     if verdict is Verdict.APPLY:
         generation = offer.as_of if held is None else max(offer.as_of, held.generation)
         return Held(offer.layout, generation)
-    if verdict is Verdict.KEEP and held is not None and offer.as_of >= held.layout.generation:
+    if verdict is Verdict.KEEP and held is not None:
         return held.raised(offer.as_of)
     return held

@@ -143,6 +143,18 @@ def test_many_doubtful_pushes_change_nothing_and_lead_to_one_fetch_from_another_
     assert used == [5, 12]
 
 
+def test_doubtful_pushes_that_go_on_lead_to_a_fetch_now_and_then() -> None:
+    thread, _, _ = following(2)
+    fetches = 0
+    for _ in range(100):
+        thread.push(table([], generation=99), 98)
+        thread.pass_s(table_cache.DOUBT_S / 20)
+        while thread.requests:
+            fetches += 1
+            thread.requests.pop().future.set_result(answer(table([])))
+    assert 3 <= fetches <= 10
+
+
 def test_a_doubtful_table_is_no_answer_to_a_fetch() -> None:
     thread, tables, _ = following(2)
     got: list[Layout | None] = []

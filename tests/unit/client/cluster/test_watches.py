@@ -209,6 +209,7 @@ def test_the_end_of_a_watch_closes_its_session_and_lets_the_client_rest() -> Non
     client = Client()
     watching = client.watch(prefix="a")
     client.watches.end(watching)
+    assert client.last().opcode == Opcode.WATCH_CLOSE
     assert messages.decode(WatchClose, client.last().body).session == client.opens()[0].session
     client.update(client.opens()[0].session, topics=[(1, "ab")], whole=True)
     assert watching.catalogue.names == {}
