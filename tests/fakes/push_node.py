@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
@@ -201,7 +202,7 @@ class PushNode(CutNode):
         session.topic = topic.topic
         self.sessions[opened.session] = session
         is_newer = self.changed_at.setdefault(topic.topic, self.generation) > opened.held
-        fields = {"table": self.table(topic)} if is_newer else {}
+        fields: dict[str, Any] = {"table": self.table(topic)} if is_newer else {}
         update = WatchUpdate(session=opened.session, controller=LEADER, **fields)
         self._send(way, Op.WATCH_UPDATE, update, topic.topic)
         return self._answer(header, Status.OK, topic=topic.topic)

@@ -21,7 +21,7 @@ WIDER = SCHEMA.append(pa.field("more", pa.string()))
 
 
 def told(watch: Watch, count: int) -> list[tuple[EventKind, str]]:
-    found = []
+    found = list[tuple[EventKind, str]]()
     for _ in range(count):
         event = watch.next(20)
         assert event is not None, found

@@ -37,7 +37,7 @@ def cluster(*, page: int = 1000, proxied: bool = False) -> Iterator[tuple[PushNo
 
 
 def told(watch: Watch, count: int) -> list[tuple[EventKind, str]]:
-    found = []
+    found = list[tuple[EventKind, str]]()
     for _ in range(count):
         event = watch.next(10)
         assert event is not None, found
@@ -46,7 +46,7 @@ def told(watch: Watch, count: int) -> list[tuple[EventKind, str]]:
 
 
 def versions(watch: Watch, count: int) -> list[int]:
-    found = []
+    found = list[int]()
     for _ in range(count):
         event = watch.next(10)
         assert event is not None

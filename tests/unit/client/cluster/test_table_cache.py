@@ -37,8 +37,7 @@ def following(*nodes: int, **fields: Any) -> tuple[StillThread, TableCache, list
 
 def test_pushes_5_7_6_leave_7_and_are_acknowledged_as_5_7_7() -> None:
     thread, tables, used = following()
-    for generation in (5, 7, 6):
-        connection = thread.push(table([], generation=generation))
+    (connection,) = {thread.push(table([], generation=generation)) for generation in (5, 7, 6)}
     assert [generation for _, generation in connection.acknowledged] == [5, 7, 7]
     held = tables.held(7)
     assert held is not None
@@ -106,7 +105,7 @@ def test_a_user_that_fails_does_not_keep_the_table_from_the_others(caplog: pytes
 # ---- doubtful tables ------------------------------------------------------------------------------------
 
 
-class Delta(messages.Message):
+class Delta(messages.Message, frozen=True):
     """A difference from a table: this client does not ask for them."""
 
     topic: int

@@ -33,9 +33,10 @@ class Client:
     """A client without sockets that watches topic 7 or a prefix."""
 
     def __init__(self) -> None:
-        self.thread: Any = StillThread()
-        self.tables = TableCache(self.thread)
-        self.watches = Watches(self.thread, self.tables)
+        thread: Any = StillThread()
+        self.thread = thread
+        self.tables = TableCache(thread)
+        self.watches = Watches(thread, self.tables)
 
     def watch(self, name: str | None = None, prefix: str = "") -> Watching:
         watching = Watching(EventQueue(), prefix=prefix)
@@ -210,7 +211,7 @@ def test_the_end_of_a_watch_closes_its_session_and_lets_the_client_rest() -> Non
     watching = client.watch(prefix="a")
     client.watches.end(watching)
     assert client.last().opcode == Opcode.WATCH_CLOSE
-    assert messages.decode(WatchClose, client.last().body).session == client.opens()[0].session
+    assert messages.decode(WatchClose, bytes(client.last().body)).session == client.opens()[0].session
     client.update(client.opens()[0].session, topics=[(1, "ab")], whole=True)
     assert watching.catalogue.names == {}
     assert client.thread.members == []
