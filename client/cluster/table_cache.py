@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 import weakref
+from concurrent.futures import Future, wait
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ringfence.cluster.table_fetches import Fetched, TableFetches, table_request
@@ -19,7 +22,7 @@ from ringfence.common.adoption import Held, Offer, Verdict, adopted, judge
 from ringfence.common.codec import control_body
 from ringfence.common.routing import Layout, layout_of
 from ringfence.native import messages, wire
-from ringfence.native.errors import ClosedError, ProtocolError, RingfenceError
+from ringfence.native.errors import ClosedError, ProtocolError, RetriableError, RingfenceError
 from ringfence.network.failover import move_requests, topics_waited_for
 from ringfence.network.request import Request
 
@@ -79,10 +82,27 @@ class TableCache:
 
     def get_by_id(self, topic: int, deadline: float, name: str | None = None, version: int = 0) -> Layout:
         """Like `get`, by the topic's id. `version`: the least one that helps; the caller looks at it."""
+        if version:
+            return self._at_least(topic, deadline, name, version)
         answer = self._io_thread.request(table_request(topic, deadline, name, version)).result()
         layout = layout_of(answer.control(messages.Table))
         self._io_thread.call(lambda: self.store(layout, answer.header.generation))
         return layout
+
+    def _at_least(self, topic: int, deadline: float, name: str | None, version: int) -> Layout:
+        """Ask several nodes in turn: one that is behind would keep the caller until its deadline."""
+        self._io_thread.check_outside("a request")
+        while True:
+            future: Future[Layout] = Future()
+            self._io_thread.call(partial(self.fetch, topic, partial(_settle, future), version))
+            wait([future], max(0.0, deadline - time.monotonic()))
+            if not future.done():
+                raise RetriableError(
+                    f"no node answered in time with version {version} of the layout", topic=name
+                )
+            error = future.exception()
+            if not isinstance(error, RetriableError) or time.monotonic() >= deadline:
+                return future.result()
 
     def held(self, topic: int) -> Layout | None:
         """The layout that the client uses; None: it has none. From any thread."""
@@ -310,6 +330,13 @@ class TableCache:
         held = self._held.get(topic)
         every_s = LOADS_S if held is not None and not held.layout.key else REFRESH_S
         return self._io_thread.now + every_s * (0.75 + self._io_thread.jitter() / 2)
+
+
+def _settle(future: Future[Layout], layout: Layout | None, error: RingfenceError | None) -> None:
+    if layout is None:
+        future.set_exception(error)
+    else:
+        future.set_result(layout)
 
 
 def _ignore(layout: Layout | None, error: RingfenceError | None) -> None:

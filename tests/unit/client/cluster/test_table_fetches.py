@@ -103,6 +103,33 @@ def test_a_frozen_node_that_gives_the_same_old_table_does_not_keep_a_fetch() -> 
     assert told == [(2, None)]
 
 
+def test_who_waits_for_a_version_gets_it_from_the_node_that_has_it() -> None:
+    """A reader at a sealed end, a count: `get_by_id` with a version."""
+    thread, tables = cache(2)
+    enqueue = thread.enqueue
+
+    def answered(request: Request) -> None:
+        enqueue(request)
+        if request.node is None:
+            give(request, 1, 6)
+        elif len(thread.requests) < 4:
+            request.future.set_exception(RetriableError("ahead", code=Code.AHEAD))
+        else:
+            give(request, 2, 9)
+
+    thread.enqueue = answered  # type: ignore[method-assign]
+    assert tables.get_by_id(7, time.monotonic() + 30, version=2).version == 2
+    assert asked(thread) == [None, 2, None, 2]
+
+
+def test_who_waits_for_a_version_waits_until_its_deadline_only() -> None:
+    _, tables = cache()
+    began = time.monotonic()
+    with pytest.raises(RetriableError, match="version 2 of the layout"):
+        tables.get_by_id(7, began + 0.1, version=2)
+    assert time.monotonic() - began < 5
+
+
 def test_a_node_that_waits_for_the_version_has_a_second_while_there_are_others() -> None:
     thread, tables = cache(2)
     begun = time.monotonic()
