@@ -73,6 +73,7 @@ class Watches:
     def __init__(self, io_thread: IoThread, tables: TableCache) -> None:
         self._io_thread, self._tables = io_thread, tables
         self._open: list[Watching] = []
+        self._looks = False  # a timer for the next look is set
         io_thread.on_push.append(self.pushed)
         io_thread.on_up.append(self._came_up)
 
@@ -88,8 +89,9 @@ class Watches:
             return
         if not self._open:
             self._io_thread.members.append(self)
-            self._io_thread.at(self._io_thread.now + LOOK_S, self._look)
         self._open.append(watching)
+        if not self._looks:
+            self._look()
         if watching.name is not None:
             watching.on_layout = partial(self._layout, watching)
             self._tables.listen(watching.topic, watching.on_layout)
@@ -159,7 +161,8 @@ class Watches:
 
     def _look(self) -> None:
         """Wake the I/O thread regularly, so that it connects again without other requests."""
-        if self._open:
+        self._looks = bool(self._open)
+        if self._looks:
             self._io_thread.at(self._io_thread.now + LOOK_S, self._look)
 
     # ---- updates --------------------------------------------------------------------------------------

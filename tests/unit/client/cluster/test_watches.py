@@ -219,6 +219,16 @@ def test_the_end_of_a_watch_closes_its_session_and_lets_the_client_rest() -> Non
     assert client.thread._timers == []
 
 
+def test_watches_that_come_and_go_leave_one_timer() -> None:
+    client = Client()
+    for _ in range(50):
+        client.watches.end(client.watch(prefix="a"))
+    client.watch(prefix="a")
+    assert len(client.thread._timers) == 1
+    client.thread.pass_s(LOOK_S * 3)
+    assert len(client.thread._timers) == 1
+
+
 def test_another_history_ends_watches_of_topics_and_lists_prefixes_again() -> None:
     client = Client()
     by_topic, by_prefix = client.watch("t"), client.watch(prefix="a")
