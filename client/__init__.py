@@ -12,11 +12,12 @@ START HERE:
             ...
 
     client.py     connect, Client          producer.py  Producer: rows in       reader.py  Reader: rows out
-    admin.py      topics and status           topic_info.py  what `Client.topic` returns
+    topic_calls.py  calls about topics        admin.py  their requests      topic_info.py  what they return
+    watch.py      Watch: what happens to topics and layouts
     transaction.py  all rows of a block or none
     scopes.py     transactions in parts: begin, stage, commit; staged_reader.py reads what they published
     answer_batches.py  the answers of a read as batches
-    aio.py        the same for asyncio: ringfence.aio.connect; aio_scopes.py
+    aio.py        the same for asyncio: ringfence.aio.connect; aio_scopes.py, aio_watch.py
     compact.py    a topic as Parquet files; with compaction/
     send/         from rows to outcomes; inflight.py has the rules of exactly-once, pure
     cluster/      routing tables, and the offsets where reads begin and end
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from ringfence.arrow.keys import slots
     from ringfence.client import Client, connect
     from ringfence.cluster.offsets import Ends, Position
+    from ringfence.common.cluster_info import ClusterInfo
+    from ringfence.common.watch_events import EventKind, WatchEvent
     from ringfence.native.errors import (
         AlreadyExistsError,
         BatchError,
@@ -75,6 +78,7 @@ if TYPE_CHECKING:
     from ringfence.reader import Reader
     from ringfence.send.outcomes import Failure
     from ringfence.send.send_future import Appended, SendFuture
+    from ringfence.watch import Watch
 
 __all__ = [
     "AlreadyExistsError",
@@ -82,12 +86,14 @@ __all__ = [
     "BatchError",
     "Client",
     "ClosedError",
+    "ClusterInfo",
     "ConfigError",
     "ConflictError",
     "ConnectError",
     "DeadlineError",
     "DiskFullError",
     "Ends",
+    "EventKind",
     "Failure",
     "FencedError",
     "ForgottenError",
@@ -113,6 +119,8 @@ __all__ = [
     "UnauthorizedError",
     "UnknownOutcomeError",
     "WaitTimeoutError",
+    "Watch",
+    "WatchEvent",
     "aio",
     "connect",
     "slots",
@@ -122,6 +130,10 @@ __all__ = [
 _HOMES = {
     "Client": "client",
     "connect": "client",
+    "ClusterInfo": "common.cluster_info",
+    "EventKind": "common.watch_events",
+    "Watch": "watch",
+    "WatchEvent": "common.watch_events",
     "Place": "arrow.decode",
     "slots": "arrow.keys",
     "Ends": "cluster.offsets",

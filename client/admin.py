@@ -13,6 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.arrow import array_checks
+from ringfence.common.cluster_info import ClusterInfo
 from ringfence.common.codec import column_names, control_body
 from ringfence.common.retry import Backoff
 from ringfence.native import messages, wire
@@ -225,6 +226,24 @@ class Admin:
             infos += page.topics
             if not page.more or not page.topics:
                 return infos
+
+    def cluster(self) -> ClusterInfo:
+        """See `Client.cluster`."""
+        pages: list[messages.Topics] = []
+        topics: dict[str, int] = {}
+        while not pages or pages[-1].more:
+            message = messages.TopicList(after=max(topics, default=""), cluster=True)
+            page = self.request(wire.Opcode.TOPIC_LIST, message)[0].control(messages.Topics)
+            if not (isinstance(page.names, list) and isinstance(page.nodes, list)):
+                raise refusal(wire.Code.NOT_SUPPORTED, "the node does not list its cluster yet: upgrade it")
+            topics |= {name: topic for topic, name in page.names}
+            pages.append(page)
+            if not page.names:
+                break
+        first = pages[0]
+        assert isinstance(first.nodes, list)
+        nodes = {node.node: tuple(node.addresses) for node in first.nodes}
+        return ClusterInfo(first.generation if isinstance(first.generation, int) else 0, nodes, topics)
 
     def topic(self, name: str) -> TopicInfo:
         """See `Client.topic`."""

@@ -26,6 +26,7 @@ from weakref import WeakValueDictionary
 
 from ringfence import client as sync
 from ringfence.aio_scopes import Scopes
+from ringfence.aio_watch import Watch
 from ringfence.arrow.batches import is_stream
 from ringfence.cluster.offsets import Position
 from ringfence.common.process_local import ProcessLocal
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from ringfence.arrow.decode import Place
     from ringfence.cluster.offsets import Ends
+    from ringfence.common.cluster_info import ClusterInfo
     from ringfence.common.routing import Layout
     from ringfence.native.messages import ResumePoint, Status
     from ringfence.producer import Producer as SyncProducer
@@ -102,6 +104,14 @@ class Client(ProcessLocal):
     async def topics(self, prefix: str = "") -> list[TopicInfo]:
         """All topics whose full name begins with `prefix`."""
         return await asyncio.to_thread(self._client.topics, prefix)
+
+    async def cluster(self) -> ClusterInfo:
+        """The nodes with their addresses, and all topics that the client may read."""
+        return await asyncio.to_thread(self._client.cluster)
+
+    def watch(self, topic: str | None = None, **options: Any) -> Watch:
+        """Events of a topic or of a prefix: `async for event in client.watch("t")`."""
+        return Watch(partial(self._client.watch, topic, **options), options.get("timeout_s"))
 
     async def topic(self, name: str) -> TopicInfo:
         """One topic with its partitions."""

@@ -9,7 +9,7 @@ import os
 import time
 import weakref
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from ringfence.admin import TIMEOUT_S, Admin
 from ringfence.arrow.decode import Decoder
@@ -26,6 +26,7 @@ from ringfence.cluster.offsets import (
 )
 from ringfence.cluster.read_plan import Start, partitions_of, plan
 from ringfence.cluster.table_cache import TableCache
+from ringfence.cluster.watches import Watches
 from ringfence.common.address import addresses
 from ringfence.common.arguments import seconds, whole
 from ringfence.common.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
@@ -41,6 +42,7 @@ from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
 from ringfence.scopes import Scopes
 from ringfence.send.resume import Rule
+from ringfence.topic_calls import TopicCalls
 from ringfence.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -50,8 +52,6 @@ if TYPE_CHECKING:
 
     from ringfence.common.options import OnFull
     from ringfence.common.routing import Layout
-    from ringfence.native.messages import Status
-    from ringfence.topic_info import TopicInfo
 
 
 def connect(
@@ -78,7 +78,7 @@ def connect(
     )
 
 
-class Client(ProcessLocal):
+class Client(TopicCalls, ProcessLocal):
     """Thread-safe. Every method waits at most `timeout_s`; ConnectError means that no node answered.
 
     In a forked child the first call connects again; producers and readers of the parent raise ForkedError
@@ -96,6 +96,7 @@ class Client(ProcessLocal):
         self._process = os.getpid()
         self._io_thread_of_process = io_thread = IoThread(self.addresses, token=self._token)
         self._tables = TableCache(io_thread)
+        self._watches = Watches(io_thread, self._tables)
         # A client without any references, also from its producers and readers, is closed.
         weakref.finalize(self, io_thread.drop).atexit = False
 
@@ -176,102 +177,6 @@ class Client(ProcessLocal):
             self.close()
         except RingfenceError as failure:  # the error of the block continues, with a note on this one
             error.add_note(f"ringfence: while the client was closed: {type(failure).__name__}: {failure}")
-
-    # ---- topics -------------------------------------------------------------------------------------
-
-    def create_topic(
-        self,
-        name: str,
-        *,
-        schema: Any,
-        key: str | Sequence[str] = (),
-        partitions: int = 1,
-        replication: int = 1,
-        retention_bytes: int | None = None,
-        retention_ms: int | None = None,
-        properties: Mapping[str, str] | None = None,
-        exist_ok: bool = False,
-    ) -> TopicInfo:
-        """Create a topic.
-
-        Args:
-            name: `tenant/namespace/name`; a plain name means `public/default/name`.
-            schema: a pyarrow Schema, or anything with `__arrow_c_schema__`.
-            key: columns whose values determine the partition of a row; a str is one column. Without a key
-                whole batches go to any partition.
-            partitions: 1 .. 4096.
-            replication: number of copies, on different nodes: 1, 3 or 5.
-            retention_bytes: of each partition; None keeps all.
-            retention_ms: age of the oldest rows; None keeps all.
-            properties: of the application. With `{"ringfence.retention": "compacted"}` only
-                `ringfence.compact` removes rows, after they are in a file.
-            exist_ok: return an existing topic if it is equal (`created` is False); refuse it if it differs.
-
-        Raises:
-            AlreadyExistsError: the name is taken. InvalidArgumentError, SchemaError: the message names the
-                cause.
-        """
-        return self._admin.create_topic(
-            name,
-            schema=schema,
-            key=key,
-            partitions=partitions,
-            replication=replication,
-            retention_bytes=retention_bytes,
-            retention_ms=retention_ms,
-            properties=properties,
-            exist_ok=exist_ok,
-        )
-
-    def topics(self, prefix: str = "") -> list[TopicInfo]:
-        """All topics whose full name begins with `prefix`, sorted by name; statistics as in `topic`."""
-        return self._admin.topics(prefix)
-
-    def topic(self, name: str) -> TopicInfo:
-        """One topic with its partitions. Raises NotFoundError.
-
-        A partition whose owner does not respond has no statistics: `unknown` is the reason, and its offsets
-        and bytes are 0. `count` raises for such a partition.
-        """
-        return self._admin.topic(name)
-
-    def truncate(self, name: str, *, partition: int | None = None, before_offset: int | None = None) -> None:
-        """Delete rows permanently.
-
-        Args:
-            name: of the topic.
-            partition: only this one; None: each.
-            before_offset: delete rows below it; None: all rows that can be read now.
-
-        Raises:
-            UnknownOutcomeError: it is committed, but an owner has not executed it yet (and will), or no
-            answer came. With `before_offset` the call can be repeated; without it a repeat would also delete
-            newer rows.
-        """
-        self._admin.truncate(
-            name,
-            None if partition is None else whole("partition", partition, 0),
-            None if before_offset is None else whole("before_offset", before_offset, 0),
-        )
-
-    def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
-        """Delete a topic and its rows. Raises NotFoundError unless `missing_ok`."""
-        self._admin.delete(name, missing_ok=missing_ok)
-
-    def layout(self, topic: str) -> Layout:
-        """Partitions, owners and schemas of a topic, as in the routing table. Raises NotFoundError."""
-        return self._tables.get(topic, self._deadline)
-
-    def add_schema(self, name: str, schema: Any) -> int:
-        """Add a schema with additional nullable columns at its end; returns its id.
-
-        Older rows have nulls in these columns.
-        """
-        return self._admin.add_schema(name, schema)
-
-    def status(self) -> Status:
-        """Identity and state of the node."""
-        return self._admin.status()
 
     # ---- writing ------------------------------------------------------------------------------------
 

@@ -476,7 +476,10 @@ class Producer(ProcessLocal):
 
     def _on_table(self, layout: Layout) -> None:
         """Use a newer layout for later rows; one assignment makes the change atomic."""
-        self._encoder = self._encoder_of(layout)
+        try:
+            self._encoder = self._encoder_of(layout)
+        except Exception as error:  # noqa: BLE001  # ends this producer only
+            self._sender.failed(error)
         self._sender.table(layout)
 
     def _encoder_of(self, layout: Layout) -> TopicEncoder:

@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Self
 
 from ringfence.answer_batches import AnswerBatches
-from ringfence.cluster.cursor import Cursors, truncated_error
+from ringfence.cluster.cursor import Cursors, ended_early_error, truncated_error
 from ringfence.cluster.offsets import REDIRECT_S_MAX, TRY_S, Position, has_ended, redirect_delay_s
 from ringfence.cluster.read_plan import lost_error
 from ringfence.common.fork import guard
@@ -113,6 +113,7 @@ class Reader(ProcessLocal):
         self._closed = self._at_end = False
         self._iterating = threading.Lock()  # protects the queues
         self._owner = guard("reader")
+        self._unfollow = tables.follow(plan.layout, self._arrive) if follow else None
         self._resize()
         self._carry_out(self._cursors.begin())
 
@@ -194,7 +195,7 @@ class Reader(ProcessLocal):
                 if wait:
                     continue
                 return None
-            if arrived is not None:  # else: closed
+            if arrived is not None:  # else: closed, or a newer table
                 self._take(*arrived)
         self._at_end = not self._closed
         self._forget()
@@ -260,7 +261,9 @@ class Reader(ProcessLocal):
         A loop in another thread ends after its current batch; a new loop raises ClosedError.
         """
         self._closed = True
-        self._arrive(None)
+        if self._unfollow is not None:
+            self._unfollow()
+        self._arrive()
         if self._iterating.acquire(blocking=False):  # else the loop in the other thread does it
             try:
                 self._forget()
@@ -336,6 +339,9 @@ class Reader(ProcessLocal):
 
     def _fetch(self) -> None:
         """Start as many fetches as allowed. A partition with two answers in memory fetches no further."""
+        newer = self._tables.newer(self._layout)
+        if newer is not None:
+            self._hold(newer)
         if self.idle_s == 0.0:
             now = time.monotonic()
             self._to_fetch.extend(cursor for cursor in self._paused if cursor.resume_s <= now)
@@ -376,6 +382,7 @@ class Reader(ProcessLocal):
         request.future.add_done_callback(lambda future: self._arrive((cursor, future)))
         self._fetches += 1
         cursor.requested, cursor.pending = cursor.fetched, True
+        cursor.generation = self._layout.generation
         try:
             self._io_thread.request_owner(request, self._layout, cursor.partition)
         except RingfenceError:
@@ -384,7 +391,8 @@ class Reader(ProcessLocal):
             self._to_fetch.append(cursor)
             raise
 
-    def _arrive(self, what: tuple[Cursor, Future[Answer]] | None) -> None:
+    def _arrive(self, what: tuple[Cursor, Future[Answer]] | None = None) -> None:
+        """Wake the reader for an answer; for a newer table or the end without one."""
         self._arrived.put(what)
         self.on_arrival()
 
@@ -412,7 +420,8 @@ class Reader(ProcessLocal):
             self._to_fetch.append(cursor)
             raise
         if not answer.header.rows and cursor.end is not None and answer.header.end_offset < cursor.end:
-            self._redirected(cursor, self._ended_early(cursor, answer.header.end_offset))
+            early = ended_early_error(self._layout.name, cursor, answer.header.end_offset)
+            self._redirected(cursor, early)
             return
         cursor.redirects = 0
         cursor.version = answer.header.layout_version
@@ -427,16 +436,6 @@ class Reader(ProcessLocal):
         else:
             self._waiting.append((cursor, answer))
 
-    def _ended_early(self, cursor: Cursor, end: int) -> TruncatedError:
-        """The error if the log ends earlier: a former owner may report that; a forced owner has lost rows."""
-        return TruncatedError(
-            f"the log ends at {end}, and ended at {cursor.end} when the read began: rows were lost",
-            topic=self._layout.name,
-            partition=cursor.partition,
-            offset=cursor.fetched,
-            rows_lost=0 if cursor.end is None else cursor.end - end,
-        )
-
     def _redirected(self, cursor: Cursor, error: RingfenceError) -> None:
         """Fetch from the owner in a newer table; other partitions continue meanwhile."""
         now = time.monotonic()
@@ -448,6 +447,8 @@ class Reader(ProcessLocal):
             raise error
         cursor.redirects += 1
         self._pause(cursor, redirect_delay_s(cursor.redirects, error))
+        if cursor.generation < self._layout.generation:
+            return  # it was routed by an older table
         self._refresh(cursor.version if cursor.version > self._layout.version else 0)
 
     def _refresh(self, version: int) -> None:

@@ -209,17 +209,28 @@ class TopicList(Message):
     """TOPIC_LIST: the names that begin with `prefix` and come after `after`, sorted.
 
     `linearizable`: the answer has every topic whose creation any node had answered before this request.
+    `cluster`: the answer has names instead of descriptions, and the nodes. `limit` does not count then.
     """
 
     prefix: str = ""
     after: str = ""
     limit: int = 1000
     linearizable: bool = False
+    cluster: bool | UnsetType = UNSET
 
 
 class Topics(Message):
+    """Answer to TOPIC_LIST.
+
+    Of a `cluster` request: `names`, as (id, name), the nodes of the cluster, and the index of the metadata
+    that both are of.
+    """
+
     topics: list[TopicInfo]
     more: bool = False
+    names: list[tuple[int, str]] | UnsetType = UNSET
+    nodes: list[NodeEntry] | UnsetType = UNSET
+    generation: int | UnsetType = UNSET
 
 
 # ---- producers --------------------------------------------------------------------------------------

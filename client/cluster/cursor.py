@@ -38,6 +38,7 @@ class Cursor:
         "fetched",
         "fetched_epoch",
         "first",
+        "generation",
         "is_admitted",
         "last",
         "offset",
@@ -64,6 +65,7 @@ class Cursor:
         self.batches: Iterator[tuple[Place, pa.RecordBatch]] | None = None
         # Offset of the last FETCH, and whether it is pending.
         self.requested, self.pending = span.start, False
+        self.generation = 0  # of the table that the last FETCH was routed by
 
     @property
     def wants_more(self) -> bool:
@@ -166,4 +168,15 @@ def truncated_error(topic: str, cursor: Cursor, error: TruncatedError) -> Trunca
         offset=cursor.fetched,
         start_offset=start,
         rows_lost=lost,
+    )
+
+
+def ended_early_error(topic: str, cursor: Cursor, end: int) -> TruncatedError:
+    """The error if the log ends earlier: a former owner may report that; a forced owner has lost rows."""
+    return TruncatedError(
+        f"the log ends at {end}, and ended at {cursor.end} when the read began: rows were lost",
+        topic=topic,
+        partition=cursor.partition,
+        offset=cursor.fetched,
+        rows_lost=0 if cursor.end is None else cursor.end - end,
     )

@@ -6,5 +6,7 @@ scope_values                          drivers and stages        type_families   
 fork, process_local, locks            processes and threads     serial_executor      calls of asyncio tasks
 lazy_future                           cheap futures         routes               slots of partitions
 lineage                               order of partitions that were split or merged, for readers
+adoption                              which routing table is used
+watch_events, cluster_info            what a watch and a cluster tell
 extension                             items before a body
 """

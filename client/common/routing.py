@@ -1,7 +1,6 @@
 """The routing table of one topic: slot -> partition -> owner. Pure.
 
-A `Layout` is a checked and indexed routing table. It is immutable, and only a newer generation of the same
-history replaces it (I10: a client acknowledges the generation that it has).
+A `Layout` is a checked and indexed routing table. It is immutable; `adoption.py` says which one replaces it.
 """
 
 from __future__ import annotations
@@ -101,16 +100,6 @@ def layout_of(table: Table) -> Layout:
         addresses={node.node: tuple(node.addresses) for node in table.nodes},
         loads=table.loads,
     )
-
-
-def newest(held: Layout | None, offered: Layout) -> Layout:
-    """The layout to keep: `offered` if it is a newer generation of the same history, or has other loads."""
-    if held is None:
-        return offered
-    if (offered.history, offered.topic) != (held.history, held.topic):
-        return held
-    has_news = offered.generation == held.generation and offered.loads != held.loads
-    return offered if offered.generation > held.generation or has_news else held
 
 
 def moved_between(before: Layout, after: Layout) -> Iterator[int]:

@@ -156,7 +156,7 @@ class Connection:
         *,
         credential: str | None,
         give_up_at: float,
-        on_push: Callable[[Answer], None],
+        on_push: Callable[[Connection, Answer], None],
         is_ipv6: bool = False,
     ) -> None:
         """`is_ipv6`: resolve the host name to IPv6 addresses as well.
@@ -364,7 +364,7 @@ class Connection:
         header = answer.header
         self._heard = True
         if header.status == wire.Status.PUSH:
-            self._on_push(answer)
+            self._on_push(self, answer)
             return
         pending = self._pending.get(header.request_id)
         if header.credit_bytes:

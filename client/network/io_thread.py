@@ -19,38 +19,31 @@ import sys
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import zmq
 
-from ringfence.common.fork import context, guard
+from ringfence.common.fork import guard
 from ringfence.common.locks import Flag, interrupted
 from ringfence.common.retry import Backoff
 from ringfence.common.token import Token
 from ringfence.native import wire
-from ringfence.native.errors import (
-    ClosedError,
-    ConnectError,
-    InvalidArgumentError,
-    ProtocolError,
-    RingfenceError,
-)
-from ringfence.network.connection import Connection
-from ringfence.network.failover import check_connection
-from ringfence.network.peer import Peer
+from ringfence.native.errors import ClosedError, ConnectError, InvalidArgumentError
+from ringfence.network.peers import Peers
 from ringfence.network.request import Request, send_waiting
 from ringfence.network.scheduler import MODERATE_S, Scheduler, should_collect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from concurrent.futures import Future
 
     from ringfence.common.codec import Answer
     from ringfence.common.routing import Layout
+    from ringfence.network.connection import Connection
     from ringfence.network.member import Member
+    from ringfence.network.peer import Peer
 
-# From connect to READY: twice libzmq's own 5 s for connecting and for its handshake.
-HANDSHAKE_S_MAX = 10.0
 # Delay with which a deadline or the end of a backoff may be noticed while requests are pending.
 TICK_S = 0.02
 # Queued calls that justify a turn of their own: the fixed cost of a turn is then a few percent.
@@ -75,23 +68,20 @@ class IoThread:
         self.jitter = random.random
         self.members: list[Member] = []
         self.history: bytes | None = None
-        self.on_history: Callable[[], None] = lambda: None
+        self.on_history: list[Callable[[], None]] = []
         self.message_bytes_max = wire.MESSAGE_BYTES_MAX
         """The smallest limit of all nodes reached so far.
 
         Larger messages are refused before any byte is sent.
         """
-        self.on_up: Callable[[Connection], None] = lambda _: None
+        self.on_up: list[Callable[[Connection], None]] = []
         self.on_silent: Callable[[], None] = lambda: None
         self.known: Callable[[], Iterable[str]] = tuple
-        self.on_push: Callable[[Answer], None] = lambda _: None
-        self._token = token or Token()
+        self.on_push: list[Callable[[Connection, Answer], None]] = []
         # Bounded by the bytes in flight of the producers, and by one call for each blocked caller.
         self._calls: deque[Callable[[], object]] = deque()
         self._timers = Scheduler()
         self.at = self._timers.at  # on this thread only
-        self.first = Peer(None, addresses)
-        self._peers: dict[int | None, Peer] = {None: self.first}
         self._crowd, self._drained = Flag(), Flag()
         self._took = 0  # calls that the last turn executed
         self._asleep: list[None] = []  # a new list for each poll; not empty: no wake-up was sent
@@ -109,6 +99,8 @@ class IoThread:
         self._wake_out.settimeout(0)
         self._poller = zmq.Poller()
         self._poller.register(self._wake_in, zmq.POLLIN)
+        self._peers = Peers(self, self._poller, addresses, token or Token())
+        self.first = self._peers.first
         self._owner = guard("client")
 
     # ---- from any thread --------------------------------------------------------------------------------
@@ -244,7 +236,7 @@ class IoThread:
 
     def enqueue(self, request: Request) -> None:
         """Queue a request for its node."""
-        peer = self._peers.get(request.node) or self.first
+        peer = self._peers.at(request.node)
         peer.waiting.append(request)
         send_waiting(self, peer)
 
@@ -260,23 +252,29 @@ class IoThread:
         self.enqueue(request)
 
     def peer_of(self, layout: Layout, node: int) -> Peer:
-        """The peer of an owner. A node that answers at the application's own address is used there."""
-        up = self.first.up
-        if up is not None and up.ready is not None and up.ready.node == node:
-            return self.first
-        addresses = layout.addresses.get(node)
-        if not addresses:
-            return self.first  # that node will redirect
-        peer = self._peers.get(node)
-        if peer is None:
-            peer = self._peers[node] = Peer(node, addresses)
-        elif peer.addresses != addresses and peer.connection is None:
-            peer.addresses = addresses
-        return peer
+        """See `Peers.of`."""
+        return self._peers.of(layout.addresses.get(node), node)
+
+    def pushed(self, connection: Connection, answer: Answer) -> None:
+        """Give a push to the handlers. A defect in one of them does not affect the others."""
+        for handler in self.on_push:
+            self._guarded(partial(handler, connection, answer))
+
+    def keep_peers(self, nodes: Collection[int]) -> None:
+        """See `Peers.keep`."""
+        self._peers.keep(nodes)
 
     def connections(self) -> list[Connection]:
         """The established ones."""
-        return [up for peer in self._peers.values() if (up := peer.up) is not None]
+        return self._peers.connections()
+
+    def peers(self) -> list[Peer]:
+        """All peers, connected or not."""
+        return self._peers.all()
+
+    def leave_first(self, now: float) -> bool:
+        """See `Peers.leave_first`."""
+        return self._peers.leave_first(now, self.known())
 
     def _run(self) -> None:
         self._ident = threading.get_ident()
@@ -317,7 +315,7 @@ class IoThread:
             logger.exception("a step of the I/O thread failed because of a defect; the others continue")
 
     def _turn(self) -> None:
-        if self._took and should_collect(self._peers.values()):
+        if self._took and should_collect(self._peers.all()):
             self._crowd.clear()
             if len(self._calls) < CROWD:
                 self._crowd.wait(MODERATE_S)
@@ -334,8 +332,7 @@ class IoThread:
         self._took = len(self._calls)
         for _ in range(self._took):
             self._guarded(self._calls.popleft())
-        for peer in list(self._peers.values()):
-            self._serve(peer, ready, now)
+        self._peers.serve(ready, now)
         for function in self._timers.due(now):
             self._guarded(function)
         for member in list(self.members):
@@ -352,136 +349,15 @@ class IoThread:
     def _timeout_s(self) -> float | None:
         """Seconds until the next timer or retry; None: nothing is due."""
         due = [self._timers.next_at] if self._timers else []
-        busy = any(member.busy for member in self.members)
-        for peer in self._peers.values():
-            busy = busy or bool(peer.waiting) or bool(peer.connection)
-            if peer.connection is None and (peer.waiting or busy) and self._is_wanted(peer):
-                due.append(peer.retry_at)
-            elif peer.connection is not None and (len(peer.connection) or not peer.connection.greeted):
-                busy = True
+        busy, retries = self._peers.due()
+        due += retries
         if busy:
             due.append(self.now + TICK_S)
         return max(0.0, min(due) - time.monotonic()) if due else None
 
-    # ---- one peer -----------------------------------------------------------------------------------------
-
-    def _is_wanted(self, peer: Peer) -> bool:
-        """Whether the peer is to be connected again.
-
-        A retry time of any other peer would make the loop spin.
-        """
-        return peer is self.first or bool(peer.waiting) or any(member.busy for member in self.members)
-
-    def _serve(self, peer: Peer, ready: set[Any], now: float) -> None:
-        connection = peer.connection
-        if connection is None:
-            if now >= peer.retry_at and self._is_wanted(peer):
-                self._open(peer, now)
-            elif peer.waiting:
-                send_waiting(self, peer)
-            return
-        try:
-            if connection.socket in ready:
-                was_up = peer.up is not None
-                connection.greet()
-                if connection.greeted:
-                    self._poller.modify(connection.socket, zmq.POLLIN)
-                connection.receive()
-                if not was_up and peer.up is not None:
-                    self._came_up(peer)
-        except ProtocolError as error:
-            self._drop(peer, now, error)
-            return
-        if connection.monitor in ready:
-            connection.read_monitor()
-        connection.give_up(now)
-        late = connection.ready is None and now >= connection.give_up_at
-        if connection.ended or late or connection.failure is not None:
-            self._drop(peer, now, connection.failure)
-            return
-        if peer.waiting:
-            send_waiting(self, peer)
-        check_connection(self, peer, now)
-
-    def leave_first(self, now: float) -> bool:
-        """Send requests that any node can serve to the next node, because the current one is silent.
-
-        The old connection is kept under the node's id: answers that only this node can give may still arrive.
-        Returns False if no other node is known.
-        """
-        connection = self.first.left(now, self.known())
-        if connection is None:
-            return False
-        assert connection.ready is not None
-        node = connection.ready.node
-        own = self._peers.setdefault(node, Peer(node, (connection.address,)))
-        if own.connection is None:
-            own.connection = connection
-        else:  # the first address led to another node before
-            self._poller.unregister(connection.socket)
-            self._poller.unregister(connection.monitor)
-            connection.close()
-        return True
-
-    def peers(self) -> list[Peer]:
-        """All peers, connected or not."""
-        return list(self._peers.values())
-
-    def _open(self, peer: Peer, now: float) -> None:
-        try:
-            peer.connection = Connection(
-                context(),
-                peer.address,
-                credential=self._token.current(),
-                give_up_at=now + HANDSHAKE_S_MAX,
-                on_push=self.on_push,
-                is_ipv6=peer.tries_ipv6,
-            )
-        except (RingfenceError, zmq.ZMQError, OSError) as error:
-            # ZeroMQ raises OSError when the system has no descriptors left.
-            failure = (
-                error
-                if isinstance(error, RingfenceError)
-                else ConnectError(f"the client cannot open a socket: {error}")
-            )
-            peer.failed(now, self.jitter(), failure)
-            return
-        self._poller.register(peer.connection.socket, zmq.POLLIN | zmq.POLLOUT)
-        self._poller.register(peer.connection.monitor, zmq.POLLIN)
-
-    def _came_up(self, peer: Peer) -> None:
-        peer.succeeded()
-        assert peer.connection is not None
-        assert peer.connection.ready is not None
-        history = peer.connection.ready.history
-        if self.history is not None and history != self.history:
-            for member in list(self.members):
-                member.history_changed()
-            self.on_history()
-        self.history = history
-        self.message_bytes_max = min(self.message_bytes_max, peer.connection.message_bytes_max)
-        self.on_up(peer.connection)
-        send_waiting(self, peer)
-
-    def _drop(self, peer: Peer, now: float, failure: RingfenceError | None) -> None:
-        connection = peer.connection
-        assert connection is not None
-        self._poller.unregister(connection.socket)
-        self._poller.unregister(connection.monitor)
-        peer.failed(now, self.jitter(), failure)
-        connection.close()
-        if failure is not None and not failure.retriable:
-            # The node would give the same answer again, so pending requests end now.
-            for request in peer.waiting:
-                request.future.set_exception(failure)
-            peer.waiting.clear()
-
     def _release(self) -> None:
         error = ClosedError("the client was closed before this request was answered")
-        for peer in self._peers.values():
-            if peer.connection is not None:
-                connection, peer.connection = peer.connection, None
-                connection.close()
+        self._peers.close()
         for member in list(self.members):
             member.abandon(error)
         self._released = True
@@ -491,9 +367,7 @@ class IoThread:
             self._guarded(function)
         for member in list(self.members):
             member.abandon(error)
-        for peer in self._peers.values():
-            while peer.waiting:
-                peer.waiting.popleft().future.set_exception(error)
+        self._peers.end_waiting(error)
         self._timers.clear()
         self._wake_in.close()
         self._wake_out.close()

@@ -33,6 +33,8 @@ class Peer:
         self._tries = 0
         self._connects = 0  # failed connections in a row; for a host name every second try uses IPv6
         self.was_tried = False  # one connection has succeeded or failed
+        self.used_s = 0.0  # when a request was last routed to the node
+        self.unused_s: float | None = None  # since when no table in use names the node; None: one does
 
     @property
     def up(self) -> Connection | None:

@@ -411,10 +411,13 @@ class Sender:
             self._io_thread.at(self._io_thread.now + AGAIN_S, self._fetch_again)
 
     def table(self, layout: Layout) -> None:
-        """Use a newer layout, fetched or pushed."""
-        moved = list(moved_between(self.layout, layout))
-        self.layout = layout
-        self._run(self._inflight.table_arrived(routes_of(layout), moved, now=self._io_thread.now))
+        """Use a newer layout, fetched or pushed. After a defect nothing is routed by an old one."""
+        try:
+            moved = list(moved_between(self.layout, layout))
+            self.layout = layout
+            self._run(self._inflight.table_arrived(routes_of(layout), moved, now=self._io_thread.now))
+        except Exception as error:  # noqa: BLE001  # ends this producer only
+            self.failed(error)
 
     def _open_epoch(self) -> None:
         """Draw a new identity. Only unnamed producers do this; a named one keeps its identity."""

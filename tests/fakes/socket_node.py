@@ -133,6 +133,7 @@ class FakeNode:
 
     def _run(self) -> None:
         while not self._stop.is_set():
+            self._send_unasked()
             if not self._socket.poll(20):
                 continue
             identity, head, *rest = self._socket.recv_multipart()
@@ -150,6 +151,9 @@ class FakeNode:
             )
             if answer is not None and not isinstance(fault, Drop):
                 self._socket.send_multipart([identity, *answer])
+
+    def _send_unasked(self) -> None:
+        """Send what no request asks for; this node pushes nothing."""
 
     def _answer(
         self, header: wire.RequestHeader, status: int, body: bytes = b"", **fields: int

@@ -20,6 +20,8 @@ BODIES = {
     "topic_create": messages.TopicCreate,
     "topic_create_ok": messages.TopicInfo,
     "topic_list_ok": messages.Topics,
+    "topic_list_cluster": messages.TopicList,
+    "topic_list_cluster_ok": messages.Topics,
     "producer_open": messages.ProducerOpen,
     "producer_open_ok": messages.ProducerOpened,
     "table_ok": messages.Table,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET
 
 from ringfence.control.model import names
@@ -31,6 +32,8 @@ from ringfence.native.wire import CONTROL_BYTES_MAX, Code
 # Size of all topics in one TOPIC_LIST answer; the rest of the body is framing.
 LIST_BYTES_MAX: Final = CONTROL_BYTES_MAX - 4_096
 LIST_MAX: Final = 1_000
+# Bytes of a name in a list beside its text: the pair, the id and the length of the text.
+NAME_FRAME_BYTES: Final = 15
 # Placements of one topic. A try fails only if a node fails between its choice and the entry.
 PLACEMENT_TRIES_MAX: Final = 4
 # Figures by (topic, partition).
@@ -115,6 +118,8 @@ class TopicPlans:
             raise RequestRefused(Code.INVALID_ARGUMENT, f"limit={request.limit}: it must be 1 to {LIST_MAX}")
         if request.linearizable:
             await self._proposer.read_barrier()
+        if request.cluster is True:
+            return self._list_cluster(request)
         hosted = await self.hosted()
         state = self._proposer.state
         matching = sorted(name for name in state.names if name.startswith(prefix) and name > request.after)
@@ -127,6 +132,31 @@ class TopicPlans:
                 break
             topics.append(info)
         return messages.Topics(topics=topics, more=len(topics) < len(matching))
+
+    def _list_cluster(self, request: messages.TopicList) -> messages.Topics:
+        """Names and ids of the topics, and all nodes: what a client needs before it knows any topic."""
+        state = self._proposer.state
+        matching = sorted(
+            name for name in state.names if name.startswith(request.prefix) and name > request.after
+        )
+        nodes = [
+            messages.NodeEntry(node=number, addresses=list(node.addresses))
+            for number, node in sorted(state.nodes.items())
+        ]
+        names: list[tuple[int, str]] = []
+        left = LIST_BYTES_MAX - len(msgspec.msgpack.encode(nodes))
+        for name in matching:
+            left -= len(name.encode()) + NAME_FRAME_BYTES
+            if names and left < 0:
+                break
+            names.append((state.names[name], name))
+        return messages.Topics(
+            topics=[],
+            more=len(names) < len(matching),
+            names=names,
+            nodes=nodes,
+            generation=self._proposer.applied.index,
+        )
 
     async def truncation(self, topic: Topic, request: messages.TopicTruncate) -> Plan:
         return Plan((await self.truncate_command(topic, request),), topic=topic)

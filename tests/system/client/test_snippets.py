@@ -24,7 +24,7 @@ def blocks(page: str, language: str = "python") -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("page", "count"), [("README.md", 1), ("docs/python.md", 7)], ids=["readme", "python.md"]
+    ("page", "count"), [("README.md", 1), ("docs/python.md", 8)], ids=["readme", "python.md"]
 )
 def test_python_of_the_documents_runs(page: str, count: int, tmp_path: Path) -> None:
     chosen = [block for block in blocks(page) if "ringfence.spark" not in block]

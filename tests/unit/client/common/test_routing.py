@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.common.routing import WeightedRoundRobin, layout_of, newest
+from ringfence.common.routing import WeightedRoundRobin, layout_of
 from ringfence.native.errors import ProtocolError
 from ringfence.native.messages import PartitionEntry, Table
 from tests.fakes.routing_tables import table
@@ -42,17 +41,6 @@ def test_a_table_that_does_not_tile_the_slots_is_not_taken(lo: int, hi: int) -> 
     )
     with pytest.raises(ProtocolError):
         layout_of(broken)
-
-
-def test_only_a_newer_generation_of_the_same_history_replaces_a_layout() -> None:
-    held = layout_of(table([], generation=5))
-    assert newest(None, held) is held
-    assert newest(held, layout_of(table([], generation=5))) is held
-    assert newest(held, layout_of(table([], generation=4))) is held
-    assert newest(held, layout_of(table([], generation=9, history=b"other"))) is held
-    newer = layout_of(table([], generation=6))
-    assert newest(held, newer) is newer
-    assert newest(held, dataclasses.replace(newer, topic=8)) is held
 
 
 def choices(loads: list[int | None], turns: int = 1000) -> Counter[int]:

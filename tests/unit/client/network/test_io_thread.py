@@ -440,7 +440,7 @@ def test_a_lost_node_that_nobody_asks_does_not_make_a_waiting_client_spin() -> N
         io_thread, turns = client._io_thread, 0
         with FakeNode(node=2) as second:
             owner = Peer(2, (second.address,))
-            io_thread.call(lambda: io_thread._peers.setdefault(2, owner))
+            io_thread.call(lambda: io_thread._peers.by_node.setdefault(2, owner))
             listing = control_body(TopicList())
             io_thread.request(Request(Opcode.TOPIC_LIST, listing, time.monotonic() + 10, node=2)).result()
         until(lambda: owner.connection is None and owner.retry_at < time.monotonic())

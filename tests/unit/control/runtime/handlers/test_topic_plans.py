@@ -12,9 +12,11 @@ import pytest
 
 from ringfence.control.model.commands import AddSchema, Command, DeleteTopic, TruncateTopic
 from ringfence.control.model.ids import TopicId
-from ringfence.control.model.state import EMPTY
+from ringfence.control.model.state import EMPTY, MetadataState
+from ringfence.control.runtime.handlers import topic_plans
 from ringfence.control.runtime.handlers.commands import Commands
 from ringfence.control.runtime.handlers.completion import Completion
+from ringfence.control.runtime.handlers.token_prefixes import restrict_to_prefix
 from ringfence.control.runtime.handlers.topic_changes import TopicChanges
 from ringfence.control.runtime.handlers.topic_plans import TopicPlans
 from ringfence.control.state_machines.metadata.state_machine import apply
@@ -73,3 +75,57 @@ def test_what_is_asked_by_name_reaches_the_topic_that_has_it_now(kind: type[Comm
     changes = TopicChanges(lagging, topics, commands, Completion(lagging, executor, others, topics))
     asyncio.run(ASKED[kind](changes, "a"))
     assert [command.topic for command in lagging.proposed] == [NEW]
+
+
+# ---- the cluster without a topic -------------------------------------------------------------------------
+
+
+def cluster_plans(*names: str) -> tuple[TopicPlans, MetadataState]:
+    state, _ = apply(EMPTY, entry(1, INIT))
+    for index, name in enumerate(names, 2):
+        state, _ = apply(state, entry(index, create(name=name)))
+    proposer: Any = SimpleNamespace(state=state, applied=SimpleNamespace(index=len(names) + 1))
+    unused: Any = None
+    return TopicPlans(proposer, unused, unused, unused), state
+
+
+def listed(plans: TopicPlans, request: messages.TopicList) -> messages.Topics:
+    return asyncio.run(plans.list_topics(request))
+
+
+def test_a_cluster_is_told_with_its_nodes_and_the_names_of_its_topics() -> None:
+    plans, state = cluster_plans("a/b/one", "a/b/two", "c/d/three")
+    found = listed(plans, messages.TopicList(cluster=True))
+    assert (found.topics, found.more, found.generation) == ([], False, 4)
+    assert found.names == [(state.names[name], name) for name in sorted(state.names)]
+    assert found.nodes == [
+        messages.NodeEntry(node=number, addresses=list(node.addresses))
+        for number, node in state.nodes.items()
+    ]
+
+
+def test_a_token_with_a_prefix_is_told_its_own_topics() -> None:
+    plans, state = cluster_plans("a/b/one", "c/d/three")
+    request = restrict_to_prefix(lambda: state, "a/", messages.TopicList(cluster=True))
+    assert isinstance(request, messages.TopicList)
+    found = listed(plans, request)
+    assert found.names == [(state.names["a/b/one"], "a/b/one")]
+
+
+def test_names_above_the_size_of_an_answer_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans, state = cluster_plans(*(f"a/b/t{number}" for number in range(9)))
+    nodes = listed(plans, messages.TopicList(cluster=True)).nodes
+    assert isinstance(nodes, list)
+    room = len(messages.encode(messages.Topics(topics=[], nodes=nodes, names=[], generation=1)))
+    monkeypatch.setattr(topic_plans, "LIST_BYTES_MAX", room + 3 * 20)
+    found, pages = list[tuple[int, str]](), list[int]()
+    while True:
+        page = listed(plans, messages.TopicList(cluster=True, after=found[-1][1] if found else ""))
+        assert isinstance(page.names, list)
+        assert len(messages.encode(page)) <= room + 3 * 20 + 64
+        found += page.names
+        pages.append(len(page.names))
+        if not page.more:
+            break
+    assert len(pages) > 1
+    assert found == [(state.names[name], name) for name in sorted(state.names)]
