@@ -14,7 +14,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::directory::{self, Directory, ENTRIES_MAX, Entry};
 use crate::file_header::FileHeader;
+use crate::job::GroupWrite;
 use crate::log_end::is_log;
+use crate::position::segment_name;
 
 /// One staging block holds thousands of small records; four for each shard take half a MiB.
 pub const STAGING_BYTES: usize = 128 << 10;
@@ -203,6 +205,20 @@ impl Group {
         self.bytes += span as u64;
         self.end_slice();
         assert!(self.bytes.is_multiple_of(BLOCK_ALIGN_BYTES as u64));
+    }
+
+    /// What the writer needs of a closed group. `capacity`: length with which its file was created.
+    pub(crate) fn into_write(self, shard: u16, capacity: u64) -> GroupWrite {
+        GroupWrite {
+            segment: segment_name(self.file, shard),
+            new_file: self.new_file,
+            position: self.begin,
+            bytes: self.bytes,
+            records: self.records,
+            capacity,
+            blocks: self.blocks,
+            slices: self.slices,
+        }
     }
 
     /// End the open slice at a multiple of 4096; the last record spans the padding.

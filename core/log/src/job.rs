@@ -75,17 +75,6 @@ impl JobDone {
         let outcomes = self.job.steps.iter().zip(&self.steps);
         outcomes.into_iter().any(|(step, outcome)| matches!((step, outcome), (FileStep::Remove { .. }, Ok(()))))
     }
-
-    /// Take the group that is now durable: its bytes may be sent to replicas before the blocks are used again. The
-    /// caller returns staging blocks to the shard ([`crate::Shard::return_staging`]). `None` if nothing was written, or
-    /// the write failed.
-    pub fn take_durable_group(&mut self) -> Option<DurableGroup> {
-        if self.group.is_none() || self.outcome.is_err() {
-            return None;
-        }
-        let write = self.job.write.as_mut()?;
-        Some(DurableGroup { blocks: std::mem::take(&mut write.blocks), slices: std::mem::take(&mut write.slices) })
-    }
 }
 
 /// The bytes of one durable group.
@@ -94,6 +83,12 @@ pub struct DurableGroup {
     /// (index in `blocks`, bytes in that block), in file order. A slice is a run of whole records, each `span_bytes`
     /// long; a large record has a slice and a block of its own.
     pub slices: Vec<(u32, Range<usize>)>,
+}
+
+impl std::fmt::Debug for DurableGroup {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "DurableGroup {{ slices: {:?} }}", self.slices)
+    }
 }
 
 impl std::fmt::Debug for Job {
