@@ -9,7 +9,7 @@ use ringfence_wire::{
 
 use crate::api::completion::{BatchAck, Completion, ReplicatedEnd};
 use crate::api::refusal::Refusal;
-use crate::api::send_answer::send;
+use crate::partition::answers::send;
 use crate::ids::PartitionIndex;
 use crate::ingest::ingest_machine::{IngestMachine, Received};
 use crate::ingest::parked::bytes_of;

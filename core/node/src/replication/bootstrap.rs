@@ -17,8 +17,8 @@ use ringfence_wire::{Code, Opcode, RECORD_HEADER_BYTES, RecordHeader, RecordKind
 
 use crate::api::outcome::Outcome;
 use crate::api::refusal::Refusal;
-use crate::api::send_answer::length;
 use crate::ids::{PartitionIndex, Reach};
+use crate::partition::answers::length;
 use crate::partition::rejection::{Rejection, rejection_of};
 use crate::partition::state::{Idleness, Partition};
 use crate::partition::state_blob;

@@ -9,7 +9,7 @@ use ringfence_wire::{
 use crate::api::completion::ReplicaAck;
 use crate::api::deadline::patience_ms;
 use crate::api::refusal::Refusal;
-use crate::api::send_answer::length;
+use crate::partition::answers::length;
 use crate::ids::PartitionIndex;
 use crate::ingest::parked::{OwnedBody, Parked, ParkedRequests, bytes_of};
 use crate::partition::recovery::learn;
