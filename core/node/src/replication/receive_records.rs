@@ -1,6 +1,7 @@
 //! The replica's side: answer an owner's FENCE, append the records of REPLICATE. `acknowledge_to_owner.rs` answers them.
 
-use ringfence_log::{Body, Refusal as LogRefusal};
+use ringfence_buffer::Pool;
+use ringfence_log::{Body, PartitionLog, Refusal as LogRefusal, Shard};
 use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload};
 use ringfence_wire::{
     ANSWER_FLAG_CUT, Code, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RequestHeader, Status, crc_of,
@@ -9,9 +10,9 @@ use ringfence_wire::{
 use crate::api::completion::ReplicaAck;
 use crate::api::deadline::patience_ms;
 use crate::api::refusal::Refusal;
-use crate::partition::answers::length;
 use crate::ids::PartitionIndex;
 use crate::ingest::parked::{OwnedBody, Parked, ParkedRequests, bytes_of};
+use crate::partition::answers::length;
 use crate::partition::recovery::learn;
 use crate::partition::rejection::{Rejection, quarantined, rejection_of};
 use crate::partition::state::Idleness;
@@ -264,13 +265,11 @@ impl ReplicationMachine<'_> {
             return Err((Refusal::new(Code::Conflict, what).into(), None));
         }
         let shard = partition.shard;
-        let append = self.store.append(index, turn, |shard, pool, log| shard.append_numbered(pool, log, *record, body));
-        if let Err(refused) = append {
-            let block = if let Body::Block { block, .. } = refused.body { Some(block) } else { None };
-            return Err((rejection_of(refused.refusal, shard), block));
-        }
+        let append = |shard: &mut Shard, pool: &mut Pool, log: &mut PartitionLog| {
+            shard.append_numbered(pool, log, *record, body)
+        };
         let told = if is_rows(record) { &front[..record.extension_bytes as usize] } else { front };
-        self.store.change_tables(index, |partition| {
+        let appended = self.store.append_noting(index, turn, append, |partition, _| {
             let (producers, epochs, stages) = (&mut partition.producers, &mut partition.epochs, &mut partition.stages);
             if record.record_number >= partition.known_upto
                 && let Err(why) = learn(producers, epochs, stages, record, told, partition.mark)
@@ -282,6 +281,10 @@ impl ReplicationMachine<'_> {
             }
             partition.idleness = Idleness::Active;
         });
+        if let Err(refused) = appended {
+            let block = if let Body::Block { block, .. } = refused.body { Some(block) } else { None };
+            return Err((rejection_of(refused.refusal, shard), block));
+        }
         turn.counters.received_records += 1;
         turn.counters.received_bytes += u64::from(record.body_bytes);
         Ok(())
