@@ -14,7 +14,6 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::directory::{self, Directory, ENTRIES_MAX, Entry};
 use crate::file_header::FileHeader;
-use crate::job::GroupWrite;
 use crate::log_end::is_log;
 use crate::position::segment_name;
 
@@ -33,6 +32,22 @@ pub struct NewFile {
     pub header: FileHeader,
     /// True if every block of the file was written before.
     pub recycled: bool,
+}
+
+/// The group's bytes: one vectored write at `position`.
+pub(crate) struct GroupWrite {
+    /// Name of the segment.
+    pub segment: String,
+    /// Set in the first group of a file.
+    pub new_file: Option<NewFile>,
+    pub position: u64,
+    pub bytes: u64,
+    pub records: u32,
+    /// Length with which the file was created.
+    pub capacity: u64,
+    pub blocks: Vec<Block>,
+    /// (index in `blocks`, bytes in that block), in file order; each begins and ends at a multiple of 4096.
+    pub slices: Vec<(u32, Range<usize>)>,
 }
 
 pub struct Group {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use ringfence_buffer::Block;
 
-use crate::group::NewFile;
+use crate::group::GroupWrite;
 use crate::storage::StorageError;
 
 /// One change of files besides the group; the writer does them in order after the group is durable.
@@ -16,22 +16,6 @@ pub(crate) enum FileStep {
     Recycle { segment: String, name: String, bytes: u64 },
     /// Remove a segment without holders.
     Remove { segment: String },
-}
-
-/// The group's bytes: one vectored write at `position`.
-pub(crate) struct GroupWrite {
-    /// Name of the segment.
-    pub segment: String,
-    /// Set in the first group of a file.
-    pub new_file: Option<NewFile>,
-    pub position: u64,
-    pub bytes: u64,
-    pub records: u32,
-    /// Length with which the file was created.
-    pub capacity: u64,
-    pub blocks: Vec<Block>,
-    /// (index in `blocks`, bytes in that block), in file order; each begins and ends at a multiple of 4096.
-    pub slices: Vec<(u32, Range<usize>)>,
 }
 
 /// Work for the writer of one shard; at most one of a shard is under way.

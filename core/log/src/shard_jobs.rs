@@ -3,9 +3,9 @@
 use ringfence_buffer::Block;
 
 use crate::files::FilePin;
-use crate::group::{Group, STAGING_BYTES};
+use crate::group::{Group, GroupWrite, STAGING_BYTES};
 use crate::interface::{ShardProgress, ShardStatus};
-use crate::job::{DurableGroup, GroupWrite, Job, JobDone};
+use crate::job::{DurableGroup, Job, JobDone};
 use crate::shard::Shard;
 use crate::storage::StorageError;
 
