@@ -1,5 +1,5 @@
 //! The send queue of one connection: frame heads and small bodies are joined into runs, large bodies stay in their
-//! blocks.
+//! blocks. It is written to the connection's socket as far as that accepts it.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;

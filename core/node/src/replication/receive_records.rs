@@ -164,7 +164,10 @@ impl ReplicationMachine<'_> {
             self.reach_seal(index, turn)?;
             return self.begin_or_beat(index, from, header, turn);
         }
-        if let Some(content) = beginning(header, body.as_ref().map_or(&[][..], bytes_of))? {
+        let bytes = body.as_ref().map_or(&[][..], bytes_of);
+        let first = record_at(bytes, 0)?;
+        if first.kind == RecordKind::State as u8 {
+            let content = beginning(header, &first, bytes)?;
             self.take_anchor(index, from, header, content, turn)?;
             return self.reach_seal(index, turn);
         }
@@ -175,29 +178,29 @@ impl ReplicationMachine<'_> {
             let what = format!("partition {}: no session goes on at record {}", header.partition, header.sequence);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
         }
-        self.append_all(index, body, turn)?;
+        self.append_all(index, first, body, turn)?;
         self.reach_seal(index, turn)?;
         self.acknowledge(index, from, header, turn);
         Ok(())
     }
 
-    /// Append the records of a frame that are not here yet: a frame that found no room half-way comes again.
+    /// Append the records of a frame, `first` and those after it, that are not here yet: a frame that found no room
+    /// half-way comes again.
     fn append_all(
         &mut self,
         index: PartitionIndex,
+        first: RecordHeader,
         body: &mut Option<Inbound<'_>>,
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let bytes = body.as_ref().map_or(&[][..], bytes_of);
-        let first = record_at(bytes, 0)?;
         let alone = RECORD_HEADER_BYTES + first.body_bytes as usize >= bytes.len();
         if alone && first.body_bytes as usize >= LARGE_BODY_BYTES {
             check_record(&first, bytes)?;
             return self.append_large(index, &first, body, turn);
         }
-        let mut place = 0;
-        while place < bytes.len() {
-            let record = record_at(bytes, place)?;
+        let (mut place, mut record) = (0, first);
+        loop {
             let end = place + RECORD_HEADER_BYTES + record.body_bytes as usize;
             if self.store.partitions[index].log.end().next_record <= record.record_number {
                 check_record(&record, &bytes[place..])?;
@@ -206,8 +209,11 @@ impl ReplicationMachine<'_> {
                     .map_err(|(rejection, _)| rejection)?;
             }
             place = end.next_multiple_of(64);
+            if place >= bytes.len() {
+                return Ok(());
+            }
+            record = record_at(bytes, place)?;
         }
-        Ok(())
     }
 
     /// The frame is one record in a block, as it will be written: it is taken over as it lies.
