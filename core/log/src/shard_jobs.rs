@@ -101,7 +101,7 @@ impl Shard {
                 }
                 match done.job.write.take() {
                     Some(GroupWrite { blocks, slices, .. }) if is_wanted => {
-                        lent = Some(DurableGroup { blocks, slices })
+                        lent = Some(DurableGroup { blocks, slices });
                     }
                     // Staging blocks are kept; the others return to the pool.
                     write => {
