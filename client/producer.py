@@ -15,7 +15,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from ringfence.arrow.batches import bytes_of, each_batch, is_stream, one_batch, record_batches
+from ringfence.arrow.batches import bytes_of, each_batch, in_chunks, is_stream, one_batch, record_batches
 from ringfence.arrow.encode import FEW_ROWS, Body, TopicEncoder, checked_note
 from ringfence.arrow.partition_choice import PartitionChoice
 from ringfence.arrow.pieces import pieces, read_ahead
@@ -24,7 +24,7 @@ from ringfence.common.locks import OwnedLock, holds
 from ringfence.common.process_local import ProcessLocal
 from ringfence.native.errors import BatchError, ClosedError, InvalidArgumentError, RingfenceError
 from ringfence.send.budget import Budget
-from ringfence.send.coalesce import CoalescedBatch, LingeringSend
+from ringfence.send.coalesce import LingeringSend
 from ringfence.send.exit_flush import remember
 from ringfence.send.failures import cut_short_error, reentrant_error, would_wait_error
 from ringfence.send.linger import Linger
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from ringfence.common.send_effects import Identity
     from ringfence.native.messages import ResumePoint
     from ringfence.network.io_thread import IoThread
-    from ringfence.send.sender import Sink
     from ringfence.send.wait_reasons import PendingSends
 
 ABANDON_S_MAX = 10.0  # a last resort: the I/O thread needs milliseconds to end pending sends
@@ -105,7 +104,7 @@ class Producer(ProcessLocal):
             identity,
             name=name,
             on_body_ended=self._budget.give,
-            on_settled=self._on_settled,
+            on_settled=self._outcomes.settled,
             choice=self._choice,
             slot_of_send=self._resuming.slot_of_send,
         )
@@ -118,7 +117,7 @@ class Producer(ProcessLocal):
                 options,
                 is_named=name is not None,
                 encoder=lambda: self._encoder,
-                on_settled=self._on_settled,
+                on_settled=self._outcomes.settled,
             )
         self._submit_there = self._sender.submit
         self._waiting = WaitReasons(io_thread, self.topic, self._sender.waits)
@@ -188,7 +187,7 @@ class Producer(ProcessLocal):
             if rest is not None:
                 self._check_may_wait(sum(map(bytes_of, batches)), wait_s)
                 parts = pieces(batches, rest, self._options.batch_bytes, self._joined)
-                each = (chunk for part in parts for chunk in self._encoder.chunks(part))
+                each = (chunk for part in parts for chunk in in_chunks(part, split=self.name is None))
                 return self._send_each(each, note, number, wait_s)
         else:
             batches = record_batches(batch, self._encoder.schema)
@@ -204,7 +203,7 @@ class Producer(ProcessLocal):
             self.name is not None or sum(map(bytes_of, batches)) <= self._options.batch_bytes
         ):
             batches = self._joined(batches)
-        chunks = [chunk for part in batches for chunk in self._encoder.chunks(part)]
+        chunks = [chunk for part in batches for chunk in in_chunks(part, split=self.name is None)]
         return self._send_now(chunks, note, number, wait_s)
 
     def _joined(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -220,7 +219,7 @@ class Producer(ProcessLocal):
     ) -> SendFuture:
         if not chunks:  # no rows: nothing to store
             future = SendFuture(self._numbers.last, self._waiting)
-            future.seal()
+            future.expect(0, last=True)
             return future
         if len(chunks) > 1 and self._room_for(chunks, note) > self._budget.bytes_max:
             return self._send_in_turn(chunks, note, number, wait_s)
@@ -266,12 +265,12 @@ class Producer(ProcessLocal):
             failure = error if isinstance(error, RingfenceError) else cut_short_error(self.topic, error)
             failure.details["rows_handed_over"] = handed_over
             future.set_error(failure)
-            self._io_thread.call_at_last(partial(self._sender.seal, future))
+            self._io_thread.call_at_last(partial(self._sender.submit, future, [], 0, 0.0))
             if failure is not error:
                 raise
             return future
         assert future is not None
-        self._io_thread.call_at_last(partial(self._sender.seal, future))
+        self._io_thread.call_at_last(partial(self._sender.submit, future, [], 0, 0.0))
         return future
 
     def _encode_few(
@@ -485,12 +484,3 @@ class Producer(ProcessLocal):
     def _encoder_of(self, layout: Layout) -> TopicEncoder:
         slot_of_send = self._resuming.slot_of_send
         return TopicEncoder(layout, split=self.name is None, choice=self._choice, slot_of_send=slot_of_send)
-
-    def _on_settled(self, sink: Sink) -> None:
-        if isinstance(sink, SendFuture):
-            self._outcomes.ended(sink.number, sink.error)
-            return
-        assert isinstance(sink, CoalescedBatch)
-        for future in sink.settled:
-            self._outcomes.ended(future.number, future.error)
-        sink.settled = []

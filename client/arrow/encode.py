@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ringfence.arrow import array_checks
-from ringfence.arrow.batches import bytes_of
+from ringfence.arrow.batches import ROWS_MAX
 from ringfence.arrow.casts import exact_columns, in_exact_types
 from ringfence.arrow.decode import has_dictionary, read_body
 from ringfence.arrow.keys import in_types_of
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from ringfence.common.routing import Layout
 
 EXTENSION_ITEM = struct.Struct("<HHI")  # kind, zero, length
-# Half of the largest message: the result stays below the limit even if the estimate is too low by a factor of
-# 2.
-CHUNK_BYTES_MAX = wire.MESSAGE_BYTES_MAX // 2
-ROWS_MAX = wire.ROWS_MAX  # of one message
 # Encoded before the budget is taken: each thread can exceed the limit by one such send.
 FEW_ROWS = 16
 
@@ -101,7 +97,7 @@ class TopicEncoder:
         self._is_stream = has_dictionary(self.schema)
         self._encoder = Encoder(layout.schemas[layout.schema_id])
         self._chooser = WeightedRoundRobin(layout)
-        self._split, self._choice = split, choice or PartitionChoice()
+        self.split, self._choice = split, choice or PartitionChoice()
         self._partitions = [entry.partition for entry in layout.active]
         self._key = list(layout.key)
         self._exact = exact_columns(self.schema)
@@ -111,17 +107,6 @@ class TopicEncoder:
         bodies = min(rows, len(self._partitions)) if self._key else 1
         # Per body: message and extension; per column: three buffers padded to 64 bytes, with their offsets.
         return size + bodies * (512 + 256 * len(self.schema) + len(note or b""))
-
-    def chunks(self, batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:
-        """Slices well below the limit of a message, with their sizes; the whole batch without `split`."""
-        size, rows = bytes_of(batch), batch.num_rows
-        if not self._split or (size <= CHUNK_BYTES_MAX and rows <= ROWS_MAX):
-            return [(batch, size)]
-        step = max(1, min(rows * CHUNK_BYTES_MAX // size, ROWS_MAX))
-        parts = [batch.slice(start, step) for start in range(0, rows, step)]
-        for part in parts:
-            array_checks.require(part)  # a slice has another last offset
-        return [(part, size * part.num_rows // rows) for part in parts]
 
     def bodies(
         self,
@@ -283,7 +268,7 @@ class TopicEncoder:
                 bytes=size,
                 bytes_max=sizes.bytes_max,
             )
-        if not self._split:
+        if not self.split:
             limits: dict[str, Any] = (
                 {"rows": rows, "rows_max": ROWS_MAX}
                 if rows > ROWS_MAX

@@ -109,28 +109,31 @@ class CoalescedBatch:
     """The sink of a coalesced body: passes outcomes on to the sends that it consists of."""
 
     def __init__(self, sends: list[LingeringSend], bodies: list[Body]) -> None:
-        self.settled: list[SendFuture] = []  # sends with an outcome that was not reported yet
+        self._settled: list[SendFuture] = []  # sends with an outcome that was not reported yet
         self._sends = sends
         self._send_of_row = np.repeat(np.arange(len(sends), dtype=np.uint32), [send.rows for send in sends])
         for body in bodies:
             for index, _ in self._shares(body):
-                sends[index].future.expect(1)
+                sends[index].future.expect(1, last=False)
 
-    def expect(self, parts: int) -> None:
-        """Does nothing: `__init__` knows all bodies."""
+    def expect(self, parts: int, *, last: bool) -> bool:
+        """`last`: no further bodies follow. True if any send has an outcome. `__init__` counts the bodies."""
         del parts
+        if last:
+            self._settled += [send.future for send in self._sends if send.future.expect(0, last=True)]
+        return bool(self._settled)
 
     def replaced(self, old: Sequence[Body], new: Sequence[Body]) -> None:
         """A layout change made other bodies of pending ones; a send has rows in more or fewer of them."""
         for bodies, parts in ((new, 1), (old, -1)):
             for body in bodies:
                 for index, _ in self._shares(body):
-                    self._sends[index].future.expect(parts)
+                    self._sends[index].future.expect(parts, last=False)
 
-    def seal(self) -> bool:
-        """No further bodies follow. True if any send has an outcome."""
-        self.settled += [send.future for send in self._sends if send.future.seal()]
-        return bool(self.settled)
+    def take_settled(self) -> list[SendFuture]:
+        """The sends that have an outcome which was not reported yet."""
+        settled, self._settled = self._settled, []
+        return settled
 
     def includes(self, future: SendFuture) -> bool:
         """Whether the send is part of this batch."""
@@ -141,17 +144,17 @@ class CoalescedBatch:
         at = first_offset
         for index, rows in self._shares(body):
             if self._sends[index].future.stored(body._replace(rows=rows), at):
-                self.settled.append(self._sends[index].future)
+                self._settled.append(self._sends[index].future)
             at += rows
-        return bool(self.settled)
+        return bool(self._settled)
 
     def failed(self, body: Body | None, error: RingfenceError) -> bool:
         """A body is not stored, or its outcome is unknown. True if any send has an outcome."""
         assert body is not None
         for index, _ in self._shares(body):
             if self._sends[index].future.failed(body, error):
-                self.settled.append(self._sends[index].future)
-        return bool(self.settled)
+                self._settled.append(self._sends[index].future)
+        return bool(self._settled)
 
     def _shares(self, body: Body) -> list[tuple[int, int]]:
         """(send, rows) of a body, in the order of its rows."""

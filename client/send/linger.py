@@ -14,8 +14,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ringfence.arrow.batches import bytes_of, one_batch, record_batches
-from ringfence.arrow.encode import ROWS_MAX
+from ringfence.arrow.batches import ROWS_MAX, bytes_of, in_chunks, one_batch, record_batches
 from ringfence.native.errors import BatchError, ClosedError, RingfenceError
 from ringfence.send.coalesce import CoalescedBatch, Coalescer, LingeringSend
 from ringfence.send.failures import lingering_hole_error
@@ -70,7 +69,8 @@ class Linger:
             return [], 0
         self._budget.take(taken, timeout_s=wait_s)
         try:
-            kept = [encoder.owned(chunk) for batch in batches for chunk, _ in encoder.chunks(batch)]
+            parts = [chunk for batch in batches for chunk, _ in in_chunks(batch, split=encoder.split)]
+            kept = [encoder.owned(part) for part in parts]
             if self._is_named:  # one body for each partition
                 kept = [one_batch(kept, encoder.schema)]
             self._check_sizes(encoder, kept, note)
@@ -129,7 +129,7 @@ class Linger:
         except ClosedError as error:  # the I/O thread has ended, so the futures must be ended here
             for body in bodies:
                 batched.failed(body, error)
-            batched.seal()
+            batched.expect(0, last=True)
             self._on_settled(batched)
 
     def _refuse(self, send: LingeringSend, error: Exception) -> None:
@@ -149,4 +149,4 @@ class Linger:
 
 def _end(future: SendFuture, error: RingfenceError) -> None:
     future.set_error(error)
-    future.seal()
+    future.expect(0, last=True)

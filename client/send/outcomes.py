@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringfence.common.locks import OwnedLock
 from ringfence.native.errors import RingfenceError
 from ringfence.send.failures import noted
+
+if TYPE_CHECKING:
+    from ringfence.send.sender import Sink
 
 FAILURES_MAX = 1000  # kept; further ones are only counted
 
@@ -64,6 +67,11 @@ class SendOutcomes:
                     self._kept.append(Failure(send, error))
             if not self._open:
                 self._changed.notify_all()
+
+    def settled(self, sink: Sink) -> None:
+        """Record the outcomes of the sends of a sink that have one now."""
+        for future in sink.take_settled():
+            self.ended(future.number, future.error)
 
     def wait(self, timeout_s: float | None) -> int:
         """Wait until no send is pending. Returns the number that is pending after `timeout_s` seconds."""

@@ -101,21 +101,22 @@ class SendFuture(LazyFuture[tuple[Appended, ...]]):
 
     # ---- on the I/O thread ------------------------------------------------------------------------------
 
-    def expect(self, parts: int) -> None:
-        """Add batches that must end. The count starts with one, for `seal`."""
+    def expect(self, parts: int, *, last: bool) -> bool:
+        """Add batches that must end; `last`: no further ones follow. True if that ended the send."""
         self._parts_left += parts
+        return last and self._part_ended()  # the count starts with one, for `last`
 
     def replaced(self, old: Sequence[Body], new: Sequence[Body]) -> None:
         """A layout change made other batches of pending ones."""
         self._parts_left += len(new) - len(old)
 
-    def seal(self) -> bool:
-        """No further batches follow. True if that ended the send."""
-        return self._part_ended()
-
     def includes(self, future: SendFuture) -> bool:
         """Whether this is that future."""
         return future is self
+
+    def take_settled(self) -> list[SendFuture]:
+        """The sends that have an outcome which was not reported yet: this one, once it has ended."""
+        return [self]
 
     def stored(self, body: Body, first_offset: int) -> bool:
         """One batch is stored. True if it was the last one."""

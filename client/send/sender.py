@@ -67,12 +67,12 @@ logger = logging.getLogger("ringfence")
 class Sink(Protocol):
     """Receives the outcomes of the bodies of one send: a SendFuture, or a coalesced batch of many sends."""
 
-    def expect(self, parts: int) -> None: ...
+    def expect(self, parts: int, *, last: bool) -> bool: ...
     def replaced(self, old: Sequence[Body], new: Sequence[Body]) -> None: ...
-    def seal(self) -> bool: ...
     def stored(self, body: Body, first_offset: int) -> bool: ...
     def failed(self, body: Body | None, error: RingfenceError) -> bool: ...
     def includes(self, future: SendFuture) -> bool: ...
+    def take_settled(self) -> list[SendFuture]: ...
 
 
 # A body, its send, and the `send` number of the header; the same at every try.
@@ -141,27 +141,18 @@ class Sender:
 
     def submit(self, sink: Sink, bodies: list[Body], number: int, deadline: float, last: bool = True) -> None:  # noqa: FBT001, FBT002
         """Queue bodies of one send, in the order of their rows; `last`: the send has no further bodies."""
-        sink.expect(len(bodies))
+        if sink.expect(len(bodies), last=last):
+            self._on_settled(sink)
         for body in bodies:
+            key = self._next_key
+            self._next_key += 1
+            self._parts[key] = body, sink, number
             try:
-                self._submit((body, sink, number), deadline)
+                effects = self._inflight.submit(key, body.partition, deadline, number)
+                if effects:
+                    self._run(effects)
             except Exception as error:  # noqa: BLE001  # ends this producer only
                 self.failed(error)
-        if last:
-            self.seal(sink)
-
-    def _submit(self, part: Part, deadline: float) -> None:
-        key = self._next_key
-        self._next_key += 1
-        self._parts[key] = part
-        effects = self._inflight.submit(key, part[0].partition, deadline, part[2])
-        if effects:
-            self._run(effects)
-
-    def seal(self, sink: Sink) -> None:
-        """The send has no further bodies."""
-        if sink.seal():
-            self._on_settled(sink)
 
     def refuse_later(self, error: RingfenceError) -> None:
         """See `Inflight.refuse_later`."""

@@ -87,16 +87,17 @@ class StagedTopic:
     def __init__(self, topic: int, so_far: StagedSoFar) -> None:
         self._topic, self._so_far = topic, so_far
 
-    def expect(self, parts: int) -> None:
-        """Does nothing: `Stager` has counted the batches."""
-        del parts
+    def expect(self, parts: int, *, last: bool) -> bool:
+        """Does nothing: `Stager` has counted the batches, and there may always be more."""
+        del parts, last
+        return False
 
     def replaced(self, old: Sequence[Body], new: Sequence[Body]) -> None:
         """A layout change made other batches of pending ones."""
         self._so_far.add(len(new) - len(old))
 
-    def seal(self) -> bool:
-        return False
+    def take_settled(self) -> list[SendFuture]:
+        return []
 
     def includes(self, future: SendFuture) -> bool:
         del future

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ringfence.arrow.batches import each_batch
+from ringfence.arrow.batches import each_batch, in_chunks
 from ringfence.arrow.encode import TopicEncoder
 from ringfence.arrow.partition_choice import PartitionChoice
 from ringfence.arrow.pieces import read_ahead
@@ -92,7 +92,7 @@ class Stager(ProcessLocal):
         try:
             ahead, rest = read_ahead(each_batch(batch, encoder.schema), self._budget.bytes_max)
             for part in chain(ahead, rest or ()):
-                for chunk, _ in encoder.chunks(part):
+                for chunk, _ in in_chunks(part, split=encoder.split):
                     self._check()
                     if self._so_far.already:
                         return

@@ -15,7 +15,7 @@ use ringfence_wire::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, crc_of};
 fn write_one(shard: &mut Shard, writer: &mut Writer<Disk>) {
     if let Some(job) = shard.take_job(0) {
         let done = writer.perform(job);
-        shard.on_done(done, 0);
+        shard.on_done(done, 0, false);
     }
 }
 

@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::directory::{self, Directory, ENTRIES_MAX, Entry};
 use crate::file_header::FileHeader;
 use crate::log_end::is_log;
+use crate::position::segment_name;
 
 /// One staging block holds thousands of small records; four for each shard take half a MiB.
 pub const STAGING_BYTES: usize = 128 << 10;
@@ -31,6 +32,22 @@ pub struct NewFile {
     pub header: FileHeader,
     /// True if every block of the file was written before.
     pub recycled: bool,
+}
+
+/// The group's bytes: one vectored write at `position`.
+pub(crate) struct GroupWrite {
+    /// Name of the segment.
+    pub segment: String,
+    /// Set in the first group of a file.
+    pub new_file: Option<NewFile>,
+    pub position: u64,
+    pub bytes: u64,
+    pub records: u32,
+    /// Length with which the file was created.
+    pub capacity: u64,
+    pub blocks: Vec<Block>,
+    /// (index in `blocks`, bytes in that block), in file order; each begins and ends at a multiple of 4096.
+    pub slices: Vec<(u32, Range<usize>)>,
 }
 
 pub struct Group {
@@ -203,6 +220,20 @@ impl Group {
         self.bytes += span as u64;
         self.end_slice();
         assert!(self.bytes.is_multiple_of(BLOCK_ALIGN_BYTES as u64));
+    }
+
+    /// What the writer needs of a closed group. `capacity`: length with which its file was created.
+    pub(crate) fn into_write(self, shard: u16, capacity: u64) -> GroupWrite {
+        GroupWrite {
+            segment: segment_name(self.file, shard),
+            new_file: self.new_file,
+            position: self.begin,
+            bytes: self.bytes,
+            records: self.records,
+            capacity,
+            blocks: self.blocks,
+            slices: self.slices,
+        }
     }
 
     /// End the open slice at a multiple of 4096; the last record spans the padding.

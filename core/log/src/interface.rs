@@ -4,6 +4,7 @@ use ringfence_buffer::Block;
 use ringfence_wire::{LEVEL_NEWEST, RECORD_HEADER_BYTES};
 
 use crate::file_header::{Identity, log_format_of};
+use crate::job::DurableGroup;
 use crate::log_end::Mismatch;
 use crate::position::Position;
 
@@ -97,10 +98,13 @@ pub struct RefusedAppend<'a> {
 }
 
 /// The effect of a finished job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct ShardProgress {
     /// Groups up to this number are durable: acknowledge their records.
     pub durable_group: u64,
+    /// The group that the job made durable, if the caller wanted it: its bytes may be sent to replicas before the blocks
+    /// are used again.
+    pub lent: Option<DurableGroup>,
     /// Status of the shard; report it to the control plane when it changes.
     pub status: ShardStatus,
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use ringfence_buffer::Block;
 
-use crate::group::NewFile;
+use crate::group::GroupWrite;
 use crate::storage::StorageError;
 
 /// One change of files besides the group; the writer does them in order after the group is durable.
@@ -16,22 +16,6 @@ pub(crate) enum FileStep {
     Recycle { segment: String, name: String, bytes: u64 },
     /// Remove a segment without holders.
     Remove { segment: String },
-}
-
-/// The group's bytes: one vectored write at `position`.
-pub(crate) struct GroupWrite {
-    /// Name of the segment.
-    pub segment: String,
-    /// Set in the first group of a file.
-    pub new_file: Option<NewFile>,
-    pub position: u64,
-    pub bytes: u64,
-    pub records: u32,
-    /// Length with which the file was created.
-    pub capacity: u64,
-    pub blocks: Vec<Block>,
-    /// (index in `blocks`, bytes in that block), in file order; each begins and ends at a multiple of 4096.
-    pub slices: Vec<(u32, Range<usize>)>,
 }
 
 /// Work for the writer of one shard; at most one of a shard is under way.
@@ -75,17 +59,6 @@ impl JobDone {
         let outcomes = self.job.steps.iter().zip(&self.steps);
         outcomes.into_iter().any(|(step, outcome)| matches!((step, outcome), (FileStep::Remove { .. }, Ok(()))))
     }
-
-    /// Take the group that is now durable: its bytes may be sent to replicas before the blocks are used again. The
-    /// caller returns staging blocks to the shard ([`crate::Shard::return_staging`]). `None` if nothing was written, or
-    /// the write failed.
-    pub fn take_durable_group(&mut self) -> Option<DurableGroup> {
-        if self.group.is_none() || self.outcome.is_err() {
-            return None;
-        }
-        let write = self.job.write.as_mut()?;
-        Some(DurableGroup { blocks: std::mem::take(&mut write.blocks), slices: std::mem::take(&mut write.slices) })
-    }
 }
 
 /// The bytes of one durable group.
@@ -94,6 +67,12 @@ pub struct DurableGroup {
     /// (index in `blocks`, bytes in that block), in file order. A slice is a run of whole records, each `span_bytes`
     /// long; a large record has a slice and a block of its own.
     pub slices: Vec<(u32, Range<usize>)>,
+}
+
+impl std::fmt::Debug for DurableGroup {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "DurableGroup {{ slices: {:?} }}", self.slices)
+    }
 }
 
 impl std::fmt::Debug for Job {

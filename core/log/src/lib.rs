@@ -12,7 +12,7 @@
 //! engine: shard.append(pool, log, header, body) -> Placement    (or RefusedAppend, which returns the body)
 //!         shard.take_job(now) -> Job                            (while the shard's writer is idle)
 //! writer: writer.perform(job) -> JobDone
-//! engine: shard.on_done(done, now) -> ShardProgress             (groups <= durable_group may be acknowledged)
+//! engine: shard.on_done(done, now, ..) -> ShardProgress         (groups <= durable_group may be acknowledged)
 //! engine: log.plan(..) -> ReadPlan    reader: reader.read(&plan, block) -> ReadDone
 //! start:  recover(storage, options, visitor) -> Recovered { shards, partitions, report }
 //! always: scrubber.scrub(plan) -> ScrubDone, scrubber.repair(plan)    (sealed files, on a thread of its own)

@@ -203,8 +203,7 @@ impl Shard {
         // The node's blob is the last part of a state record.
         let blob = parts.last().copied().unwrap_or_default();
         let needs = Needs { is_rows: false, format: format_for(header.kind, blob) };
-        let position = self.put(pool, log, &mut header, Body::Copy(parts), needs).map_err(|refused| refused.refusal)?;
-        Ok(self.register(log, &header, position))
+        self.put(pool, log, &mut header, Body::Copy(parts), needs).map_err(|refused| refused.refusal)
     }
 }
 

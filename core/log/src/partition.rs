@@ -339,8 +339,8 @@ impl PartitionLog {
     pub(crate) fn take(&mut self, header: &RecordHeader, position: Position, publish_list: &[u64]) {
         self.see_staged(header);
         self.anchored &= !crate::log_end::is_log(header.kind);
-        self.end.advance(header, position);
         let rows_bytes = self.rows_bytes(header, publish_list);
+        self.end.advance(header, position);
         self.index.add(header, position, rows_bytes);
     }
 

@@ -120,21 +120,20 @@ impl Shard {
         let publish_list =
             if header.kind == RecordKind::Publish as u8 { publish_list(&body.bytes()) } else { Vec::new() };
         let needs = Needs { is_rows, format: format_for(header.kind, &[]) };
-        let position = self.put(pool, log, &mut header, body, needs)?;
-        let placement = self.register(log, &header, position);
+        let placement = self.put(pool, log, &mut header, body, needs)?;
         log.take(&header, placement.position, &publish_list);
         Ok(placement)
     }
 
-    /// Put the record into the open group, opening one if necessary; returns the position in the file.
+    /// Put the record into the open group, opening one if necessary: count it in the directory, and pin its file.
     pub(crate) fn put<'a>(
         &mut self,
         pool: &mut Pool,
-        log: &PartitionLog,
+        log: &mut PartitionLog,
         header: &mut RecordHeader,
         body: Body<'a>,
         needs: Needs,
-    ) -> Result<u64, RefusedAppend<'a>> {
+    ) -> Result<Placement, RefusedAppend<'a>> {
         let bytes = header.body_bytes as usize;
         let is_small = bytes <= COPY_BYTES_MAX;
         if let Err(refusal) = self.make_room(pool, bytes, is_small, needs) {
@@ -142,8 +141,8 @@ impl Shard {
         }
         let chain = (!log.anchored).then_some(log.end.chain);
         let group = self.open.as_mut().expect("make_room opened it");
-        match body {
-            Body::Copy(parts) if is_small => Ok(group.put_copy(header, chain, parts)),
+        let position = match body {
+            Body::Copy(parts) if is_small => group.put_copy(header, chain, parts),
             Body::Copy(parts) => {
                 let Some(mut block) = pool.take(RECORD_HEADER_BYTES + bytes) else {
                     return Err(RefusedAppend { refusal: Refusal::Busy, body });
@@ -153,23 +152,17 @@ impl Shard {
                     block[at..at + part.len()].copy_from_slice(part);
                     at += part.len();
                 }
-                Ok(group.put_block(header, chain, block))
+                group.put_block(header, chain, block)
             }
             Body::Block { block, bytes } if is_small => {
                 let body = &block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + bytes];
-                Ok(group.put_copy(header, chain, &[body]))
+                group.put_copy(header, chain, &[body])
             }
             Body::Block { block, bytes: found } => {
                 assert_eq!(found, bytes, "the block holds the body that the header names");
-                Ok(group.put_block(header, chain, block))
+                group.put_block(header, chain, block)
             }
-        }
-    }
-
-    /// Count a placed record in the directory and pin its file.
-    pub(crate) fn register(&mut self, log: &mut PartitionLog, header: &RecordHeader, position: u64) -> Placement {
-        let group = self.open.as_mut().expect("the record is in it");
-        let pin = &self.space.open_file.as_ref().expect("the group lies in it").pin;
+        };
         let logged = is_log(header.kind);
         let next_record = if logged { header.record_number + 1 } else { header.record_number };
         let slot = log.group_slot.filter(|slot| slot.group == group.number).map(|slot| slot.slot);
@@ -178,15 +171,16 @@ impl Shard {
         }
         let slot = group.count(slot, log.topic, log.partition, next_record);
         log.group_slot = Some(GroupSlot { shard: self.space.shard, group: group.number, slot });
+        let pin = &self.space.open_file.as_ref().expect("the group lies in it").pin;
         log.use_file(pin, logged.then(|| header.first_offset + offsets_of(header)));
-        Placement {
+        Ok(Placement {
             shard: self.space.shard,
             group: group.number,
             position: Position::new(group.file, position),
             record_number: header.record_number,
             first_offset: header.first_offset,
             time_ms: header.time_ms,
-        }
+        })
     }
 
     /// Make sure that the open group has room for a record with this body.

@@ -3,10 +3,9 @@
 use ringfence_buffer::Block;
 
 use crate::files::FilePin;
-use crate::group::{Group, STAGING_BYTES};
+use crate::group::{Group, GroupWrite, STAGING_BYTES};
 use crate::interface::{ShardProgress, ShardStatus};
-use crate::job::{GroupWrite, Job, JobDone};
-use crate::position::segment_name;
+use crate::job::{DurableGroup, Job, JobDone};
 use crate::shard::Shard;
 use crate::storage::StorageError;
 
@@ -56,22 +55,11 @@ impl Shard {
         self.is_writing = true;
         let shard = self.space.shard;
         let number = group.as_ref().map(|group| group.number);
-        let write = group.map(|group| self.write_of(group));
+        let write = group.map(|group| {
+            let capacity = self.space.files.get(&group.file).map_or(0, |(_, bytes)| *bytes);
+            group.into_write(shard, capacity)
+        });
         Some(Job { shard, group: number, write, steps })
-    }
-
-    fn write_of(&self, group: Group) -> GroupWrite {
-        let capacity = self.space.files.get(&group.file).map_or(0, |(_, bytes)| *bytes);
-        GroupWrite {
-            segment: segment_name(group.file, self.space.shard),
-            new_file: group.new_file,
-            position: group.begin,
-            bytes: group.bytes,
-            records: group.records,
-            capacity,
-            blocks: group.blocks,
-            slices: group.slices,
-        }
     }
 
     /// Open an empty group that proves the last one synced; it never starts a new file.
@@ -88,11 +76,12 @@ impl Shard {
         }
     }
 
-    /// Take the result of the job under way.
+    /// Take the result of the job under way. `is_wanted`: the caller wants the bytes of the group that is now durable, and
+    /// returns its staging blocks ([`Self::return_staging`]).
     ///
     /// # Panics
     /// On the result of another job (L2).
-    pub fn on_done(&mut self, done: JobDone, now_ms: u64) -> ShardProgress {
+    pub fn on_done(&mut self, mut done: JobDone, now_ms: u64, is_wanted: bool) -> ShardProgress {
         assert!(self.is_writing && done.shard == self.space.shard, "an outcome belongs to the job under way");
         self.is_writing = false;
         for (step, outcome) in done.job.steps.iter().zip(&done.steps) {
@@ -100,6 +89,7 @@ impl Shard {
                 self.fail(&error);
             }
         }
+        let mut lent = None;
         match done.outcome {
             Ok(()) => {
                 if let Some(group) = done.group {
@@ -109,7 +99,17 @@ impl Shard {
                     let has_records = done.job.write.as_ref().is_some_and(|write| write.records > 0);
                     self.close_at = has_records.then_some(now_ms + IDLE_CLOSE_MS);
                 }
-                self.take_back(done.job);
+                match done.job.write.take() {
+                    Some(GroupWrite { blocks, slices, .. }) if is_wanted => {
+                        lent = Some(DurableGroup { blocks, slices });
+                    }
+                    // Staging blocks are kept; the others return to the pool.
+                    write => {
+                        for block in write.into_iter().flat_map(|write| write.blocks) {
+                            self.return_staging(block);
+                        }
+                    }
+                }
             }
             Err(StorageError::Full) => {
                 self.space.on_full_write(now_ms);
@@ -117,7 +117,7 @@ impl Shard {
             }
             Err(error) => self.fail(&error),
         }
-        ShardProgress { durable_group: self.durable_group, status: self.status() }
+        ShardProgress { durable_group: self.durable_group, lent, status: self.status() }
     }
 
     fn fail(&mut self, error: &StorageError) {
@@ -126,15 +126,8 @@ impl Shard {
         self.sealed.clear();
     }
 
-    /// Keep staging blocks; the others return to the pool.
-    fn take_back(&mut self, job: Job) {
-        for block in job.write.into_iter().flat_map(|write| write.blocks) {
-            self.return_staging(block);
-        }
-    }
-
-    /// Return a block of a group that was taken by [`crate::JobDone::take_durable_group`]. The shard keeps its staging
-    /// blocks; the others return to the pool.
+    /// Return a block of a group that [`Self::on_done`] lent. The shard keeps its staging blocks; the others return to
+    /// the pool.
     pub fn return_staging(&mut self, block: Block) {
         if block.len() == STAGING_BYTES && self.staging.len() <= self.options.groups_waiting_max {
             self.staging.push(block);

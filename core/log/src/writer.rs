@@ -10,7 +10,8 @@ use ringfence_wire::{BLOCK_ALIGN_BYTES, align_up};
 
 use crate::aligned::AlignedBuffer;
 use crate::file_header::FILE_HEADER_BYTES;
-use crate::job::{FileStep, GroupWrite, Job, JobDone};
+use crate::group::GroupWrite;
+use crate::job::{FileStep, Job, JobDone};
 use crate::storage::{Storage, StorageError};
 
 /// Zeros written ahead of small groups in a file whose blocks were never written. A sync that allocates costs twice one

@@ -256,7 +256,7 @@ fn a_failed_sync_fails_the_shard_for_good_and_the_other_shard_serves() {
     storage.set_faults(Faults { syncs_until_failure: Some(0), ..Faults::default() });
     let job = store.shards[0].take_job(store.now_ms).unwrap();
     let done = store.writers[0].perform(job);
-    let progress = store.shards[0].on_done(done, store.now_ms);
+    let progress = store.shards[0].on_done(done, store.now_ms, false);
     assert!(matches!(progress.status, ringfence_log::ShardStatus::Failed(_)), "{progress:?}");
     let refusal = store.append(1, 0, 1, b"more").unwrap_err();
     assert!(matches!(refusal, ringfence_log::Refusal::Failed(_)));

@@ -361,8 +361,11 @@ impl Transport for NativeTransport {
         let mut dirty = std::mem::take(&mut self.dirty);
         for slot in dirty.drain(..) {
             let Some(peer) = self.peers.get(slot) else { continue };
-            let alive = peer.write(now_ms);
-            if !alive || (peer.reading == ReadState::Closing && peer.queue.waiting_bytes() == 0) {
+            let written = peer.queue.write_to(&peer.socket);
+            if written == Ok(true) {
+                peer.progress_ms = now_ms;
+            }
+            if written.is_err() || (peer.reading == ReadState::Closing && peer.queue.waiting_bytes() == 0) {
                 self.end(slot);
             } else {
                 self.watch(slot);

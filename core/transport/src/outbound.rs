@@ -1,10 +1,13 @@
 //! The send queue of one connection: frame heads and small bodies are joined into runs, large bodies stay in their
-//! blocks.
+//! blocks. It is written to the connection's socket as far as that accepts it.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::os::fd::OwnedFd;
 
 use ringfence_wire::HEADER_BYTES;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use crate::Outbound;
 use crate::zmtp::write_frame_head;
@@ -14,7 +17,7 @@ const RUN_BYTES_MAX: usize = 64 * 1024;
 /// Smaller bodies are copied into the run: cheaper than an `iovec` of their own.
 const JOINED_BODY_BYTES_MAX: usize = 4096;
 /// Slices for each `sendmsg`; more bring no gain.
-pub const SLICES_MAX: usize = 64;
+const SLICES_MAX: usize = 64;
 
 enum Segment {
     Run(Vec<u8>),
@@ -80,8 +83,30 @@ impl SendQueue {
         }
     }
 
+    /// Write as far as the socket accepts it. True if bytes left, or none waits.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub fn write_to(&mut self, socket: &OwnedFd) -> Result<bool, Errno> {
+        let mut has_moved = false;
+        while self.waiting_bytes > 0 {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let count = self.slices(&mut slices);
+            match sendmsg(socket, &slices[..count], &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
+                Ok(written) => {
+                    self.advance(written);
+                    has_moved = true;
+                }
+                Err(Errno::AGAIN) => return Ok(has_moved),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
     /// The next bytes to write, in at most `SLICES_MAX` slices; returns their number.
-    pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
+    fn slices<'a>(&'a self, out: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
         for (number, (segment, slice)) in self.segments.iter().zip(out.iter_mut()).enumerate() {
             let from = if number == 0 { self.sent } else { 0 };
             *slice = IoSlice::new(&segment.bytes()[from..]);
@@ -97,7 +122,7 @@ impl SendQueue {
     }
 
     /// Remove `written` bytes of those from `slices`.
-    pub fn advance(&mut self, mut written: usize) {
+    fn advance(&mut self, mut written: usize) {
         self.waiting_bytes -= written;
         while let Some(first) = self.segments.front() {
             let left = first.bytes().len() - self.sent;

@@ -1,16 +1,16 @@
 //! One connection of the native transport: its socket, the bytes received so far, and its send queue.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use ringfence_buffer::Pool;
 use rustix::io::{Errno, readv};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, getpeername, recv, sendmsg};
+use rustix::net::{RecvFlags, getpeername, recv};
 
 use crate::bodies::{BodyDemand, ReadLimits, overdue_ms};
 use crate::inbound::{ConnectionState, LargeBody, ParseStep, next_step};
-use crate::outbound::{SLICES_MAX, SendQueue};
+use crate::outbound::SendQueue;
 use crate::peer_role::RoleState;
 use crate::zmtp::{ProtocolError, SocketType, greeting, ping, pong, ready};
 use crate::{Connection, EventHandler, EventOutcome, Inbound, Limits, TransportEvent};
@@ -281,25 +281,6 @@ impl Peer {
         self.leftover.clear();
         self.leftover.extend_from_slice(&bytes[at..]);
         result
-    }
-
-    /// Write the queue as far as the socket accepts it. `false`: the connection is closed.
-    pub fn write(&mut self, now_ms: u64) -> bool {
-        while self.queue.waiting_bytes() > 0 {
-            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            let count = self.queue.slices(&mut slices);
-            match sendmsg(&self.socket, &slices[..count], &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
-                Ok(written) => {
-                    self.queue.advance(written);
-                    self.progress_ms = now_ms;
-                }
-                Err(Errno::AGAIN) => return true,
-                Err(Errno::INTR) => {}
-                Err(_) => return false,
-            }
-        }
-        self.progress_ms = now_ms;
-        true
     }
 
     /// Bytes of the pool in the block of the body under way.

@@ -73,7 +73,8 @@ def test_a_named_producer_refuses_parts_that_cannot_be_one_message(case: str) ->
 def test_rows_above_the_limit_of_a_message_are_sent_in_several(
     key: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringfence.arrow.encode.ROWS_MAX", 100)
+    for module in ("batches", "encode"):
+        monkeypatch.setattr(f"ringfence.arrow.{module}.ROWS_MAX", 100)
     with node_with_topic(key=key, partitions=1) as (node, client):
         for linger_ms in (0, 1_000):
             with client.producer("t", linger_ms=linger_ms) as producer:

@@ -171,7 +171,7 @@ impl<S: Storage> Store<S> {
     pub fn write_one(&mut self, shard: usize) -> Option<ShardProgress> {
         let job = self.shards[shard].take_job(self.now_ms)?;
         let done = self.writers[shard].perform(job);
-        let progress = self.shards[shard].on_done(done, self.now_ms);
+        let progress = self.shards[shard].on_done(done, self.now_ms, false);
         self.check();
         Some(progress)
     }
@@ -207,7 +207,7 @@ impl<S: Storage> Store<S> {
                 assert_eq!(refusal, Refusal::Busy);
                 let job = self.shards[shard].take_job(self.now_ms).expect("busy, so there is work");
                 let done = self.writers[shard].perform(job);
-                self.shards[shard].on_done(done, self.now_ms);
+                self.shards[shard].on_done(done, self.now_ms, false);
             }
         }
         self.check();

@@ -3,7 +3,7 @@
 //! - `order`, `tables` (orders of layout changes), `outcome`, `access_table`: from and to the control plane.
 //! - `event`, `effects`, `jobs`: from and to the runtime or a simulator. Effects are carried out in the order that
 //!   `effects` states.
-//! - `refusal`, `send_answer`, `deadline`, `completion`, `order_step`: values about answers and orders that all rooms
+//! - `refusal`, `deadline`, `completion`, `order_step`: values about answers and orders that all rooms
 //!   share.
 
 pub(crate) mod access_table;
@@ -16,5 +16,4 @@ pub(crate) mod order;
 pub(crate) mod order_step;
 pub(crate) mod outcome;
 pub(crate) mod refusal;
-pub(crate) mod send_answer;
 pub(crate) mod tables;

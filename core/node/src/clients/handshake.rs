@@ -9,10 +9,10 @@ use ringfence_wire::{
 use crate::api::effects::Answer;
 use crate::api::outcome::Outcome;
 use crate::api::refusal::Refusal;
-use crate::api::send_answer::{is_control, length, send};
 use crate::clients::client_machine::ClientMachine;
 use crate::codec::pack;
 use crate::codec::pack::Hello;
+use crate::partition::answers::{is_control, length, send};
 use crate::turn::Turn;
 
 /// 64 KiB: many connections share a small pool, and a small batch must always fit.

@@ -3,7 +3,7 @@
 
 use ringfence_log::{Damage, JobDone, ShardStatus};
 
-use crate::api::completion::{BatchAck, Completion, PendingCompletion, ReplicatedEnd};
+use crate::api::completion::{BatchAck, Completion, PendingCompletion};
 use crate::api::effects::ToPeer;
 use crate::api::jobs::ReadEnd;
 use crate::api::outcome::Outcome;
@@ -12,27 +12,35 @@ use crate::ids::PartitionIndex;
 use crate::ingest::parked::bytes_of;
 use crate::reads::pending_reads::Fetch;
 use crate::replication::state::node_wide::ReplicaRead;
-use crate::replication::state::owner::AwaitingMark;
-use crate::replication::state::role::Role;
 use crate::turn::Turn;
 use ringfence_transport::Inbound;
 use ringfence_wire::{AnswerHeader, Opcode};
 
 impl Parts {
-    pub(crate) fn job_done(&mut self, mut done: JobDone, turn: &mut Turn<'_>) {
+    pub(crate) fn job_done(&mut self, done: JobDone, turn: &mut Turn<'_>) {
         let shard = done.shard;
-        let written = if self.replication.is_streaming() { done.take_durable_group() } else { None };
         let at = usize::from(shard);
         let had_group = done.group.is_some();
-        let progress = self.store.shards[at].on_done(done, turn.now.mono_ms);
+        let is_streaming = self.replication.is_streaming();
+        let progress = self.store.shards[at].on_done(done, turn.now.mono_ms, is_streaming);
+        // What waited for groups up to this one is complete, or now waits for a quorum.
+        while let Some(PendingCompletion { partition, shared, completion, .. }) =
+            self.store.acks[at].pop(progress.durable_group)
+        {
+            let complete = match shared {
+                Some(upto) => self.replication().durable_here(partition, upto, completion, turn),
+                None => Some(completion),
+            };
+            if let Some(completion) = complete {
+                self.durable_enough(partition, completion, turn);
+            }
+        }
         if let ShardStatus::Failed(why) = &progress.status {
-            let why = why.clone();
-            self.shard_failed(shard, progress.durable_group, &why, turn);
+            self.shard_failed(shard, why, turn);
         } else {
             turn.counters.groups += u64::from(had_group);
-            self.groups_durable(shard, progress.durable_group, turn);
         }
-        if let Some(written) = written {
+        if let Some(written) = progress.lent {
             self.replication().stream(at, written, turn);
         }
         self.tell_status(shard, progress.status, turn);
@@ -92,16 +100,6 @@ impl Parts {
         self.replication().peer_closed(node, turn);
     }
 
-    /// Complete everything that waited for groups up to this one.
-    fn groups_durable(&mut self, shard: u16, group: u64, turn: &mut Turn<'_>) {
-        while let Some(due) = self.store.acks[usize::from(shard)].pop(group) {
-            match due.shared {
-                Some(upto) => self.durable_here(due, upto, turn),
-                None => self.durable_enough(due.partition, due.completion, turn),
-            }
-        }
-    }
-
     /// Complete what needs to be durable on this store only.
     fn durable_enough(&mut self, index: PartitionIndex, completion: Completion, turn: &mut Turn<'_>) {
         match completion {
@@ -118,34 +116,6 @@ impl Parts {
         }
     }
 
-    /// Durable on this store; the completion now waits for a quorum.
-    fn durable_here(
-        &mut self,
-        due: PendingCompletion,
-        ReplicatedEnd { end, epoch }: ReplicatedEnd,
-        turn: &mut Turn<'_>,
-    ) {
-        let index = due.partition;
-        let partition = &mut self.store.partitions[index];
-        let newest = partition.log.end().owner_epoch;
-        match &mut partition.role {
-            Role::Owner(owner) if owner.epoch() == epoch => {
-                owner.become_durable(end);
-                owner.waiting.push_back(AwaitingMark { end, completion: due.completion });
-                self.store.needs_tick(index);
-                self.replication().advance(index, turn);
-            }
-            // Its only copy was stopped while this was written: the same owner is its own quorum again. Given up, the
-            // mark would not reach it, and every repeat of it would wait for that.
-            Role::Alone if newest == epoch => self.durable_enough(index, due.completion, turn),
-            // Another owner came since, and may have cut it off.
-            _ => {
-                let why = "the owner changed before enough replicas had it on disk";
-                self.replication().give_up(index, &due.completion, why, turn);
-            }
-        }
-    }
-
     fn batch_durable(&mut self, index: PartitionIndex, batch: &BatchAck, turn: &mut Turn<'_>) {
         self.store.raise_mark(index, batch.end_offset(), turn);
         self.store.answer_batch(index, batch, turn);
@@ -153,8 +123,7 @@ impl Parts {
 
     /// The shard's storage failed. Records that are not durable may be on disk or not: their senders get
     /// `unknown_outcome`.
-    fn shard_failed(&mut self, shard: u16, durable_group: u64, why: &str, turn: &mut Turn<'_>) {
-        self.groups_durable(shard, durable_group, turn);
+    fn shard_failed(&mut self, shard: u16, why: &str, turn: &mut Turn<'_>) {
         // First, so that the control plane knows the reason when an order ends: the order's effect is not known.
         self.tell_status(shard, ShardStatus::Failed(why.to_owned()), turn);
         for PendingCompletion { partition, completion, .. } in self.store.acks[usize::from(shard)].take_all() {

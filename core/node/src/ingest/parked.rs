@@ -7,7 +7,6 @@ use ringfence_wire::{Code, RequestHeader};
 
 use crate::api::refusal::Refusal;
 use crate::partition::rejection::Rejection;
-use crate::partition::state::Partition;
 use crate::partition::store::Store;
 use crate::settings::Bounds;
 use crate::turn::Turn;
@@ -162,13 +161,6 @@ impl ParkedRequests {
         } else {
             Err(Rejection::Stalled(shard))
         }
-    }
-
-    /// An epoch that is new to the partition was drawn by the metadata, unless this node lags behind it.
-    pub(crate) fn check_drawn(&self, partition: &Partition, header: &RequestHeader) -> Result<(), Rejection> {
-        let is_newer = self.applied.is_some_and(|applied| header.producer_epoch > applied);
-        let known = || partition.producers.get(header.producer_id).map_or(0, |entry| entry.epoch);
-        if is_newer && header.producer_epoch > known() { Err(Rejection::Ahead) } else { Ok(()) }
     }
 
     /// Groups or pool are full: wait for the shard's next durable group.

@@ -2,7 +2,7 @@
 //! dedupe and append of a partition happen in one call on one thread (B1).
 
 use ringfence_transport::{Connection, Inbound};
-use ringfence_wire::{Code, Opcode, RequestHeader};
+use ringfence_wire::{Code, Opcode, ROWS_MAX, RequestHeader};
 
 use crate::api::completion::{BatchAck, Completion};
 use crate::api::deadline::patience_ms;
@@ -10,7 +10,7 @@ use crate::api::refusal::Refusal;
 use crate::ids::{End, PartitionIndex};
 use crate::ingest::ingest_machine::{IngestMachine, Received};
 use crate::ingest::parked::{OwnedBody, Parked, bytes_of};
-use crate::ingest::publish_checks::{Note, identity_of};
+use crate::ingest::publish_checks::identity_of;
 use crate::partition::dedupe::Source;
 use crate::partition::producer::StoredAnswer;
 use crate::partition::rejection::Rejection;
@@ -20,7 +20,7 @@ use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
 impl IngestMachine<'_> {
-    /// Check one PUBLISH, then append it. `body` is taken only by the append.
+    /// Check one PUBLISH, then append it; or so a STAGE. `body` is taken only by the append.
     fn ingest(
         &mut self,
         request: Received<'_>,
@@ -28,11 +28,40 @@ impl IngestMachine<'_> {
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let header = request.header;
+        let bytes = body.as_ref().map_or(&[][..], bytes_of);
+        check_limits(header, bytes)?;
+        let index = self.store.locate(header)?;
         if header.opcode == Opcode::Stage as u8 {
-            return self.ingest_stage(request, body, turn);
+            return self.ingest_stage(index, request, body, turn);
         }
-        let (index, note) = self.check_publish(header, body.as_ref().map_or(&[][..], bytes_of), turn)?;
-        self.append_rows(index, request, body, note, turn)
+        let note = self.check_publish(index, header, bytes, turn)?;
+        self.store.append_body(index, request.record(turn.now), body, turn, |partition, placed| {
+            let source = Source {
+                record: placed.record_number,
+                first_offset: placed.first_offset,
+                time_ms: placed.time_ms,
+                mark: partition.mark,
+            };
+            let send = partition.producers.stored(&identity_of(header), source, note);
+            partition.idleness = Idleness::Active;
+            let ack = BatchAck {
+                connection: request.from,
+                request_id: header.request_id,
+                sequence: header.sequence,
+                send,
+                first_offset: placed.first_offset,
+                rows: header.rows,
+                repeated: false,
+                staged: false,
+                arrived_ms: request.arrived_ms,
+                deadline_ms: request.deadline_ms(),
+            };
+            (partition.shared_end(), Completion::Batch(ack))
+        })?;
+        turn.counters.appended += 1;
+        turn.counters.rows += u64::from(header.rows);
+        turn.counters.bytes += u64::from(header.body_bytes);
+        Ok(())
     }
 
     /// Take a PUBLISH: append it, park it, or answer why not.
@@ -96,47 +125,6 @@ impl IngestMachine<'_> {
         None
     }
 
-    fn append_rows(
-        &mut self,
-        index: PartitionIndex,
-        request: Received<'_>,
-        body: &mut Option<Inbound<'_>>,
-        note: Note,
-        turn: &mut Turn<'_>,
-    ) -> Result<(), Rejection> {
-        let header = request.header;
-        let placed = self.store.put_body(index, request.record(turn.now), body, turn)?;
-        let (send, replicated) = self.store.change_tables(index, |partition| {
-            let source = Source {
-                record: placed.record_number,
-                first_offset: placed.first_offset,
-                time_ms: placed.time_ms,
-                mark: partition.mark,
-            };
-            let send = partition.producers.stored(&identity_of(header), source, note);
-            let end = End { record: placed.record_number + 1, offset: placed.first_offset + u64::from(header.rows) };
-            partition.idleness = Idleness::Active;
-            (send, partition.shared(end))
-        });
-        let ack = BatchAck {
-            connection: request.from,
-            request_id: header.request_id,
-            sequence: header.sequence,
-            send,
-            first_offset: placed.first_offset,
-            rows: header.rows,
-            repeated: false,
-            staged: false,
-            arrived_ms: request.arrived_ms,
-            deadline_ms: request.deadline_ms(),
-        };
-        self.store.when_group_durable(index, placed.group, replicated, Completion::Batch(ack));
-        turn.counters.appended += 1;
-        turn.counters.rows += u64::from(header.rows);
-        turn.counters.bytes += u64::from(header.body_bytes);
-        Ok(())
-    }
-
     /// Resend the original answer: now if the record is durable, otherwise once it is.
     fn repeat(&mut self, index: PartitionIndex, request: Received<'_>, answer: StoredAnswer, turn: &mut Turn<'_>) {
         let header = request.header;
@@ -179,4 +167,20 @@ impl IngestMachine<'_> {
             self.store.when_group_durable(index, group, upto, what);
         }
     }
+}
+
+/// What a frame itself must keep, wherever its rows go.
+fn check_limits(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+    let too_large = |what: &str| Refusal::new(Code::TooLarge, what).with("rows", u64::from(header.rows));
+    if header.body_bytes as usize != bytes.len() {
+        let what = format!("header names {} body bytes, the frame has {}", header.body_bytes, bytes.len());
+        return Err(Refusal::new(Code::BadHeader, what));
+    }
+    if header.rows == 0 {
+        return Err(Refusal::new(Code::ZeroRows, "a batch must have rows"));
+    }
+    if header.rows as usize > ROWS_MAX {
+        return Err(too_large(&format!("{} rows in one batch, the limit is {ROWS_MAX}", header.rows)));
+    }
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Check a PUBLISH before it is appended: limits, gate, repeats, replicas, checksum, body. STAGE shares most of it.
+//! Check a PUBLISH before it is appended: gate, repeats, replicas, checksum, body. STAGE shares most of it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use ringfence_log::planted::{Bug, is_on};
 use ringfence_routing::Verdict;
 use ringfence_wire::extension::BadExtension;
-use ringfence_wire::{Code, ExtensionKind, NOTE_BYTES_MAX, ROWS_MAX, RedirectReason, RequestHeader, crc_of, extension};
+use ringfence_wire::{Code, ExtensionKind, NOTE_BYTES_MAX, RedirectReason, RequestHeader, crc_of, extension};
 
 use crate::api::refusal::Refusal;
 use crate::ids::PartitionIndex;
@@ -20,21 +20,6 @@ use crate::turn::Turn;
 
 /// The note that stands in front of a body, where there is one.
 pub(super) type Note = Option<Box<[u8]>>;
-
-pub(super) fn check_limits(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
-    let too_large = |what: &str| Refusal::new(Code::TooLarge, what).with("rows", u64::from(header.rows));
-    if header.body_bytes as usize != bytes.len() {
-        let what = format!("header names {} body bytes, the frame has {}", header.body_bytes, bytes.len());
-        return Err(Refusal::new(Code::BadHeader, what));
-    }
-    if header.rows == 0 {
-        return Err(Refusal::new(Code::ZeroRows, "a batch must have rows"));
-    }
-    if header.rows as usize > ROWS_MAX {
-        return Err(too_large(&format!("{} rows in one batch, the limit is {ROWS_MAX}", header.rows)));
-    }
-    Ok(())
-}
 
 pub(super) fn check_gate(partition: &Partition, header: &RequestHeader) -> Result<(), Rejection> {
     let verdict = partition.gate.check(header.layout_version, header.owner_epoch);
@@ -69,29 +54,32 @@ pub(super) fn check_crc(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refu
 }
 
 impl IngestMachine<'_> {
-    /// Check a PUBLISH, one call a line. Every check stands before the append, and changes nothing (I15).
+    /// Check a PUBLISH whose partition was found. Every check stands before the append, and changes nothing (I15).
     ///
     /// # Errors
     /// The reason why the batch is not appended.
     pub(super) fn check_publish(
         &mut self,
+        index: PartitionIndex,
         header: &RequestHeader,
         bytes: &[u8],
         turn: &mut Turn<'_>,
-    ) -> Result<(PartitionIndex, Note), Rejection> {
-        check_limits(header, bytes)?;
-        let index = self.store.locate(header)?;
+    ) -> Result<Note, Rejection> {
         let partition = &self.store.partitions[index];
         check_gate(partition, header).map_err(|rejection| at_seal(index, partition, header, rejection))?;
         self.parked.check_queue(partition.shard)?;
-        check_dedupe(index, partition, header)?;
-        self.parked.check_drawn(partition, header)?;
+        match partition.producers.decide(&identity_of(header)) {
+            Decision::New => {}
+            Decision::Repeated(answer) => return Err(Rejection::Repeat(index, answer)),
+            Decision::Refused(reject) => return Err(rejected(reject, header).into()),
+        }
+        check_drawn(self.parked.applied, partition, header)?;
         check_replicas(partition)?;
         check_crc(header, bytes)?;
         let note = check_extension(header, bytes)?;
         self.store.check_producer_room(&self.store.partitions[index], header)?;
         self.check_body(index, header, bytes, turn)?;
-        Ok((index, note))
+        Ok(note)
     }
 
     /// Full validation, with its panics counted.
@@ -109,6 +97,14 @@ impl IngestMachine<'_> {
         }
         checked
     }
+}
+
+/// An epoch that is new to the partition was drawn by the metadata, unless this node lags behind it. `applied`: how far
+/// the node is, as an index of the metadata's log.
+fn check_drawn(applied: Option<u64>, partition: &Partition, header: &RequestHeader) -> Result<(), Rejection> {
+    let is_newer = applied.is_some_and(|applied| header.producer_epoch > applied);
+    let known = || partition.producers.get(header.producer_id).map_or(0, |entry| entry.epoch);
+    if is_newer && header.producer_epoch > known() { Err(Rejection::Ahead) } else { Ok(()) }
 }
 
 /// Refused before the append when too few replicas are there.
@@ -184,14 +180,6 @@ fn stored_of(partition: &Partition, header: &RequestHeader) -> StoredHere {
     #[cfg(feature = "planted")]
     let count = if is_on(Bug::StoredIsLast) { count.saturating_sub(1) } else { count };
     StoredHere { count, send, answers }
-}
-
-fn check_dedupe(index: PartitionIndex, partition: &Partition, header: &RequestHeader) -> Result<(), Rejection> {
-    match partition.producers.decide(&identity_of(header)) {
-        Decision::New => Ok(()),
-        Decision::Repeated(answer) => Err(Rejection::Repeat(index, answer)),
-        Decision::Refused(reject) => Err(rejected(reject, header).into()),
-    }
 }
 
 fn rejected(reject: Reject, header: &RequestHeader) -> Refusal {

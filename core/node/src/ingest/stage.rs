@@ -9,11 +9,11 @@ use ringfence_wire::{
 
 use crate::api::completion::{BatchAck, Completion, ReplicatedEnd};
 use crate::api::refusal::Refusal;
-use crate::api::send_answer::send;
 use crate::ids::PartitionIndex;
 use crate::ingest::ingest_machine::{IngestMachine, Received};
 use crate::ingest::parked::bytes_of;
-use crate::ingest::publish_checks::{check_crc, check_gate, check_limits, check_replicas};
+use crate::ingest::publish_checks::{check_crc, check_gate, check_replicas};
+use crate::partition::answers::send;
 use crate::partition::rejection::{Rejection, StoredHere};
 use crate::partition::state::{Idleness, Partition};
 use crate::replication::state::owner::AwaitingMark;
@@ -23,17 +23,16 @@ use crate::transactions::staged_batches::{StageDecision, StageId, Staged};
 use crate::turn::Turn;
 
 impl IngestMachine<'_> {
-    /// The steps of one STAGE.
+    /// The steps of one STAGE whose partition was found.
     pub(crate) fn ingest_stage(
         &mut self,
+        index: PartitionIndex,
         request: Received<'_>,
         body: &mut Option<Inbound<'_>>,
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let header = request.header;
         let bytes = body.as_ref().map_or(&[][..], bytes_of);
-        check_limits(header, bytes)?;
-        let index = self.store.locate(header)?;
         let partition = &self.store.partitions[index];
         let is_sealed = match check_gate(partition, header) {
             Ok(()) => false,
@@ -77,14 +76,12 @@ impl IngestMachine<'_> {
     ) -> Result<(), Rejection> {
         let header = request.header;
         let record = RecordHeader { kind: RecordKind::Staged as u8, ..request.record(turn.now) };
-        let placed = self.store.put_body(index, record, body, turn)?;
-        let partition = &mut self.store.partitions[index];
-        let staged = Staged { record: placed.record_number, rows: header.rows, crc: header.body_crc };
-        partition.stages.staged(id, staged, header.body_bytes);
-        partition.idleness = Idleness::Active;
-        let what = Completion::Batch(ack_of(request, placed.first_offset, false));
-        let shared = self.store.shared_end(index);
-        self.store.when_group_durable(index, placed.group, shared, what);
+        self.store.append_body(index, record, body, turn, |partition, placed| {
+            let staged = Staged { record: placed.record_number, rows: header.rows, crc: header.body_crc };
+            partition.stages.staged(id, staged, header.body_bytes);
+            partition.idleness = Idleness::Active;
+            (partition.shared_end(), Completion::Batch(ack_of(request, placed.first_offset, false)))
+        })?;
         turn.counters.staged += 1;
         turn.counters.bytes += u64::from(header.body_bytes);
         Ok(())

@@ -15,10 +15,10 @@ use ringfence_wire::{AnswerHeader, Code, Opcode, RECORD_HEADER_BYTES, RequestHea
 use crate::api::event::Now;
 use crate::api::jobs::{ReadEnd, ReadJob, ScrubJob};
 use crate::api::refusal::Refusal;
-use crate::api::send_answer::{length, send};
 use crate::ids::PartitionIndex;
 use crate::maintenance::maintenance_machine::MaintenanceMachine;
 use crate::maintenance::maintenance_state::{ReadyRepair, RecordPlace, RepairQuestion};
+use crate::partition::answers::{length, send};
 use crate::partition::rejection::quarantined;
 use crate::partition::state::Partition;
 use crate::reads::pending_reads::Fetch;

@@ -1,14 +1,15 @@
-//! Make answers: headers from the state of partition and routing, bodies where there are some.
+//! Make answers: headers from the state of partition and routing, bodies where there are some. And put them into the
+//! effects.
 
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
-    ANSWER_FLAG_CONTROL, ANSWER_FLAG_REPEATED, AnswerHeader, Code, Opcode, RedirectReason, RequestHeader, Status,
-    Status as AnswerStatus,
+    ANSWER_FLAG_CONTROL, ANSWER_FLAG_REPEATED, AnswerHeader, Code, Opcode, REQUEST_FLAG_CONTROL, RedirectReason,
+    RequestHeader, Status, Status as AnswerStatus, crc_of,
 };
 
 use crate::api::completion::BatchAck;
+use crate::api::effects::{Answer, Effects};
 use crate::api::refusal::Refusal;
-use crate::api::send_answer::{length, send, send_packed};
 use crate::codec::pack;
 use crate::ids::PartitionIndex;
 use crate::partition::rejection::{Rejection, StoredHere};
@@ -165,9 +166,9 @@ impl Store {
             sequence: batch.sequence,
             generation: self.generation,
             credit_bytes: self.credit_bytes,
-            flags: ringfence_wire::ANSWER_FLAG_CONTROL,
-            body_bytes: crate::api::send_answer::length(body.len()),
-            body_crc: ringfence_wire::crc_of(&body),
+            flags: ANSWER_FLAG_CONTROL,
+            body_bytes: length(body.len()),
+            body_crc: crc_of(&body),
             ..AnswerHeader::default()
         };
         send(batch.connection, header, Outbound::Bytes(body), turn.effects);
@@ -199,3 +200,26 @@ impl Store {
 
 /// An OPEN takes one group: a few ms on a disk that does nothing else.
 const CLOSED_RETRY_MS: u32 = 20;
+
+/// An answer whose header is complete but for its CRC.
+pub(crate) fn send(to: Connection, header: AnswerHeader, body: Outbound, effects: &mut Effects) {
+    effects.answers.push(Answer { connection: to, header: header.seal(), body });
+}
+
+/// Send a `MessagePack` body.
+pub(crate) fn send_packed(to: Connection, mut header: AnswerHeader, body: Box<[u8]>, effects: &mut Effects) {
+    header.flags |= ANSWER_FLAG_CONTROL;
+    header.body_bytes = length(body.len());
+    header.body_crc = crc_of(&body);
+    send(to, header, Outbound::Bytes(body), effects);
+}
+
+/// Lengths of bodies are bounded far below 4 GiB.
+pub(crate) fn length(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("bodies are bounded by fetch_bytes_max and control_bytes_max")
+}
+
+/// True for requests whose body is `MessagePack`.
+pub(crate) fn is_control(header: &RequestHeader) -> bool {
+    u16::from(header.flags) & REQUEST_FLAG_CONTROL != 0
+}

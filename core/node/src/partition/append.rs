@@ -1,5 +1,5 @@
-//! Append to a partition's log, and queue what happens once the record is durable: the only callers of
-//! `Shard::append*` and of `Acks::push`.
+//! Append to a partition's log, note what the record changes, and queue what happens once it is durable: the only
+//! callers of `Shard::append*` and of `Acks::push`.
 
 use ringfence_log::{Body, PartitionLog, Placement, Refusal as LogRefusal, Shard, ShardStatus};
 use ringfence_transport::{Inbound, Payload};
@@ -35,6 +35,24 @@ impl Store {
         Ok(placed)
     }
 
+    /// Append a record, and note in the partition what it changes there: one step, as the follow-up of a record is
+    /// never left out.
+    #[inline]
+    pub(crate) fn append_noting<T, E>(
+        &mut self,
+        index: PartitionIndex,
+        turn: &mut Turn<'_>,
+        append: impl FnOnce(&mut Shard, &mut Pool, &mut PartitionLog) -> Result<Placement, E>,
+        note: impl FnOnce(&mut Partition, Placement) -> T,
+    ) -> Result<T, E> {
+        let placed = self.append(index, turn, append)?;
+        let partition = &mut self.partitions[index];
+        let before = partition.producers.bytes();
+        let noted = note(partition, placed);
+        self.producers_bytes = changed(self.producers_bytes, before, partition.producers.bytes());
+        Ok(noted)
+    }
+
     /// Append a record whose body is copied.
     #[inline]
     pub(crate) fn append_record(
@@ -63,8 +81,8 @@ impl Store {
         Ok(placed)
     }
 
-    /// Queue what happens once this group is durable, here or, up to `replicated`, on a quorum. The only caller of
-    /// `Acks::push`.
+    /// Queue what happens once this group is durable, here or, up to `replicated`, on a quorum. With
+    /// [`Self::append_body`] the only caller of `Acks::push`.
     #[inline]
     pub(crate) fn when_group_durable(
         &mut self,
@@ -77,14 +95,14 @@ impl Store {
         self.acks[shard].push(PendingCompletion { group, partition: index, shared: replicated, completion });
     }
 
-    /// Change what a partition remembers: the bytes of all producer tables are counted here and nowhere else.
+    /// Change what a partition remembers, without a record: the bytes of all producer tables are counted here and in
+    /// [`Self::append_noting`].
     #[inline]
     pub(crate) fn change_tables<T>(&mut self, index: PartitionIndex, change: impl FnOnce(&mut Partition) -> T) -> T {
         let partition = &mut self.partitions[index];
         let before = partition.producers.bytes();
         let result = change(partition);
-        let grown = partition.producers.bytes().wrapping_sub(before);
-        self.producers_bytes = self.producers_bytes.wrapping_add(grown);
+        self.producers_bytes = changed(self.producers_bytes, before, partition.producers.bytes());
         result
     }
 
@@ -197,8 +215,7 @@ impl Store {
 
     /// Where the log ends now, if replicas share it.
     pub(crate) fn shared_end(&self, index: PartitionIndex) -> Option<ReplicatedEnd> {
-        let head = self.partitions[index].log.end();
-        self.partitions[index].shared(End { record: head.next_record, offset: head.next_offset })
+        self.partitions[index].shared_end()
     }
 
     /// Give up the rows below `to`.
@@ -291,20 +308,28 @@ impl Store {
         Ok(())
     }
 
-    /// Append a body as it came; it stays the caller's when there is no room.
-    pub(crate) fn put_body(
+    /// Append a body as it came, and queue its acknowledgement; the body stays the caller's when there is no room.
+    /// `note` is as in [`Self::append_noting`], and returns what happens once the record is durable: here or, up to an
+    /// end, on a quorum.
+    pub(crate) fn append_body(
         &mut self,
         index: PartitionIndex,
         record: RecordHeader,
         body: &mut Option<Inbound<'_>>,
         turn: &mut Turn<'_>,
-    ) -> Result<Placement, Rejection> {
-        let placed = match body.take() {
+        note: impl FnOnce(&mut Partition, &Placement) -> (Option<ReplicatedEnd>, Completion),
+    ) -> Result<(), Rejection> {
+        let shard = self.partitions[index].shard;
+        let note = |partition: &mut Partition, placed: Placement| {
+            let (upto, completion) = note(partition, &placed);
+            PendingCompletion { group: placed.group, partition: index, shared: upto, completion }
+        };
+        let pending = match body.take() {
             Some(Inbound::Large(Payload { block, at: place, bytes })) => {
-                let body_in_block = Body::Block { block, bytes };
+                let given = Body::Block { block, bytes };
                 let append =
-                    self.append(index, turn, |shard, pool, log| shard.append(pool, log, record, body_in_block));
-                append.map_err(|refused| {
+                    |shard: &mut Shard, pool: &mut Pool, log: &mut PartitionLog| shard.append(pool, log, record, given);
+                self.append_noting(index, turn, append, note).map_err(|refused| {
                     if let Body::Block { block, bytes } = refused.body {
                         *body = Some(Inbound::Large(Payload { block, at: place, bytes }));
                     }
@@ -314,10 +339,14 @@ impl Store {
             small => {
                 let bytes = if let Some(Inbound::Small(bytes)) = small { bytes } else { &[][..] };
                 *body = Some(Inbound::Small(bytes));
-                self.append_record(index, record, &[bytes], turn)
+                let append = |shard: &mut Shard, pool: &mut Pool, log: &mut PartitionLog| {
+                    shard.append(pool, log, record, Body::Copy(&[bytes])).map_err(|refused| refused.refusal)
+                };
+                self.append_noting(index, turn, append, note)
             }
         };
-        placed.map_err(|refusal| rejection_of(refusal, self.partitions[index].shard))
+        self.acks[usize::from(shard)].push(pending.map_err(|refusal| rejection_of(refusal, shard))?);
+        Ok(())
     }
 
     /// Tick this partition until none of its replicas has anything to do.
@@ -328,4 +357,9 @@ impl Store {
             self.ticking.push(index);
         }
     }
+}
+
+/// A sum after one of its parts has changed.
+const fn changed(sum: usize, before: usize, after: usize) -> usize {
+    sum.wrapping_add(after.wrapping_sub(before))
 }

@@ -174,15 +174,9 @@ impl Producers {
         let send_max = entry.send_max;
         self.bytes = self.bytes + entry.bytes() - bytes;
         let sure_at = source.first_offset + u64::from(batch.rows);
-        self.learned(UndoStep { record: source.record, sure_at, producer_id: batch.producer_id, before }, source.mark);
+        let step = UndoStep { record: source.record, sure_at, producer_id: batch.producer_id, before };
+        self.undo.add(step, source.mark);
         send_max
-    }
-
-    pub(crate) fn learned(&mut self, step: UndoStep, mark: u64) {
-        self.undo.settle(mark);
-        if step.sure_at > mark {
-            self.undo.push(step);
-        }
     }
 
     /// Would opening this epoch be in order? The greatest epoch known otherwise.
@@ -214,7 +208,7 @@ impl Producers {
         self.bytes = self.bytes + entry.bytes() - bytes;
         // The record has no rows: only a later row below the mark proves that the mark has passed it.
         let sure_at = source.first_offset + 1;
-        self.learned(UndoStep { record: source.record, sure_at, producer_id, before }, source.mark);
+        self.undo.add(UndoStep { record: source.record, sure_at, producer_id, before }, source.mark);
         &self.entries[&producer_id]
     }
 

@@ -154,7 +154,7 @@ impl Producers {
         let before = Before::Page(Box::new(before));
         // As a producer record, it has no rows.
         let sure_at = source.first_offset + 1;
-        self.learned(UndoStep { record: source.record, sure_at, producer_id: 0, before }, source.mark);
+        self.undo.add(UndoStep { record: source.record, sure_at, producer_id: 0, before }, source.mark);
     }
 
     /// Keep of a sealed partition's table what its children may still have to inherit: the batches of its producers

@@ -122,6 +122,14 @@ impl UndoStep {
 }
 
 impl Undo {
+    /// The step of a record that was appended or found. What the mark has passed needs none any more.
+    pub fn add(&mut self, step: UndoStep, mark: u64) {
+        self.settle(mark);
+        if step.sure_at > mark {
+            self.push(step);
+        }
+    }
+
     pub fn push(&mut self, step: UndoStep) {
         self.bytes += step.bytes();
         self.steps.push_back(step);

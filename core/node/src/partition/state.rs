@@ -156,6 +156,12 @@ impl Partition {
         if let Role::Owner(owner) = &self.role { Some(ReplicatedEnd { end, epoch: owner.epoch() }) } else { None }
     }
 
+    /// [`Self::shared`] of where the log ends now.
+    pub fn shared_end(&self) -> Option<ReplicatedEnd> {
+        let head = self.log.end();
+        self.shared(End { record: head.next_record, offset: head.next_offset })
+    }
+
     /// Records from this number on, and rows from this offset on, never were.
     pub fn cut_tables(&mut self, next_record: u64, next_offset: u64) {
         self.producers.cut(next_record, next_offset);

@@ -14,8 +14,8 @@ use ringfence_wire::{Code, DEADLINE_MS_MAX, FETCH_BYTES_MAX, RedirectReason, Req
 
 use crate::api::jobs::ReadJob;
 use crate::api::refusal::Refusal;
-use crate::api::send_answer::send;
 use crate::ids::PartitionIndex;
+use crate::partition::answers::send;
 use crate::partition::rejection::{Rejection, quarantined};
 use crate::partition::state::Partition;
 use crate::reads::fetch_position::Misfit;

@@ -7,8 +7,8 @@ use ringfence_wire::{ANSWER_FLAG_MORE, Code, RECORD_HEADER_BYTES, RedirectReason
 use crate::api::jobs::ReadEnd;
 use crate::api::outcome::Outcome;
 use crate::api::refusal::Refusal;
-use crate::api::send_answer::{length, send};
 use crate::ids::PartitionIndex;
+use crate::partition::answers::{length, send};
 use crate::partition::rejection::Rejection;
 use crate::reads::pending_reads::Fetch;
 use crate::reads::read_machine::ReadMachine;

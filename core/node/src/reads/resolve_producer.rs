@@ -3,9 +3,9 @@
 use ringfence_transport::Connection;
 use ringfence_wire::{RequestHeader, Status};
 
-use crate::api::send_answer::send_packed;
 use crate::codec::pack;
 use crate::ids::PartitionIndex;
+use crate::partition::answers::send_packed;
 use crate::reads::pending_reads::EndQuestion;
 use crate::reads::read_machine::ReadMachine;
 use crate::turn::Turn;

@@ -4,8 +4,8 @@ use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{Opcode, RequestHeader, Status};
 
 use crate::api::completion::{Completion, ReplicaAck};
-use crate::api::send_answer::send;
 use crate::ids::PartitionIndex;
+use crate::partition::answers::send;
 use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;

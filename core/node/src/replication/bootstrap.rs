@@ -17,15 +17,14 @@ use ringfence_wire::{Code, Opcode, RECORD_HEADER_BYTES, RecordHeader, RecordKind
 
 use crate::api::outcome::Outcome;
 use crate::api::refusal::Refusal;
-use crate::api::send_answer::length;
 use crate::ids::{PartitionIndex, Reach};
+use crate::partition::answers::length;
 use crate::partition::rejection::{Rejection, rejection_of};
 use crate::partition::state::{Idleness, Partition};
 use crate::partition::state_blob;
 use crate::partition::state_blob::Tables;
 use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::peer_connections::SentRequest;
-use crate::replication::state::replicate_bodies::record_at;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
@@ -51,19 +50,15 @@ fn frame(partition: &Partition, level: u16, table_bytes_max: usize) -> Vec<u8> {
     frame
 }
 
-/// The content of a frame that says where a log begins from scratch; `None` for one with the log's own records.
-pub fn beginning<'a>(header: &RequestHeader, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Refusal> {
-    let record = record_at(bytes, 0)?;
-    if record.kind != RecordKind::State as u8 {
-        return Ok(None);
-    }
+/// The content of a frame that says where a log begins from scratch: one state record.
+pub fn beginning<'a>(header: &RequestHeader, record: &RecordHeader, bytes: &'a [u8]) -> Result<&'a [u8], Refusal> {
     let content = bytes.get(RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + record.body_bytes as usize);
     let content = content.ok_or_else(|| Refusal::new(Code::BadBody, "a record ends within its body"))?;
     let is_ours = (record.topic, record.partition) == (header.topic, header.partition);
     if !is_ours || crc_of(content) != record.body_crc {
         return Err(Refusal::new(Code::BodyCrc, "the beginning of a log is damaged, or another partition's"));
     }
-    Ok(Some(content))
+    Ok(content)
 }
 
 impl ReplicationMachine<'_> {

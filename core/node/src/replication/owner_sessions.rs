@@ -3,11 +3,12 @@
 use ringfence_transport::Outbound;
 use ringfence_wire::{AnswerHeader, Code, Opcode, RequestHeader, Status};
 
-use crate::api::completion::{Completion, OnDurable};
+use crate::api::completion::{Completion, OnDurable, ReplicatedEnd};
 use crate::api::outcome::Outcome;
 use crate::ids::PartitionIndex;
 use crate::replication::owned_partition::OwnerMut;
 use crate::replication::replication_machine::ReplicationMachine;
+use crate::replication::state::owner::AwaitingMark;
 use crate::replication::state::peer_connections::SentRequest;
 use crate::replication::state::replica_progress::SessionState;
 use crate::replication::state::role::Role;
@@ -78,6 +79,36 @@ impl ReplicationMachine<'_> {
         self.advance(sent.index, turn);
         if was_begun && let Some(owner) = self.owner_mut(sent.index) {
             owner.report_progress(turn);
+        }
+    }
+
+    /// Durable on this store: the completion now waits for a quorum. Back comes one that needs none.
+    pub(crate) fn durable_here(
+        &mut self,
+        index: PartitionIndex,
+        ReplicatedEnd { end, epoch }: ReplicatedEnd,
+        completion: Completion,
+        turn: &mut Turn<'_>,
+    ) -> Option<Completion> {
+        let partition = &mut self.store.partitions[index];
+        let newest = partition.log.end().owner_epoch;
+        match &mut partition.role {
+            Role::Owner(owner) if owner.epoch() == epoch => {
+                owner.become_durable(end);
+                owner.waiting.push_back(AwaitingMark { end, completion });
+                self.store.needs_tick(index);
+                self.advance(index, turn);
+                None
+            }
+            // Its only copy was stopped while this was written: the same owner is its own quorum again. Given up, the
+            // mark would not reach it, and every repeat of it would wait for that.
+            Role::Alone if newest == epoch => Some(completion),
+            // Another owner came since, and may have cut it off.
+            _ => {
+                let why = "the owner changed before enough replicas had it on disk";
+                self.give_up(index, &completion, why, turn);
+                None
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! The replica's side: answer an owner's FENCE, append the records of REPLICATE. `acknowledge_to_owner.rs` answers them.
 
-use ringfence_log::{Body, Refusal as LogRefusal};
+use ringfence_buffer::Pool;
+use ringfence_log::{Body, PartitionLog, Refusal as LogRefusal, Shard};
 use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload};
 use ringfence_wire::{
     ANSWER_FLAG_CUT, Code, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RequestHeader, Status, crc_of,
@@ -9,9 +10,9 @@ use ringfence_wire::{
 use crate::api::completion::ReplicaAck;
 use crate::api::deadline::patience_ms;
 use crate::api::refusal::Refusal;
-use crate::api::send_answer::length;
 use crate::ids::PartitionIndex;
 use crate::ingest::parked::{OwnedBody, Parked, ParkedRequests, bytes_of};
+use crate::partition::answers::length;
 use crate::partition::recovery::learn;
 use crate::partition::rejection::{Rejection, quarantined, rejection_of};
 use crate::partition::state::Idleness;
@@ -163,7 +164,10 @@ impl ReplicationMachine<'_> {
             self.reach_seal(index, turn)?;
             return self.begin_or_beat(index, from, header, turn);
         }
-        if let Some(content) = beginning(header, body.as_ref().map_or(&[][..], bytes_of))? {
+        let bytes = body.as_ref().map_or(&[][..], bytes_of);
+        let first = record_at(bytes, 0)?;
+        if first.kind == RecordKind::State as u8 {
+            let content = beginning(header, &first, bytes)?;
             self.take_anchor(index, from, header, content, turn)?;
             return self.reach_seal(index, turn);
         }
@@ -174,29 +178,29 @@ impl ReplicationMachine<'_> {
             let what = format!("partition {}: no session goes on at record {}", header.partition, header.sequence);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
         }
-        self.append_all(index, body, turn)?;
+        self.append_all(index, first, body, turn)?;
         self.reach_seal(index, turn)?;
         self.acknowledge(index, from, header, turn);
         Ok(())
     }
 
-    /// Append the records of a frame that are not here yet: a frame that found no room half-way comes again.
+    /// Append the records of a frame, `first` and those after it, that are not here yet: a frame that found no room
+    /// half-way comes again.
     fn append_all(
         &mut self,
         index: PartitionIndex,
+        first: RecordHeader,
         body: &mut Option<Inbound<'_>>,
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let bytes = body.as_ref().map_or(&[][..], bytes_of);
-        let first = record_at(bytes, 0)?;
         let alone = RECORD_HEADER_BYTES + first.body_bytes as usize >= bytes.len();
         if alone && first.body_bytes as usize >= LARGE_BODY_BYTES {
             check_record(&first, bytes)?;
             return self.append_large(index, &first, body, turn);
         }
-        let mut place = 0;
-        while place < bytes.len() {
-            let record = record_at(bytes, place)?;
+        let (mut place, mut record) = (0, first);
+        loop {
             let end = place + RECORD_HEADER_BYTES + record.body_bytes as usize;
             if self.store.partitions[index].log.end().next_record <= record.record_number {
                 check_record(&record, &bytes[place..])?;
@@ -205,8 +209,11 @@ impl ReplicationMachine<'_> {
                     .map_err(|(rejection, _)| rejection)?;
             }
             place = end.next_multiple_of(64);
+            if place >= bytes.len() {
+                return Ok(());
+            }
+            record = record_at(bytes, place)?;
         }
-        Ok(())
     }
 
     /// The frame is one record in a block, as it will be written: it is taken over as it lies.
@@ -264,13 +271,11 @@ impl ReplicationMachine<'_> {
             return Err((Refusal::new(Code::Conflict, what).into(), None));
         }
         let shard = partition.shard;
-        let append = self.store.append(index, turn, |shard, pool, log| shard.append_numbered(pool, log, *record, body));
-        if let Err(refused) = append {
-            let block = if let Body::Block { block, .. } = refused.body { Some(block) } else { None };
-            return Err((rejection_of(refused.refusal, shard), block));
-        }
+        let append = |shard: &mut Shard, pool: &mut Pool, log: &mut PartitionLog| {
+            shard.append_numbered(pool, log, *record, body)
+        };
         let told = if is_rows(record) { &front[..record.extension_bytes as usize] } else { front };
-        self.store.change_tables(index, |partition| {
+        let appended = self.store.append_noting(index, turn, append, |partition, _| {
             let (producers, epochs, stages) = (&mut partition.producers, &mut partition.epochs, &mut partition.stages);
             if record.record_number >= partition.known_upto
                 && let Err(why) = learn(producers, epochs, stages, record, told, partition.mark)
@@ -282,6 +287,10 @@ impl ReplicationMachine<'_> {
             }
             partition.idleness = Idleness::Active;
         });
+        if let Err(refused) = appended {
+            let block = if let Body::Block { block, .. } = refused.body { Some(block) } else { None };
+            return Err((rejection_of(refused.refusal, shard), block));
+        }
         turn.counters.received_records += 1;
         turn.counters.received_bytes += u64::from(record.body_bytes);
         Ok(())

@@ -9,8 +9,8 @@ use ringfence_transport::{LARGE_BODY_BYTES, Outbound};
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RecordHeader, crc_of};
 
 use crate::api::jobs::Piece;
-use crate::api::send_answer::length;
 use crate::ids::PartitionIndex;
+use crate::partition::answers::length;
 use crate::replication::owned_partition::OwnerMut;
 use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::memory_tail::TailBody;

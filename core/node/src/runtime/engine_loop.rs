@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use ringfence_buffer::Pool;
-use ringfence_log::JobDone;
 use ringfence_transport::{Connection, EventOutcome, OPCODE_AT, Transport, TransportEvent};
 use ringfence_wire::Opcode;
 
@@ -12,7 +11,7 @@ use super::command::{Command, Commands, Snapshot};
 use super::links::{Links, connection_of};
 use super::outbox::Outbox;
 use super::workers::{Asked, Inbox, Returns};
-use super::writers::WriterHandle;
+use super::writers::Writers;
 use crate::api::effects::Effects;
 use crate::api::event::{Event, TICK_MS};
 use crate::api::jobs::ScrubJob;
@@ -32,7 +31,7 @@ pub struct EngineLoop {
 pub struct Core {
     pub engine: Engine,
     pub effects: Effects,
-    pub writers: Vec<WriterHandle>,
+    pub writers: Writers,
     pub reader: Arc<Inbox<Asked>>,
     pub scrubber: Arc<Inbox<ScrubJob>>,
     pub returns: Arc<Returns>,
@@ -53,67 +52,18 @@ impl Core {
         self.engine.handle(event, self.clock.now, pool, &mut self.effects);
     }
 
-    /// Take what writers and reader finished, and give them what is next.
-    fn turn(&mut self, pool: &mut Pool) {
+    /// Take what writers and reader finished, and give them what is next. `is_idle`: nothing more has arrived, so a
+    /// short job is done here and now.
+    fn turn(&mut self, pool: &mut Pool, is_idle: bool) {
         self.collect(pool);
         self.engine.settle(self.clock.now, pool, &mut self.effects);
-        self.hand_out();
-    }
-
-    /// As `turn`, when nothing more has arrived: a short job is done here and now.
-    fn turn_idle(&mut self, pool: &mut Pool) {
-        self.collect(pool);
-        self.engine.settle(self.clock.now, pool, &mut self.effects);
-        // With several shards one must not wait for another's disk.
-        if let ([handle], [job]) = (self.writers.as_mut_slice(), self.effects.jobs.as_slice())
-            && handle.is_short(job)
-            && let Some(job) = self.effects.jobs.pop()
-        {
-            let done = handle.perform(job);
+        if is_idle && let Some(done) = self.writers.perform_short(&mut self.effects.jobs) {
             self.clock.read();
-            self.job_ended(done, pool);
+            self.engine.handle(Event::JobDone(done), self.clock.now, pool, &mut self.effects);
             self.engine.settle(self.clock.now, pool, &mut self.effects);
         }
-        self.hand_out();
-    }
-
-    fn tell_failed(&mut self, pool: &mut Pool) {
-        let (engine, effects, now) = (&mut self.engine, &mut self.effects, self.clock.now);
-        self.links.take_failed(pool, |event, pool| engine.handle(event, now, pool, effects));
-    }
-
-    /// Take what writers and reader finished. True if a writer did.
-    fn collect(&mut self, pool: &mut Pool) -> bool {
-        let mut any = false;
-        while let Some(ended) = self.returns.jobs.pop() {
-            any = true;
-            let done = self.writers[usize::from(ended.done.shard)].ended(ended);
-            self.job_ended(done, pool);
-        }
-        while let Some(end) = self.returns.reads.pop() {
-            self.handle(Event::ReadEnded(end), pool);
-        }
-        while let Some(result) = self.returns.punches.pop() {
-            self.handle(Event::Punched(result), pool);
-        }
-        while let Some(end) = self.returns.scrubs.pop() {
-            self.handle(Event::Scrubbed(end), pool);
-        }
-        any
-    }
-
-    fn job_ended(&mut self, done: JobDone, pool: &mut Pool) {
-        if done.has_removed() {
-            self.reader.nudge();
-        }
-        self.handle(Event::JobDone(done), pool);
-    }
-
-    fn hand_out(&mut self) {
         self.fresh_bytes = 0;
-        for job in self.effects.jobs.drain(..) {
-            self.writers[usize::from(job.shard)].put(job);
-        }
+        self.writers.hand_out(&mut self.effects.jobs);
         for read in self.effects.reads.drain(..) {
             self.reader.put(Asked::Read(read));
         }
@@ -123,6 +73,32 @@ impl Core {
         for job in self.effects.scrubs.drain(..) {
             self.scrubber.put(job);
         }
+    }
+
+    fn tell_failed(&mut self, pool: &mut Pool) {
+        let (engine, effects, now) = (&mut self.engine, &mut self.effects, self.clock.now);
+        self.links.take_failed(pool, |event, pool| engine.handle(event, now, pool, effects));
+    }
+
+    /// Take what writers and reader finished. True if a writer did.
+    fn collect(&mut self, pool: &mut Pool) -> bool {
+        let Self { engine, effects, writers, returns, clock, .. } = self;
+        let mut tell = |event: Event<'_>| engine.handle(event, clock.now, pool, effects);
+        let mut any = false;
+        while let Some(done) = writers.next_done() {
+            any = true;
+            tell(Event::JobDone(done));
+        }
+        while let Some(end) = returns.reads.pop() {
+            tell(Event::ReadEnded(end));
+        }
+        while let Some(result) = returns.punches.pop() {
+            tell(Event::Punched(result));
+        }
+        while let Some(end) = returns.scrubs.pop() {
+            tell(Event::Scrubbed(end));
+        }
+        any
     }
 
     /// Take what came in. Its work beyond its own bytes is what it was inflated to; a new connection and a HELLO tell
@@ -142,29 +118,30 @@ impl Core {
     }
 
     fn take(&mut self, incoming: TransportEvent<'_>, pool: &mut Pool) {
-        if connection_of(&incoming).is_outgoing() {
-            if let Some(event) = self.links.event(incoming) {
-                self.handle(event, pool);
-            }
-            return;
-        }
-        match incoming {
-            TransportEvent::Opened(connection) => self.handle(Event::Opened(connection), pool),
-            TransportEvent::Closed(connection) => self.handle(Event::Closed(connection), pool),
+        let (mut bytes, is_outgoing) = (0, connection_of(&incoming).is_outgoing());
+        let event = match incoming {
+            incoming if is_outgoing => self.links.event(incoming),
+            TransportEvent::Opened(connection) => Some(Event::Opened(connection)),
+            TransportEvent::Closed(connection) => Some(Event::Closed(connection)),
             TransportEvent::Request { connection, header, body } => {
-                let bytes = match &body {
+                bytes = match &body {
                     ringfence_transport::Inbound::Small(bytes) => bytes.len(),
                     ringfence_transport::Inbound::Large(payload) => payload.bytes,
                 };
                 // A record carries this time. A reader that asks for "rows from now on" before the request was sent
                 // must find them, so that the time may not be older than the request's arrival.
                 self.clock.read();
-                self.handle(Event::Request { connection, header, body }, pool);
-                self.fresh_bytes += bytes;
-                let ended = bytes >= BODY_BYTES_LONG && self.collect(pool);
-                if ended || self.fresh_bytes >= GROUP_BYTES_EARLY {
-                    self.turn(pool);
-                }
+                Some(Event::Request { connection, header, body })
+            }
+        };
+        let Some(event) = event else { return };
+        let is_request = matches!(event, Event::Request { .. });
+        self.engine.handle(event, self.clock.now, pool, &mut self.effects);
+        if is_request {
+            self.fresh_bytes += bytes;
+            let ended = bytes >= BODY_BYTES_LONG && self.collect(pool);
+            if ended || self.fresh_bytes >= GROUP_BYTES_EARLY {
+                self.turn(pool, false);
             }
         }
     }
@@ -180,14 +157,15 @@ impl EngineLoop {
             if let Some(linger) = self.take_commands() {
                 linger_ms = Some(linger);
             }
-            self.core.turn_idle(&mut self.pool);
+            self.core.turn(&mut self.pool, true);
             if now.mono_ms >= tick_at_ms {
                 tick_at_ms = now.mono_ms + TICK_MS;
                 self.core.tell_failed(&mut self.pool);
                 self.core.handle(Event::Tick, &mut self.pool);
-                self.core.turn(&mut self.pool);
+                self.core.turn(&mut self.pool, false);
             }
-            self.carry_out();
+            self.core.links.carry_out(&mut self.core.effects, &mut *self.transport);
+            self.tell_outcomes();
             if let Some(linger) = linger_ms
                 && !self.core.engine.is_busy()
             {
@@ -197,9 +175,7 @@ impl EngineLoop {
             }
             self.poll(tick_at_ms);
         }
-        for handle in &self.core.writers {
-            handle.close();
-        }
+        self.core.writers.close();
         self.core.reader.close();
         self.core.scrubber.close();
         self.commands.end(self.core.engine.log_ends());
@@ -224,22 +200,14 @@ impl EngineLoop {
         }
     }
 
-    fn carry_out(&mut self) {
-        let effects = &mut self.core.effects;
-        for answer in effects.answers.drain(..) {
-            self.transport.send(answer.connection, &answer.header, answer.body);
-        }
-        for (connection, standing) in effects.standings.drain(..) {
-            self.transport.set_role(connection, standing);
-        }
-        for wanted in effects.peers.drain(..) {
-            self.core.links.carry_out(wanted, &mut *self.transport);
-        }
-        let orders = effects.outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Order { .. })).count();
+    /// Hand the control plane what it is told.
+    fn tell_outcomes(&mut self) {
+        let outcomes = &mut self.core.effects.outcomes;
+        let orders = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Order { .. })).count();
         if orders > 0 {
             self.commands.orders_ended(orders as u64);
         }
-        self.outbox.put(&mut effects.outcomes);
+        self.outbox.put(outcomes);
     }
 
     /// The linger time if the node is to stop.

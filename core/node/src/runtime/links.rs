@@ -1,10 +1,11 @@
-//! Map nodes to connections: the engine names nodes, the transport connections.
+//! Send what the engine wants sent: answers, and requests to other nodes. The engine names nodes, the transport
+//! connections.
 
 use ringfence_buffer::Pool;
 use ringfence_routing::IdMap;
 use ringfence_transport::{Connection, Transport, TransportEvent};
 
-use crate::api::effects::ToPeer;
+use crate::api::effects::{Effects, ToPeer};
 use crate::api::event::Event;
 
 #[derive(Default)]
@@ -16,8 +17,21 @@ pub struct Links {
 }
 
 impl Links {
-    /// Do what the engine wants done about other nodes.
-    pub fn carry_out(&mut self, wanted: ToPeer, transport: &mut dyn Transport) {
+    /// Give the transport what the engine wants sent.
+    pub fn carry_out(&mut self, effects: &mut Effects, transport: &mut dyn Transport) {
+        for answer in effects.answers.drain(..) {
+            transport.send(answer.connection, &answer.header, answer.body);
+        }
+        for (connection, standing) in effects.standings.drain(..) {
+            transport.set_role(connection, standing);
+        }
+        for wanted in effects.peers.drain(..) {
+            self.send_to_peer(wanted, transport);
+        }
+    }
+
+    /// Do what the engine wants done about another node.
+    fn send_to_peer(&mut self, wanted: ToPeer, transport: &mut dyn Transport) {
         match wanted {
             ToPeer::Connect { node, address } => match transport.connect(&address) {
                 Ok(connection) => {

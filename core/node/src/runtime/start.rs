@@ -20,7 +20,7 @@ use super::faults::{Plan, Planned};
 use super::links::Links;
 use super::outbox::Outbox;
 use super::workers::{Inbox, Returns, spawn, spawn_reader, spawn_scrubber, spawn_writer};
-use super::writers::WriterHandle;
+use super::writers::{WriterHandle, Writers};
 use crate::api::effects::Effects;
 use crate::api::outcome::RecoveryReport;
 use crate::config::{Config, TransportKind};
@@ -115,7 +115,7 @@ fn start_on<S: Storage + 'static>(
     let core = Core {
         engine,
         effects: Effects::default(),
-        writers: inboxes.iter().map(hand).collect(),
+        writers: Writers::new(inboxes.iter().map(hand).collect(), returns.clone(), reader.clone()),
         reader: reader.clone(),
         scrubber: scrubber.clone(),
         returns: returns.clone(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ringfence_log::{Job, JobDone};
 
-use super::workers::{Ended, Handed, Inbox, Perform};
+use super::workers::{Asked, Ended, Handed, Inbox, Perform, Returns};
 
 /// A larger group takes so long to write that receiving should go on beside it.
 const HERE_BYTES_MAX: u64 = 256 << 10;
@@ -19,6 +19,55 @@ const HERE_BYTES_MAX: u64 = 256 << 10;
 const HERE_TOOK_MAX: Duration = Duration::from_micros(800);
 /// An old figure counts for 7/8 of the new one: a single slow sync closes this way for about ten groups.
 const KEEP: u32 = 7;
+
+/// The writers of all shards, by shard.
+pub struct Writers {
+    handles: Vec<WriterHandle>,
+    returns: Arc<Returns>,
+    reader: Arc<Inbox<Asked>>,
+}
+
+impl Writers {
+    pub fn new(handles: Vec<WriterHandle>, returns: Arc<Returns>, reader: Arc<Inbox<Asked>>) -> Self {
+        Self { handles, returns, reader }
+    }
+
+    /// Give the jobs to the shards' threads.
+    pub fn hand_out(&mut self, jobs: &mut Vec<Job>) {
+        for job in jobs.drain(..) {
+            self.handles[usize::from(job.shard)].put(job);
+        }
+    }
+
+    /// Perform the only job here and now, if it is short: nothing else is to be done.
+    pub fn perform_short(&mut self, jobs: &mut Vec<Job>) -> Option<JobDone> {
+        // With several shards one must not wait for another's disk.
+        let [handle] = self.handles.as_mut_slice() else { return None };
+        let job = if jobs.len() == 1 { jobs.pop_if(|job| handle.is_short(job)) } else { None };
+        let done = handle.perform(job?);
+        Some(self.tell_reader(done))
+    }
+
+    /// The next job that a thread has done.
+    pub fn next_done(&mut self) -> Option<JobDone> {
+        let ended = self.returns.jobs.pop()?;
+        let done = self.handles[usize::from(ended.done.shard)].ended(ended);
+        Some(self.tell_reader(done))
+    }
+
+    fn tell_reader(&self, done: JobDone) -> JobDone {
+        if done.has_removed() {
+            self.reader.nudge();
+        }
+        done
+    }
+
+    pub fn close(&self) {
+        for handle in &self.handles {
+            handle.inbox.close();
+        }
+    }
+}
 
 /// One shard's writer, and how long its jobs take.
 pub struct WriterHandle {
@@ -35,33 +84,29 @@ impl WriterHandle {
     }
 
     /// Whether the engine should write this itself if it has nothing else to do.
-    pub fn is_short(&self, job: &Job) -> bool {
+    fn is_short(&self, job: &Job) -> bool {
         (1..=HERE_BYTES_MAX).contains(&job.bytes()) && self.took <= HERE_TOOK_MAX
     }
 
     /// Perform the job now; blocks for as long as the disk takes.
-    pub fn perform(&mut self, job: Job) -> JobDone {
+    fn perform(&mut self, job: Job) -> JobDone {
         let writer = self.take();
         self.ended(Handed { writer, job }.perform())
     }
 
     /// Give the job to the shard's thread.
-    pub fn put(&mut self, job: Job) {
+    fn put(&mut self, job: Job) {
         let writer = self.take();
         self.inbox.put(Handed { writer, job });
     }
 
     /// The thread is done with its job.
-    pub fn ended(&mut self, ended: Ended) -> JobDone {
+    fn ended(&mut self, ended: Ended) -> JobDone {
         if (1..=HERE_BYTES_MAX).contains(&ended.done.bytes()) {
             self.took = (self.took * KEEP + ended.took) / (KEEP + 1);
         }
         self.writer = Some(ended.writer);
         ended.done
-    }
-
-    pub fn close(&self) {
-        self.inbox.close();
     }
 
     fn take(&mut self) -> Box<dyn Perform> {

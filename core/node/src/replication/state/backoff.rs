@@ -25,14 +25,6 @@ fn pause_ms(least_ms: u64, tries: u32) -> u64 {
 }
 
 impl ReplicaProgress {
-    /// The replica has everything below this number. What it could not take before, it has taken.
-    pub fn reached(&mut self, record: u64) {
-        if record > self.durable {
-            (self.durable, self.failed_attempts) = (record, 0);
-            self.why.clear();
-        }
-    }
-
     /// It answered that it does not take what it was sent.
     pub fn was_refused(&mut self, now_ms: u64, why: &str) {
         let pause_ms = pause_ms(REFUSED_MS, self.failed_attempts);

@@ -318,6 +318,14 @@ impl ReplicaProgress {
         self.lagged = 0;
     }
 
+    /// The replica has everything below this number. What it could not take before, it has taken.
+    pub fn reached(&mut self, record: u64) {
+        if record > self.durable {
+            (self.durable, self.failed_attempts) = (record, 0);
+            self.why.clear();
+        }
+    }
+
     /// Records are sent, with the mark.
     #[inline]
     pub fn send(&mut self, piece: Piece, records: &[u8], mark_record: u64) {
