@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 
 from ringfence.control.http.authorize import About, principal
 from ringfence.control.http.layout_bodies import LayoutChangeShown, LayoutPartitionShown, TransitionsShown
-from ringfence.control.http.mutations import Mutations, Shown
+from ringfence.control.http.mutation_pipeline import Mutations, Shown
 from ringfence.control.http.openapi_bodies import Number, Receipt
 from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
 from ringfence.control.http.problems import Problem
