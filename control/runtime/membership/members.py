@@ -170,7 +170,7 @@ class Members:
         elif sender == replica.leader:
             self.clock.receive_estimate(beat.time_ms)
         if beat.loads is not None:
-            self.board.record(node, beat.loads, _now_ms())
+            self.board.record(node, beat.loads, _now_ms(), beat.rows)
         if beat.at:
             self._compare(self._agreement.add_other(node, Index(beat.at), beat.digest))
 
@@ -206,7 +206,7 @@ class Members:
         loads = self._meter.read(self._counters(), _now_ms()) if self._meter.is_due(_now_ms()) else None
         if loads is not None:
             loads = msgspec.structs.replace(loads, level=LEVEL_NEWEST)
-            self.board.record(self._here.node, loads, _now_ms())
+            self.board.record(self._here.node, loads, _now_ms(), self._meter.rows)
             self._on_loads(self.board.by_node(_now_ms()))
         clocks = self.clock.update(state, leads=replica.leads)
         if loads is not None or not replica.leads or (clocks is not None and clocks.time_ms):
@@ -262,10 +262,10 @@ class Members:
                 time_ms=0 if clocks is None else clocks.time_ms,
                 adopted=self._floors(state),
             )
-        plain = msgspec.msgpack.encode(beat)
-        with_loads = (
-            plain if loads is None else msgspec.msgpack.encode(msgspec.structs.replace(beat, loads=loads))
-        )
+        plain = with_loads = msgspec.msgpack.encode(beat)
+        if loads is not None:
+            more = {"rows": self._meter.rows} if isinstance(beat, LayoutBeat) else {}
+            with_loads = msgspec.msgpack.encode(msgspec.structs.replace(beat, loads=loads, **more))
         advertisers = self._advertisers() if loads is not None else set[int]()
         receivers = set[int]()
         if not replica.leads:

@@ -36,6 +36,7 @@ def check_create(state: MetadataState, command: CreateTopic) -> Refused | None:
         or topic_checks.placement_fault(state, command)
         or topic_checks.options_fault(command)
         or topic_checks.hold_time_fault(state, command)
+        or topic_checks.auto_layout_fault(state, command)
     )
 
 
