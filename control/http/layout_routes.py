@@ -14,7 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import JSONResponse
 
 from ringfence.control.http.authorize import About, principal
-from ringfence.control.http.layout_bodies import LayoutChangeShown, LayoutPartitionShown, TransitionsShown
+from ringfence.control.http.layout_bodies import (
+    LayoutChangeShown,
+    LayoutExplained,
+    LayoutPartitionShown,
+    TransitionsShown,
+)
 from ringfence.control.http.mutation_pipeline import Mutations, Shown
 from ringfence.control.http.openapi_bodies import Number, Receipt
 from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
@@ -83,6 +88,16 @@ class RepartitionGiven(_Given):
     )
 
 
+class AutoGiven(BaseModel):
+    """Settings by name: auto_split, auto_merge, auto_partitions_max, auto_partitions_min."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    values: Annotated[
+        dict[Annotated[str, StringConstraints(max_length=40)], Annotated[int, Field(ge=0, le=65_536)] | None],
+        Field(min_length=1, max_length=4),
+    ]
+
+
 class AbortGiven(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     why: Annotated[str, StringConstraints(max_length=WHY_MAX)] = ""
@@ -115,6 +130,12 @@ def _reads(mutations: Mutations) -> APIRouter:
         shown: dict[str, Any] = partition_shown(node.proposer.state, topic, part)
         return LayoutPartitionShown(**(shown | lineage_of(topic, part.partition)))
 
+    @reads.get(f"{TOPIC}/explain", operation_id="explain_layout")
+    async def explain_layout(tenant: NamePart, namespace: NamePart, name: NamePart) -> LayoutExplained:
+        """The last decision about automatic splits and merges: loads, thresholds, what suppresses it."""
+        topic = topic_at(node, tenant, namespace, name)
+        return LayoutExplained(**(await node.handlers.layout_auto.explain(topic.name)))
+
     @reads.get("/admin/transitions", operation_id="transitions")
     async def transitions(request: Request) -> TransitionsShown:
         """Open layout changes with what each waits for, as the leader knows it."""
@@ -122,7 +143,8 @@ def _reads(mutations: Mutations) -> APIRouter:
         view = await node.handlers.layout_views.transitions()
         shown = [one for one in view["transitions"] if one["name"].startswith(prefix)]
         count = len(shown) if prefix else view["count"]
-        return TransitionsShown(transitions=shown, count=count)
+        ended = [one for one in view.get("ended", ()) if one["topic"].startswith(prefix)]
+        return TransitionsShown(transitions=shown, count=count, ended=ended)
 
     return reads
 
@@ -184,6 +206,24 @@ def _changes(mutations: Mutations) -> APIRouter:
         wanted = Repartition(given.partitions, given.even)
         return await layouts.change(request, f"{tenant}/{namespace}/{name}", wanted, given, preview=preview)
 
+    @changes.patch(f"{TOPIC}/auto", operation_id="set_auto_layout", response_model=Receipt)
+    async def set_auto_layout(
+        request: Request,
+        tenant: NamePart,
+        namespace: NamePart,
+        name: NamePart,
+        given: Annotated[AutoGiven, Body()],
+    ) -> Response:
+        """Override the cluster's limits of automatic splits and merges for a topic; null removes one."""
+        full = f"{tenant}/{namespace}/{name}"
+        return await mutations.change(
+            request,
+            f"topic auto {' '.join(f'{key}={value}' for key, value in sorted(given.values.items()))}"[:500],
+            mutations.node.handlers.layout_auto.planned(full, given.values),
+            resource=f"topic/{layouts.topic_number(full)}",
+            content=given.model_dump_json().encode(),
+        )
+
     @changes.post(
         "/admin/transitions/{change}/abort", operation_id="abort_transition", response_model=Receipt
     )
@@ -214,15 +254,18 @@ class _Layouts:
             return JSONResponse(preview_shown(topic, command), 200, {"Cache-Control": "no-store"})
         most_s = node.settings.request_ms / 1_000 * WAIT_SHARE
         verb, reasons = type(wanted).__name__.lower(), dict[int, str]()
+        times = dict[int, dict[str, Any]]()
         until_decided = layout_changes.until_decided(min(given.wait_s, most_s))
 
         async def wait(index: int, plan: Plan) -> Sequence[str]:
             faults = await until_decided(index, plan)
-            is_aborted = plan.topic is not None and (
-                progress_of(node.proposer.state, plan.topic.topic, ChangeId(index)) is Progress.ABORTED
-            )
-            if is_aborted:
-                reasons[index] = await node.handlers.layout_views.abort_reason(ChangeId(index))
+            if plan.topic is not None:
+                views = node.handlers.layout_views
+                progress = progress_of(node.proposer.state, plan.topic.topic, ChangeId(index))
+                if progress is Progress.ABORTED:
+                    reasons[index] = await views.abort_reason(ChangeId(index))
+                elif progress is Progress.COMMITTED:
+                    times[index] = await views.times_of(ChangeId(index))
             return faults
 
         return await self._mutations.change(
@@ -230,17 +273,17 @@ class _Layouts:
             f"topic {verb} {' '.join(map(str, wanted))}"[:500],
             layout_changes.planned(full, wanted),
             wait=wait,
-            resource=f"topic/{self._topic_number(full)}",
+            resource=f"topic/{self.topic_number(full)}",
             # The time that the caller waits is no part of what it asks for.
             content=given.model_dump_json(exclude={"wait_s"}).encode(),
-            shown=self._shown(full, reasons),
+            shown=self._shown(full, reasons, times),
         )
 
-    def _topic_number(self, full: str) -> int:
+    def topic_number(self, full: str) -> int:
         topic = self._node.proposer.state.topic_named(full)
         return 0 if topic is None else topic.topic
 
-    def _shown(self, full: str, reasons: Mapping[int, str]) -> Shown:
+    def _shown(self, full: str, reasons: Mapping[int, str], times: Mapping[int, dict[str, Any]]) -> Shown:
         def shown(outcome: Outcome) -> tuple[int, dict[str, Any]]:
             state, change = self._node.proposer.state, ChangeId(outcome.index)
             topic = state.topic_named(full)
@@ -256,7 +299,7 @@ class _Layouts:
                 )
                 raise Problem(409, "layout-aborted", f"{detail}. Ask again", change=change, retriable=True)
             is_over = not change or progress is Progress.COMMITTED
-            return 200 if is_over else 202, change_shown(state, topic, change)
+            return 200 if is_over else 202, change_shown(state, topic, change) | times.get(change, {})
 
         return shown
 

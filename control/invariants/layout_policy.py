@@ -87,7 +87,9 @@ def _check_action(
     else:
         _check_merge(observed, settings, command)
     lineage = len(topic.layout.partitions) + len(command.children)
-    assert lineage <= limit(state, "topic_partitions_max") * LINEAGE_PERCENT // 100, "P6: the lineage is too long"
+    assert lineage <= limit(state, "topic_partitions_max") * LINEAGE_PERCENT // 100, (
+        "P6: the lineage is too long"
+    )
 
 
 def _check_split(
@@ -95,7 +97,9 @@ def _check_split(
 ) -> None:
     assert settings.split, f"P1: nobody asks for splits of topic {topic.topic}"
     assert (len(command.sources), len(command.children)) == (1, 2), f"P2: {command}"
-    assert len(topic.layout.active()) < settings.partitions_max, f"P6: topic {topic.topic} has all that it may"
+    assert len(topic.layout.active()) < settings.partitions_max, (
+        f"P6: topic {topic.topic} has all that it may"
+    )
     track = memory.tracks.get(command.sources[0][0])
     since_ms = None if track is None else track.hot_since_ms
     assert since_ms is not None, "P5: the partition was not hot at the look before"
@@ -108,8 +112,12 @@ def _check_merge(observed: Observations, settings: AutoSettings, command: Prepar
     assert (len(command.sources), len(command.children)) == (2, 1), f"P2: {command}"
     loads = [observed.loads[number] for number, _ in command.sources]
     bytes_s, rows_s = sum(load.bytes_s for load in loads), sum(load.rows_s for load in loads)
-    assert bytes_s < settings.merge_bytes_s <= settings.split_bytes_s / 2, f"P7: {bytes_s} B/s of a merged pair"
-    assert rows_s < settings.merge_rows_s <= settings.split_rows_s / 2, f"P7: {rows_s} rows/s of a merged pair"
+    assert bytes_s < settings.merge_bytes_s <= settings.split_bytes_s / 2, (
+        f"P7: {bytes_s} B/s of a merged pair"
+    )
+    assert rows_s < settings.merge_rows_s <= settings.split_rows_s / 2, (
+        f"P7: {rows_s} rows/s of a merged pair"
+    )
     lagging = [number for number, _ in command.sources if number in observed.lagging]
     assert not lagging, f"P3: registered readers lag on {lagging}"
 

@@ -31,7 +31,9 @@ from ringfence.control.runtime.handlers.completion import Completion
 from ringfence.control.runtime.handlers.control_changes import ControlChanges
 from ringfence.control.runtime.handlers.data_questions import DataQuestions
 from ringfence.control.runtime.handlers.inspections import Inspections
+from ringfence.control.runtime.handlers.layout_auto import LayoutAuto
 from ringfence.control.runtime.handlers.layout_changes import LayoutChanges
+from ringfence.control.runtime.handlers.layout_control import LayoutControl
 from ringfence.control.runtime.handlers.layout_requests import LayoutRequests
 from ringfence.control.runtime.handlers.layout_views import LayoutViews
 from ringfence.control.runtime.handlers.member_questions import MemberQuestions
@@ -127,6 +129,7 @@ class Handlers:
     inspections: Inspections
     layout_changes: LayoutChanges
     layout_views: LayoutViews
+    layout_auto: LayoutAuto
     requests: RequestDispatch
     control_server: ControlServer
 
@@ -196,7 +199,16 @@ def build(given: Foundation) -> Parts:
         on_failed=given.on_failed,
     )
     layouts = layout_parts.build(
-        log.proposer, data_plane.executor, data_plane.native_node, cluster.peer_client, given.here, given.gate
+        log.proposer,
+        data_plane.executor,
+        data_plane.native_node,
+        cluster.peer_client,
+        given.here,
+        given.gate,
+        cluster.members.board,
+        lambda name, values: given.cluster_events.emit(
+            "layout policy", log.proposer.applied.index, {"name": name, **values}
+        ),
     )
     handlers = _handlers(given, log.proposer, audit, data_plane, cluster, layouts)
 
@@ -211,6 +223,7 @@ def build(given: Foundation) -> Parts:
         data_plane.executor.enqueue,
         lambda _, after, __: layouts.participant.apply(after),
         lambda before, after, _: layouts.counts.apply(before, after),
+        lambda before, after, _: layouts.times.apply(before, after),
         emit_events,
         lambda _, after, __: handlers.transactions.apply(after),
         data_plane.run_meter.applied,
@@ -295,8 +308,10 @@ def _handlers(
     inspections = Inspections(proposer, peer_client, cluster.members, native_node)
     pulse = proposer.replica.pulse
     changes = TopicChanges(proposer, topics, commands, completion)
-    layout_changes, layout_views = LayoutChanges(proposer), LayoutViews(proposer, peer_client, layouts.leader)
-    layout_requests = LayoutRequests(proposer, commands, layout_changes, layout_views)
+    layout_changes = LayoutChanges(proposer, layouts.sender.ask_sketch)
+    layout_auto = LayoutAuto(proposer, peer_client, layouts.auto)
+    layout_views = LayoutViews(proposer, peer_client, layouts.leader, layouts.times)
+    layout_requests = LayoutRequests(proposer, commands, layout_changes, layout_views, layout_auto)
 
     async def status(_: None) -> messages.Message:
         return restrict_status_to_prefix(proposer.state, CALLER_PREFIX.get(), given.status())
@@ -313,7 +328,8 @@ def _handlers(
         MemberQuestions(proposer, cluster.members, cluster.levels, cluster.recordings, given.settings)
     )
     questions |= _data_questions(_data(given, proposer, data_plane, layouts, staged_row_counts))
-    questions |= _layout_questions(layouts, layout_views)
+    layout_control = LayoutControl(proposer, commands, layout_changes, layout_views, layout_auto)
+    questions |= _layout_questions(layouts, layout_views, layout_auto, layout_control)
     questions |= _admin_questions(
         ControlChanges(proposer, commands, rebalances, partitions, quarantines),
         rebalances,
@@ -332,6 +348,7 @@ def _handlers(
         inspections,
         layout_changes,
         layout_views,
+        layout_auto,
         requests,
         ControlServer(questions, given.gate, pulse),
     )
@@ -406,12 +423,21 @@ def _data_questions(data: DataQuestions) -> Questions:
     }
 
 
-def _layout_questions(layouts: LayoutParts, views: LayoutViews) -> Questions:
+def _layout_questions(
+    layouts: LayoutParts, views: LayoutViews, auto: LayoutAuto, control: LayoutControl
+) -> Questions:
     async def show_transitions(call: layout_messages.ShowTransitions) -> calls.Document:
         return calls.Document(value=views.transitions_here() if call.here else await views.transitions())
 
+    async def explain(call: layout_messages.ExplainLayout) -> calls.Document:
+        view = auto.explain_here(call.topic) if call.here else auto.explain(call.topic)
+        return calls.Document(value=await view)
+
     return {
         layout_messages.ShowTransitions: Question(show_transitions),
+        layout_messages.ExplainLayout: Question(explain),
+        layout_messages.ChangeLayout: Question(control.serve),
+        layout_messages.SketchOf: Question(layouts.answers.sketch_of),
         layout_messages.TableOf: Question(layouts.answers.table_of),
         layout_messages.GatesOf: Question(layouts.answers.gates_of),
         layout_messages.TellSealed: Question(layouts.answers.tell_sealed),

@@ -6,6 +6,7 @@ none. Each decision is checked by the invariants of the policy, and carried out 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from typing import NamedTuple
@@ -100,7 +101,7 @@ class PolicyWorld:
         if size >= BUCKETS:
             edges = [lo - (-size * bucket // BUCKETS) for bucket in range(BUCKETS + 1)]
             weights = [
-                round(rate(shape, first, last - 1) / 1_000) for first, last in zip(edges, edges[1:], strict=False)
+                round(rate(shape, first, last - 1) / 1_000) for first, last in itertools.pairwise(edges)
             ]
         else:
             weights = [0] * BUCKETS

@@ -70,6 +70,7 @@ class PartitionFigures(NamedTuple):
     start_offset: int
     end: LogEnd
     last_acknowledged_us: int = 0
+    first_acknowledged_us: int = 0
     # Sources of which the log has everything that the partition inherits.
     sources: frozenset[PartitionId] = frozenset()
     # Rows of equal parts of the partition's slots, unsigned 32-bit integers, little endian; empty: no sketch.
@@ -157,6 +158,7 @@ def figures_of(counters: Mapping[str, Any]) -> PartitionFigures:
         start_offset=int(counters.get("start_offset", 0)),
         end=end,
         last_acknowledged_us=int(counters.get("last_acknowledged_us", 0)),
+        first_acknowledged_us=int(counters.get("first_acknowledged_us", 0)),
         sources=frozenset(PartitionId(source) for source, _ in counters.get("sources") or ()),
         sketch=bytes(counters.get("sketch", b"")),
     )

@@ -37,11 +37,7 @@ class LayoutOrderSender:
     """Sends orders and questions, and returns the answers. RequestRefused."""
 
     def __init__(
-        self,
-        peer_client: PeerClient,
-        orders: LayoutOrderTarget,
-        answers: OwnerAnswers,
-        gate: StartGate,
+        self, peer_client: PeerClient, orders: LayoutOrderTarget, answers: OwnerAnswers, gate: StartGate
     ) -> None:
         """`orders` and `answers` answer for this node, once `gate` is open."""
         self._peer_client, self._orders, self._answers = peer_client, orders, answers

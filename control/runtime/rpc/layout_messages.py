@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from ringfence.control.runtime.rpc.message_base import CallBase, Number, ReplyBase, Text
 from ringfence.control.state_machines.layout.plan import BUCKETS
@@ -109,7 +109,7 @@ class SealedLogs(ReplyBase, frozen=True, kw_only=True, tag="sealed_logs"):
 
 
 class SketchWeights(ReplyBase, frozen=True, kw_only=True, tag="sketch_weights"):
-    """Rows of each of 1,024 equal parts of a partition's slots within some minutes; empty: there is no sketch."""
+    """Rows of 1,024 equal parts of a partition's slots, of some minutes; empty: there is no sketch."""
 
     weights: Annotated[tuple[Number, ...], Meta(max_length=BUCKETS)] = ()
 
@@ -124,8 +124,8 @@ class ExplainLayout(CallBase, frozen=True, kw_only=True, tag="explain_layout"):
 class ChangeLayout(CallBase, frozen=True, kw_only=True, tag="change_layout"):
     """Change or show layouts, for operators of a cluster without tokens.
 
-    `verb` is split, merge, repartition, abort, auto, layout or partition. `partitions` are ids or names. `auto`:
-    settings of the topic; None removes one.
+    `verb` is split, merge, repartition, abort, auto, layout or partition. `partitions` are ids or names.
+    `auto`: settings of the topic; None removes one.
     """
 
     verb: Text
@@ -138,7 +138,7 @@ class ChangeLayout(CallBase, frozen=True, kw_only=True, tag="change_layout"):
     wait_ms: Number = 0
     preview: bool = False
     why: Annotated[str, Meta(max_length=1_000)] = ""
-    auto: dict[Text, int | None] = {}
+    auto: dict[Text, int | None] = field(default_factory=dict)
 
 
 LayoutReply = TablePage | Gates | SealedLogs | SketchWeights

@@ -27,9 +27,8 @@ class HotKey(NamedTuple):
     percent: int
 
     def __str__(self) -> str:
-        return (
-            f"slot {self.slot:#06x} takes {self.percent} % of partition {self.partition}: splitting does not help"
-        )
+        share = f"slot {self.slot:#06x} takes {self.percent} % of partition {self.partition}"
+        return f"{share}: splitting does not help"
 
 
 def hot_key(partition: PartitionId, slots: SlotRange, weights: Sequence[int]) -> HotKey | None:

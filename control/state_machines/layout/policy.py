@@ -104,6 +104,7 @@ class TopicDecision(NamedTuple):
     """The explanation of one look at a topic. `why` is its one line, `command` the action or None."""
 
     topic: TopicId
+    name: str
     settings: AutoSettings
     why: str
     candidates: tuple[Candidate, ...] = ()
@@ -112,7 +113,7 @@ class TopicDecision(NamedTuple):
 
 
 class LayoutDecision(NamedTuple):
-    """`commands` are to be proposed; owners of the partitions in `wants` are to be asked for their sketches."""
+    """`commands` are to be proposed; owners of partitions in `wants` are to be asked for their sketches."""
 
     topics: dict[TopicId, TopicDecision]
     commands: tuple[PrepareLayout, ...] = ()
@@ -134,7 +135,7 @@ def decide_layout(
             known = with_loads(topic, settings, known, observed.loads, now_ms)
             looks.append(_Look(state, topic, settings, known, observed, now_ms, memory.began_ms))
     room = limit(state, "auto_open_max") - open_actions(state)
-    commands = []
+    commands: list[PrepareLayout] = []
     # The hottest partitions of all topics first, then the coldest pairs.
     for look in sorted((look for look in looks if look.chosen is not None), key=lambda look: look.rank):
         if len(commands) < room:
@@ -143,7 +144,9 @@ def decide_layout(
             look.suppress_chosen(Why.OPEN_MAX, f"auto_open_max {limit(state, 'auto_open_max')} are open")
     wants = frozenset(part for look in looks for part in look.wants)
     after = LayoutMemory(memory.began_ms, {look.topic.topic: look.remembered() for look in looks})
-    return LayoutDecision({look.topic.topic: look.decision() for look in looks}, tuple(commands), wants), after
+    return LayoutDecision(
+        {look.topic.topic: look.decision() for look in looks}, tuple(commands), wants
+    ), after
 
 
 def open_actions(state: MetadataState) -> int:
@@ -172,7 +175,9 @@ class _Look:
         self._parts = topic.layout.by_id()
         planned = sum(1 for _ in planned_children(state, topic.topic))
         sealing = sum(
-            len(one.sources) for one in state.transitions.values() if one.topic == topic.topic and one.may_abort
+            len(one.sources)
+            for one in state.transitions.values()
+            if one.topic == topic.topic and one.may_abort
         )
         self._active = len(topic.layout.active()) + planned - sealing
         self._lineage = len(topic.layout.partitions) + planned
@@ -264,18 +269,31 @@ class _Look:
     def _failed_node(self, part: PartitionId) -> NodeId | None:
         nodes = self._state.nodes
         replicas = self.topic.assignments[part].replicas
-        lost = (place.node for place in replicas if place.node not in nodes or nodes[place.node].life is Life.FAILED)
+        lost = (
+            place.node
+            for place in replicas
+            if place.node not in nodes or nodes[place.node].life is Life.FAILED
+        )
         return next(lost, None)
 
     def _capped(self, candidate: Candidate, settings: AutoSettings) -> tuple[Why, str] | None:
         if candidate.kind == "split" and self._active >= settings.partitions_max:
-            return Why.PARTITIONS_MAX, f"{self._active} partitions of auto_partitions_max {settings.partitions_max}"
+            return (
+                Why.PARTITIONS_MAX,
+                f"{self._active} partitions of auto_partitions_max {settings.partitions_max}",
+            )
         if candidate.kind == "merge" and self._active <= settings.partitions_min:
-            return Why.PARTITIONS_MIN, f"{self._active} partitions of auto_partitions_min {settings.partitions_min}"
+            return (
+                Why.PARTITIONS_MIN,
+                f"{self._active} partitions of auto_partitions_min {settings.partitions_min}",
+            )
         made = 2 if candidate.kind == "split" else 1
         most = limit(self._state, "topic_partitions_max") * LINEAGE_PERCENT // 100
         if self._lineage + made > most:
-            return Why.LINEAGE, f"{self._lineage} partitions, SEALED ones too; an operator may go above {most}"
+            return (
+                Why.LINEAGE,
+                f"{self._lineage} partitions, SEALED ones too; an operator may go above {most}",
+            )
         return None
 
     # ---- the action -----------------------------------------------------------------------------------
@@ -362,7 +380,9 @@ class _Look:
         merges = [one for one in self.candidates if one.kind == "merge"][:SHOWN_MAX]
         hot = tuple(found for _, (found, _) in sorted(self._hot_keys.items()))[:SHOWN_MAX]
         command = self.chosen[1] if self._taken and self.chosen is not None else None
-        return TopicDecision(self.topic.topic, self._settings, self._why(), (*splits, *merges), hot, command)
+        return TopicDecision(
+            self.topic.topic, self.topic.name, self._settings, self._why(), (*splits, *merges), hot, command
+        )
 
     def _why(self) -> str:
         if self._taken and self.chosen is not None:

@@ -23,8 +23,8 @@ from ringfence.control.state_machines.layout.hot_keys import HotKey
 from ringfence.control.state_machines.metadata.auto_layout import AutoSettings
 from ringfence.control.state_machines.rebalance.loads import PartitionLoad
 
-# The time constant of the smoothed load is this part of the window: a dip of seconds does not begin the window
-# again, and the load of an earlier window does not count.
+# The time constant of the smoothed load is this part of the window: a dip of seconds does not begin the
+# window again, and the load of an earlier window does not count.
 SMOOTHING: Final = 6
 
 Loads = Mapping[PartitionId, PartitionLoad]
@@ -58,7 +58,7 @@ class TopicMemory(msgspec.Struct, frozen=True):
     hot_keys: dict[PartitionId, tuple[HotKey, int]] = {}
 
     def active_since_ms(self, part: Partition) -> int:
-        """When this leader has first seen the partition ACTIVE; it may have missed versions between two looks."""
+        """When this leader has first seen the partition ACTIVE. It may have missed versions between looks."""
         return min(at_ms for version, at_ms in self.versions.items() if version >= part.created_version)
 
 
@@ -84,7 +84,7 @@ def observe(topic: Topic, known: TopicMemory | None, now_ms: int, *, is_changing
     """The memory after this look at the layout, before the loads are taken."""
     version = topic.layout.version
     if known is None:
-        # What happened before this leader is unknown: the cool-down and all windows begin with its first look.
+        # What happened before this leader is unknown: cool-down and windows begin with its first look.
         return TopicMemory(changed_ms=now_ms, versions={version: now_ms})
     versions = known.versions if version in known.versions else {**known.versions, version: now_ms}
     changed_ms = now_ms if is_changing or version not in known.versions else known.changed_ms

@@ -116,7 +116,9 @@ LIMITS: Final[dict[str, Limit]] = {
     "auto_merge_cooldown_s": Limit(
         300, 1, 604_800, "after any layout change of the topic: its effect must be seen first"
     ),
-    "auto_partitions_max": Limit(64, 1, 4_096, "ACTIVE partitions of a topic that splits without an operator"),
+    "auto_partitions_max": Limit(
+        64, 1, 4_096, "ACTIVE partitions of a topic that splits without an operator"
+    ),
     "auto_partitions_min": Limit(1, 1, 4_096, "ACTIVE partitions of a topic that merges without an operator"),
     "auto_open_max": Limit(
         4, 1, 64, "layout changes without an operator at a time; each costs its producers a gap"

@@ -1,5 +1,5 @@
-"""Commands of layout changes: PREPARE, HOLD, COMMIT, OPENED, FINALIZED, ABORT, the prune of SEALED partitions,
-and a topic's settings of automatic changes.
+"""Commands of layout changes: PREPARE, HOLD, COMMIT, OPENED, FINALIZED, ABORT, the prune of SEALED
+partitions, and a topic's settings of automatic changes.
 
     PREPARE   children get ids and places, each source a SEAL; stores create the children
     HOLD      owners of the sources may be fenced at the transition's number

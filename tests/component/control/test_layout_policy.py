@@ -29,7 +29,9 @@ def skewed(chance: random.Random) -> Shape:
     hot = []
     for _ in range(chance.randint(0, 4)):
         first = chance.randrange(SLOTS)
-        hot.append((first, min(SLOTS - 1, first + chance.choice([0, 9, 900, 20_000])), chance.random() * 200 * MB))
+        hot.append(
+            (first, min(SLOTS - 1, first + chance.choice([0, 9, 900, 20_000])), chance.random() * 200 * MB)
+        )
     return (*even(chance.choice([1, 20, 300]) * MB), *hot)
 
 
@@ -42,7 +44,7 @@ def judged(actions: list[Action], *, window_s: float, merge_window_s: float) -> 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("has_sketches", [True, False])
-def test_a_load_that_stays_leads_to_a_layout_that_stays(seed: int, has_sketches: bool) -> None:  # noqa: FBT001
+def test_a_load_that_stays_leads_to_a_layout_that_stays(seed: int, has_sketches: bool) -> None:
     chance = random.Random(seed)
     shape = skewed(chance)
     world = PolicyWorld(
@@ -203,7 +205,9 @@ PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[PolicyWorld]
 ]
 
 
-@pytest.mark.parametrize(("plant", "load", "given"), PLANTED, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("plant", "load", "given"), PLANTED, ids=lambda value: getattr(value, "__name__", "")
+)
 def test_a_planted_bug_is_found(
     monkeypatch: pytest.MonkeyPatch,
     plant: Callable[[pytest.MonkeyPatch], None],

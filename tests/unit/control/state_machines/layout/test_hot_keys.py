@@ -1,4 +1,4 @@
-"""Hot keys: a slot that takes most of the rows is found in narrow ranges, and wide ones are narrowed first."""
+"""Hot keys: a slot that takes most of the rows is found in narrow ranges; wide ones are narrowed first."""
 
 from __future__ import annotations
 

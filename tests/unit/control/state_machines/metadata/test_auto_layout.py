@@ -26,7 +26,9 @@ def test_a_topic_overrides_four_limits_and_takes_the_others_from_the_cluster() -
     log = LayoutLog(3)
     assert not settings_of(log.state, log.now).is_on
     log.must(SetConfig(values={"auto_split": 1, "auto_window_s": 7, "auto_split_bytes_s": 10_000}))
-    log.must(SetAutoLayout(topic=log.topic, values={"auto_split": 0, "auto_merge": 1, "auto_partitions_min": 3}))
+    log.must(
+        SetAutoLayout(topic=log.topic, values={"auto_split": 0, "auto_merge": 1, "auto_partitions_min": 3})
+    )
     known = settings_of(log.state, log.now)
     assert (known.split, known.merge, known.partitions_min, known.partitions_max) == (False, True, 3, 64)
     assert (known.window_ms, known.merge_bytes_s) == (7_000, 5_000), "half of the split's"
@@ -44,7 +46,9 @@ def test_bad_settings_are_refused_and_leave_every_byte() -> None:
     log.refuses(SetAutoLayout(topic=log.topic, values={}), "none is given")
     log.refuses(SetAutoLayout(topic=log.topic, values={"auto_window_s": 9}), "'auto_window_s'")
     log.refuses(SetAutoLayout(topic=log.topic, values={"auto_split": 2}), "ringfence.auto.split='2': 0 to 1")
-    log.refuses(SetAutoLayout(topic=log.topic, values={"auto_split": 1, "auto_partitions_max": 0}), "1 to 4096")
+    log.refuses(
+        SetAutoLayout(topic=log.topic, values={"auto_split": 1, "auto_partitions_max": 0}), "1 to 4096"
+    )
     log.refuses(SetAutoLayout(topic=TopicId(7), values={"auto_split": 1}), "7")
     log.refuses(with_properties("public/default/u", {"ringfence.auto.split": "yes"}), "'yes'")
     log.must(with_properties("public/default/v", {"ringfence.auto.split": "1", "team": "a"}))
