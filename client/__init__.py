@@ -13,6 +13,7 @@ START HERE:
 
     client.py     connect, Client          producer.py  Producer: rows in       reader.py  Reader: rows out
     admin.py      topics and status           topic_info.py  what `Client.topic` returns
+    layout_admin.py  split, merge and repartition topics
     transaction.py  all rows of a block or none
     scopes.py     transactions in parts: begin, stage, commit; staged_reader.py reads what they published
     answer_batches.py  the answers of a read as batches

@@ -33,6 +33,7 @@ from ringfence.common.options import TIMEOUT_S as SEND_TIMEOUT_S
 from ringfence.common.process_local import ProcessLocal
 from ringfence.common.send_effects import Identity
 from ringfence.common.token import Token, token_of
+from ringfence.layout_admin import LayoutAdmin
 from ringfence.native import wire
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
 from ringfence.network.failover import OverdueRead, overdue_read
@@ -116,10 +117,7 @@ class Client(ProcessLocal):
 
     @property
     def unreached(self) -> str | None:
-        """Why no node answers at `addresses`; "" while unknown.
-
-        None: a node answers, or the client is closed.
-        """
+        """Why no node answers; "" while unknown, None once a node answers or the client is closed."""
         first = self._io_thread.first
         return None if self._closed or first.up is not None else first.found
 
@@ -258,15 +256,17 @@ class Client(ProcessLocal):
         """Delete a topic and its rows. Raises NotFoundError unless `missing_ok`."""
         self._admin.delete(name, missing_ok=missing_ok)
 
+    @property
+    def admin(self) -> LayoutAdmin:
+        """Changes of layouts: split, merge, repartition, settings of automatic changes."""
+        return LayoutAdmin(self._admin)
+
     def layout(self, topic: str) -> Layout:
         """Partitions, owners and schemas of a topic, as in the routing table. Raises NotFoundError."""
         return self._tables.get(topic, self._deadline)
 
     def add_schema(self, name: str, schema: Any) -> int:
-        """Add a schema with additional nullable columns at its end; returns its id.
-
-        Older rows have nulls in these columns.
-        """
+        """Add a schema with more nullable columns at its end, null in older rows; returns its id."""
         return self._admin.add_schema(name, schema)
 
     def status(self) -> Status:
