@@ -291,7 +291,7 @@ def _handlers(
     layouts: LayoutParts,
 ) -> Handlers:
     executor, native_node, peer_client = data_plane.executor, data_plane.native_node, cluster.peer_client
-    topics = TopicPlans(proposer, executor, given.native, peer_client)
+    topics = TopicPlans(proposer, executor, given.native, peer_client, cluster.members.pressures)
     commands, completion = Commands(proposer, audit), Completion(proposer, executor, peer_client, topics)
     producers = ProducerRequests(proposer, native_node, peer_client)
     staged_row_counts = StagedRowCounts(proposer, native_node, peer_client)

@@ -78,6 +78,9 @@ LIMITS: Final[dict[str, Limit]] = {
     ),
     "policy_check_interval_s": Limit(60, 1, 86_400, "loads are averages of some seconds; moves take minutes"),
     "policy_cooldown_s": Limit(300, 0, 86_400, "after its moves: their effect must be seen first"),
+    "policy_partition_bytes_s": Limit(
+        1_000, 0, 1 << 40, "each partition counts as so many bytes per second more: idle ones are spread, too"
+    ),
     "policy_grace_s": Limit(120, 0, 86_400, "after an election: a new leader has no loads yet"),
     "data_tokens": Limit(
         1, 0, 1, "1: with tokens in the cluster the data socket needs one, too; 0: it needs none"
@@ -150,6 +153,7 @@ LEVELS_OF_LIMITS: Final[dict[str, int]] = dict.fromkeys(
         "stage_wait_ms",
         "repartition_adoption_timeout_ms",
         "resolve_keep_s",
+        "policy_partition_bytes_s",
         "auto_split",
         "auto_merge",
         "auto_split_bytes_s",

@@ -12,7 +12,7 @@ those of stored records, requests are appended batches; reads are not counted by
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -29,6 +29,9 @@ READ_MS: Final = 2_000
 READ_MS_PER_PARTITION: Final = 1
 # Age at which a report does not count any more: three readings of a node with 10,000 partitions.
 STALE_MS: Final = 30_000
+
+# Used share of a disk from which on other nodes are preferred: a tenth is left for what is being copied.
+FULL_PERCENT: Final = 90
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -65,11 +68,12 @@ class LoadReport(msgspec.Struct, frozen=True, array_like=True):
 class RowReport(msgspec.Struct, frozen=True, array_like=True):
     """Rows per second beside a `LoadReport`: of the entries in its `parts`, in their order, and of others.
 
-    From the level of layout changes on.
+    `disk_percent` is the used share of the data directory's file system. From the level of layout changes on.
     """
 
     parts: Annotated[tuple[Number, ...], Meta(max_length=PARTS_MAX)] = ()
     others: Number = 0
+    disk_percent: Number = 0
 
 
 class PartitionLoad(NamedTuple):
@@ -80,6 +84,20 @@ class PartitionLoad(NamedTuple):
     bytes_s: float
     rows_s: float
     is_exact: bool = True
+
+
+class Pressure(NamedTuple):
+    """What breaks ties between nodes with as many partitions; the lower one is preferred.
+
+    `is_full`: the disk is nearly full. `lags`: the node lacks metadata entries. `bytes_s`: of its partitions.
+    """
+
+    is_full: bool = False
+    lags: bool = False
+    bytes_s: int = 0
+
+
+NO_PRESSURE: Final = Pressure()
 
 
 class _Rates(NamedTuple):
@@ -219,20 +237,54 @@ def known_loads(
     return loads
 
 
+class LoadSource(Protocol):
+    """Where the policy of rebalances gets loads: the heartbeats (`LoadBoard`), or anything else."""
+
+    def by_partition(self, now_ms: int) -> Mapping[PartitionId, float]:
+        """Load of each partition that is known."""
+        ...
+
+    def unlisted(self, now_ms: int) -> Mapping[NodeId, float]:
+        """Load of nodes in partitions that `by_partition` does not have."""
+        ...
+
+
 class LoadBoard:
     """The newest report of each node; reports older than `STALE_MS` are dropped."""
 
     def __init__(self) -> None:
         self._reports: dict[NodeId, tuple[int, LoadReport]] = {}
         self._rows: dict[NodeId, RowReport] = {}
+        self._lagging: set[NodeId] = set()
 
-    def record(self, node: NodeId, report: LoadReport, now_ms: int, rows: RowReport | None = None) -> None:
+    def record(
+        self,
+        node: NodeId,
+        report: LoadReport,
+        now_ms: int,
+        rows: RowReport | None = None,
+        *,
+        lags: bool = False,
+    ) -> None:
         """Store a node's report, which replaces all that the node has said before."""
         self._reports[node] = (now_ms, report)
+        self._lagging.discard(node)
+        if lags:
+            self._lagging.add(node)
         if rows is None:
             self._rows.pop(node, None)
         else:
             self._rows[node] = rows
+
+    def pressures(self, now_ms: int) -> dict[NodeId, Pressure]:
+        """Ties between nodes: of those that tell their disks, which programs of lower levels do not."""
+        return {
+            node: Pressure(
+                self._rows[node].disk_percent >= FULL_PERCENT, node in self._lagging, report.bytes_s
+            )
+            for node, report in self.by_node(now_ms).items()
+            if node in self._rows
+        }
 
     def rows_by_node(self, now_ms: int) -> dict[NodeId, RowReport]:
         """Rows per second beside the reports that count."""
