@@ -301,7 +301,12 @@ def _handlers(
     )
     coordinator = cluster.reassignments.coordinator
     rebalances = Rebalances(
-        proposer, peer_client, coordinator, cluster.members.board, data_plane.run_meter.rates
+        proposer,
+        peer_client,
+        coordinator,
+        cluster.members.board,
+        data_plane.run_meter.rates,
+        cluster.reassignments.refresh,
     )
     quarantines = Quarantines(proposer, peer_client, native_node)
     partitions = Partitions(proposer, peer_client, coordinator, LostPartitions(proposer, staged_row_counts))
@@ -448,7 +453,7 @@ def _admin_questions(
     changes: ControlChanges, rebalances: Rebalances, partitions: Partitions, inspections: Inspections
 ) -> Questions:
     async def show_rebalance(_: calls.ShowRebalance) -> calls.Document:
-        return calls.Document(value=rebalances.here())
+        return calls.Document(value=await rebalances.show_here())
 
     async def show_run_rates(_: calls.ShowRunRates) -> calls.Document:
         return calls.Document(value=rebalances.rates_here())

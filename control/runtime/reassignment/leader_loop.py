@@ -35,6 +35,10 @@ PAUSE_S: Final = 0.02
 PAUSE_MAX_S: Final = 1.0
 # Interval of requests for the progress of a copy or of an opening, in seconds.
 POLL_S: Final = 0.05
+# Wait for answers when an operator looks, in seconds: a round trip to a loaded node.
+REFRESH_S: Final = 0.25
+# Copies that a look asks for: `moves_concurrent` allows 64.
+REFRESHED_MAX: Final = 64
 
 # Pause between rounds while many reassignments are open: answers of that time go into one entry.
 ROUND_S: Final = 0.01
@@ -81,6 +85,27 @@ class ReassignmentLeader:
     def wake(self) -> None:
         """Run a round soon: an entry was applied."""
         self._wake.set()
+
+    async def refresh(self) -> None:
+        """Ask for the progress of all copies now: operators see what was copied by now, and not what the last
+        regular answer said. Copies whose owner does not answer in time keep their last progress.
+        """
+        term = self._term
+        orders = [order for order in self._requests if isinstance(order, Sync)][:REFRESHED_MAX]
+
+        async def ask(order: Sync) -> None:
+            try:
+                answer = await self._ask(term, order)
+            except RequestRefused:
+                return
+            if self._term == term and order in self._requests:
+                self.coordinator.observe_answer(order, answer)
+
+        tasks = [asyncio.get_running_loop().create_task(ask(order)) for order in orders]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=REFRESH_S)
+            for task in late:
+                task.cancel()
 
     async def close(self) -> None:
         self._cancel_requests()
