@@ -35,6 +35,18 @@ def name_fault(command: CreateTopic) -> Refused | None:
     )
 
 
+def partition_name_fault(state: MetadataState, command: CreateTopic) -> Refused | None:
+    """Refuse the name of a partition: commands and paths would take one for the other (S10). Lower levels
+    have no names of partitions.
+    """
+    name = command.name.rpartition("/")[2]
+    if state.level < LAYOUT_LEVEL or not names.is_partition_name(name):
+        return None
+    return invalid(
+        f"topic name {name!r} has the form of a partition's name, first slot, last slot and id: choose another"
+    )
+
+
 def schema_fault(state: MetadataState, command: CreateTopic) -> Refused | None:
     if not 0 < len(command.schema) <= limit(state, "topic_schemas_bytes_max"):
         top = limit(state, "topic_schemas_bytes_max")
