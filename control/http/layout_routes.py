@@ -14,12 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import JSONResponse
 
 from ringfence.control.http.authorize import About, principal
-from ringfence.control.http.layout_bodies import (
-    LayoutChangeShown,
-    LayoutExplained,
-    LayoutPartitionShown,
-    TransitionsShown,
-)
+from ringfence.control.http.layout_bodies import LayoutChangeShown, LayoutPartitionShown, TransitionsShown
 from ringfence.control.http.mutation_pipeline import Mutations, Shown
 from ringfence.control.http.openapi_bodies import Number, Receipt
 from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
@@ -88,16 +83,6 @@ class RepartitionGiven(_Given):
     )
 
 
-class AutoGiven(BaseModel):
-    """Settings by name: auto_split, auto_merge, auto_partitions_max, auto_partitions_min."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    values: Annotated[
-        dict[Annotated[str, StringConstraints(max_length=40)], Annotated[int, Field(ge=0, le=65_536)] | None],
-        Field(min_length=1, max_length=4),
-    ]
-
-
 class AbortGiven(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     why: Annotated[str, StringConstraints(max_length=WHY_MAX)] = ""
@@ -129,12 +114,6 @@ def _reads(mutations: Mutations) -> APIRouter:
         part = partition_named(topic, partition)
         shown: dict[str, Any] = partition_shown(node.proposer.state, topic, part)
         return LayoutPartitionShown(**(shown | lineage_of(topic, part.partition)))
-
-    @reads.get(f"{TOPIC}/explain", operation_id="explain_layout")
-    async def explain_layout(tenant: NamePart, namespace: NamePart, name: NamePart) -> LayoutExplained:
-        """The last decision about automatic splits and merges: loads, thresholds, what suppresses it."""
-        topic = topic_at(node, tenant, namespace, name)
-        return LayoutExplained(**(await node.handlers.layout_auto.explain(topic.name)))
 
     @reads.get("/admin/transitions", operation_id="transitions")
     async def transitions(request: Request) -> TransitionsShown:
@@ -206,24 +185,6 @@ def _changes(mutations: Mutations) -> APIRouter:
         wanted = Repartition(given.partitions, given.even)
         return await layouts.change(request, f"{tenant}/{namespace}/{name}", wanted, given, preview=preview)
 
-    @changes.patch(f"{TOPIC}/auto", operation_id="set_auto_layout", response_model=Receipt)
-    async def set_auto_layout(
-        request: Request,
-        tenant: NamePart,
-        namespace: NamePart,
-        name: NamePart,
-        given: Annotated[AutoGiven, Body()],
-    ) -> Response:
-        """Override the cluster's limits of automatic splits and merges for a topic; null removes one."""
-        full = f"{tenant}/{namespace}/{name}"
-        return await mutations.change(
-            request,
-            f"topic auto {' '.join(f'{key}={value}' for key, value in sorted(given.values.items()))}"[:500],
-            mutations.node.handlers.layout_auto.planned(full, given.values),
-            resource=f"topic/{layouts.topic_number(full)}",
-            content=given.model_dump_json().encode(),
-        )
-
     @changes.post(
         "/admin/transitions/{change}/abort", operation_id="abort_transition", response_model=Receipt
     )
@@ -273,13 +234,13 @@ class _Layouts:
             f"topic {verb} {' '.join(map(str, wanted))}"[:500],
             layout_changes.planned(full, wanted),
             wait=wait,
-            resource=f"topic/{self.topic_number(full)}",
+            resource=f"topic/{self._topic_number(full)}",
             # The time that the caller waits is no part of what it asks for.
             content=given.model_dump_json(exclude={"wait_s"}).encode(),
             shown=self._shown(full, reasons, times),
         )
 
-    def topic_number(self, full: str) -> int:
+    def _topic_number(self, full: str) -> int:
         topic = self._node.proposer.state.topic_named(full)
         return 0 if topic is None else topic.topic
 

@@ -55,6 +55,7 @@ from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.reassignment.participant import Participant
 from ringfence.control.runtime.rpc import layout_messages
 from ringfence.control.runtime.rpc import messages as calls
+from ringfence.control.runtime.rpc.client import PeerClient
 from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX, RequestDispatch, Route
 from ringfence.control.runtime.transactions.lost_partitions import LostPartitions
 from ringfence.control.runtime.transactions.requests import TransactionRequests
@@ -300,30 +301,22 @@ def _handlers(
         proposer, native_node, given.here, staged_row_counts, unpublished, given.on_failed
     )
     coordinator = cluster.reassignments.coordinator
-    rebalances = Rebalances(
-        proposer,
-        peer_client,
-        coordinator,
-        cluster.members.board,
-        data_plane.run_meter.rates,
-        cluster.reassignments.refresh,
-    )
+    rebalances = _rebalances(proposer, data_plane, cluster)
     quarantines = Quarantines(proposer, peer_client, native_node)
     partitions = Partitions(proposer, peer_client, coordinator, LostPartitions(proposer, staged_row_counts))
     inspections = Inspections(proposer, peer_client, cluster.members, native_node)
     pulse = proposer.replica.pulse
     changes = TopicChanges(proposer, topics, commands, completion)
-    layout_changes = LayoutChanges(proposer, layouts.sender.ask_sketch)
-    layout_auto = LayoutAuto(proposer, peer_client, layouts.auto)
-    layout_views = LayoutViews(proposer, peer_client, layouts.leader, layouts.times)
-    layout_requests = LayoutRequests(proposer, commands, layout_changes, layout_views, layout_auto)
+    served = _layout_handlers(proposer, peer_client, layouts)
 
     async def status(_: None) -> messages.Message:
         return restrict_status_to_prefix(proposer.state, CALLER_PREFIX.get(), given.status())
 
     requests = RequestDispatch(
         given.native,
-        _routes(topics, changes, producers, transactions, layout_requests, status),
+        _routes(
+            topics, changes, producers, transactions, LayoutRequests(proposer, commands, *served), status
+        ),
         generation=lambda: proposer.applied.index,
         request_ms=given.settings.request_ms,
         pulse=pulse,
@@ -333,8 +326,7 @@ def _handlers(
         MemberQuestions(proposer, cluster.members, cluster.levels, cluster.recordings, given.settings)
     )
     questions |= _data_questions(_data(given, proposer, data_plane, layouts, staged_row_counts))
-    layout_control = LayoutControl(proposer, commands, layout_changes, layout_views, layout_auto)
-    questions |= _layout_questions(layouts, layout_views, layout_auto, layout_control)
+    questions |= _layout_questions(layouts, *served[1:], LayoutControl(proposer, commands, *served))
     questions |= _admin_questions(
         ControlChanges(proposer, commands, rebalances, partitions, quarantines),
         rebalances,
@@ -351,11 +343,25 @@ def _handlers(
         partitions,
         quarantines,
         inspections,
-        layout_changes,
-        layout_views,
-        layout_auto,
+        *served,
         requests,
         ControlServer(questions, given.gate, pulse),
+    )
+
+
+def _rebalances(proposer: RaftProposer, data_plane: DataPlane, cluster: Cluster) -> Rebalances:
+    leader, rates = cluster.reassignments, data_plane.run_meter.rates
+    board = cluster.members.board
+    return Rebalances(proposer, cluster.peer_client, leader.coordinator, board, rates, leader.refresh)
+
+
+def _layout_handlers(
+    proposer: RaftProposer, peer_client: PeerClient, layouts: LayoutParts
+) -> tuple[LayoutChanges, LayoutViews, LayoutAuto]:
+    return (
+        LayoutChanges(proposer, layouts.sender.ask_sketch),
+        LayoutViews(proposer, peer_client, layouts.leader, layouts.times),
+        LayoutAuto(proposer, peer_client, layouts.auto),
     )
 
 
