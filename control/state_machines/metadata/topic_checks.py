@@ -43,7 +43,7 @@ def partition_name_fault(state: MetadataState, command: CreateTopic) -> Refused 
     if state.level < LAYOUT_LEVEL or not names.is_partition_name(name):
         return None
     return invalid(
-        f"topic name {name!r} has the form of a partition's name, first slot, last slot and id: choose another"
+        f"topic name {name!r} has the form of a partition's name (first slot, last slot, id): choose another"
     )
 
 

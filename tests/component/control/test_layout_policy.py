@@ -13,11 +13,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ringfence.control.invariants import layout_policy
 from ringfence.control.model.layout_changes import TransitionKind
 from ringfence.control.state_machines.layout import policy, policy_memory
 from ringfence.control.state_machines.metadata import auto_layout
+from ringfence.control.state_machines.rebalance.loads import PartitionLoad
 from tests.fakes.policy_world import MB, SLOTS, Action, PolicyWorld, Shape, even, rate
 
 SPLIT, MERGE = TransitionKind.SPLIT, TransitionKind.MERGE
@@ -134,10 +136,10 @@ def merges_as_high_as_splits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def silence_is_cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    true = policy.with_loads
+    true = policy_memory.with_loads
 
     def all_known(topic: Any, settings: Any, memory: Any, loads: Any, now_ms: int) -> Any:
-        zero = policy_memory.PartitionLoad(0, 0)
+        zero = PartitionLoad(0, 0)
         known = {part.partition: loads.get(part.partition, zero) for part in topic.layout.active()}
         loads.update(known)
         return true(topic, settings, memory, known, now_ms)
@@ -164,11 +166,11 @@ def open_ones_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    true = policy.with_loads
+    true = policy_memory.with_loads
 
     def kept(topic: Any, settings: Any, memory: Any, *more: Any) -> Any:
         after = true(topic, settings, memory, *more)
-        return policy_memory.msgspec.structs.replace(after, tracks=memory.tracks | after.tracks)
+        return replace(after, tracks=memory.tracks | after.tracks)
 
     monkeypatch.setattr(policy, "with_loads", kept)
 
@@ -193,7 +195,7 @@ def silent(world: PolicyWorld) -> None:
     assert not world.actions, "P4: what nobody has reported was merged"
 
 
-PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[PolicyWorld], None], dict[str, int]]] = [
+PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[PolicyWorld], None], dict[str, Any]]] = [
     (no_window, burst, {}),
     (children_are_classified, hot, {}),
     (no_cooldown, hot, {"auto_split_cooldown_s": 200}),
@@ -212,7 +214,7 @@ def test_a_planted_bug_is_found(
     monkeypatch: pytest.MonkeyPatch,
     plant: Callable[[pytest.MonkeyPatch], None],
     load: Callable[[PolicyWorld], None],
-    given: dict[str, int],
+    given: dict[str, Any],
 ) -> None:
     load(PolicyWorld(**given))
     plant(monkeypatch)

@@ -21,6 +21,7 @@ from ringfence.control.model.state import canonical_bytes
 from ringfence.control.runtime.layout import auto
 from ringfence.control.runtime.layout.auto import AutoLayouts
 from ringfence.control.runtime.layout.engine import NativeEngine
+from ringfence.control.runtime.layout.sources import SourceAnswers
 from ringfence.control.state_machines.layout.plan import BUCKETS
 from ringfence.control.state_machines.rebalance.loads import PartitionLoad
 from ringfence.native.layout_messages import LayoutChange, LayoutChanged
@@ -152,16 +153,23 @@ def test_a_topic_is_set_over_http_commands_the_control_address_and_the_data_addr
         code, said = await cli("topic", "explain", "t", "--json", by_control=True)
         assert json.loads(said)["settings"]["partitions_max"] == 9
         before = canonical_bytes(state.state)
-        for bad in ({"auto_split": 2}, {"auto_window_s": 1}, {"auto_partitions_max": 0}):
+        wrong = {"auto_split": 2, "auto_window_s": 1, "auto_partitions_max": 0}
+        for name, value in wrong.items():
+            bad: dict[str, int | None] = {name: value}
             answer = await api("PATCH", f"{PLACE}/auto", {"values": bad})
             assert (answer.status, answer.slug != "") == (422, True), answer
             refused = LayoutChange(topic="t", action="auto", auto=bad)
             assert await api.bench.refused(Opcode.LAYOUT_CHANGE, refused) == Code.INVALID_ARGUMENT
-            [(name, value)] = bad.items()
             for by_control in (False, True):
                 code, said = await cli("topic", "auto", "t", f"{name}={value}", by_control=by_control)
                 assert code == Exit.REFUSED, said
-        for body in ({"values": {}}, {}, {"values": {"auto_split": -1}}, {"values": {"auto_split": "1"}}):
+        bodies: list[Any] = [
+            {},
+            {"values": {}},
+            {"values": {"auto_split": -1}},
+            {"values": {"auto_split": "1"}},
+        ]
+        for body in bodies:
             assert (await api("PATCH", f"{PLACE}/auto", body)).status == 422
         assert (await api("PATCH", f"{PLACE[:-1]}x/auto", set_)).status == 404
         assert (await cli("topic", "auto", "t", "split=yes"))[0] == Exit.USAGE
@@ -191,7 +199,7 @@ def test_a_split_without_slots_takes_place_where_the_owners_sketch_has_half_of_t
         async def silent(*_: Any) -> Any:
             raise AssertionError("only a split without slots asks the owner")
 
-        api.bench.node.parts.layouts.sender._answers.sketch_of = silent
+        monkeypatch.setattr(SourceAnswers, "sketch_of", silent)
         assert (await api("POST", f"{PLACE}/split/{third}", {"at": [50_000]})).status == 200
 
     with_node(tmp_path, monkeypatch, capsys, work)

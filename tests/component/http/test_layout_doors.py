@@ -14,16 +14,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
 from ringfence.control.model.commands import CreateToken, SetConfig
+from ringfence.control.model.layout_commands import PrepareLayout
 from ringfence.control.model.state import canonical_bytes
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.handlers import layout_changes
 from ringfence.control.runtime.layout import auto
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.runtime.rpc.layout_messages import ChangeLayout
+from ringfence.control.state_machines.layout import plan
 from ringfence.control.transport.question import ask_address
 from ringfence.native.layout_messages import LayoutChange
 from ringfence.native.messages import Refused, decode
@@ -208,16 +210,14 @@ def test_what_another_change_or_a_limit_excludes(tmp_path: Path, monkeypatch: Pa
 
 
 def test_a_repartition_that_another_one_overtook(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
-    true = layout_changes.layout_plan.repartition
+    true = plan.repartition
 
     def stale(*given: Any, **more: Any) -> Any:
         command = true(*given, **more)
-        return command.__class__(
-            **{name: getattr(command, name) for name in command.__struct_fields__}
-            | {"version": command.version - 1}
-        )
+        assert isinstance(command, PrepareLayout)
+        return replace(command, version=command.version - 1)
 
-    monkeypatch.setattr(layout_changes.layout_plan, "repartition", stale)
+    monkeypatch.setattr(plan, "repartition", stale)
 
     async def work(doors: Doors) -> None:
         await doors.refused(Wish("repartition", into=9), 409, "version 1")

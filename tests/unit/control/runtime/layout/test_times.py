@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ringfence.control.model.commands import DeleteTopic
 from ringfence.control.model.layout_commands import PrepareLayout
 from ringfence.control.model.state import EMPTY
@@ -72,7 +74,7 @@ def test_a_gap_is_counted_once_and_an_end_says_what_it_waited_for() -> None:
     assert sum(log.times.gaps.counts) == 1, "of a change that is not known"
 
 
-def test_what_a_start_finds_has_no_begin_and_old_ends_are_forgotten() -> None:
+def test_what_a_start_finds_has_no_begin_and_old_ends_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Watched()
     log.must(log.split(log.active[0]))
     number = log.number()
@@ -83,11 +85,8 @@ def test_what_a_start_finds_has_no_begin_and_old_ends_are_forgotten() -> None:
     assert known.phases_ms == {}, "nobody here knows when it was prepared"
     log.step(log.abort(number))
     assert known.phases_ms == {"HELD": 1_000}
-    times.ENDED_MAX, most = 3, times.ENDED_MAX
-    try:
-        numbers = [log.whole(log.split(log.active[0]), "abort") for _ in range(5)]
-    finally:
-        times.ENDED_MAX = most
+    monkeypatch.setattr(times, "ENDED_MAX", 3)
+    numbers = [log.whole(log.split(log.active[0]), "abort") for _ in range(5)]
     assert [one.change for one in log.times.ended] == numbers[:1:-1]
 
 

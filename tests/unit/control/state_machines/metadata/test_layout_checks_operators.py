@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringfence.control.model.commands import DeleteTopic, TruncateTopic
-from ringfence.control.model.ids import Epoch, NodeId
+from ringfence.control.model.ids import Epoch, NodeId, PartitionId
 from ringfence.control.model.node_commands import RemoveFromRing, RemoveNode, SetNode
 from ringfence.control.model.reassignment_commands import ForceOwner, PrepareChange
 from ringfence.control.model.reassignments import ChangePhase
@@ -27,7 +27,7 @@ def test_a_source_is_not_moved_before_the_commit_and_other_partitions_are(phase:
     log = changing(phase)
     source, other = log.transition.sources[0], log.active[-1].partition
 
-    def move(partition: int) -> PrepareChange:
+    def move(partition: PartitionId) -> PrepareChange:
         assignment = log.now.assignments[partition]
         owner, held = assignment.owner.node, {place.node for place in assignment.replicas}
         free = next(node for node in log.nodes if node not in held)
