@@ -56,7 +56,7 @@ def check(
         assert len(chosen) <= 1, f"P8: actions of topic {number} without a reason: {chosen}"
         assert bool(chosen) == (known.command is not None), f"P8: topic {number} waits without a reason"
         assert known.why, f"P8: topic {number} has no explanation"
-    _check_memory(state, after)
+    _check_memory(state, decision, after)
 
 
 def _check_action(
@@ -122,8 +122,10 @@ def _check_merge(observed: Observations, settings: AutoSettings, command: Prepar
     assert not lagging, f"P3: registered readers lag on {lagging}"
 
 
-def _check_memory(state: MetadataState, after: LayoutMemory) -> None:
-    for number, memory in after.topics.items():
+def _check_memory(state: MetadataState, decision: LayoutDecision, after: LayoutMemory) -> None:
+    assert after.topics.keys() <= decision.watched, "P8: the memory has topics that nobody watches"
+    for number in decision.topics:
+        memory = after.topics[number]
         active = {part.partition for part in state.topics[number].layout.active()}
         pairs = {part for pair in memory.cold_since_ms for part in pair}
         known: set[PartitionId] = {*memory.tracks, *memory.asked_ms, *memory.hot_keys, *pairs}

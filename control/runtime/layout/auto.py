@@ -31,7 +31,7 @@ from ringfence.control.state_machines.layout.policy import (
     decide_layout,
 )
 from ringfence.control.state_machines.layout.policy_memory import LayoutMemory, Loads
-from ringfence.control.state_machines.metadata.auto_layout import settings_of
+from ringfence.control.state_machines.metadata.auto_layout import settings_by_topic
 from ringfence.control.state_machines.rebalance.loads import LoadBoard, known_loads
 
 _LOG = structlog.get_logger("ringfence.auto_layout")
@@ -74,9 +74,8 @@ def loads_of_board(board: LoadBoard) -> LoadSource:
     def loads(state: MetadataState, now_ms: int) -> Loads:
         reports, rows = board.by_node(now_ms), board.rows_by_node(now_ms)
         known: dict[PartitionId, Any] = {}
-        for topic in state.topics.values():
-            if settings_of(state, topic).is_on:
-                known |= known_loads(topic, reports, rows)
+        for number in settings_by_topic(state):
+            known |= known_loads(state.topics[number], reports, rows)
         return known
 
     return loads
@@ -153,7 +152,7 @@ class AutoLayouts:
 
     def _note(self, state: MetadataState, decision: LayoutDecision) -> None:
         """Keep the explanations; count and tell what is new in them."""
-        for number in self.said.keys() - decision.topics.keys():
+        for number in self.said.keys() - decision.watched:
             del self.said[number]
         for number, now in decision.topics.items():
             known = self.said.get(number)

@@ -37,7 +37,7 @@ from ringfence.control.state_machines.layout.policy_memory import (
     observe,
     with_loads,
 )
-from ringfence.control.state_machines.metadata.auto_layout import AutoSettings, settings_of
+from ringfence.control.state_machines.metadata.auto_layout import AutoSettings, settings_by_topic
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.layout_checks import closed_fault
 from ringfence.control.state_machines.metadata.layout_rules import planned_children
@@ -51,6 +51,8 @@ SKETCH_WAIT_MS: Final = 10_000
 HOT_KEY_MS: Final = 60_000
 # The policy leaves a quarter of a topic's lineage to operators: SEALED partitions go only with retention.
 LINEAGE_PERCENT: Final = 75
+# Partitions of one look, which holds up the loop for 20 ms with so many: more are looked at in turn.
+LOOK_PARTITIONS_MAX: Final = 2_000
 # Candidates of each kind that the explanation of a topic shows.
 SHOWN_MAX: Final = 16
 
@@ -113,27 +115,34 @@ class TopicDecision(NamedTuple):
 
 
 class LayoutDecision(NamedTuple):
-    """`commands` are to be proposed; owners of partitions in `wants` are to be asked for their sketches."""
+    """`commands` are to be proposed; owners of partitions in `wants` are to be asked for their sketches.
+
+    `topics` are those of this look, `watched` all with automatic changes.
+    """
 
     topics: dict[TopicId, TopicDecision]
     commands: tuple[PrepareLayout, ...] = ()
     wants: frozenset[PartitionId] = frozenset()
+    watched: frozenset[TopicId] = frozenset()
 
 
 def decide_layout(
     state: MetadataState, observed: Observations, now_ms: int, memory: LayoutMemory
 ) -> tuple[LayoutDecision, LayoutMemory]:
-    """One look at all topics with automatic splits or merges. Nothing is decided in the grace period."""
+    """One look at topics with automatic splits or merges: at all of them, or at some in turn if they have
+    very many partitions. Nothing is decided in the grace period.
+    """
     if state.level < LAYOUT_LEVEL:
         return LayoutDecision({}), LayoutMemory(memory.began_ms)
+    watched = settings_by_topic(state)
+    numbers, turn = _in_turn(state, list(watched), memory.turn)
     looks: list[_Look] = []
     changing = changing_topics(state)
-    for number, topic in sorted(state.topics.items()):
-        settings = settings_of(state, topic)
-        if settings.is_on:
-            known = observe(topic, memory.topics.get(number), now_ms, is_changing=number in changing)
-            known = with_loads(topic, settings, known, observed.loads, now_ms)
-            looks.append(_Look(state, topic, settings, known, observed, now_ms, memory.began_ms))
+    for number in numbers:
+        topic, settings = state.topics[number], watched[number]
+        known = observe(topic, memory.topics.get(number), now_ms, is_changing=number in changing)
+        known = with_loads(topic, settings, known, observed.loads, now_ms)
+        looks.append(_Look(state, topic, settings, known, observed, now_ms, memory.began_ms))
     room = limit(state, "auto_open_max") - open_actions(state)
     commands: list[PrepareLayout] = []
     # The hottest partitions of all topics first, then the coldest pairs.
@@ -143,10 +152,23 @@ def decide_layout(
         else:
             look.suppress_chosen(Why.OPEN_MAX, f"auto_open_max {limit(state, 'auto_open_max')} are open")
     wants = frozenset(part for look in looks for part in look.wants)
-    after = LayoutMemory(memory.began_ms, {look.topic.topic: look.remembered() for look in looks})
-    return LayoutDecision(
-        {look.topic.topic: look.decision() for look in looks}, tuple(commands), wants
-    ), after
+    kept = {number: known for number, known in memory.topics.items() if number in watched}
+    after = LayoutMemory(
+        memory.began_ms, kept | {look.topic.topic: look.remembered() for look in looks}, turn
+    )
+    decisions = {look.topic.topic: look.decision() for look in looks}
+    return LayoutDecision(decisions, tuple(commands), wants, frozenset(watched)), after
+
+
+def _in_turn(state: MetadataState, watched: list[TopicId], turn: TopicId) -> tuple[list[TopicId], TopicId]:
+    """The topics of one look, and the one that the next look begins with."""
+    first = next((place for place, number in enumerate(watched) if number >= turn), 0)
+    order, count = [*watched[first:], *watched[:first]], 0
+    for place, number in enumerate(order):
+        count += len(state.topics[number].layout.partitions)
+        if place and count > LOOK_PARTITIONS_MAX:
+            return order[:place], number
+    return order, TopicId(0)
 
 
 def open_actions(state: MetadataState) -> int:

@@ -63,10 +63,14 @@ class TopicMemory(msgspec.Struct, frozen=True):
 
 
 class LayoutMemory(msgspec.Struct, frozen=True):
-    """A leader's memory between decisions. Times are ms of the leader's monotonic clock."""
+    """A leader's memory between decisions. Times are ms of the leader's monotonic clock.
+
+    `turn`: the topic that the next look begins with.
+    """
 
     began_ms: int
     topics: dict[TopicId, TopicMemory] = {}
+    turn: TopicId = TopicId(0)
 
 
 def heat(load: PartitionLoad | Track, settings: AutoSettings) -> float:

@@ -6,10 +6,12 @@ windows and cool-downs are the cluster's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from ringfence.control.model.ids import TopicId
 from ringfence.control.model.layout_commands import SetAutoLayout
 from ringfence.control.model.results import Done, Refused, Result
 from ringfence.control.model.state import MetadataState
@@ -55,7 +57,10 @@ def settings_of(state: MetadataState, topic: Topic) -> AutoSettings:
     The thresholds of a merge count up to half of those of a split: a merged partition is never to be split
     again at the load that it was merged at.
     """
-    own = {name: _value(state, topic, property_name) for property_name, name in OVERRIDES.items()}
+    return _settings(state, {name: _value(state, topic, known) for known, name in OVERRIDES.items()})
+
+
+def _settings(state: MetadataState, own: Mapping[str, int]) -> AutoSettings:
     split_bytes_s, split_rows_s = limit(state, "auto_split_bytes_s"), limit(state, "auto_split_rows_s")
     return AutoSettings(
         split=bool(own["auto_split"]),
@@ -71,6 +76,18 @@ def settings_of(state: MetadataState, topic: Topic) -> AutoSettings:
         cooldown_ms=limit(state, "auto_split_cooldown_s") * 1_000,
         merge_cooldown_ms=limit(state, "auto_merge_cooldown_s") * 1_000,
     )
+
+
+def settings_by_topic(state: MetadataState) -> dict[TopicId, AutoSettings]:
+    """The settings of topics with automatic changes, in the order of their ids. Cheap where all is off."""
+    own = {
+        number: settings_of(state, topic)
+        for number, topic in state.topics.items()
+        if topic.properties and not OVERRIDES.keys().isdisjoint(topic.properties)
+    }
+    others = _settings(state, {name: limit(state, name) for name in PROPERTIES})
+    known = own if not others.is_on else {number: own.get(number, others) for number in state.topics}
+    return {number: settings for number, settings in sorted(known.items()) if settings.is_on}
 
 
 def property_fault(name: str, text: str) -> str | None:

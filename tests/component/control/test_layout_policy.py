@@ -20,6 +20,7 @@ from ringfence.control.model.layout_changes import TransitionKind
 from ringfence.control.state_machines.layout import policy, policy_memory
 from ringfence.control.state_machines.metadata import auto_layout
 from ringfence.control.state_machines.rebalance.loads import PartitionLoad
+from tests.fakes.metadata_commands import create
 from tests.fakes.policy_world import MB, SLOTS, Action, PolicyWorld, Shape, even, rate
 
 SPLIT, MERGE = TransitionKind.SPLIT, TransitionKind.MERGE
@@ -129,10 +130,15 @@ def no_cooldown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def merges_as_high_as_splits(monkeypatch: pytest.MonkeyPatch) -> None:
-    true = auto_layout.settings_of
-    monkeypatch.setattr(
-        policy, "settings_of", lambda *given: true(*given)._replace(merge_bytes_s=10**9, merge_rows_s=10**9)
-    )
+    true = auto_layout.settings_by_topic
+
+    def high(state: Any) -> Any:
+        return {
+            number: known._replace(merge_bytes_s=10**9, merge_rows_s=10**9)
+            for number, known in true(state).items()
+        }
+
+    monkeypatch.setattr(policy, "settings_by_topic", high)
 
 
 def silence_is_cold(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,3 +235,17 @@ def test_more_open_actions_than_allowed_are_found(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(layout_policy, "open_actions", lambda *_: 1)
     with pytest.raises(AssertionError, match="P6"):
         hot(world)
+
+
+def test_very_many_partitions_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "LOOK_PARTITIONS_MAX", 5)
+    world = PolicyWorld(partitions=4, auto_merge=0, auto_open_max=64)
+    topics = [world.log.topic]
+    for number in range(4):
+        world.log.must(create(f"public/default/more{number}", partitions=4))
+        topics.append(type(world.log.topic)(world.log.at))
+    seen = [[*world.look(even(0)).topics] for _ in range(6)]
+    assert [len(one) for one in seen] == [1] * 6
+    assert [number for [number] in seen] == [*topics, topics[0]]
+    assert world.memory.topics.keys() == {*topics}, "what is not looked at now is remembered"
+    assert len(world.run(1_000, even(300 * MB))) > 1
