@@ -1,7 +1,7 @@
 //! The format of segment files: the first record of a layout change begins a file that older programs refuse.
 
-use ringfence_log::faulty::FaultyDisk;
-use ringfence_log::{Body, FileHeader, LINEAGE_FORMAT, Refusal, Storage, parse_segment_name};
+use ringfence_log::faulty::{Faults, FaultyDisk};
+use ringfence_log::{Body, FileHeader, LINEAGE_FORMAT, Options, Refusal, Storage, log_format_of, parse_segment_name};
 use ringfence_wire::{RecordHeader, RecordKind, crc_of};
 
 use crate::support::{Store, small};
@@ -21,7 +21,7 @@ fn formats(storage: &FaultyDisk) -> Vec<u16> {
     found.into_iter().map(|(_, format)| format).collect()
 }
 
-fn put_table(store: &mut Store<FaultyDisk>, body: &[u8]) {
+fn try_table(store: &mut Store<FaultyDisk>, body: &[u8]) -> Result<(), Refusal> {
     let header = RecordHeader {
         kind: RecordKind::Table as u8,
         time_ms: store.now_ms,
@@ -29,12 +29,15 @@ fn put_table(store: &mut Store<FaultyDisk>, body: &[u8]) {
         body_crc: crc_of(body),
         ..RecordHeader::default()
     };
-    loop {
-        let log = store.logs.get_mut(&KEY).unwrap();
-        match store.shards[0].append(&mut store.pool, log, header, Body::Copy(&[body])) {
-            Ok(_) => return,
-            Err(refused) => assert_eq!(refused.refusal, Refusal::Busy),
-        }
+    let log = store.logs.get_mut(&KEY).unwrap();
+    let parts = [body];
+    let placed = store.shards[0].append(&mut store.pool, log, header, Body::Copy(&parts));
+    placed.map(|_| ()).map_err(|refused| refused.refusal)
+}
+
+fn put_table(store: &mut Store<FaultyDisk>, body: &[u8]) {
+    while let Err(refusal) = try_table(store, body) {
+        assert_eq!(refusal, Refusal::Busy);
         assert!(store.write_one(0).is_some(), "busy, and nothing to write");
     }
 }
@@ -66,6 +69,47 @@ fn the_first_record_of_a_layout_change_begins_a_file_of_its_format() {
     store.put(KEY.0, KEY.1, 2, &[4; 3_000]);
     store.settle();
     assert_eq!(formats(&storage), [2, LINEAGE_FORMAT, LINEAGE_FORMAT], "a start goes on in the newest format there");
+}
+
+#[test]
+fn a_raised_level_and_a_layout_change_begin_one_file() {
+    let storage = FaultyDisk::new(5);
+    let mut store = Store::open(&storage, &Options { format: log_format_of(0), ..small() });
+    store.put(KEY.0, KEY.1, 2, &[1; 3_000]);
+    store.shards[0].set_format(log_format_of(2));
+    put_table(&mut store, b"a page");
+    store.put(KEY.0, KEY.1, 2, &[2; 3_000]);
+    store.settle();
+    assert_eq!(formats(&storage), [1, LINEAGE_FORMAT]);
+}
+
+#[test]
+fn a_full_disk_refuses_the_first_record_of_a_layout_change_and_nothing_else() {
+    let storage = FaultyDisk::new(6);
+    let mut store = Store::open(&storage, &Options { reserve_bytes: 0, ..small() });
+    store.put(KEY.0, KEY.1, 2, &[1; 3_000]);
+    store.settle();
+    // The next rotation takes the spare, and another one cannot be prepared.
+    let capacity_bytes = Some(storage.list().unwrap().iter().map(|(_, bytes)| *bytes).sum());
+    storage.set_faults(Faults { capacity_bytes, ..Faults::default() });
+    while formats(&storage).len() < 2 {
+        store.put(KEY.0, KEY.1, 2, &[2; 20_000]);
+        store.flush();
+    }
+    store.settle();
+    let end = *store.logs[&KEY].end();
+    assert_eq!(try_table(&mut store, b"a page"), Err(Refusal::DiskFull));
+    assert_eq!(store.logs[&KEY].end(), &end, "nothing has changed");
+    store.put(KEY.0, KEY.1, 2, &[3; 3_000]);
+    store.settle();
+    assert_eq!(formats(&storage), [2, 2]);
+
+    storage.set_faults(Faults::default());
+    store.now_ms += 2_000;
+    store.settle();
+    put_table(&mut store, b"a page");
+    store.settle();
+    assert_eq!(formats(&storage), [2, 2, LINEAGE_FORMAT]);
 }
 
 #[test]

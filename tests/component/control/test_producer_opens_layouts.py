@@ -26,6 +26,12 @@ from tests.fakes.layout_log import LayoutLog
 NAME = "public/default/a"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No open ends by its deadline because the machine is busy; a test of the deadline sets a short one."""
+    monkeypatch.setattr(producers, "OPEN_S", 600.0)
+
+
 class Opening:
     """A node that opens a name in a cluster; `before` happens before the n-th raise, `refused` fail."""
 

@@ -8,15 +8,21 @@ from ringfence.native._node import Order
 from ringfence.native.errors import ConfigError, InvalidArgumentError
 
 STORE, TOKENS = b"s" * 16, b"a" * 16 + b"b" * 16
+END = (5, 100, 900, 77, 812, 2, 1_000, 0)
 ORDERS = (
     Order.set_level(1),
     Order.install_topic(7, [b"schema", b"wider"], [0, 2], 10, 20),
     Order.install_table(
         7, 5, 1, b"table", [(9, 0, 99, 3, 5), (10, 100, 65_535, 4, 6)], b"to", [(3, b"there")]
     ),
+    Order.install_table(
+        7, 6, 2, b"table", [(11, 0, 99, 3, 5)], b"to", [], [(9, 3, 5, 2, b"children")], [(11, [9])]
+    ),
     Order.remove_topic(7),
     Order.open(7, 9, 0, 99, 5, [(2, STORE), (3, STORE)], 2),
     Order.follow(7, 9, 0, 99, 5, 3, 4),
+    Order.open_sealed(7, 9, 0, 99, 5, END, [(2, STORE)]),
+    Order.follow_sealed(7, 9, 0, 99, 5, 3, END),
     Order.set_peer(3, ["tcp://127.0.0.1:1"]),
     Order.fence(7, 9, 5),
     Order.hold(7, 9, 5),

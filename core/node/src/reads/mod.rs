@@ -1,7 +1,7 @@
 //! FETCH and its relatives: reads below the mark, long polls, positions in a log.
 //!
-//! `read_machine`: what an event lends. `pending_reads`: fetches by where they are. `fetch`: begins reads. `fetch_answer`:
-//! answers them. `long_polls`: fetches that wait for rows. `await_quorum`: answers that wait for a quorum.
+//! `read_machine`: what an event lends. `pending_reads`: fetches by where they are. `fetch`: begins reads.
+//! `fetch_answer`: answers them. `long_polls`: fetches that wait for rows. `await_quorum`: answers that wait for a quorum.
 //! `resolve_producer`: what is stored of a producer. `fetch_position`: checks of positions. `lineage`: where sealed
 //! partitions end, and who may read them and their children.
 

@@ -35,11 +35,11 @@
 //! Files: `replication_machine` what an event lends. The owner's side: `owned_partition` one owned partition, lent;
 //! `owner_sessions` sessions, answers, the mark; `ask_log_ends` when a replica is asked for its end;
 //! `send_from_memory`, `catch_up` records from memory and from disk; `read_barrier` answers about the end of a log. The
-//! replica's side: `receive_records` FENCE and REPLICATE; `acknowledge`; `truncate` where its log is cut; `bootstrap` a
-//! replica that begins above what retention removed; `forced_owner` rows that an operator's choice of an owner gave up;
-//! `doubted_replicas` replicas that may lack what they acknowledged. Both: `roles` orders about replicas; `sealed` logs
-//! beside their seals; `awaited_records` orders that wait until a log has so many records; `log_bounds` how far logs
-//! are known to reach.
+//! replica's side: `receive_records` FENCE and REPLICATE; `acknowledge_to_owner` their answers; `truncate` where its log
+//! is cut; `bootstrap` a replica that begins above what retention removed; `forced_owner` rows that an operator's choice
+//! of an owner gave up; `doubted_replicas` replicas that may lack what they acknowledged. Both: `roles` orders about
+//! replicas; `sealed` logs beside their seals; `awaited_records` orders that wait until a log has so many records;
+//! `log_bounds` how far logs are known to reach.
 //!
 //! State: `state/role`, `state/owner` (the quorum), `state/replica_progress` with `state/backoff`, `state/follower`,
 //! `state/barrier_waits`, `state/memory_tail` (records kept in memory), `state/peer_connections` (to other nodes),
