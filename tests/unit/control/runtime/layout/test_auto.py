@@ -16,6 +16,7 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.rpc.layout_messages import SketchOf
 from ringfence.control.state_machines.layout.hot_keys import Sketch
 from ringfence.control.state_machines.layout.plan import BUCKETS
+from ringfence.control.state_machines.layout.policy import Why
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.state_machines.rebalance.loads import (
     Load,
@@ -36,7 +37,8 @@ class Leader:
 
     def __init__(self) -> None:
         state, _ = apply_all(3)
-        self.log: Any = Metadata(state, 12)
+        log: Any = Metadata(state, 12)
+        self.log = log
         self.log.now_ms = lambda: 77
         [self.topic] = state.topics
         self.parts = sorted(state.topics[self.topic].assignments)
@@ -152,7 +154,7 @@ def test_a_refused_proposal_is_counted_and_waits_for_the_cool_down() -> None:
 
         one.log.propose = refuse
         assert await one.looks(70) == 0
-        assert one.auto.counts.suppressed["refused"] == 1
+        assert one.auto.counts.suppressed[Why.REFUSED] == 1
         assert await one.looks(70) == 1
         assert tries[1] - tries[0] >= 60_000
 

@@ -107,12 +107,13 @@ def test_a_beat_replaces_what_its_node_said_and_one_far_behind_lags() -> None:
     """S3, S6."""
     state = replace(cluster(2), level=LAYOUT_LEVEL)
     members = members_of(state, [], [])
-    members._proposer.replica.applied.index = 5_000
+    replica: Any = members._proposer.replica
+    replica.applied.index = 5_000
     node = state.nodes[NodeId(1)]
     fields = (node.store, 10, node.started, 0, bytes(16))
     full = LayoutBeat(*fields, loads=LoadReport((Load(7, 9, 1),)), rows=RowReport((3,), disk_percent=99))
     members.beat(1, msgspec.msgpack.encode(full))
     assert members.pressures() == {1: Pressure(is_full=True, lags=True, bytes_s=9)}
-    near = LayoutBeat(*fields[:1], 4_900, *fields[2:], loads=LoadReport(), rows=RowReport())
+    near = replace(full, index=4_900, loads=LoadReport(), rows=RowReport())
     members.beat(1, msgspec.msgpack.encode(near))
     assert members.pressures() == {1: Pressure()}
