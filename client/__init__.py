@@ -14,6 +14,7 @@ START HERE:
     client.py     connect, Client          producer.py  Producer: rows in       reader.py  Reader: rows out
     topic_calls.py  calls about topics        admin.py  their requests      topic_info.py  what they return
     watch.py      Watch: what happens to topics and layouts
+    layout_admin.py  split, merge and repartition topics
     transaction.py  all rows of a block or none
     scopes.py     transactions in parts: begin, stage, commit; staged_reader.py reads what they published
     answer_batches.py  the answers of a read as batches

@@ -34,6 +34,7 @@ from ringfence.common.options import TIMEOUT_S as SEND_TIMEOUT_S
 from ringfence.common.process_local import ProcessLocal
 from ringfence.common.send_effects import Identity
 from ringfence.common.token import Token, token_of
+from ringfence.layout_admin import LayoutAdmin
 from ringfence.native import wire
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
 from ringfence.network.failover import OverdueRead, overdue_read
@@ -117,10 +118,7 @@ class Client(TopicCalls, ProcessLocal):
 
     @property
     def unreached(self) -> str | None:
-        """Why no node answers at `addresses`; "" while unknown.
-
-        None: a node answers, or the client is closed.
-        """
+        """Why no node answers; "" while unknown, None once a node answers or the client is closed."""
         first = self._io_thread.first
         return None if self._closed or first.up is not None else first.found
 
@@ -177,6 +175,11 @@ class Client(TopicCalls, ProcessLocal):
             self.close()
         except RingfenceError as failure:  # the error of the block continues, with a note on this one
             error.add_note(f"ringfence: while the client was closed: {type(failure).__name__}: {failure}")
+
+    @property
+    def admin(self) -> LayoutAdmin:
+        """Changes of layouts: split, merge, repartition, settings of automatic changes."""
+        return LayoutAdmin(self._admin)
 
     # ---- writing ------------------------------------------------------------------------------------
 

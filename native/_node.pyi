@@ -433,8 +433,8 @@ def fsck(data: str) -> dict[str, Any]:
     """Check every record of a stopped store; change nothing.
 
     Returns {files, bytes, records, cut_bytes, partitions: [...], damage: [{file, position, record_number,
-    topic, partition, why}]}. Each sound partition has `producers_hash` and `sources`: (partition that it came
-    from, record of its last page). Raises like `Node.recover`.
+    topic, partition, why}]}. Each sound partition has `producers_hash`, `sealed` as in `Node.partitions`, and
+    `sources`: (partition that it came from, record of its last page). Raises like `Node.recover`.
     """
 
 # ---- simulation -------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from ringfence.native.messages import Message, PartitionEntry
 class LayoutChange(Message):
     """LAYOUT_CHANGE: split, merge or repartition a topic, or end a change before its COMMIT.
 
-    `action`: split | merge | repartition | abort. `partitions`: the one to split, the two to merge. `at`:
-    slots at which children begin; or `into`: their number. `change`: of abort. `key` makes a repeat the same
-    request.
+    `action`: split | merge | repartition | abort | auto. `partitions`: the one to split, the two to merge.
+    `at`: slots at which children begin; or `into`: their number. `change`: of abort. `key` makes a repeat the
+    same request. `auto`: settings of automatic splits and merges of the topic; null removes one.
     """
 
     topic: str
@@ -30,6 +30,7 @@ class LayoutChange(Message):
     wait_ms: int = 0
     preview: bool = False
     key: str = ""
+    auto: dict[str, int | None] | UnsetType = UNSET
 
 
 class LayoutChanged(Message):

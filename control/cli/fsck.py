@@ -163,6 +163,11 @@ def _show(metadata: dict[str, Any], report: dict[str, Any], damage: list[dict[st
         f"log: {counted(report.get('files', 0), 'file')}, {counted(report.get('records', 0), 'record')}, "
         f"{format_bytes(report.get('bytes', 0))}"
     )
+    sealed = sum(part.get("sealed") is not None for part in report.get("partitions", ()))
+    if sealed:
+        click.echo(
+            f"{counted(sealed, 'partition')} {'is' if sealed == 1 else 'are'} sealed by layout changes"
+        )
     if damage:
         columns = ("file", "position", "record_number", "topic", "partition", "why")
         show_table(

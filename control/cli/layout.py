@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import click
 
-from ringfence.control.cli.admin import topic_path
 from ringfence.control.cli.connection import PARTITION
+from ringfence.control.cli.escape_control import printable
 from ringfence.control.cli.exit_codes import Exit
-from ringfence.control.cli.layout_api import LayoutApi, layout_options
-from ringfence.control.cli.output import confirm, emit, emit_rows, show_table
+from ringfence.control.cli.layout_api import LayoutApi, Wish, layout_options
+from ringfence.control.cli.output import confirm, emit, emit_rows, format_bytes, show_table
 from ringfence.control.model.names import full_topic_name, shown_topic_name
 from ringfence.control.model.ranges import SLOT_LAST
 from ringfence.control.model.text import counted, listed
@@ -132,8 +132,8 @@ def repartition(topic: str, partitions: int, *, even: bool, api: LayoutApi, **op
     Example:
       ringfence topic repartition events 16 --wait 60
     """  # noqa: D301
-    path = f"{topic_path(topic)}/repartition"
-    return _run(api, topic, path, {"partitions": partitions, "even": even}, retries=True, **options)
+    wish = Wish(topic, "repartition", into=partitions, even=even)
+    return _run(api, wish, retries=True, **options)
 
 
 @click.command("layout")
@@ -198,21 +198,27 @@ def show_partition(topic: str, partition: str, *, api: LayoutApi, as_json: bool)
 
 @click.command("transitions")
 @click.argument("topic", required=False)
+@click.option("--ended", "show_ended", is_flag=True, help="Show the newest changes that are over instead.")
 @layout_options
-def transitions(topic: str | None, *, api: LayoutApi, as_json: bool) -> int:
+def transitions(topic: str | None, *, show_ended: bool, api: LayoutApi, as_json: bool) -> int:
     """Show open layout changes, of TOPIC or of all topics, with what each waits for.
 
     \b
     Example:
       ringfence topic transitions
+      ringfence topic transitions events --ended
     """  # noqa: D301
-    shown = api.transitions()
+    answer = api.transitions()
+    shown, ended = answer["transitions"], answer.get("ended", [])
     if topic is not None:
         try:
             full = full_topic_name(topic)
         except ValueError as error:
             raise InvalidArgumentError(str(error)) from error
         shown = [one for one in shown if one["name"] == full]
+        ended = [one for one in ended if one["topic"] == full]
+    if show_ended:
+        return _show_ended(ended, as_json=as_json)
     if as_json:
         emit_rows(shown)
         return Exit.OK
@@ -248,6 +254,102 @@ def abort_transition(change: int, *, why: str, yes: bool, api: LayoutApi, as_jso
     return Exit.OK
 
 
+@click.command("explain")
+@click.argument("topic")
+@layout_options
+def explain(topic: str, *, api: LayoutApi, as_json: bool) -> int:
+    """Explain automatic splits and merges of TOPIC: loads, limits, and what suppresses an action.
+
+    \b
+    Example:
+      ringfence topic explain events
+    """  # noqa: D301
+    shown = api.explain(topic)
+    if as_json:
+        emit(shown)
+        return Exit.OK
+    switches = ", ".join(f"{name} {'on' if shown[name] else 'off'}" for name in ("split", "merge"))
+    click.echo(f"{shown_topic_name(shown['name'])}: {switches}")
+    click.echo(printable(shown["why"]))
+    columns = ("action", "partitions", "bytes/s", "rows/s", "seconds", "suppressed by", "reason")
+    rows = [
+        [
+            one["kind"],
+            _ids(one["partitions"]),
+            format_bytes(round(one["bytes_s"])),
+            round(one["rows_s"]),
+            round(one["for_s"]),
+            one["suppressed"],
+            one["text"] or None,
+        ]
+        for one in shown["candidates"]
+    ]
+    if rows:
+        show_table("", columns, rows)
+    for hot in shown["hot_keys"]:
+        click.echo(
+            f"slot {hot['slot']:#06x} takes {hot['percent']} % of partition {hot['partition']}: "
+            "splitting does not help"
+        )
+    return Exit.OK
+
+
+@click.command("auto")
+@click.argument("topic")
+@click.argument("pairs", nargs=-1, required=True, metavar="NAME=VALUE...")
+@layout_options
+def auto(topic: str, pairs: tuple[str, ...], *, api: LayoutApi, as_json: bool) -> int:
+    """Set automatic splits and merges of TOPIC: split, merge, partitions_max, partitions_min.
+
+    VALUE `default`: the cluster's limit of that name holds again, with the prefix auto_. Thresholds and times
+    are limits of the cluster, see `ringfence config show`.
+
+    \b
+    Example:
+      ringfence topic auto events split=1 partitions_max=32
+      ringfence topic auto events split=default
+    """  # noqa: D301
+    values = dict(map(_setting, pairs))
+    api.set_auto(topic, values)
+    shown = {"topic": topic, "values": values}
+    if as_json:
+        emit(shown)
+    else:
+        for name, value in values.items():
+            click.echo(f"{name.removeprefix('auto_')}: {'the default' if value is None else value}")
+    return Exit.OK
+
+
+def _setting(pair: str) -> tuple[str, int | None]:
+    """UsageError: the text is not NAME=NUMBER or NAME=default."""
+    name, _, text = pair.partition("=")
+    is_number = text.isascii() and text.isdigit() and len(text) < 10
+    if not name or not (is_number or text == "default"):
+        raise click.UsageError(f"{pair!r}: expected NAME=NUMBER or NAME=default, for example split=1")
+    return f"auto_{name.removeprefix('auto_')}", int(text) if is_number else None
+
+
+def _show_ended(ended: list[dict[str, Any]], *, as_json: bool) -> int:
+    if as_json:
+        emit_rows(ended)
+        return Exit.OK
+    columns = ("change", "topic", "kind", "result", "gap ms", "phases ms", "reason")
+    rows = [
+        [
+            one["change"],
+            shown_topic_name(one["topic"]),
+            one["kind"],
+            one["result"],
+            _gap(one["gap_us"]),
+            _phases(one["phases_ms"]),
+            one["why"] or None,
+        ]
+        for one in ended
+    ]
+    show_table("", columns, rows, ids=("change",))
+    return Exit.OK
+
+
 OF_TOPIC: Final = (
     split_of_topic,
     merge_of_topic,
@@ -256,6 +358,8 @@ OF_TOPIC: Final = (
     show_partition,
     transitions,
     abort_transition,
+    explain,
+    auto,
 )
 OF_PARTITION: Final = (split_of_partition, merge_of_partition)
 
@@ -265,19 +369,16 @@ def _split(
 ) -> int:
     if at and into is not None:
         raise click.UsageError("--at and --into exclude each other: --at names the slots of all parts")
-    body: dict[str, Any] = {"at": list(at)} if at else {} if into is None else {"into": into}
-    return _run(api, topic, f"{topic_path(topic)}/split/{partition}", body, **options)
+    return _run(api, Wish(topic, "split", (partition,), at, into or 0), **options)
 
 
 def _merge(api: LayoutApi, topic: str, one: str, other: str, **options: Any) -> int:
-    return _run(api, topic, f"{topic_path(topic)}/merge/{one}/{other}", {}, **options)
+    return _run(api, Wish(topic, "merge", (one, other)), **options)
 
 
 def _run(
     api: LayoutApi,
-    topic: str,
-    path: str,
-    body: dict[str, Any],
+    wish: Wish,
     *,
     wait_s: float,
     no_wait: bool,
@@ -286,11 +387,11 @@ def _run(
     retries: bool = False,
 ) -> int:
     if preview:
-        shown = api.preview(path, body)
+        shown = api.preview(wish)
     elif retries and not no_wait:
-        shown = api.repartition(topic, path, body, wait_s)
+        shown = api.repartition(wish, wait_s)
     else:
-        shown = api.change(topic, path, body, 0.0 if no_wait else wait_s)
+        shown = api.change(wish, 0.0 if no_wait else wait_s)
     if as_json:
         emit(shown)
     else:
@@ -318,6 +419,10 @@ def _show_change(shown: dict[str, Any], *, preview: bool) -> None:
         columns = ("partition", "number", "owner")
         rows = [[part["name"], part["partition"], part["owner"]] for part in children]
         show_table("", columns, rows, ids=("number", "owner"))
+        if shown.get("gap_us") is not None:
+            click.echo(f"gap: {_gap(shown['gap_us'])} ms without an acknowledgement")
+        if shown.get("phases_ms"):
+            click.echo(f"phases: {_phases(shown['phases_ms'])}")
 
 
 def tree_lines(partitions: list[dict[str, Any]]) -> list[str]:
@@ -348,6 +453,14 @@ def _transition_line(transition: dict[str, Any]) -> str:
         f"layout change {transition['change']}: {transition['kind']} {transition['phase']}, {sources} into "
         f"{_ids(children)}"
     )
+
+
+def _gap(gap_us: int | None) -> float | None:
+    return None if gap_us is None else round(gap_us / 1_000, 1)
+
+
+def _phases(phases_ms: dict[str, int]) -> str | None:
+    return ", ".join(f"{phase} {spent_ms} ms" for phase, spent_ms in phases_ms.items()) or None
 
 
 def _ids(numbers: list[int]) -> str | None:

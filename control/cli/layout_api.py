@@ -1,4 +1,4 @@
-"""Access layouts through the admin API: changes with their waits, lineage, open layout changes."""
+"""Access layouts through the admin API or a control address: changes with waits, lineage, explanations."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from ringfence.control.cli.admin import topic_path
-from ringfence.control.cli.endpoint import Endpoint, cluster_options
+from ringfence.control.cli.endpoint import Endpoint, control_options
+from ringfence.control.cli.rebalance_api import ask_values
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.runtime.rpc.layout_messages import ChangeLayout, ExplainLayout, ShowTransitions
 from ringfence.native.errors import AlreadyExistsError, UnknownOutcomeError, WaitTimeoutError
 
 # Interval of looks at a change that is not decided yet, and of tries of one that another change excludes.
@@ -19,29 +22,70 @@ RETRY_S: Final = 1.0
 REQUEST_WAIT_S: Final = 10.0
 
 
+class Wish(NamedTuple):
+    """A layout change that a command asks for. `into` 0: two parts, or as `at` says."""
+
+    topic: str
+    verb: str
+    partitions: tuple[str, ...] = ()
+    at: tuple[int, ...] = ()
+    into: int = 0
+    even: bool = False
+
+    @property
+    def path(self) -> str:
+        """The resource of the admin API."""
+        return "/".join((topic_path(self.topic), self.verb, *self.partitions))
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The body of the admin API."""
+        if self.verb == "repartition":
+            return {"partitions": self.into, "even": self.even}
+        if self.verb == "merge":
+            return {}
+        return {"at": list(self.at)} if self.at else {"into": self.into} if self.into else {}
+
+
+class _Door(Protocol):
+    """The admin API, or the control address of a node. Both return the same values."""
+
+    def preview(self, wish: Wish) -> dict[str, Any]: ...
+    def begin(self, wish: Wish, wait_s: float) -> dict[str, Any]: ...
+    def layout(self, topic: str) -> dict[str, Any]: ...
+    def partition(self, topic: str, partition: str) -> dict[str, Any]: ...
+    def topic_of(self, partition: int) -> str: ...
+    def transitions(self) -> dict[str, Any]: ...
+    def abort(self, change: int, why: str) -> None: ...
+    def explain(self, topic: str) -> dict[str, Any]: ...
+    def set_auto(self, topic: str, values: dict[str, int | None]) -> None: ...
+
+
 class LayoutApi:
     """The interface of the commands. Methods raise RingfenceError."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._admin = endpoint.admin()
-        # An answer may take the timeout beside the wait for the change.
-        waiting = dataclasses.replace(endpoint, timeout_s=endpoint.timeout_s + REQUEST_WAIT_S)
-        self._waiting_admin = waiting.admin()
+        self._door: _Door = _Http(endpoint) if endpoint.control is None else _Control(endpoint)
+        self.preview, self.layout, self.partition = (
+            self._door.preview,
+            self._door.layout,
+            self._door.partition,
+        )
+        self.topic_of, self.transitions, self.abort = (
+            self._door.topic_of,
+            self._door.transitions,
+            self._door.abort,
+        )
+        self.explain, self.set_auto = self._door.explain, self._door.set_auto
 
-    def preview(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """What the change would prepare; nothing is changed."""
-        shown: dict[str, Any] = self._admin.change("POST", f"{path}?preview=true", body)
-        return shown
-
-    def change(self, topic: str, path: str, body: dict[str, Any], wait_s: float) -> dict[str, Any]:
+    def change(self, wish: Wish, wait_s: float) -> dict[str, Any]:
         """Begin a change, and wait for its end for `wait_s`.
 
         Raises:
             WaitTimeoutError: it is neither committed nor aborted by then.
         """
         end = time.monotonic() + wait_s
-        asked_s = min(wait_s, REQUEST_WAIT_S)
-        shown: dict[str, Any] = self._waiting_admin.change("POST", path, {**body, "wait_s": asked_s})
+        shown = self._door.begin(wish, min(wait_s, REQUEST_WAIT_S))
         if not wait_s:
             return shown
         while shown["phase"] in {"PREPARED", "HELD", "RUNNING"}:
@@ -51,17 +95,17 @@ class LayoutApi:
                     "`ringfence topic transitions` shows what it waits for"
                 )
             time.sleep(POLL_S)
-            shown = self._progress(topic, shown["change"])
+            shown = self._progress(wish.topic, shown["change"])
         return shown
 
-    def repartition(self, topic: str, path: str, body: dict[str, Any], wait_s: float) -> dict[str, Any]:
+    def repartition(self, wish: Wish, wait_s: float) -> dict[str, Any]:
         """Like `change`; a refusal for another change of the topic is tried again within the time."""
         end = time.monotonic() + wait_s
         while True:
             try:
-                return self.change(topic, path, body, max(0.0, end - time.monotonic()))
+                return self.change(wish, max(0.0, end - time.monotonic()))
             except AlreadyExistsError:
-                if time.monotonic() + RETRY_S >= end or not self._is_busy(topic):
+                if time.monotonic() + RETRY_S >= end or not self._is_busy(wish.topic):
                     raise
             time.sleep(RETRY_S)
 
@@ -86,6 +130,24 @@ class LayoutApi:
             f"`ringfence topic layout {topic}` shows the layout"
         )
 
+
+class _Http:
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._admin = endpoint.admin()
+        # An answer may take the timeout beside the wait for the change.
+        waiting = dataclasses.replace(endpoint, timeout_s=endpoint.timeout_s + REQUEST_WAIT_S)
+        self._waiting_admin = waiting.admin()
+
+    def preview(self, wish: Wish) -> dict[str, Any]:
+        """What the change would prepare; nothing is changed."""
+        shown: dict[str, Any] = self._admin.change("POST", f"{wish.path}?preview=true", wish.body)
+        return shown
+
+    def begin(self, wish: Wish, wait_s: float) -> dict[str, Any]:
+        body = {**wish.body, "wait_s": wait_s}
+        shown: dict[str, Any] = self._waiting_admin.change("POST", wish.path, body)
+        return shown
+
     def layout(self, topic: str) -> dict[str, Any]:
         values: dict[str, Any] = self._admin.get(f"{topic_path(topic)}/layout?linearizable=true")
         return values
@@ -98,22 +160,80 @@ class LayoutApi:
         """The full name of the topic that has the partition."""
         return str(self._admin.get(f"/admin/partitions/{partition}")["name"])
 
-    def transitions(self) -> list[dict[str, Any]]:
-        shown: list[dict[str, Any]] = self._admin.get("/admin/transitions")["transitions"]
+    def transitions(self) -> dict[str, Any]:
+        """Open layout changes, and the newest ones that have ended."""
+        shown: dict[str, Any] = self._admin.get("/admin/transitions")
         return shown
 
     def abort(self, change: int, why: str) -> None:
         self._admin.change("POST", f"/admin/transitions/{change}/abort", {"why": why})
 
+    def explain(self, topic: str) -> dict[str, Any]:
+        values: dict[str, Any] = self._admin.get(f"{topic_path(topic)}/explain?linearizable=true")
+        return values
+
+    def set_auto(self, topic: str, values: dict[str, int | None]) -> None:
+        self._admin.change("PATCH", f"{topic_path(topic)}/auto", {"values": values})
+
+
+class _Control:
+    def __init__(self, endpoint: Endpoint) -> None:
+        assert endpoint.control is not None
+        self._address, self._timeout_s = endpoint.control, endpoint.timeout_s
+
+    def preview(self, wish: Wish) -> dict[str, Any]:
+        return self._ask(_call(wish, preview=True))
+
+    def begin(self, wish: Wish, wait_s: float) -> dict[str, Any]:
+        # The node answers within the time for one question; the command looks at the layout after it.
+        return self._ask(_call(wish, wait_ms=round(wait_s * 1_000)), self._timeout_s + wait_s)
+
+    def layout(self, topic: str) -> dict[str, Any]:
+        return self._ask(ChangeLayout(verb="layout", topic=topic))
+
+    def partition(self, topic: str, partition: str) -> dict[str, Any]:
+        return self._ask(ChangeLayout(verb="partition", topic=topic, partitions=(partition,)))
+
+    def topic_of(self, partition: int) -> str:
+        return str(self._ask(messages.ShowPartition(partition=partition))["name"])
+
+    def transitions(self) -> dict[str, Any]:
+        return self._ask(ShowTransitions())
+
+    def abort(self, change: int, why: str) -> None:
+        self._ask(ChangeLayout(verb="abort", change=change, why=why))
+
+    def explain(self, topic: str) -> dict[str, Any]:
+        return self._ask(ExplainLayout(topic=topic))
+
+    def set_auto(self, topic: str, values: dict[str, int | None]) -> None:
+        self._ask(ChangeLayout(verb="auto", topic=topic, auto=values))
+
+    def _ask(self, call: messages.Call, timeout_s: float | None = None) -> dict[str, Any]:
+        return ask_values(self._address, call, self._timeout_s if timeout_s is None else timeout_s)
+
+
+def _call(wish: Wish, *, wait_ms: int = 0, preview: bool = False) -> ChangeLayout:
+    return ChangeLayout(
+        verb=wish.verb,
+        topic=wish.topic,
+        partitions=wish.partitions,
+        at=wish.at,
+        into=wish.into,
+        even=wish.even,
+        wait_ms=wait_ms,
+        preview=preview,
+    )
+
 
 def layout_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of `cluster_options` to a command; it gets an `api` instead of the endpoint."""
+    """Add the options of `control_options` to a command; it gets an `api` instead of the endpoint."""
 
     @functools.wraps(function)
     def with_api(*arguments: Any, endpoint: Endpoint, **options: Any) -> Any:
         return function(*arguments, api=LayoutApi(endpoint), **options)
 
-    return cluster_options(with_api)
+    return control_options(with_api)
 
 
 def _committed(layout: dict[str, Any], change: int) -> dict[str, Any]:

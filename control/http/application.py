@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from ringfence.control.http import (
     event_stream,
+    layout_auto_routes,
     layout_routes,
     level_routes,
     node_routes,
@@ -67,6 +68,7 @@ def application(node: Node, *, loopback: bool) -> ASGIApp:
         rebalance_routes.router(mutations),
         partition_routes.router(mutations),
         layout_routes.router(mutations),
+        layout_auto_routes.router(mutations),
         producer_routes.router(mutations),
         scope_routes.router(mutations),
         level_routes.router(mutations),

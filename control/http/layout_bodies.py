@@ -62,13 +62,32 @@ class TransitionShown(BaseModel):
 
 class TransitionProgress(TransitionShown):
     phase_ms: int | None = Field(description="ms in this phase; null without an answer of the leader")
+    phases_ms: dict[str, int] = Field(description="ms of the phases that are over")
+    gap_us: int | None = Field(description="for how long no partition took rows; null: not measured")
     overdue: list[str] = Field(description="readers that do not hold the sources any longer")
     waits: list[str] = Field(description="what the change waits for")
+
+
+class EndedChange(BaseModel):
+    """A layout change that is over. `result` is finalized, aborted or deleted."""
+
+    change: int
+    topic: str
+    kind: str
+    why: str = Field(description="empty of a change by an operator")
+    sources: int
+    children: int
+    phases_ms: dict[str, int]
+    gap_us: int | None
+    result: str
+    waited_ms: int | None = Field(description="ms from drained sources to the end")
+    timed_out: bool = Field(description="clients held older tables at the end")
 
 
 class TransitionsShown(BaseModel):
     transitions: list[TransitionProgress]
     count: int
+    ended: list[EndedChange] = Field(default=[], description="the newest ones that are over")
 
 
 class Layout(BaseModel):
@@ -87,7 +106,42 @@ class LayoutChangeShown(BaseModel):
     phase: str | None = None
     version: int | None = None
     partitions: list[LayoutPartition] | None = Field(default=None, description="the children")
+    gap_us: int | None = Field(default=None, description="for how long no partition took rows, if measured")
+    phases_ms: dict[str, int] | None = Field(default=None, description="ms of the phases that are over")
     sources: list[int] | None = Field(default=None, description="of a preview")
     would: list[tuple[int, int, list[int]]] | None = Field(
         default=None, description="of a preview: ranges and nodes of the children, the owner first"
     )
+
+
+class Candidate(BaseModel):
+    """A hot partition, or a cold pair, and what suppresses its split or merge; null: nothing does."""
+
+    kind: str
+    partitions: list[int]
+    bytes_s: float
+    rows_s: float
+    for_s: float = Field(description="seconds since the load is that high or low")
+    suppressed: str | None
+    text: str
+
+
+class HotKeyShown(BaseModel):
+    partition: int
+    slot: int
+    percent: int
+
+
+class LayoutExplained(BaseModel):
+    """The last decision about automatic splits and merges of a topic. `at_ms` is null without one."""
+
+    topic: int
+    name: str
+    split: bool
+    merge: bool
+    at_ms: int | None
+    why: str
+    action: str | None
+    settings: dict[str, int]
+    candidates: list[Candidate]
+    hot_keys: list[HotKeyShown]

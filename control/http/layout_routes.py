@@ -122,7 +122,8 @@ def _reads(mutations: Mutations) -> APIRouter:
         view = await node.handlers.layout_views.transitions()
         shown = [one for one in view["transitions"] if one["name"].startswith(prefix)]
         count = len(shown) if prefix else view["count"]
-        return TransitionsShown(transitions=shown, count=count)
+        ended = [one for one in view.get("ended", ()) if one["topic"].startswith(prefix)]
+        return TransitionsShown(transitions=shown, count=count, ended=ended)
 
     return reads
 
@@ -214,15 +215,18 @@ class _Layouts:
             return JSONResponse(preview_shown(topic, command), 200, {"Cache-Control": "no-store"})
         most_s = node.settings.request_ms / 1_000 * WAIT_SHARE
         verb, reasons = type(wanted).__name__.lower(), dict[int, str]()
+        times = dict[int, dict[str, Any]]()
         until_decided = layout_changes.until_decided(min(given.wait_s, most_s))
 
         async def wait(index: int, plan: Plan) -> Sequence[str]:
             faults = await until_decided(index, plan)
-            is_aborted = plan.topic is not None and (
-                progress_of(node.proposer.state, plan.topic.topic, ChangeId(index)) is Progress.ABORTED
-            )
-            if is_aborted:
-                reasons[index] = await node.handlers.layout_views.abort_reason(ChangeId(index))
+            if plan.topic is not None:
+                views = node.handlers.layout_views
+                progress = progress_of(node.proposer.state, plan.topic.topic, ChangeId(index))
+                if progress is Progress.ABORTED:
+                    reasons[index] = await views.abort_reason(ChangeId(index))
+                elif progress is Progress.COMMITTED:
+                    times[index] = await views.times_of(ChangeId(index))
             return faults
 
         return await self._mutations.change(
@@ -233,14 +237,14 @@ class _Layouts:
             resource=f"topic/{self._topic_number(full)}",
             # The time that the caller waits is no part of what it asks for.
             content=given.model_dump_json(exclude={"wait_s"}).encode(),
-            shown=self._shown(full, reasons),
+            shown=self._shown(full, reasons, times),
         )
 
     def _topic_number(self, full: str) -> int:
         topic = self._node.proposer.state.topic_named(full)
         return 0 if topic is None else topic.topic
 
-    def _shown(self, full: str, reasons: Mapping[int, str]) -> Shown:
+    def _shown(self, full: str, reasons: Mapping[int, str], times: Mapping[int, dict[str, Any]]) -> Shown:
         def shown(outcome: Outcome) -> tuple[int, dict[str, Any]]:
             state, change = self._node.proposer.state, ChangeId(outcome.index)
             topic = state.topic_named(full)
@@ -256,7 +260,7 @@ class _Layouts:
                 )
                 raise Problem(409, "layout-aborted", f"{detail}. Ask again", change=change, retriable=True)
             is_over = not change or progress is Progress.COMMITTED
-            return 200 if is_over else 202, change_shown(state, topic, change)
+            return 200 if is_over else 202, change_shown(state, topic, change) | times.get(change, {})
 
         return shown
 

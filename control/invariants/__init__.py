@@ -2,4 +2,5 @@
 
 `metadata`: members, topics, producers, scopes. `changes`: open changes of partitions and their leftovers.
 `layouts`: layout changes, and the lineage of SEALED partitions. `cohorts`: consumer groups.
+`layout_policy`: decisions of automatic splits and merges, which tests check.
 """

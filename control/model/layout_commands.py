@@ -84,6 +84,20 @@ class PrunePartitions(CommandBase, frozen=True, kw_only=True, tag="prune_partiti
     partitions: tuple[PartitionId, ...]
 
 
+class SetAutoLayout(CommandBase, frozen=True, kw_only=True, tag="set_auto_layout"):
+    """Override limits of automatic splits and merges for a topic; None: the cluster's value holds again."""
+
+    topic: TopicId
+    values: dict[str, int | None]
+
+
 LayoutCommand = (
-    PrepareLayout | HoldLayout | CommitLayout | ConfirmLayout | AbortLayout | FinalizeLayout | PrunePartitions
+    PrepareLayout
+    | HoldLayout
+    | CommitLayout
+    | ConfirmLayout
+    | AbortLayout
+    | FinalizeLayout
+    | PrunePartitions
+    | SetAutoLayout
 )

@@ -15,6 +15,7 @@ from ringfence.native.wire import NAME_BYTES_MAX
 DEFAULT_PREFIX: Final = "public/default/"
 # No dot at the front: such names are hidden or special in file systems.
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+_PARTITION: Final = re.compile(r"[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9]{1,19}")
 
 
 def full_topic_name(name: str) -> str:
@@ -31,6 +32,11 @@ def full_topic_name(name: str) -> str:
             f"topic name of {len(full)} bytes: at most {NAME_BYTES_MAX}, tenant and namespace included"
         )
     return full
+
+
+def is_partition_name(name: str) -> bool:
+    """Whether a name has the form of a partition's: first slot, last slot, id (`0000-7fff-655360`)."""
+    return _PARTITION.fullmatch(name) is not None
 
 
 def shown_topic_name(full: str) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -143,13 +145,16 @@ class Cluster:
             contested=hub.contested,
             silence_ms=hub.silence_ms,
             is_started=lambda: log.own_start.is_applied,
+            disk_percent=lambda: _disk_percent(settings.data_dir),
             **heartbeats._asdict(),
         )
         self.proposer.set_clock(lambda: self.members.clock.proposal_ms(self.proposer.state))
         self.peer_client = PeerClient(hub, self.peers, self.proposer, here.node, self.members.silent)
         self.levels = ClusterLevels(self.proposer, self.peer_client, self.members.board, directory)
         self._batches = self._order_batches(OrderSender(self.peer_client, orders, gate))
-        self.reassignments = ReassignmentLeader(self.proposer, self._batches.ask, self.members.board)
+        self.reassignments = ReassignmentLeader(
+            self.proposer, self._batches.ask, self.members.board, self.members.board.pressures
+        )
         log.listeners.add(lambda _, __, index: self.members.hash_if_due(index), self._wake_reassignments)
 
     def _identify(self, directory: DataDirectory, control: tuple[str, ...]) -> None:
@@ -347,3 +352,12 @@ def _check_member(state: MetadataState, index: int, node: NodeId) -> None:
     """Raise StorageError if the committed `state` shows that this node was removed."""
     if removed_node.is_removed(state, node, index):
         raise StorageError(removed_node.removed(node, removed_node.entry_of(state, node)))
+
+
+def _disk_percent(directory: Path) -> int:
+    """The used share of the file system; 0 if it cannot be told."""
+    try:
+        usage = shutil.disk_usage(directory)
+    except OSError:
+        return 0
+    return 100 * usage.used // max(1, usage.total)

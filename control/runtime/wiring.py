@@ -31,7 +31,9 @@ from ringfence.control.runtime.handlers.completion import Completion
 from ringfence.control.runtime.handlers.control_changes import ControlChanges
 from ringfence.control.runtime.handlers.data_questions import DataQuestions
 from ringfence.control.runtime.handlers.inspections import Inspections
+from ringfence.control.runtime.handlers.layout_auto import LayoutAuto
 from ringfence.control.runtime.handlers.layout_changes import LayoutChanges
+from ringfence.control.runtime.handlers.layout_control import LayoutControl
 from ringfence.control.runtime.handlers.layout_requests import LayoutRequests
 from ringfence.control.runtime.handlers.layout_views import LayoutViews
 from ringfence.control.runtime.handlers.member_questions import MemberQuestions
@@ -53,6 +55,7 @@ from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.reassignment.participant import Participant
 from ringfence.control.runtime.rpc import layout_messages
 from ringfence.control.runtime.rpc import messages as calls
+from ringfence.control.runtime.rpc.client import PeerClient
 from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX, RequestDispatch, Route
 from ringfence.control.runtime.transactions.lost_partitions import LostPartitions
 from ringfence.control.runtime.transactions.requests import TransactionRequests
@@ -127,6 +130,7 @@ class Handlers:
     inspections: Inspections
     layout_changes: LayoutChanges
     layout_views: LayoutViews
+    layout_auto: LayoutAuto
     requests: RequestDispatch
     control_server: ControlServer
 
@@ -196,7 +200,16 @@ def build(given: Foundation) -> Parts:
         on_failed=given.on_failed,
     )
     layouts = layout_parts.build(
-        log.proposer, data_plane.executor, data_plane.native_node, cluster.peer_client, given.here, given.gate
+        log.proposer,
+        data_plane.executor,
+        data_plane.native_node,
+        cluster.peer_client,
+        given.here,
+        given.gate,
+        cluster.members.board,
+        lambda name, values: given.cluster_events.emit(
+            "layout policy", log.proposer.applied.index, {"name": name, **values}
+        ),
     )
     handlers = _handlers(given, log.proposer, audit, data_plane, cluster, layouts)
 
@@ -211,6 +224,7 @@ def build(given: Foundation) -> Parts:
         data_plane.executor.enqueue,
         lambda _, after, __: layouts.participant.apply(after),
         lambda before, after, _: layouts.counts.apply(before, after),
+        lambda before, after, _: layouts.times.apply(before, after),
         emit_events,
         lambda _, after, __: handlers.transactions.apply(after),
         data_plane.run_meter.applied,
@@ -279,7 +293,7 @@ def _handlers(
     layouts: LayoutParts,
 ) -> Handlers:
     executor, native_node, peer_client = data_plane.executor, data_plane.native_node, cluster.peer_client
-    topics = TopicPlans(proposer, executor, given.native, peer_client)
+    topics = TopicPlans(proposer, executor, given.native, peer_client, cluster.members.pressures)
     commands, completion = Commands(proposer, audit), Completion(proposer, executor, peer_client, topics)
     producers = ProducerRequests(proposer, native_node, peer_client)
     staged_row_counts = StagedRowCounts(proposer, native_node, peer_client)
@@ -288,23 +302,22 @@ def _handlers(
         proposer, native_node, given.here, staged_row_counts, unpublished, given.on_failed
     )
     coordinator = cluster.reassignments.coordinator
-    rebalances = Rebalances(
-        proposer, peer_client, coordinator, cluster.members.board, data_plane.run_meter.rates
-    )
+    rebalances = _rebalances(proposer, data_plane, cluster)
     quarantines = Quarantines(proposer, peer_client, native_node)
     partitions = Partitions(proposer, peer_client, coordinator, LostPartitions(proposer, staged_row_counts))
     inspections = Inspections(proposer, peer_client, cluster.members, native_node)
     pulse = proposer.replica.pulse
     changes = TopicChanges(proposer, topics, commands, completion)
-    layout_changes, layout_views = LayoutChanges(proposer), LayoutViews(proposer, peer_client, layouts.leader)
-    layout_requests = LayoutRequests(proposer, commands, layout_changes, layout_views)
+    served = _layout_handlers(proposer, peer_client, layouts)
 
     async def status(_: None) -> messages.Message:
         return restrict_status_to_prefix(proposer.state, CALLER_PREFIX.get(), given.status())
 
     requests = RequestDispatch(
         given.native,
-        _routes(topics, changes, producers, transactions, layout_requests, status),
+        _routes(
+            topics, changes, producers, transactions, LayoutRequests(proposer, commands, *served), status
+        ),
         generation=lambda: proposer.applied.index,
         request_ms=given.settings.request_ms,
         pulse=pulse,
@@ -314,7 +327,7 @@ def _handlers(
         MemberQuestions(proposer, cluster.members, cluster.levels, cluster.recordings, given.settings)
     )
     questions |= _data_questions(_data(given, proposer, data_plane, layouts, staged_row_counts))
-    questions |= _layout_questions(layouts, layout_views)
+    questions |= _layout_questions(layouts, *served[1:], LayoutControl(proposer, commands, *served))
     questions |= _admin_questions(
         ControlChanges(proposer, commands, rebalances, partitions, quarantines),
         rebalances,
@@ -331,10 +344,25 @@ def _handlers(
         partitions,
         quarantines,
         inspections,
-        layout_changes,
-        layout_views,
+        *served,
         requests,
         ControlServer(questions, given.gate, pulse),
+    )
+
+
+def _rebalances(proposer: RaftProposer, data_plane: DataPlane, cluster: Cluster) -> Rebalances:
+    leader, rates = cluster.reassignments, data_plane.run_meter.rates
+    board = cluster.members.board
+    return Rebalances(proposer, cluster.peer_client, leader.coordinator, board, rates, leader.refresh)
+
+
+def _layout_handlers(
+    proposer: RaftProposer, peer_client: PeerClient, layouts: LayoutParts
+) -> tuple[LayoutChanges, LayoutViews, LayoutAuto]:
+    return (
+        LayoutChanges(proposer, layouts.sender.ask_sketch),
+        LayoutViews(proposer, peer_client, layouts.leader, layouts.times),
+        LayoutAuto(proposer, peer_client, layouts.auto),
     )
 
 
@@ -407,12 +435,21 @@ def _data_questions(data: DataQuestions) -> Questions:
     }
 
 
-def _layout_questions(layouts: LayoutParts, views: LayoutViews) -> Questions:
+def _layout_questions(
+    layouts: LayoutParts, views: LayoutViews, auto: LayoutAuto, control: LayoutControl
+) -> Questions:
     async def show_transitions(call: layout_messages.ShowTransitions) -> calls.Document:
         return calls.Document(value=views.transitions_here() if call.here else await views.transitions())
 
+    async def explain(call: layout_messages.ExplainLayout) -> calls.Document:
+        view = auto.explain_here(call.topic) if call.here else auto.explain(call.topic)
+        return calls.Document(value=await view)
+
     return {
         layout_messages.ShowTransitions: Question(show_transitions),
+        layout_messages.ExplainLayout: Question(explain),
+        layout_messages.ChangeLayout: Question(control.serve),
+        layout_messages.SketchOf: Question(layouts.answers.sketch_of),
         layout_messages.TableOf: Question(layouts.answers.table_of),
         layout_messages.GatesOf: Question(layouts.answers.gates_of),
         layout_messages.TellSealed: Question(layouts.answers.tell_sealed),
@@ -423,7 +460,7 @@ def _admin_questions(
     changes: ControlChanges, rebalances: Rebalances, partitions: Partitions, inspections: Inspections
 ) -> Questions:
     async def show_rebalance(_: calls.ShowRebalance) -> calls.Document:
-        return calls.Document(value=rebalances.here())
+        return calls.Document(value=await rebalances.show_here())
 
     async def show_run_rates(_: calls.ShowRunRates) -> calls.Document:
         return calls.Document(value=rebalances.rates_here())

@@ -14,7 +14,9 @@ partitions        one partition: replicas, moves, an owner by force
 quarantines       end quarantines of replicas that are sound again
 layout_changes    plan splits, merges and repartitions, and wait until they have taken effect
 layout_requests   splits, merges and repartitions at a data address
+layout_control    the same at the control address
 layout_views      layouts and open layout changes as values
+layout_auto       automatic splits and merges: explanations, settings of a topic
 rebalances        runs of moves: preview, start, pause, resume, cancel
 audit             the audit log: one JSON line a change or refusal
 cluster_events    events of the cluster for `/admin/events`: derived from two states

@@ -22,9 +22,12 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.handlers.commands import Build, Outcome, Plan, Wait
 from ringfence.control.runtime.handlers.topic_plans import full_name
+from ringfence.control.runtime.layout.auto import AskSketch
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.rpc.layout_messages import SketchOf
 from ringfence.control.state_machines.layout import plan as layout_plan
+from ringfence.control.state_machines.layout.plan import Weights
 from ringfence.control.state_machines.metadata.layout_checks import closed_fault
 from ringfence.control.state_machines.metadata.state_machine import validate
 from ringfence.native.wire import Code
@@ -74,16 +77,17 @@ class Progress(StrEnum):
 class LayoutChanges:
     """Plans and waits of one node; each raises RequestRefused."""
 
-    def __init__(self, proposer: RaftProposer) -> None:
-        self._proposer = proposer
+    def __init__(self, proposer: RaftProposer, ask_sketch: AskSketch) -> None:
+        """`ask_sketch` asks the owner of a partition where its load is."""
+        self._proposer, self._ask_sketch = proposer, ask_sketch
 
     def planned(self, name: str, request: LayoutRequest) -> Build:
         """Plan the change on the newest state. The plan of a topic that has this layout has no command."""
         tries = 0
 
         async def build() -> Plan:
-            topic = await self._newest_topic(name)
-            command = self._command(topic, request)
+            topic, weights = await self._with_weights(name, request)
+            command = self._command(topic, request, weights)
             if command is None:
                 return Plan(done=Outcome(0, Done()))
 
@@ -102,7 +106,8 @@ class LayoutChanges:
 
     async def preview(self, name: str, request: LayoutRequest) -> PrepareLayout | None:
         """The command that would be proposed now; None if the topic has this layout. Nothing changes."""
-        command = self._command(await self._newest_topic(name), request)
+        topic, weights = await self._with_weights(name, request)
+        command = self._command(topic, request, weights)
         if command is not None:
             self._check(validate(self._proposer.state, command))
         return command
@@ -153,13 +158,31 @@ class LayoutChanges:
             raise RequestRefused(Code.UNKNOWN_TOPIC, message)
         return topic
 
-    def _command(self, topic: Topic, request: LayoutRequest) -> PrepareLayout | None:
+    async def _with_weights(self, name: str, request: LayoutRequest) -> tuple[Topic, Weights]:
+        """The topic as of the newest entry; for a split without slots, the weights of the partition's slots.
+
+        Empty: the owner has no sketch, or does not answer. Then the parts have equal ranges.
+        """
+        topic = await self._newest_topic(name)
+        if not isinstance(request, Split) or request.at:
+            return topic, ()
+        part = partition_named(topic, request.partition)
+        if not part.is_active:
+            return topic, ()
+        call = SketchOf(topic=topic.topic, partition=part.partition)
+        try:
+            sketch = await self._ask_sketch(topic.assignments[part.partition].owner.node, call)
+        except RequestRefused:
+            return await self._newest_topic(name), ()
+        return await self._newest_topic(name), sketch.weights
+
+    def _command(self, topic: Topic, request: LayoutRequest, weights: Weights) -> PrepareLayout | None:
         state = self._proposer.state
         planned: PrepareLayout | Refused | None
         match request:
             case Split(partition, at, into):
                 number = partition_named(topic, partition).partition
-                planned = layout_plan.split(state, topic, number, at=at, into=into)
+                planned = layout_plan.split(state, topic, number, at=at, into=into, weights=weights)
             case Merge(one, other):
                 numbers = [partition_named(topic, text).partition for text in (one, other)]
                 planned = layout_plan.merge(state, topic, numbers[0], numbers[1])

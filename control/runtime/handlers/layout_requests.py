@@ -16,6 +16,7 @@ from ringfence.control.model.requests import RequestKey
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.data_plane import table_bodies
 from ringfence.control.runtime.handlers.commands import Commands, Principal, RequestContext, at_data_address
+from ringfence.control.runtime.handlers.layout_auto import LayoutAuto
 from ringfence.control.runtime.handlers.layout_changes import (
     LayoutChanges,
     LayoutRequest,
@@ -44,15 +45,22 @@ class LayoutRequests:
     """The handlers of one node; each returns the answer's body or raises RequestRefused."""
 
     def __init__(
-        self, proposer: RaftProposer, commands: Commands, changes: LayoutChanges, views: LayoutViews
+        self,
+        proposer: RaftProposer,
+        commands: Commands,
+        changes: LayoutChanges,
+        views: LayoutViews,
+        auto: LayoutAuto,
     ) -> None:
         self._proposer, self._commands = proposer, commands
-        self._changes, self._views = changes, views
+        self._changes, self._views, self._auto = changes, views, auto
 
     async def change(self, request: layout_messages.LayoutChange) -> layout_messages.LayoutChanged:
-        """Split, merge, repartition or abort; the answer follows after `wait_ms` at the latest."""
+        """Split, merge, repartition, abort or set; the answer follows after `wait_ms` at the latest."""
         if request.action == "abort":
             return await self._abort(request)
+        if request.action == "auto":
+            return await self._set_auto(request)
         wanted = wanted_of(request)
         if request.preview:
             command = await self._changes.preview(request.topic, wanted)
@@ -60,7 +68,12 @@ class LayoutRequests:
         wait = self._changes.until_decided(_wait_s(request.wait_ms))
         planned = self._changes.planned(request.topic, wanted)
         outcome = await self._commands.submit(planned, self._context(request), wait)
-        return self._changed(await topic_named(self._proposer, request.topic), ChangeId(outcome.index))
+        change = ChangeId(outcome.index)
+        changed = self._changed(await topic_named(self._proposer, request.topic), change)
+        if not changed.partitions:
+            return changed
+        gap_us = (await self._views.times_of(change))["gap_us"]
+        return msgspec.structs.replace(changed, gap_us=gap_us or 0)
 
     async def describe(self, request: layout_messages.LayoutDescribe) -> layout_messages.LayoutDescribed:
         """Partitions in the order of their ids, with lineage; all open changes of the topic."""
@@ -99,6 +112,12 @@ class LayoutRequests:
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
         await self._commands.submit(self._changes.planned_abort(request.change, ""), self._context(request))
         return self._changed(topic, ChangeId(request.change))
+
+    async def _set_auto(self, request: layout_messages.LayoutChange) -> layout_messages.LayoutChanged:
+        values = {} if isinstance(request.auto, msgspec.UnsetType) else request.auto
+        topic = await topic_named(self._proposer, request.topic)
+        await self._commands.submit(self._auto.planned(request.topic, values), self._context(request))
+        return self._changed(topic, ChangeId(0))
 
     def _context(self, request: layout_messages.LayoutChange) -> RequestContext:
         who = CALLER_TOKEN.get()
@@ -162,7 +181,7 @@ def wanted_of(request: layout_messages.LayoutChange) -> LayoutRequest:
         case _:
             message = (
                 f"action={request.action[:40]!r} with {len(numbers)} partitions: split names one, merge two, "
-                "repartition none, and abort has the number of the change"
+                "repartition none, abort has the number of the change, auto has settings"
             )
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
 

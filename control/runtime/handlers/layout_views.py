@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from ringfence.control.model.text import listed
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.handlers.layout_changes import Progress, progress_of
 from ringfence.control.runtime.layout.leader import LayoutLeader
+from ringfence.control.runtime.layout.times import LayoutTimes
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
@@ -27,6 +29,12 @@ from ringfence.control.state_machines.metadata.layout_checks import waiting_scop
 SHOW_S: Final = 1.0
 # Open layout changes in one answer, because control answers are limited.
 TRANSITIONS_SHOWN: Final = 256
+# Ended layout changes in one answer.
+ENDED_SHOWN: Final = 16
+# Wait for the gap of a change that is committed, between looks at the leader; rows before that are recent.
+GAP_WAIT_S: Final = 0.5
+GAP_LOOK_S: Final = 0.05
+RECENT_MS: Final = 2_000
 # Nodes or readers that one reason names.
 NAMED: Final = 8
 
@@ -34,8 +42,11 @@ NAMED: Final = 8
 class LayoutViews:
     """Reads of one node."""
 
-    def __init__(self, proposer: RaftProposer, peer_client: PeerClient, leader: LayoutLeader) -> None:
+    def __init__(
+        self, proposer: RaftProposer, peer_client: PeerClient, leader: LayoutLeader, times: LayoutTimes
+    ) -> None:
         self._proposer, self._peer_client, self._leader = proposer, peer_client, leader
+        self._times = times
 
     async def transitions(self) -> dict[str, Any]:
         """The leader's view, which has the nodes' answers; this node's view if the leader is silent."""
@@ -49,6 +60,25 @@ class LayoutViews:
                 return reply.value
         return self.transitions_here()
 
+    async def times_of(self, change: ChangeId) -> dict[str, Any]:
+        """Phases and gap of a change that is committed; the gap once the leader has measured it.
+
+        Rows that wait for their children arrive within some ms. The gap stays None if none arrives.
+        """
+        transition = self._proposer.state.transitions.get(change)
+        stopped_us = 0 if transition is None else transition.stopped_us
+        # Without rows shortly before the change none is waiting.
+        waits_s = GAP_WAIT_S if self._proposer.now_ms() - stopped_us // 1_000 < RECENT_MS else 0.0
+        end_s = time.monotonic() + waits_s
+        while True:
+            shown = await self.transitions()
+            known = shown.get("times", {}).get(str(change), {})
+            if known.get("gap_us") is not None or time.monotonic() >= end_s:
+                own = self._times.of(change)
+                phases = {} if own is None else own.phases_ms
+                return {"gap_us": known.get("gap_us"), "phases_ms": known.get("phases_ms") or phases}
+            await asyncio.sleep(GAP_LOOK_S)
+
     async def abort_reason(self, change: ChangeId) -> str:
         """The reason of an ABORT, which the leader that proposed it knows; empty if it is not known."""
         if change in self._leader.aborted:
@@ -59,17 +89,28 @@ class LayoutViews:
         """Open layout changes as this node knows them, and the reasons of those that it has aborted."""
         state = self._proposer.state
         shown = [self._transition(state, one) for _, one in sorted(state.transitions.items())]
+        ended = self._times.ended
+        known = (*(self._times.of(number) for number in state.transitions), *ended)
         return {
             "transitions": shown[:TRANSITIONS_SHOWN],
             "count": len(shown),
+            "ended": [one.shown() for one in ended[:ENDED_SHOWN]],
+            "times": {
+                str(one.change): {"gap_us": one.gap_us, "phases_ms": one.phases_ms}
+                for one in known[:TRANSITIONS_SHOWN]
+                if one is not None
+            },
             "aborted": {str(change): why for change, why in self._leader.aborted.items()},
         }
 
     def _transition(self, state: MetadataState, transition: Transition) -> dict[str, Any]:
         observed = self._leader.coordinator.progress(transition.change) if self._leader.leads() else None
         now_ms = time.monotonic_ns() // 1_000_000
+        times = self._times.of(transition.change)
         return {
             **transition_shown(state, transition),
+            "phases_ms": {} if times is None else times.phases_ms,
+            "gap_us": None if times is None else times.gap_us,
             "phase_ms": None if observed is None else now_ms - observed.since_ms,
             "overdue": overdue(state, transition),
             "waits": self._waits(state, transition),

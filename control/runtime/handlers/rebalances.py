@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -64,9 +64,11 @@ class Rebalances:
         coordinator: Coordinator,
         board: LoadBoard,
         run_rates: RunRates,
+        refresh: Callable[[], Awaitable[None]],
     ) -> None:
+        """`refresh` asks for the progress of all copies, on the leader."""
         self._proposer, self._peer_client, self._coordinator = proposer, peer_client, coordinator
-        self._board, self._run_rates = board, run_rates
+        self._board, self._run_rates, self._refresh = board, run_rates, refresh
 
     async def show(self) -> dict[str, Any]:
         """The leader's view of the rebalance; this node's view if the leader does not answer."""
@@ -78,6 +80,11 @@ class Rebalances:
                 return self.here()
             if isinstance(reply, messages.Document):
                 return reply.value
+        return await self.show_here()
+
+    async def show_here(self) -> dict[str, Any]:
+        """This node's view, with the progress of copies as of now if it leads."""
+        await self._refresh()
         return self.here()
 
     def here(self) -> dict[str, Any]:

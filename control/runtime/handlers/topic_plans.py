@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +25,7 @@ from ringfence.control.runtime.rpc.client import PeerClient
 from ringfence.control.state_machines.metadata.ring_commands import eligible_fault
 from ringfence.control.state_machines.metadata.state_machine import validate
 from ringfence.control.state_machines.metadata.topic_checks import REPLICATIONS
-from ringfence.control.state_machines.placement.placement import TooFewNodesError, place_in
+from ringfence.control.state_machines.placement.placement import Pressures, TooFewNodesError, place_in
 from ringfence.native import messages
 from ringfence.native._node import Node
 from ringfence.native.wire import CONTROL_BYTES_MAX, Code
@@ -44,9 +45,16 @@ class TopicPlans:
     """Plans and reads of one node; each raises RequestRefused if the request is invalid."""
 
     def __init__(
-        self, proposer: RaftProposer, executor: OrderExecutor, node: Node, peer_client: PeerClient
+        self,
+        proposer: RaftProposer,
+        executor: OrderExecutor,
+        node: Node,
+        peer_client: PeerClient,
+        pressures: Callable[[], Pressures] = dict,
     ) -> None:
+        """`pressures` break ties between nodes that new partitions may go to."""
         self._proposer, self._executor, self._node, self._peer_client = proposer, executor, node, peer_client
+        self._pressures = pressures
 
     def creation(self, request: messages.TopicCreate) -> Build:
         """Plan a new topic on nodes that are eligible now.
@@ -243,9 +251,11 @@ class TopicPlans:
         # A node that has just failed is still LIVE in the log. Partitions on it would wait for its return, so
         # silent nodes are left out if enough others remain.
         with contextlib.suppress(TooFewNodesError):
-            return place_in(state, partitions, replication, but=self._peer_client.silent())
+            return place_in(
+                state, partitions, replication, but=self._peer_client.silent(), pressures=self._pressures()
+            )
         try:
-            return place_in(state, partitions, replication)
+            return place_in(state, partitions, replication, pressures=self._pressures())
         except TooFewNodesError as error:
             raise RequestRefused(Code.TOO_FEW_REPLICAS, str(error), retry_after_ms=1_000) from error
 

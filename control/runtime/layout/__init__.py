@@ -8,6 +8,7 @@ sources        what a source's owner tells other nodes of its table, gates and l
 participant    executes the leader's orders of layout changes
 order_sender   sends orders and questions to the nodes that they are for
 leader         runs the coordinator on the leader: orders, entries, prunes
-counts         layout changes by their ends, for metrics
+auto           runs the policy of automatic splits and merges on the leader
+counts, times  layout changes by their ends; phases and gaps, for metrics and operators
 parts          builds all of these
 """

@@ -7,6 +7,7 @@ OrderWithdrawnError. Calls that the engine refuses raise OrderError.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -69,8 +70,16 @@ class PartitionFigures(NamedTuple):
     start_offset: int
     end: LogEnd
     last_acknowledged_us: int = 0
+    first_acknowledged_us: int = 0
     # Sources of which the log has everything that the partition inherits.
     sources: frozenset[PartitionId] = frozenset()
+    # Rows of equal parts of the partition's slots, unsigned 32-bit integers, little endian; empty: no sketch.
+    sketch: bytes = b""
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """The sketch as integers."""
+        return struct.unpack(f"<{len(self.sketch) // 4}I", self.sketch)
 
 
 class LayoutEngine(Protocol):
@@ -149,7 +158,9 @@ def figures_of(counters: Mapping[str, Any]) -> PartitionFigures:
         start_offset=int(counters.get("start_offset", 0)),
         end=end,
         last_acknowledged_us=int(counters.get("last_acknowledged_us", 0)),
+        first_acknowledged_us=int(counters.get("first_acknowledged_us", 0)),
         sources=frozenset(PartitionId(source) for source, _ in counters.get("sources") or ()),
+        sketch=bytes(counters.get("sketch", b"")),
     )
 
 

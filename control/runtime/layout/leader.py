@@ -21,18 +21,20 @@ import structlog
 
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
-from ringfence.control.model.layout_changes import LAYOUT_LEVEL
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL, Transition
 from ringfence.control.model.layout_commands import AbortLayout, FinalizeLayout
 from ringfence.control.model.reassignments import ChangeId
+from ringfence.control.runtime.layout.times import LayoutTimes
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc.layout_messages import SEALED_MAX, SealedLogs, TellSealed
 from ringfence.control.state_machines.layout import prune
 from ringfence.control.state_machines.layout.adoption import NodeAdoption
 from ringfence.control.state_machines.layout.coordinator import LayoutCoordinator
-from ringfence.control.state_machines.layout.messages import LayoutAnswer, LayoutOrder
+from ringfence.control.state_machines.layout.messages import LayoutAnswer, LayoutOrder, LookLayout
 from ringfence.control.state_machines.layout.prune import PRUNE_INTERVAL_MS, Candidate, SealedFigures
 from ringfence.control.state_machines.metadata.state_machine import validate
+from ringfence.control.state_machines.reassignment.messages import OrderDone
 
 _LOG = structlog.get_logger("ringfence.layouts")
 # Interval of rounds without a wake-up while layout changes are open, in seconds: time limits are seconds.
@@ -41,6 +43,13 @@ TICK_S: Final = 0.1
 PAUSE_S, PAUSE_MAX_S = 0.02, 1.0
 # Pause after an answer, in seconds: it may have been partial, and the rest is done soon.
 POLL_S: Final = 0.02
+# Looks at the children of a committed change, for its gap: seconds to the first repeat, and altogether.
+GAP_PAUSE_S: Final = 0.05
+GAP_WAIT_S: Final = 10.0
+# Owners that are asked at a time: any one that has acknowledged rows tells nearly when the first one did.
+GAP_ASKED_MAX: Final = 16
+# Changes whose gaps are measured at a time.
+MEASURED_MAX: Final = 256
 # Reasons of aborted transitions that are kept.
 ABORTED_MAX: Final = 64
 # Owners that one round of prunes asks at a time.
@@ -55,8 +64,13 @@ AskSealed = Callable[[NodeId, TellSealed], Awaitable[SealedLogs]]
 class LayoutLeader:
     """Runs on every node; idle while the node does not lead, or without a layout change."""
 
-    def __init__(self, proposer: RaftProposer, send: Send, ask_sealed: AskSealed) -> None:
+    def __init__(
+        self, proposer: RaftProposer, send: Send, ask_sealed: AskSealed, times: LayoutTimes | None = None
+    ) -> None:
         self._proposer, self._send, self._ask_sealed = proposer, send, ask_sealed
+        self._times = times or LayoutTimes()
+        # Changes of this term whose gap is measured, or was.
+        self._measured: set[ChangeId] = set()
         self.coordinator = LayoutCoordinator()
         # Transitions that ended by the time limit instead of adoption, proposed by this node.
         self.timed_out = 0
@@ -128,6 +142,7 @@ class LayoutLeader:
         if self._term != self._proposer.replica.term:
             self._cancel_requests()
             self._term = self._proposer.replica.term
+            self._measured.clear()
             self.coordinator.begin()
 
     def _round(self) -> None:
@@ -148,6 +163,41 @@ class LayoutLeader:
                 )
         for command in decisions.entries:
             self._spawn(self._propose(command))
+        self._measure_gaps()
+
+    def _measure_gaps(self) -> None:
+        """Begin to measure the gap of each change that is committed by now."""
+        transitions = self._proposer.state.transitions
+        self._measured &= transitions.keys()
+        for number, transition in transitions.items():
+            is_due = not transition.may_abort and transition.stopped_us and number not in self._measured
+            if is_due and len(self._measured) < MEASURED_MAX:
+                self._measured.add(number)
+                self._spawn(self._measure_gap(self._term, transition))
+
+    async def _measure_gap(self, term: int, transition: Transition) -> None:
+        """Ask owners of the children until one has acknowledged rows. Without producers there is no gap."""
+        pause_s, end_s = GAP_PAUSE_S, time.monotonic() + GAP_WAIT_S
+        while self._term == term and time.monotonic() < end_s:
+            topic = self._proposer.state.topics.get(transition.topic)
+            if topic is None:
+                return
+            assigned = (topic.assignments.get(child.partition) for child in transition.children)
+            owners = list(dict.fromkeys(one.owner for one in assigned if one is not None))[:GAP_ASKED_MAX]
+            looks = [
+                LookLayout(to=owner, topic=transition.topic, change=transition.change, is_committed=True)
+                for owner in owners
+            ]
+            answers = await asyncio.gather(
+                *(self._send(term, look) for look in looks), return_exceptions=True
+            )
+            times_us = [answer.first_us for answer in answers if isinstance(answer, OrderDone)]
+            first_us = min(filter(None, times_us), default=0)
+            if first_us:
+                self._times.note_gap(transition.change, max(0, first_us - transition.stopped_us))
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     def _cancel_requests(self) -> None:
         for task in self._requests.values():
@@ -185,7 +235,9 @@ class LayoutLeader:
                 self.coordinator.note_refusal(command)
             return
         _LOG.info("decided", command=repr(command)[:500])
-        self.timed_out += isinstance(command, FinalizeLayout) and command.timed_out
+        if isinstance(command, FinalizeLayout):
+            self.timed_out += command.timed_out
+            self._times.note_end(command.change, command.waited_ms, timed_out=command.timed_out)
         if isinstance(command, AbortLayout):
             self.aborted[command.change] = command.why
             while len(self.aborted) > ABORTED_MAX:

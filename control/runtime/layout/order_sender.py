@@ -9,12 +9,15 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.process.start_gate import StartGate
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.runtime.rpc.client import PeerClient
-from ringfence.control.runtime.rpc.layout_messages import SealedLogs, TellSealed
+from ringfence.control.runtime.rpc.layout_messages import SealedLogs, SketchOf, SketchWeights, TellSealed
+from ringfence.control.state_machines.layout.hot_keys import Sketch
 from ringfence.control.state_machines.layout.messages import LayoutAnswer, LayoutOrder
 from ringfence.native.wire import Code
 
 # Timeout of one order or question to another node, in seconds; the leader repeats it.
 TIMEOUT_S: Final = 3.0
+# Timeout of a question for a sketch, in seconds: without an answer a partition is split in the middle.
+SKETCH_TIMEOUT_S: Final = 1.0
 
 
 class LayoutOrderTarget(Protocol):
@@ -23,24 +26,21 @@ class LayoutOrderTarget(Protocol):
     async def execute(self, term: int, order: LayoutOrder, /) -> LayoutAnswer: ...
 
 
-class SealedLogTarget(Protocol):
-    """Answers questions about sealed partitions: `SourceAnswers`."""
+class OwnerAnswers(Protocol):
+    """Answers questions about partitions that a node owns: `SourceAnswers`."""
 
     async def tell_sealed(self, call: TellSealed, /) -> SealedLogs: ...
+    async def sketch_of(self, call: SketchOf, /) -> SketchWeights: ...
 
 
 class LayoutOrderSender:
     """Sends orders and questions, and returns the answers. RequestRefused."""
 
     def __init__(
-        self,
-        peer_client: PeerClient,
-        orders: LayoutOrderTarget,
-        sealed_logs: SealedLogTarget,
-        gate: StartGate,
+        self, peer_client: PeerClient, orders: LayoutOrderTarget, answers: OwnerAnswers, gate: StartGate
     ) -> None:
-        """`orders` and `sealed_logs` answer for this node, once `gate` is open."""
-        self._peer_client, self._orders, self._sealed_logs = peer_client, orders, sealed_logs
+        """`orders` and `answers` answer for this node, once `gate` is open."""
+        self._peer_client, self._orders, self._answers = peer_client, orders, answers
         self._gate = gate
 
     async def send(self, term: int, order: LayoutOrder) -> LayoutAnswer:
@@ -56,8 +56,17 @@ class LayoutOrderSender:
     async def ask_sealed(self, node: NodeId, call: TellSealed) -> SealedLogs:
         if node == self._peer_client.here:
             self._gate.check()
-            return await self._sealed_logs.tell_sealed(call)
+            return await self._answers.tell_sealed(call)
         reply = await self._peer_client.ask(node, call, TIMEOUT_S)
         if isinstance(reply, SealedLogs):
             return reply
+        raise RequestRefused(Code.INTERNAL, f"node {node} answered a question with {reply!r:.200}")
+
+    async def ask_sketch(self, node: NodeId, call: SketchOf) -> Sketch:
+        if node == self._peer_client.here:
+            self._gate.check()
+            return Sketch((await self._answers.sketch_of(call)).weights)
+        reply = await self._peer_client.ask(node, call, SKETCH_TIMEOUT_S)
+        if isinstance(reply, SketchWeights):
+            return Sketch(reply.weights)
         raise RequestRefused(Code.INTERNAL, f"node {node} answered a question with {reply!r:.200}")

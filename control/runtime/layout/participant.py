@@ -275,7 +275,7 @@ class LayoutParticipant:
             begun_s = time.monotonic()
             local = _Figures(self._engine.figures(), order)
             if is_settled(self._proposer.state, order, self._here, local):
-                return OrderDone()
+                return OrderDone(first_us=local.first_us(order.change) if order.is_committed else 0)
             now_s = time.monotonic()
             if now_s >= end:
                 raise self._refusal(order, "not settled yet", Code.HELD)
@@ -296,6 +296,15 @@ class _Figures:
     def is_open(self, partition: PartitionId, epoch: Epoch) -> bool:
         known = self._figures.get((self._topic, partition))
         return known is not None and known.is_open and known.owner_epoch == epoch
+
+    def first_us(self, change: ChangeId) -> int:
+        """When a child of the change was first acknowledged here, Unix us; 0: no child was."""
+        times_us = (
+            known.first_acknowledged_us
+            for (topic, _), known in self._figures.items()
+            if topic == self._topic and known.is_open and known.owner_epoch == change
+        )
+        return min(filter(None, times_us), default=0)
 
     def is_quarantined(self, partition: PartitionId) -> bool:
         known = self._figures.get((self._topic, partition))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.data_plane.native_node import NativeNode
+from ringfence.control.runtime.layout.auto import AutoLayouts, OnDecision, loads_of_board
 from ringfence.control.runtime.layout.counts import LayoutCounts
 from ringfence.control.runtime.layout.engine import LayoutEngine, NativeEngine
 from ringfence.control.runtime.layout.inheritance import Inheritance, SourceReader
@@ -16,9 +17,12 @@ from ringfence.control.runtime.layout.order_sender import LayoutOrderSender
 from ringfence.control.runtime.layout.participant import LayoutParticipant
 from ringfence.control.runtime.layout.sealed_owners import SealedOwners
 from ringfence.control.runtime.layout.sources import SourceAnswers
+from ringfence.control.runtime.layout.times import LayoutTimes
 from ringfence.control.runtime.process.start_gate import StartGate
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc.client import PeerClient
+from ringfence.control.state_machines.metadata.drained import lagging_partitions
+from ringfence.control.state_machines.rebalance.loads import LoadBoard
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +34,16 @@ class LayoutParts:
     participant: LayoutParticipant
     leader: LayoutLeader
     counts: LayoutCounts
+    times: LayoutTimes
     late_inheritance: LateInheritance
     sealed_owners: SealedOwners
+    auto: AutoLayouts
+    sender: LayoutOrderSender
 
     def start(self) -> None:
         """Start what the leader does; every node may become the leader before it serves."""
         self.leader.start()
+        self.auto.start()
 
     def serve(self) -> None:
         """Start what needs this node's own start: its partitions have their epochs now."""
@@ -44,6 +52,7 @@ class LayoutParts:
 
     async def close(self) -> None:
         await self.sealed_owners.close()
+        await self.auto.close()
         await self.late_inheritance.close()
         await self.leader.close()
         await self.participant.close()
@@ -56,16 +65,39 @@ def build(
     peer_client: PeerClient,
     here: Replica,
     gate: StartGate,
+    board: LoadBoard,
+    on_decision: OnDecision,
 ) -> LayoutParts:
-    """`gate` is open once this node has applied its own start: its log may be of an earlier time before."""
+    """`gate` is open once this node has applied its own start: its log may be of an earlier time before.
+
+    `board` has the loads from heartbeats, `on_decision` gets what the policy of automatic changes says.
+    """
     engine = NativeEngine(native_node)
     answers = SourceAnswers(proposer, executor, engine, here)
     sources = SourceReader(peer_client, answers)
     inheritance = Inheritance(engine, sources)
     participant = LayoutParticipant(proposer, executor, engine, inheritance, here)
     sender = LayoutOrderSender(peer_client, participant, answers, gate)
-    leader = LayoutLeader(proposer, sender.send, sender.ask_sealed)
+    times = LayoutTimes()
+    leader = LayoutLeader(proposer, sender.send, sender.ask_sealed, times)
     late_inheritance = LateInheritance(proposer, executor, engine, sources, here)
     sealed_owners = SealedOwners(proposer, executor, engine, here)
-    counts = LayoutCounts()
-    return LayoutParts(engine, answers, participant, leader, counts, late_inheritance, sealed_owners)
+    auto = AutoLayouts(
+        proposer,
+        loads_of_board(board),
+        sender.ask_sketch,
+        lagging=lagging_partitions,
+        on_decision=on_decision,
+    )
+    return LayoutParts(
+        engine,
+        answers,
+        participant,
+        leader,
+        LayoutCounts(),
+        times,
+        late_inheritance,
+        sealed_owners,
+        auto,
+        sender,
+    )

@@ -26,10 +26,13 @@ from ringfence.control.runtime.rpc.layout_messages import (
     GatesOf,
     SealedLog,
     SealedLogs,
+    SketchOf,
+    SketchWeights,
     TableOf,
     TablePage,
     TellSealed,
 )
+from ringfence.control.state_machines.layout.plan import BUCKETS
 from ringfence.control.state_machines.metadata.drained import registered_readers
 from ringfence.native.wire import Code
 
@@ -109,6 +112,16 @@ class SourceAnswers:
             if not known.is_quarantined and known.end.records == seal.end.records:
                 logs.append(SealedLog(number, known.start_offset, known.end.offset, known.stages))
         return SealedLogs(logs=tuple(logs))
+
+    async def sketch_of(self, call: SketchOf) -> SketchWeights:
+        """The sketch of a partition that this node owns; empty if the engine has none of it."""
+        topic, number = self._proposer.state.topics.get(TopicId(call.topic)), PartitionId(call.partition)
+        assignment = None if topic is None else topic.assignments.get(number)
+        if topic is None or assignment is None or assignment.owner != self._here:
+            message = f"node {self._here.node}: partition {number} is not owned by this store"
+            raise RequestRefused(Code.TOO_OLD, message, retry_after_ms=RETRY_MS)
+        known = self._engine.figures().get((topic.topic, number))
+        return SketchWeights(weights=() if known is None else known.weights[:BUCKETS])
 
     def _check_source(self, call: TableOf | GatesOf) -> tuple[Topic, ChangePhase | None]:
         """The topic, and the phase of the change; None of a source that is sealed."""

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from ringfence.control.model.ids import Index, TopicId
 from ringfence.control.state_machines.layout.adoption import NodeAdoption
-from ringfence.control.state_machines.rebalance.loads import LoadReport
+from ringfence.control.state_machines.rebalance.loads import LoadReport, RowReport
 
 # Topics of one heartbeat with an open layout change: 24 KB. Those of further changes end by their time limit.
 ADOPTED_MAX: Final = 1_024
@@ -49,10 +49,11 @@ class LayoutBeat(TimedBeat, frozen=True, array_like=True, forbid_unknown_fields=
     """A heartbeat from level 2 on. Further fields at the end are ignored: later programs may add some.
 
     `adopted`: for each topic with a committed layout change, the lowest generation of its table that the
-    sender's connections hold; a topic without connections that count is left out.
+    sender's connections hold; a topic without connections that count is left out. `rows` belongs to `loads`.
     """
 
     adopted: Annotated[tuple[tuple[Number, Number], ...], Meta(max_length=ADOPTED_MAX)] = ()
+    rows: RowReport | None = None
 
     @property
     def adoption(self) -> NodeAdoption:

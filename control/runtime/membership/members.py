@@ -35,7 +35,7 @@ from ringfence.control.state_machines.membership.liveness import Heartbeat, Live
 from ringfence.control.state_machines.membership.voters import ChangeVoters, TransferLeadership, next_change
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.state_hash import StateDigests
-from ringfence.control.state_machines.rebalance.loads import LoadBoard, LoadReport, Meter
+from ringfence.control.state_machines.rebalance.loads import LoadBoard, LoadReport, Meter, Pressure, RowReport
 from ringfence.control.transport.envelope import Kind
 from ringfence.native.wire import LEVEL_NEWEST
 
@@ -45,6 +45,8 @@ CAUGHT_UP_ENTRIES: Final = 64
 # Shortest time between two changes of the configuration, in seconds: the last one is still being applied.
 CHANGE_S: Final = 1.0
 
+# Entries that a node may lack without being avoided: a second of a busy cluster.
+LAG_ENTRIES: Final = 1_000
 # Silence after which new topics avoid a node, in ms: five heartbeats of 200 ms.
 SILENT_MS: Final = 1_000
 
@@ -76,6 +78,7 @@ class Members:
         on_time_window: Callable[[int, int], None] = lambda *_: None,
         adopted: Callable[[Collection[TopicId]], Iterable[tuple[TopicId, Index]]] = lambda _: (),
         on_adopted: Callable[[NodeId, NodeAdoption], None] = lambda *_: None,
+        disk_percent: Callable[[], int] = lambda: 0,
     ) -> None:
         """Set the callbacks; `start` starts the task.
 
@@ -94,11 +97,13 @@ class Members:
             adopted: returns the lowest generation that clients of this node hold, of those of these topics
                 that clients follow.
             on_adopted: on the leader, called with what each heartbeat tells of that.
+            disk_percent: returns the used share of the data directory's file system.
         """
         self.clock = ClusterClock(here.node, health, on_time_window)
         self._is_started = is_started
         self._counters, self._meter, self.board = counters, Meter(), LoadBoard()
         self._on_loads, self._adopted, self._on_adopted = on_loads, adopted, on_adopted
+        self._disk_percent, self._rows = disk_percent, RowReport()
         self._proposer, self._peers, self._here, self._health = proposer, peers, here, health
         self._contested, self._reported_contests = contested, set[int]()
         self._silence_ms = silence_ms
@@ -125,6 +130,10 @@ class Members:
     def digest(self) -> tuple[Index, bytes]:
         """The newest hashed metadata index, and the hash."""
         return self._newest
+
+    def pressures(self) -> dict[NodeId, Pressure]:
+        """What breaks ties between nodes that new partitions may go to; the leader knows it of all nodes."""
+        return self.board.pressures(_now_ms())
 
     def silent(self) -> frozenset[NodeId]:
         """Nodes whose heartbeats to this node are overdue: they may have failed, although still LIVE."""
@@ -170,7 +179,8 @@ class Members:
         elif sender == replica.leader:
             self.clock.receive_estimate(beat.time_ms)
         if beat.loads is not None:
-            self.board.record(node, beat.loads, _now_ms())
+            lags = replica.applied.index - beat.index > LAG_ENTRIES
+            self.board.record(node, beat.loads, _now_ms(), beat.rows, lags=lags)
         if beat.at:
             self._compare(self._agreement.add_other(node, Index(beat.at), beat.digest))
 
@@ -206,7 +216,8 @@ class Members:
         loads = self._meter.read(self._counters(), _now_ms()) if self._meter.is_due(_now_ms()) else None
         if loads is not None:
             loads = msgspec.structs.replace(loads, level=LEVEL_NEWEST)
-            self.board.record(self._here.node, loads, _now_ms())
+            self._rows = msgspec.structs.replace(self._meter.rows, disk_percent=self._disk_percent())
+            self.board.record(self._here.node, loads, _now_ms(), self._rows)
             self._on_loads(self.board.by_node(_now_ms()))
         clocks = self.clock.update(state, leads=replica.leads)
         if loads is not None or not replica.leads or (clocks is not None and clocks.time_ms):
@@ -262,10 +273,10 @@ class Members:
                 time_ms=0 if clocks is None else clocks.time_ms,
                 adopted=self._floors(state),
             )
-        plain = msgspec.msgpack.encode(beat)
-        with_loads = (
-            plain if loads is None else msgspec.msgpack.encode(msgspec.structs.replace(beat, loads=loads))
-        )
+        plain = with_loads = msgspec.msgpack.encode(beat)
+        if loads is not None:
+            more = {"rows": self._rows} if isinstance(beat, LayoutBeat) else {}
+            with_loads = msgspec.msgpack.encode(msgspec.structs.replace(beat, loads=loads, **more))
         advertisers = self._advertisers() if loads is not None else set[int]()
         receivers = set[int]()
         if not replica.leads:

@@ -77,6 +77,7 @@ COMMANDS_OF_LEVEL_2: Final = frozenset(
         "commit_layout",
         "confirm_layout",
         "finalize_layout",
+        "set_auto_layout",
         "hold_layout",
         "prepare_layout",
         "prune_partitions",

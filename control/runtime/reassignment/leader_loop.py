@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import structlog
 
 from ringfence.control.model.commands import Command
+from ringfence.control.model.ids import NodeId
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.state_machines.metadata.config import limit
@@ -24,7 +25,7 @@ from ringfence.control.state_machines.reassignment.messages import (
     ReassignmentOrder,
     Sync,
 )
-from ringfence.control.state_machines.rebalance.loads import LoadBoard
+from ringfence.control.state_machines.rebalance.loads import LoadSource, Pressure
 
 _LOG = structlog.get_logger("ringfence.changes")
 # Interval of rounds without a wake-up, in seconds: time limits are seconds.
@@ -34,6 +35,10 @@ PAUSE_S: Final = 0.02
 PAUSE_MAX_S: Final = 1.0
 # Interval of requests for the progress of a copy or of an opening, in seconds.
 POLL_S: Final = 0.05
+# Wait for answers when an operator looks, in seconds: a round trip to a loaded node.
+REFRESH_S: Final = 0.25
+# Copies that a look asks for: `moves_concurrent` allows 64.
+REFRESHED_MAX: Final = 64
 
 # Pause between rounds while many reassignments are open: answers of that time go into one entry.
 ROUND_S: Final = 0.01
@@ -55,9 +60,17 @@ def until_common_time_s(now_s: float, pause_s: float) -> float:
 class ReassignmentLeader:
     """Runs on every node; idle while the node does not lead."""
 
-    def __init__(self, proposer: RaftProposer, ask: Ask, board: LoadBoard) -> None:
-        """`board` has the loads from heartbeats: those of all nodes while this node leads."""
-        self._proposer, self._ask, self._board = proposer, ask, board
+    def __init__(
+        self,
+        proposer: RaftProposer,
+        ask: Ask,
+        loads: LoadSource,
+        pressures: Callable[[int], Mapping[NodeId, Pressure]] = lambda _: {},
+    ) -> None:
+        """`loads` are those of all nodes while this node leads, for the policy; `pressures` break ties
+        between nodes that may become owners.
+        """
+        self._proposer, self._ask, self._loads, self._pressures = proposer, ask, loads, pressures
         self.coordinator = Coordinator()
         self._term = 0
         self._wake = asyncio.Event()
@@ -72,6 +85,27 @@ class ReassignmentLeader:
     def wake(self) -> None:
         """Run a round soon: an entry was applied."""
         self._wake.set()
+
+    async def refresh(self) -> None:
+        """Ask for the progress of all copies now: operators see what was copied by now, and not what the last
+        regular answer said. Copies whose owner does not answer in time keep their last progress.
+        """
+        term = self._term
+        orders = [order for order in self._requests if isinstance(order, Sync)][:REFRESHED_MAX]
+
+        async def ask(order: Sync) -> None:
+            try:
+                answer = await self._ask(term, order)
+            except RequestRefused:
+                return
+            if self._term == term and order in self._requests:
+                self.coordinator.observe_answer(order, answer)
+
+        tasks = [asyncio.get_running_loop().create_task(ask(order)) for order in orders]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=REFRESH_S)
+            for task in late:
+                task.cancel()
 
     async def close(self) -> None:
         self._cancel_requests()
@@ -107,8 +141,10 @@ class ReassignmentLeader:
             self._term = replica.term
             self.coordinator.begin(now_ms)
         if limit(self._proposer.state, "policy_enabled"):
-            self.coordinator.loads = self._board.by_partition(now_ms)
-            self.coordinator.unlisted_loads = self._board.unlisted(now_ms)
+            self.coordinator.loads = self._loads.by_partition(now_ms)
+            self.coordinator.unlisted_loads = self._loads.unlisted(now_ms)
+        if self._proposer.state.changes:
+            self.coordinator.pressures = self._pressures(now_ms)
         decisions = self.coordinator.step(self._proposer.state, now_ms)
         current = set(decisions.orders)
         for order in [order for order in self._requests if order not in current]:

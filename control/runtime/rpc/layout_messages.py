@@ -1,16 +1,17 @@
 """Messages of layout changes between nodes. They exist from level 2 of the cluster on.
 
 The owner of a child fetches producer tables and readers' gates of the sources with TableOf and GatesOf. The
-leader asks owners with TellSealed whether sealed partitions are empty.
+leader asks owners with TellSealed whether sealed partitions are empty, and with SketchOf where to split.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from ringfence.control.runtime.rpc.message_base import CallBase, Number, ReplyBase, Text
+from ringfence.control.state_machines.layout.plan import BUCKETS
 
 # Bytes of one page of a producer table: 100 pages for the largest table, each a few ms to send.
 PAGE_BYTES_MAX: Final = 256 << 10
@@ -58,6 +59,13 @@ class TellSealed(CallBase, frozen=True, kw_only=True, tag="sealed_figures"):
     partitions: Annotated[tuple[Number, ...], Meta(max_length=SEALED_MAX)]
 
 
+class SketchOf(CallBase, frozen=True, kw_only=True, tag="sketch_of"):
+    """Tell the weights of equal parts of the slots of a partition that this node owns."""
+
+    topic: Number
+    partition: Number
+
+
 class ShowTransitions(CallBase, frozen=True, kw_only=True, tag="show_transitions"):
     """Show open layout changes with what each waits for. `here`: only this node's view."""
 
@@ -100,4 +108,37 @@ class SealedLogs(ReplyBase, frozen=True, kw_only=True, tag="sealed_logs"):
     logs: Annotated[tuple[SealedLog, ...], Meta(max_length=SEALED_MAX)]
 
 
-LayoutReply = TablePage | Gates | SealedLogs
+class SketchWeights(ReplyBase, frozen=True, kw_only=True, tag="sketch_weights"):
+    """Rows of 1,024 equal parts of a partition's slots, of some minutes; empty: there is no sketch."""
+
+    weights: Annotated[tuple[Number, ...], Meta(max_length=BUCKETS)] = ()
+
+
+class ExplainLayout(CallBase, frozen=True, kw_only=True, tag="explain_layout"):
+    """Show the last decision about automatic splits and merges of a topic. `here`: only of this node."""
+
+    topic: Text
+    here: bool = False
+
+
+class ChangeLayout(CallBase, frozen=True, kw_only=True, tag="change_layout"):
+    """Change or show layouts, for operators of a cluster without tokens.
+
+    `verb` is split, merge, repartition, abort, auto, layout or partition. `partitions` are ids or names.
+    `auto`: settings of the topic; None removes one.
+    """
+
+    verb: Text
+    topic: Text = ""
+    partitions: Annotated[tuple[Text, ...], Meta(max_length=2)] = ()
+    at: Annotated[tuple[Number, ...], Meta(max_length=4_096)] = ()
+    into: Number = 0
+    even: bool = False
+    change: Number = 0
+    wait_ms: Number = 0
+    preview: bool = False
+    why: Annotated[str, Meta(max_length=1_000)] = ""
+    auto: dict[Text, int | None] = field(default_factory=dict)
+
+
+LayoutReply = TablePage | Gates | SealedLogs | SketchWeights

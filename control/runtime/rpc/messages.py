@@ -9,9 +9,12 @@ from msgspec import Meta, Struct
 
 from ringfence.control.model.nodes import WEIGHT_DEFAULT
 from ringfence.control.runtime.rpc.layout_messages import (
+    ChangeLayout,
+    ExplainLayout,
     GatesOf,
     LayoutReply,
     ShowTransitions,
+    SketchOf,
     TableOf,
     TellSealed,
 )
@@ -224,6 +227,9 @@ Call = (
     | GatesOf
     | TellSealed
     | ShowTransitions
+    | SketchOf
+    | ExplainLayout
+    | ChangeLayout
 )
 
 

@@ -6,4 +6,7 @@ steps          one transition: observations in, orders and the next entry out
 adoption       whether the clients of all live nodes hold the new layout
 prune          sealed partitions that may leave the layout
 coordinator    all transitions of one leader
+policy         automatic splits and merges: decisions and their explanations
+policy_memory  loads over windows, as a leader remembers them
+hot_keys       slots that make a split useless
 """

@@ -45,6 +45,11 @@ class AdoptionBoard:
             transition.topic in self._nodes[node].floors for node in _live(state)
         )
 
+    def floor(self, state: MetadataState, topic: TopicId) -> Index:
+        """The lowest generation that connections of live nodes hold; 0 without any that counts."""
+        told = (self._nodes[node].floors.get(topic) for node in _live(state) if node in self._nodes)
+        return min(filter(None, told), default=Index(0))
+
     def waits(self, state: MetadataState, transition: Transition) -> tuple[NodeId, ...]:
         """Live nodes that have not told of this COMMIT, or have clients with an older table."""
         generation = transition.adoption_generation

@@ -60,7 +60,7 @@ def split(
     cuts = sorted({*at}) or cut_slots(part.slots, into, weights)
     ranges = [SlotRange(begin, end - 1) for begin, end in pairwise([lo, *cuts, hi + 1])]
     heaviest = max(
-        range(len(ranges)), key=lambda place: (_weight(part.slots, ranges[place], weights), -place)
+        range(len(ranges)), key=lambda place: (weight_of(part.slots, ranges[place], weights), -place)
     )
     return _prepared(state, topic, TransitionKind.SPLIT, [part], ranges, keeps={heaviest: part}, why=why)
 
@@ -132,13 +132,15 @@ def cut_slots(slots: SlotRange, into: int, weights: Weights) -> list[int]:
     return cuts
 
 
-def _weight(whole: SlotRange, part: SlotRange, weights: Weights) -> int:
-    """Weight of the buckets that begin in a part of the range."""
+def weight_of(whole: SlotRange, part: SlotRange, weights: Weights) -> int:
+    """Weight of a part of the range, from the bucket of its first slot on. Cuts of `cut_slots` begin a bucket
+    each, so the parts between them have the weight of all buckets.
+    """
     if not weights:
         return 0
     size = whole.hi - whole.lo + 1
-    first = -(-(part.lo - whole.lo) * len(weights) // size)
-    last = -(-(part.hi + 1 - whole.lo) * len(weights) // size)
+    first = (part.lo - whole.lo) * len(weights) // size
+    last = (part.hi + 1 - whole.lo) * len(weights) // size
     return sum(weights[first:last])
 
 

@@ -16,6 +16,7 @@ layouts                     PREPARE, HOLD, COMMIT, OPENED, FINALIZE, ABORT of la
 layout_rules                effects of these steps
 layout_checks, prune_checks checks of these steps
 sealed_partitions           owners of sealed partitions: failures, moves, an accepted loss
+auto_layout                 settings of automatic splits and merges
 drained                     registered readers that are through a sealed partition
 cohorts                     commands of consumer groups: members, slices, progress, seeks
 cohort_rules                effects of prunes and deletions on them

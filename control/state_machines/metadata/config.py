@@ -78,6 +78,9 @@ LIMITS: Final[dict[str, Limit]] = {
     ),
     "policy_check_interval_s": Limit(60, 1, 86_400, "loads are averages of some seconds; moves take minutes"),
     "policy_cooldown_s": Limit(300, 0, 86_400, "after its moves: their effect must be seen first"),
+    "policy_partition_bytes_s": Limit(
+        1_000, 0, 1 << 40, "each partition counts as so many bytes per second more: idle ones are spread, too"
+    ),
     "policy_grace_s": Limit(120, 0, 86_400, "after an election: a new leader has no loads yet"),
     "data_tokens": Limit(
         1, 0, 1, "1: with tokens in the cluster the data socket needs one, too; 0: it needs none"
@@ -93,6 +96,35 @@ LIMITS: Final[dict[str, Limit]] = {
     ),
     "repartition_adoption_timeout_ms": Limit(
         30_000, 0, 3_600_000, "from drained sources to the end of a layout change that clients do not adopt"
+    ),
+    "auto_split": Limit(0, 0, 1, "0: only an operator splits partitions, and topics that ask for it do"),
+    "auto_merge": Limit(0, 0, 1, "0: only an operator merges partitions, and topics that ask for it do"),
+    "auto_split_bytes_s": Limit(
+        50_000_000, 1_000, 1 << 40, "a third of what one partition takes: there is room until it is split"
+    ),
+    "auto_split_rows_s": Limit(500_000, 10, 1 << 40, "many small rows cost the owner more than their bytes"),
+    "auto_merge_bytes_s": Limit(
+        5_000_000, 0, 1 << 40, "of two partitions together; a tenth of a split's, half of it counts at most"
+    ),
+    "auto_merge_rows_s": Limit(
+        50_000, 0, 1 << 40, "of two partitions together; a tenth of a split's, half of it counts at most"
+    ),
+    "auto_window_s": Limit(60, 1, 86_400, "a load must be high for so long: a burst of seconds is no load"),
+    "auto_merge_window_s": Limit(
+        300, 1, 604_800, "a load must be low for so long: a merge that is too early is split again"
+    ),
+    "auto_split_cooldown_s": Limit(
+        60, 1, 86_400, "after any layout change of the topic: its effect must be seen first"
+    ),
+    "auto_merge_cooldown_s": Limit(
+        300, 1, 604_800, "after any layout change of the topic: its effect must be seen first"
+    ),
+    "auto_partitions_max": Limit(
+        64, 1, 4_096, "ACTIVE partitions of a topic that splits without an operator"
+    ),
+    "auto_partitions_min": Limit(1, 1, 4_096, "ACTIVE partitions of a topic that merges without an operator"),
+    "auto_open_max": Limit(
+        4, 1, 64, "layout changes without an operator at a time; each costs its producers a gap"
     ),
     "resolve_keep_s": Limit(
         1_200, 60, 86_400, "twice the longest deadline: a SEALED partition answers repeats for that long"
@@ -121,6 +153,20 @@ LEVELS_OF_LIMITS: Final[dict[str, int]] = dict.fromkeys(
         "stage_wait_ms",
         "repartition_adoption_timeout_ms",
         "resolve_keep_s",
+        "policy_partition_bytes_s",
+        "auto_split",
+        "auto_merge",
+        "auto_split_bytes_s",
+        "auto_split_rows_s",
+        "auto_merge_bytes_s",
+        "auto_merge_rows_s",
+        "auto_window_s",
+        "auto_merge_window_s",
+        "auto_split_cooldown_s",
+        "auto_merge_cooldown_s",
+        "auto_partitions_max",
+        "auto_partitions_min",
+        "auto_open_max",
     ),
     LAYOUT_LEVEL,
 ) | dict.fromkeys(

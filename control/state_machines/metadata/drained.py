@@ -131,3 +131,16 @@ def is_transition_drained(state: MetadataState, transition: Transition) -> bool:
         is_drained(state, transition.topic, source, transition.adoption_generation)
         for source in transition.sources
     )
+
+
+def lagging_partitions(state: MetadataState) -> frozenset[PartitionId]:
+    """ACTIVE partitions with a SEALED parent that a registered reader has not read: one more layout change
+    would make its way longer.
+    """
+    return frozenset(
+        part.partition
+        for number, topic in state.topics.items()
+        if registered_readers(state, number)
+        for part in topic.layout.active()
+        if any(topic.seal(parent) and not is_drained(state, number, parent) for parent in part.parents)
+    )

@@ -14,9 +14,12 @@ import msgspec
 
 from ringfence.control.model.cohorts import CohortId
 from ringfence.control.model.ids import NodeId, TopicId
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.model.requests import Condition
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState, sorted_maps
+from ringfence.control.model.topics import Topic
+from ringfence.control.state_machines.metadata.auto_layout import OVERRIDES
 from ringfence.control.state_machines.metadata.refusals import stale
 
 # Bytes of a tag's digest. A tag is compared with one other tag, so eight bytes are enough.
@@ -29,7 +32,7 @@ def tag_of(state: MetadataState, resource: str) -> str | None:
     number = int(name) if name.isascii() and name.isdigit() else 0
     if kind == "topic":
         topic = state.topics.get(TopicId(number))
-        return None if topic is None else f"{number}-{topic.layout.version}-{len(topic.schemas)}"
+        return None if topic is None else _tag_of_topic(state, topic)
     if kind == "cohort":
         cohort = state.cohorts.get(CohortId(number))
         return None if cohort is None else str(cohort.changed)
@@ -57,6 +60,13 @@ def condition_fault(state: MetadataState, condition: Condition | None) -> Refuse
         return None
     what = f"is at {now!r}" if now is not None else "does not exist"
     return stale(f"{condition.resource} {what}, the change is for {condition.tag[:80]!r}; read it again")
+
+
+def _tag_of_topic(state: MetadataState, topic: Topic) -> str:
+    tag = f"{topic.topic}-{topic.layout.version}-{len(topic.schemas)}"
+    own = {name: text for name, text in topic.properties.items() if name in OVERRIDES}
+    # Below this level no property changes, and all programs must compare the same tags.
+    return f"{tag}-{_tag(own)}" if own and state.level >= LAYOUT_LEVEL else tag
 
 
 def _tag(content: Any) -> str:

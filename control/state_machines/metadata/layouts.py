@@ -1,5 +1,5 @@
-"""Commands of layout changes: PREPARE, HOLD, COMMIT, OPENED, FINALIZED, ABORT, and the prune of SEALED
-partitions.
+"""Commands of layout changes: PREPARE, HOLD, COMMIT, OPENED, FINALIZED, ABORT, the prune of SEALED
+partitions, and a topic's settings of automatic changes.
 
     PREPARE   children get ids and places, each source a SEAL; stores create the children
     HOLD      owners of the sources may be fenced at the transition's number
@@ -28,6 +28,7 @@ from ringfence.control.model.layout_commands import (
     LayoutCommand,
     PrepareLayout,
     PrunePartitions,
+    SetAutoLayout,
 )
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.reassignments import ChangeId, ChangePhase, Leftover, LeftoverKind
@@ -42,6 +43,7 @@ from ringfence.control.model.results import (
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica, Seal
 from ringfence.control.state_machines.metadata import (
+    auto_layout,
     cohort_rules,
     drained,
     layout_checks,
@@ -77,6 +79,8 @@ def validate(state: MetadataState, command: LayoutCommand) -> Refused | None:
             return check_finalize(state, command)
         case PrunePartitions():
             return prune_checks.prune_fault(state, command)
+        case SetAutoLayout():
+            return auto_layout.settings_fault(state, command)
 
 
 def execute(state: MetadataState, command: LayoutCommand, index: Index) -> tuple[MetadataState, Result]:
@@ -96,6 +100,8 @@ def execute(state: MetadataState, command: LayoutCommand, index: Index) -> tuple
             return finalize(state, change)
         case PrunePartitions():
             return prune(state, command, index)
+        case SetAutoLayout():
+            return auto_layout.set_settings(state, command)
 
 
 def prepare(state: MetadataState, command: PrepareLayout, index: Index) -> tuple[MetadataState, Result]:

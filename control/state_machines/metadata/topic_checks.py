@@ -11,7 +11,7 @@ from ringfence.control.model.results import Refused
 from ringfence.control.model.schemas import Column
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.text import listed
-from ringfence.control.state_machines.metadata import drained
+from ringfence.control.state_machines.metadata import auto_layout, drained
 from ringfence.control.state_machines.metadata.config import PROPERTIES_BYTES_MAX, PROPERTIES_MAX, limit
 from ringfence.control.state_machines.metadata.layout_rules import planned_children
 from ringfence.control.state_machines.metadata.refusals import invalid
@@ -32,6 +32,18 @@ def name_fault(command: CreateTopic) -> Refused | None:
         None
         if full == command.name
         else invalid(f"topic name {command.name!r}: the log needs the full name {full!r}")
+    )
+
+
+def partition_name_fault(state: MetadataState, command: CreateTopic) -> Refused | None:
+    """Refuse the name of a partition: commands and paths would take one for the other (S10). Lower levels
+    have no names of partitions.
+    """
+    name = command.name.rpartition("/")[2]
+    if state.level < LAYOUT_LEVEL or not names.is_partition_name(name):
+        return None
+    return invalid(
+        f"topic name {name!r} has the form of a partition's name (first slot, last slot, id): choose another"
     )
 
 
@@ -127,4 +139,13 @@ def hold_time_fault(state: MetadataState, command: CreateTopic) -> Refused | Non
     if state.level < LAYOUT_LEVEL or drained.HOLD_PROPERTY not in command.properties:
         return None
     fault = drained.hold_fault(command.properties[drained.HOLD_PROPERTY])
+    return None if fault is None else invalid(fault)
+
+
+def auto_layout_fault(state: MetadataState, command: CreateTopic) -> Refused | None:
+    """Check settings of automatic splits and merges. Lower levels take any value of a property."""
+    if state.level < LAYOUT_LEVEL:
+        return None
+    faults = (auto_layout.property_fault(name, text) for name, text in sorted(command.properties.items()))
+    fault = next((fault for fault in faults if fault is not None), None)
     return None if fault is None else invalid(fault)

@@ -31,11 +31,13 @@ def check_create(state: MetadataState, command: CreateTopic) -> Refused | None:
     # In this order: later checks rely on what earlier ones have established.
     return (
         topic_checks.name_fault(command)
+        or topic_checks.partition_name_fault(state, command)
         or topic_checks.schema_fault(state, command)
         or topic_checks.layout_fault(state, command)
         or topic_checks.placement_fault(state, command)
         or topic_checks.options_fault(command)
         or topic_checks.hold_time_fault(state, command)
+        or topic_checks.auto_layout_fault(state, command)
     )
 
 

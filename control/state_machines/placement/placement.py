@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import zip_longest
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.state import MetadataState
@@ -31,6 +32,9 @@ from ringfence.control.state_machines.placement.zones import (
 )
 
 Loads = Mapping[NodeId, int]
+# Of each node a value that sorts; see `rebalance.loads.Pressure`.
+Pressures = Mapping[NodeId, tuple[Any, ...]]
+NO_PRESSURE: Final = (False, False, 0)
 
 
 class TooFewNodesError(Exception):
@@ -38,7 +42,13 @@ class TooFewNodesError(Exception):
 
 
 def place(
-    members: Sequence[Member], count: int, replication: int, *, owned_counts: Loads, replica_counts: Loads
+    members: Sequence[Member],
+    count: int,
+    replication: int,
+    *,
+    owned_counts: Loads,
+    replica_counts: Loads,
+    pressures: Pressures = MappingProxyType({}),
 ) -> tuple[tuple[NodeId, ...], ...]:
     """Nodes for each of `count` partitions, the owner first. Deterministic.
 
@@ -48,6 +58,7 @@ def place(
         replication: replicas of each.
         owned_counts: partitions that nodes own now, over all topics; a missing node owns none.
         replica_counts: replicas that nodes hold now, owned ones included.
+        pressures: of nodes with as many, the one with the least is preferred. Comparable values.
 
     Raises:
         TooFewNodesError: fewer nodes take partitions than a partition has replicas.
@@ -59,8 +70,8 @@ def place(
             "partitions: let more nodes join, or undrain one"
         )
     if replication == 1:
-        return tuple((node,) for node in _round_robin_owners(eligible, count, owned_counts))
-    sets = _replica_sets(eligible, count, replication, replica_counts)
+        return tuple((node,) for node in _round_robin_owners(eligible, count, owned_counts, pressures))
+    sets = _replica_sets(eligible, count, replication, replica_counts, pressures)
     placements = [
         PartitionPlacement(TopicId(0), PartitionId(number), nodes) for number, nodes in enumerate(sets)
     ]
@@ -68,7 +79,12 @@ def place(
 
 
 def place_in(
-    state: MetadataState, count: int, replication: int, *, but: Collection[NodeId] = ()
+    state: MetadataState,
+    count: int,
+    replication: int,
+    *,
+    but: Collection[NodeId] = (),
+    pressures: Pressures = MappingProxyType({}),
 ) -> tuple[tuple[NodeId, ...], ...]:
     """`place` for a new topic in this state, without the nodes in `but`: the value of `CreateTopic.nodes`.
 
@@ -80,18 +96,30 @@ def place_in(
         raise TooFewNodesError(too_few_nodes(state, ready).message)
     members = [member for member in members_of(state) if member.node not in but]
     return place(
-        members, count, replication, owned_counts=owned_by_node(state), replica_counts=replicas_by_node(state)
+        members,
+        count,
+        replication,
+        owned_counts=owned_by_node(state),
+        replica_counts=replicas_by_node(state),
+        pressures=pressures,
     )
 
 
-def _round_robin_owners(eligible: Sequence[Member], count: int, owned_counts: Loads) -> list[NodeId]:
+def _round_robin_owners(
+    eligible: Sequence[Member], count: int, owned_counts: Loads, pressures: Pressures
+) -> list[NodeId]:
     """Owners of `count` partitions, round-robin over zones and nodes."""
     by_node = {member.node: member for member in eligible}
     order = {
         node: place
         for place, node in enumerate(
             _interleaved(
-                eligible, lambda member: (owned_counts.get(member.node, 0) / member.weight, member.node)
+                eligible,
+                lambda member: (
+                    owned_counts.get(member.node, 0) / member.weight,
+                    pressures.get(member.node, NO_PRESSURE),
+                    member.node,
+                ),
             )
         )
     }
@@ -134,10 +162,10 @@ class _Zone:
 
 
 def _replica_sets(
-    eligible: Sequence[Member], count: int, replication: int, replica_counts: Loads
+    eligible: Sequence[Member], count: int, replication: int, replica_counts: Loads, pressures: Pressures
 ) -> list[tuple[NodeId, ...]]:
     base, more = replicas_by_zone(zone_sizes(eligible), replication)
-    zones = _zones(eligible, count, base, more, replica_counts)
+    zones = _zones(eligible, count, base, more, replica_counts, pressures)
     always = [(name, number) for name, number in base.items() if number]
     # Zones that have a node beyond their base, the one with the most quota left first.
     heap = [(count * base[name] - zone.quota, name) for name, zone in zones.items() if base[name] < zone.size]
@@ -154,7 +182,12 @@ def _replica_sets(
 
 
 def _zones(
-    eligible: Sequence[Member], count: int, base: Mapping[str, int], more: int, replica_counts: Loads
+    eligible: Sequence[Member],
+    count: int,
+    base: Mapping[str, int],
+    more: int,
+    replica_counts: Loads,
+    pressures: Pressures,
 ) -> dict[str, _Zone]:
     """Quotas of zones, and of nodes within them, by weight."""
     members: dict[str, dict[NodeId, int]] = {}
@@ -174,17 +207,22 @@ def _zones(
         most={name: count * base[name] + room[name] for name in members},
     )
     return {
-        name: _Zone(_node_quotas(quotas[name], zone, count, replica_counts)) for name, zone in members.items()
+        name: _Zone(_node_quotas(quotas[name], zone, count, replica_counts, pressures))
+        for name, zone in members.items()
     }
 
 
 def _node_quotas(
-    quota: int, zone: Mapping[NodeId, int], count: int, replica_counts: Loads
+    quota: int, zone: Mapping[NodeId, int], count: int, replica_counts: Loads, pressures: Pressures
 ) -> dict[NodeId, int]:
     """Quotas of a zone's nodes. A node gets at most one replica of each partition, so at most `count`."""
     return portions(
         quota,
         zone,
-        prefer=lambda node, _: (replica_counts.get(node, 0) / zone[node], node),
+        prefer=lambda node, _: (
+            replica_counts.get(node, 0) / zone[node],
+            pressures.get(node, NO_PRESSURE),
+            node,
+        ),
         most=dict.fromkeys(zone, count),
     )

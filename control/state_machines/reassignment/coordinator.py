@@ -36,6 +36,7 @@ from ringfence.control.state_machines.metadata.replica_counts import owned_by_no
 from ringfence.control.state_machines.metadata.sealed_partitions import live_replicas
 from ringfence.control.state_machines.reassignment.messages import ReassignmentAnswer, ReassignmentOrder
 from ringfence.control.state_machines.reassignment.move_phases import Observed, advance, begin_phase, observe
+from ringfence.control.state_machines.rebalance.loads import Pressure
 from ringfence.control.state_machines.rebalance.policy import Decision, Memory, decide
 from ringfence.control.state_machines.rebalance.runner import Rebalancer
 
@@ -95,8 +96,8 @@ class Coordinator:
     """All open changes of one leader. Times are in ms of one monotonic clock; the class reads no clock.
 
     `loads` are bytes per second of partitions, `unlisted_loads` those of nodes that no entry of `loads`
-    contains. The runtime sets both before each `step`. `decision` is the newest one of the policy, for
-    operators.
+    contains, `pressures` break ties between owners. The runtime sets them before each `step`. `decision` is
+    the newest one of the policy, for operators.
     """
 
     def __init__(self) -> None:
@@ -109,6 +110,7 @@ class Coordinator:
         self._kept_since_ms: dict[tuple[PartitionId, ChangeId], int] = {}
         self.loads: Mapping[PartitionId, float] = {}
         self.unlisted_loads: Mapping[NodeId, float] = {}
+        self.pressures: Mapping[NodeId, Pressure] = {}
         self.decision: Decision | None = None
         self._derived: _Derived | None = None
 
@@ -142,7 +144,7 @@ class Coordinator:
             observed = observations[change.partition] = begin_phase(
                 change, now_ms, self._observed.get(change.partition)
             )
-            more, entry = advance(state, change, observed, now_ms, load)
+            more, entry = advance(state, change, observed, now_ms, load, self.pressures)
             orders += more
             if entry is not None:
                 entries.append(entry)

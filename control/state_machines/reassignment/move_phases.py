@@ -17,6 +17,7 @@ changes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -53,6 +54,7 @@ from ringfence.control.state_machines.reassignment.messages import (
     Synced,
     SyncState,
 )
+from ringfence.control.state_machines.rebalance.loads import NO_PRESSURE, Pressure
 
 # Time that the end of a change waits for the new owner's first acknowledgement, which ends the measured
 # gap.
@@ -143,9 +145,10 @@ def advance(
     observed: Observed,
     now_ms: int,
     owned: Mapping[NodeId, int] | None = None,
+    pressures: Mapping[NodeId, Pressure] = MappingProxyType({}),
 ) -> Decision:
     """Decide what to do for one change now. `owned` counts each node's partitions, to choose among equal
-    replicas.
+    replicas; `pressures` break ties.
     """
     assert (observed.change, observed.phase) == (change.change, change.phase), (
         "the observations are of another phase"
@@ -155,7 +158,7 @@ def advance(
     if change.phase is ChangePhase.OPENED:
         return _decide_opened(state, change, observed, now_ms)
     if change.kind is ChangeKind.FAILOVER:
-        return _decide_failover(state, change, observed, now_ms, owned or {})
+        return _decide_failover(state, change, observed, now_ms, owned or {}, pressures)
     why = _abort_reason(state, change, observed, now_ms)
     if why:
         return Decision(entry=AbortChange(partition=change.partition, change=change.change, why=why))
@@ -282,7 +285,12 @@ def _abort_reason(state: MetadataState, change: Change, observed: Observed, now_
 
 
 def _decide_failover(
-    state: MetadataState, change: Change, observed: Observed, now_ms: int, owned: Mapping[NodeId, int]
+    state: MetadataState,
+    change: Change,
+    observed: Observed,
+    now_ms: int,
+    owned: Mapping[NodeId, int],
+    pressures: Mapping[NodeId, Pressure],
 ) -> Decision:
     answered = {proof.place for proof in observed.proofs}
     orders = tuple(
@@ -306,7 +314,12 @@ def _decide_failover(
     equal = [proof for proof in countable if (proof.end.epoch, proof.end.records) == greatest]
     chosen = min(
         equal,
-        key=lambda proof: (proof.place != change.owner, owned.get(proof.place.node, 0), proof.place.node),
+        key=lambda proof: (
+            proof.place != change.owner,
+            owned.get(proof.place.node, 0),
+            pressures.get(proof.place.node, NO_PRESSURE),
+            proof.place.node,
+        ),
     )
     commit = CommitChange(
         partition=change.partition,

@@ -3,8 +3,12 @@
     decide(state, loads, now_ms, memory) -> (Decision, memory)
 
 Loads are soft state from heartbeats: one number for each partition, in any one unit (bytes per second
-appended). The decision is about owners' loads. Its moves make the greatest and the smallest load of a node
-more even, and never empty a healthy node. Each decision has a reason.
+appended); their source can be replaced. The decision is about owners' loads. Its moves make the greatest and
+the smallest load of a node more even, and never empty a healthy node. Each decision has a reason.
+
+From the level of layout changes on each partition counts as `policy_partition_bytes_s` more. So an idle
+cluster is judged by numbers of partitions, and a node that joins gets some. One sum judges both: two
+judgements could undo each other's moves.
 
 The ratio is max / min over nodes that take partitions, and must be *above* the limit. A minimum of 0
 counts as infinite if the maximum is above 0, and as 1 without any load.
@@ -20,6 +24,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.model.rebalance_commands import StartRebalance
 from ringfence.control.model.rebalances import Action, PlannedMove
 from ringfence.control.model.state import MetadataState
@@ -128,12 +133,14 @@ _Part = tuple[TopicId, PartitionId, float]
 def _loads_by_owner(
     state: MetadataState, eligible: list[NodeId], loads: Mapping[PartitionId, float]
 ) -> dict[NodeId, list[_Part]]:
+    each = limit(state, "policy_partition_bytes_s") if state.level >= LAYOUT_LEVEL else 0
     by_owner: dict[NodeId, list[_Part]] = {node: [] for node in eligible}
     for number, topic in sorted(state.topics.items()):
         for part in topic.layout.active():
             owner = topic.assignments[part.partition].owner.node
             if owner in by_owner and part.partition not in state.changes:
-                by_owner[owner].append((number, part.partition, max(0.0, loads.get(part.partition, 0.0))))
+                load = max(0.0, loads.get(part.partition, 0.0)) + each
+                by_owner[owner].append((number, part.partition, load))
     return by_owner
 
 

@@ -13,10 +13,12 @@ import pyarrow as pa
 import pytest
 
 import ringfence
+from ringfence.control.cli.program import run as run_command
 from ringfence.control.http.endpoint import beside
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.node_process import Node
 from ringfence.control.runtime.process.settings import Settings
+from ringfence.native import _node
 from tests.fakes.admin_api import PLACE, TOPIC, Api
 from tests.fakes.layout_level import raise_program
 
@@ -112,6 +114,32 @@ def test_layout_changes_over_the_real_engine_and_a_restart(tmp_path: Path, monke
 
     with_node(tmp_path, work)
     with_node(tmp_path, again)
+
+
+def test_the_log_of_a_stopped_node_tells_what_is_sealed_without_metadata(
+    tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """S11."""
+    raise_program(monkeypatch)
+    ends = {}
+
+    async def work(api: Api, node: Node) -> None:
+        assert (await api("POST", "/admin/topics", TOPIC)).status == 201
+        first = topic_of(node).layout.active()[0].partition
+        assert (await api("POST", f"{PLACE}/split/{first}", {})).status == 200
+        await settled(node)
+        ends.update({part: seal.end for part, seal in (topic_of(node).seals or {}).items()})
+
+    with_node(tmp_path, work)
+    assert len(ends) == 1
+    log = Settings(data_dir=tmp_path).data_dir / "log"
+    told = {part["partition"]: part["sealed"] for part in _node.fsck(str(log))["partitions"]}
+    assert {part for part, seal in told.items() if seal is not None} == {*ends}
+    [(part, end)] = ends.items()
+    assert (told[part]["records"], told[part]["end_offset"]) == (end.records, end.offset)
+    capsys.readouterr()
+    assert run_command(["fsck", "--data", str(tmp_path)]) == 0
+    assert "1 partition is sealed" in capsys.readouterr().out
 
 
 def test_rows_and_names_from_before_a_split_are_known_to_its_children(

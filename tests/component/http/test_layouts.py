@@ -263,7 +263,7 @@ def test_below_the_level_everything_is_refused(tmp_path: Path, monkeypatch: Patc
         await refused(api, f"{PLACE}/repartition", {"partitions": 9}, 409, *way_out)
         await refused(api, f"{PLACE}/split/{first}?preview=true", {}, 409, *way_out)
         await refused(api, "/admin/transitions/7/abort", {}, 404)
-        assert (await api.get("/admin/transitions")) == {"transitions": [], "count": 0}
+        assert (await api.get("/admin/transitions")) == {"transitions": [], "count": 0, "ended": []}
         assert "layout_changes_enabled" not in (await api.get("/admin/config"))["values"]
         changed = {"values": {"layout_changes_enabled": 0}}
         assert (await api("PATCH", "/admin/config", changed)).status == 422

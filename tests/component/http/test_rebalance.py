@@ -199,6 +199,10 @@ def test_a_copy_that_is_held_up_says_by_what_and_else_why_the_try_before_failed(
     assert shown_copy(move, [(NodeId(3), replace(sync, why=""))])["error"] == "the try before"
 
 
+async def nothing() -> None:
+    """There is no copy to ask about."""
+
+
 def test_a_move_that_copies_is_counted_as_what_it_is_shown_as() -> None:
     first = MoveRecord(
         TopicId(1), PartitionId(1), (NodeId(1),), (NodeId(3),), state=MoveState.DUAL_WRITE, attempts=1
@@ -211,7 +215,8 @@ def test_a_move_that_copies_is_counted_as_what_it_is_shown_as() -> None:
     copies = {1: SimpleNamespace(syncs=[(SimpleNamespace(node=NodeId(3)), Synced(state=SyncState.COPYING))])}
     coordinator = SimpleNamespace(progress=copies.get, decision=None)
     proposer, board = SimpleNamespace(state=state), SimpleNamespace(by_node=lambda _: {})
-    shown = Rebalances(proposer, SimpleNamespace(), coordinator, board, RunRates()).here()  # type: ignore[arg-type]
+    rebalances = Rebalances(proposer, SimpleNamespace(), coordinator, board, RunRates(), nothing)  # type: ignore[arg-type]
+    shown = rebalances.here()
     assert shown["counts"] == {"COPYING": 1, "DUAL_WRITE": 1, "PENDING": 1}
     assert sorted(move["state"] for move in shown["moves"]) == ["COPYING", "DUAL_WRITE", "PENDING"]
 

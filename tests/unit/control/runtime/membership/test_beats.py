@@ -12,6 +12,7 @@ from ringfence.control.model.ids import Index, TopicId
 from ringfence.control.runtime.membership import beats
 from ringfence.control.runtime.membership.beats import ADOPTED_MAX, Beat, LayoutBeat, TimedBeat
 from ringfence.control.state_machines.layout.adoption import NodeAdoption
+from ringfence.control.state_machines.rebalance.loads import RowReport
 
 FIELDS = (b"s" * 16, 30, 20, 10, b"d" * 16)
 
@@ -21,7 +22,7 @@ def test_heartbeats_of_each_level_are_decoded_as_what_they_tell() -> None:
     assert (old.index, old.clock_ms, old.adopted) == (30, 0, ())
     timed = beats.decode(msgspec.msgpack.encode(TimedBeat(*FIELDS, clock_ms=5, time_ms=6)))
     assert (timed.clock_ms, timed.time_ms, timed.adopted) == (5, 6, ())
-    newest = LayoutBeat(*FIELDS, clock_ms=5, adopted=((7, 29),))
+    newest = LayoutBeat(*FIELDS, clock_ms=5, adopted=((7, 29),), rows=RowReport((3, 4), 5, 60))
     decoded = beats.decode(msgspec.msgpack.encode(newest))
     assert decoded == newest
     assert decoded.adoption == NodeAdoption(Index(30), {TopicId(7): Index(29)})

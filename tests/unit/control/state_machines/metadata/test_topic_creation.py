@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from ringfence.control.model.commands import Command, CreateTopic
 from ringfence.control.model.ids import TopicId, drawn
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.model.names import full_topic_name, shown_topic_name
 from ringfence.control.model.ranges import SlotRange, gap, tile
 from ringfence.control.model.results import Refused, TopicCreated
@@ -85,3 +87,16 @@ def test_a_layout_that_does_not_tile_is_refused() -> None:
         nodes=((NODE,),),
     )
     assert refused(with_topic(), bad) == Code.INVALID_ARGUMENT
+
+
+def test_a_topic_is_not_named_like_a_partition_from_the_level_of_layouts_on() -> None:
+    """S10."""
+    state = with_topic()
+    part = state.topics[TopicId(2)].layout.partitions[0].name
+    for name in (part, "0000-ffff-1", "00AB-00cd-9223372036854775807"):
+        command = create(f"acme/sales/{name}")
+        assert not isinstance(apply(state, entry(50, command))[1], Refused), "lower levels take any name"
+        assert refused(replace(state, level=LAYOUT_LEVEL), command) == Code.INVALID_ARGUMENT
+    for name in ("0000-ffff", "000-ffff-1", "0000-fffg-1", "0000-ffff-1-2", "0000-ffff-x"):
+        made = apply(replace(state, level=LAYOUT_LEVEL), entry(50, create(f"acme/sales/{name}")))[1]
+        assert not isinstance(made, Refused), made

@@ -16,6 +16,7 @@ from ringfence.control.state_machines.placement.zones import (
     placements_of,
     zone_sizes,
 )
+from ringfence.control.state_machines.rebalance.loads import Pressure
 from tests.fakes.metadata_commands import cluster, create, entry
 from tests.fakes.placements import ONE, THREE, TWO, is_level, loads, members, owned, topics, within_one
 
@@ -88,3 +89,27 @@ def test_drained_failed_and_outer_nodes_get_nothing_and_too_few_are_refused() ->
     assert place(nodes, 3, 1, owned_counts={}, replica_counts={}) == ((1,), (1,), (1,))
     with pytest.raises(TooFewNodesError, match="replication 3 needs so many nodes, 1 of 3"):
         place(nodes, 3, 3, owned_counts={}, replica_counts={})
+
+
+def test_of_nodes_with_as_many_partitions_the_one_with_the_least_pressure_gets_the_next() -> None:
+    """S6: a full disk first, then a lag, then the load; counts stay within one."""
+    nodes = members(4)
+    pressures = {
+        nodes[0].node: Pressure(is_full=True),
+        nodes[1].node: Pressure(lags=True),
+        nodes[2].node: Pressure(bytes_s=9),
+        nodes[3].node: Pressure(bytes_s=4),
+    }
+    taken = [
+        place(nodes, count, 1, owned_counts={}, replica_counts={}, pressures=pressures)
+        for count in (1, 2, 3, 4)
+    ]
+    assert taken[-1] == tuple((nodes[number].node,) for number in (3, 2, 1, 0))
+    assert [{one for (one,) in placed} for placed in taken] == [
+        {nodes[number].node for number in chosen} for chosen in ((3,), (3, 2), (3, 2, 1), (3, 2, 1, 0))
+    ]
+    [three] = place(nodes, 1, 3, owned_counts={}, replica_counts={}, pressures=pressures)
+    assert nodes[0].node not in three
+    counts = {nodes[3].node: 5, nodes[2].node: 5, nodes[1].node: 5}
+    busy = place(nodes, 1, 1, owned_counts=counts, replica_counts=counts, pressures=pressures)
+    assert busy == ((nodes[0].node,),), "numbers come first"

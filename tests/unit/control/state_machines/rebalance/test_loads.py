@@ -16,9 +16,14 @@ from ringfence.control.state_machines.rebalance.loads import (
     LoadBoard,
     LoadReport,
     Meter,
+    PartitionLoad,
+    Pressure,
+    RowReport,
     advertised_loads,
+    known_loads,
 )
 from tests.fakes.metadata_commands import cluster, create, entry
+from tests.fakes.metadata_log import MetadataLog
 
 ONE, TWO = NodeId(1), NodeId(2)
 
@@ -85,3 +90,59 @@ def test_producers_are_told_of_every_partition_whose_load_is_known() -> None:
     reports = {ONE: LoadReport((Load(first, 100, 1),), 7), TWO: LoadReport()}
     assert advertised_loads(topic, reports) == {first: 100, second: 0}
     assert advertised_loads(topic, {TWO: LoadReport((Load(first, 100, 1),))}) == {second: 0}, "it has moved"
+
+
+def test_rows_are_reported_beside_bytes_and_known_loads_have_both() -> None:
+    log = MetadataLog(3, partitions=3)
+    topic = log.state.topics[log.topic]
+    one, two, three = sorted(topic.assignments)
+    meter = Meter()
+
+    def counters(part: int, rows: int, size: int) -> dict[str, Any]:
+        return {
+            "partition": part,
+            "open": True,
+            "records": rows // 10,
+            "start_offset": 0,
+            "end_offset": rows,
+            "bytes": size,
+        }
+
+    idle = counters(three, 0, 0)
+    meter.read([counters(one, 0, 0), counters(two, 0, 0), idle], 0)
+    report = meter.read([counters(one, 4_000, 900), counters(two, 2_000, 5_000), idle], 2_000)
+    assert [load.partition for load in report.parts] == [two, one]
+    assert meter.rows == RowReport((1_000, 2_000), 0)
+    board = LoadBoard()
+    board.record(NodeId(1), report, 2_000, meter.rows)
+    known = known_loads(topic, board.by_node(2_000), board.rows_by_node(2_000))
+    assert known[one] == PartitionLoad(450, 2_000)
+    assert known[two] == PartitionLoad(2_500, 1_000)
+    assert known[three] == PartitionLoad(0, 0, is_exact=False), "at most what is not listed: nothing"
+
+
+def test_a_partition_that_is_not_listed_has_an_upper_bound_and_one_without_a_report_has_nothing() -> None:
+    log = MetadataLog(3, partitions=2)
+    topic = log.state.topics[log.topic]
+    one, two = sorted(topic.assignments)
+    report = LoadReport((Load(one, 500, 9),), others_bytes_s=90_000, others_requests_s=7)
+    reports = {NodeId(1): report}
+    assert known_loads(topic, reports, {}) == {}, "a program of a lower level tells no rows"
+    known = known_loads(topic, reports, {NodeId(1): RowReport((40,), 700)})
+    assert known[two] == PartitionLoad(500, 700, is_exact=False), "less busy than the least busy one listed"
+    assert known_loads(topic, {NodeId(2): report}, {NodeId(2): RowReport((40,), 700)}) == {}
+
+
+def test_a_report_replaces_all_that_its_node_said_before() -> None:
+    """S3."""
+    board = LoadBoard()
+    full = RowReport((5,), 0, disk_percent=95)
+    board.record(NodeId(1), LoadReport((Load(7, 10, 1), Load(8, 20, 1))), 0, full, lags=True)
+    assert board.pressures(0) == {1: Pressure(is_full=True, lags=True, bytes_s=30)}
+    board.record(NodeId(1), LoadReport((Load(8, 5, 1),)), 1_000, RowReport((5,)))
+    assert board.by_partition(1_000) == {8: 5.0}
+    assert board.pressures(1_000) == {1: Pressure(bytes_s=5)}
+    board.record(NodeId(1), LoadReport(), 2_000)
+    assert (board.by_partition(2_000), board.rows_by_node(2_000), board.pressures(2_000)) == ({}, {}, {})
+    board.record(NodeId(1), LoadReport(), 3_000, RowReport())
+    assert board.rows_by_node(3_000 + STALE_MS) == {}

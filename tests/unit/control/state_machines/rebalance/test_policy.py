@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ringfence.control.model.commands import SetConfig
 from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.model.rebalances import Action, PlannedMove
 from ringfence.control.state_machines.metadata.config import LIMITS
+from ringfence.control.state_machines.metadata.ring_decisions import RingConsensus
+from ringfence.control.state_machines.rebalance.loads import LoadBoard, LoadSource
 from ringfence.control.state_machines.rebalance.policy import Memory, decide, evaluate, ratio_of
+from tests.fakes.metadata_commands import register, restart
 from tests.fakes.metadata_log import MetadataLog
 from tests.fakes.rebalance_leader import Leader, started
 
@@ -37,6 +43,7 @@ def test_the_defaults_are_those_of_the_documents() -> None:
         "policy_check_interval_s": 60,
         "policy_cooldown_s": 300,
         "policy_grace_s": 120,
+        "policy_partition_bytes_s": 1_000,
     }
 
 
@@ -127,3 +134,61 @@ def test_what_is_not_named_counts_for_its_node_and_moves_nowhere() -> None:
     assert decision.start is not None
     assert {move.before[0] for move in decision.start.moves} == {one}
     assert f"node {one}: 120 B/s" in decision.why
+
+
+def test_an_idle_cluster_is_judged_by_numbers_of_partitions() -> None:
+    lab = MetadataLog(3, partitions=9)
+    assert {node: len(parts) for node, parts in owned(lab).items()} == {1: 9, 2: 0, 5: 0}
+    assert evaluate(lab.state, {}).start is None, "below the level only loads are judged"
+    lab.state = replace(lab.state, level=LAYOUT_LEVEL)
+    decision = evaluate(lab.state, {})
+    assert decision.start is not None
+    moved = Counter(move.after[0] for move in decision.start.moves)
+    assert 9 - sum(moved.values()) <= 2 * min(moved[NodeId(2)], moved[NodeId(5)]), moved
+    lab.must(SetConfig(values={"policy_partition_bytes_s": 0}))
+    assert evaluate(lab.state, {}).start is None
+
+
+def test_a_join_alone_leads_to_a_run_within_the_grace_period_and_an_interval() -> None:
+    lab = even(2, 8)
+    lab.state = replace(lab.state, level=LAYOUT_LEVEL)
+    lab.must(SetConfig(values={"policy_enabled": 1}))
+    loads = {part: 5_000.0 for parts in owned(lab).values() for part in parts}
+    memory, joined, start, now_ms = Memory(began_ms=0), NodeId(0), None, 0
+    while start is None:
+        now_ms += 100
+        if now_ms == 200_000:
+            lab.must(replace(register(6), level=LAYOUT_LEVEL))
+            lab.must(replace(restart(lab.state, lab.at), level=LAYOUT_LEVEL))
+            joined = NodeId(lab.at - 1)
+            lab.must(RingConsensus.propose_add(lab.state, joined))
+        decision, memory = decide(lab.state, loads if now_ms < 200_000 else {}, now_ms, memory)
+        start = None if decision is None else decision.start
+        assert now_ms <= 260_000, "no run within the interval"
+    assert now_ms >= 200_000
+    assert {move.after[0] for move in start.moves} == {joined}
+
+
+def test_loads_outweigh_numbers_where_there_are_loads() -> None:
+    lab = even(2, 8)
+    lab.state = replace(lab.state, level=LAYOUT_LEVEL)
+    one, two = sorted(owned(lab))
+    parts = owned(lab)
+    # One partition of a node has as much as all of the other: moving some for the numbers would undo that.
+    loads = {parts[one][0]: 80_000_000.0} | dict.fromkeys(parts[two], 20_000_000.0)
+    assert evaluate(lab.state, loads).start is None
+
+
+def test_the_source_of_loads_can_be_replaced() -> None:
+    class Requests:
+        """Judges batches instead of bytes."""
+
+        def by_partition(self, now_ms: int) -> dict[PartitionId, float]:
+            return {PartitionId(7): 3.0 + now_ms}
+
+        def unlisted(self, now_ms: int) -> dict[NodeId, float]:
+            return {NodeId(1): float(now_ms)}
+
+    source: LoadSource = Requests()
+    board: LoadSource = LoadBoard()
+    assert (source.by_partition(1), board.by_partition(1)) == ({7: 4.0}, {})
