@@ -7,31 +7,56 @@ REPLICA_ACK, COPY, CONFIRM_MARK and TABLE_ACK have no body: all of their values 
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from ringfence.native.messages import Message, PartitionEntry
+from ringfence.native.messages import Message, Table
 
 # ---- layout watch and cohorts -----------------------------------------------------------------------
 
 
 class WatchOpen(Message):
-    """WATCH_OPEN: the client chooses `session`, which identifies the watch at any node."""
+    """WATCH_OPEN: the client chooses `session`, 16 bytes that identify the watch on its connection.
 
-    name: str
-    session: int
+    Exactly one of the two names: `topic` follows the layout of one topic; `prefix` follows the catalogue of
+    the topics whose names begin so. `held`: the generation of the table that the client holds; 0: none.
+    """
+
+    session: bytes
+    topic: str | UnsetType = UNSET
+    prefix: str | UnsetType = UNSET
+    held: int = 0
+
+
+class Controller(Message):
+    """The leader of the metadata, as one node knows it; node 0: it knows none."""
+
+    node: int
+    addresses: list[str]
+    http: str
 
 
 class WatchUpdate(Message):
-    """WATCH_UPDATE: the whole DAG of a topic, ordered by (index, version)."""
+    """WATCH_UPDATE: states in ascending order of the header's generation.
 
-    session: int
-    index: int
-    version: int
-    partitions: list[PartitionEntry]
-    controller: list[str]  # addresses
+    `table`: absent if only the controller changed. `deleted`: the topic is gone, and so is the session.
+    Of a catalogue: `topics` that were made, as (id, name), and ids of topics that are `gone`. `whole`: the
+    list begins here, and what the session held before counts no more. `more`: further pages follow.
+    """
+
+    session: bytes
+    controller: Controller
+    table: Table | UnsetType = UNSET
+    deleted: bool | UnsetType = UNSET
+    topics: list[tuple[int, str]] | UnsetType = UNSET
+    gone: list[int] | UnsetType = UNSET
+    whole: bool | UnsetType = UNSET
+    more: bool | UnsetType = UNSET
 
 
 class WatchClose(Message):
-    session: int
+    """WATCH_CLOSE: no frame of the session follows the answer."""
+
+    session: bytes
 
 
 class Slice(Message):

@@ -54,8 +54,8 @@ class Opcode(IntEnum):
     TABLE = 32  # routing table of one topic
     TABLE_PUSH = 33  # a changed routing table; body as in the answer to TABLE
     TABLE_ACK = 34  # generation that the client now holds
-    WATCH_OPEN = 35  # follow the layout of a topic
-    WATCH_UPDATE = 36  # the layout, then its changes
+    WATCH_OPEN = 35  # follow the layout of a topic, or the topics whose names have a prefix
+    WATCH_UPDATE = 36  # the layout or the topics, then their changes
     WATCH_CLOSE = 37  # end of a watch
     JOIN = 38  # become a member of a cohort
     LEAVE = 39  # leave a cohort
@@ -220,11 +220,11 @@ class RequestHeader(NamedTuple):
     request_id: int = 0  # chosen by the sender, unique on its connection while unanswered; echoed
     topic: int = 0  # topic id, 0 = none
     partition: int = 0  # partition id, 0 = none
-    layout_version: int = 0  # partitioning version under which the request was routed
+    layout_version: int = 0  # partitioning version under which the request was routed; TABLE: least version that helps, 0 = any
     owner_epoch: int = 0  # epoch of the owner that the sender believes in; FETCH: epoch of the last row read, 0 = none read
     producer_id: int = 0  # 0 = none
     producer_epoch: int = 0  # metadata index that opened the producer
-    sequence: int = 0  # batch number per (producer id, epoch, partition), from 0; FETCH: first wanted offset
+    sequence: int = 0  # batch number per (producer id, epoch, partition), from 0; FETCH: first wanted offset; TABLE: generation of the table that is held, 0 = none; TABLE_ACK: generation that is held
     send: int = 0  # the application's call count, ascending in every partition; FETCH: byte limit
     rows: int = 0  # rows in the body; FETCH: row limit, 0 = none
     schema_id: int = 0  # index in the topic's list of schemas

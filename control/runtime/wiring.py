@@ -64,7 +64,7 @@ from ringfence.control.store.raft_store import RaftStore
 from ringfence.control.transport.hub import Hub
 from ringfence.native import _node, cluster_messages, messages
 from ringfence.native import layout_messages as layout_bodies
-from ringfence.native.wire import DEDUPE_WINDOW, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Opcode
+from ringfence.native.wire import DEDUPE_WINDOW, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Features, Opcode
 
 # Heartbeat interval for clients, in ms; a failed peer is detected after two.
 HEARTBEAT_MS: Final = 10_000
@@ -266,6 +266,7 @@ def _ready(given: Foundation) -> messages.Ready:
         message_bytes_max=given.settings.body_bytes_max,
         window=DEDUPE_WINDOW,
         heartbeat_ms=HEARTBEAT_MS,
+        features=int(Features.RESUME_RANGES | Features.LINEAGE),
     )
 
 

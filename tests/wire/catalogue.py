@@ -12,6 +12,7 @@ import pyarrow as pa
 from ringfence.native import cluster_messages as cluster
 from ringfence.native import messages, wire
 from tests.wire.catalogue_layouts import layout_changes
+from tests.wire.catalogue_watches import tables, watches
 from tests.wire.codec import (
     EPOCH,
     PARTITION,
@@ -132,6 +133,7 @@ def handshake() -> Iterator[tuple[str, dict[str, Any]]]:
                 message_bytes_max=wire.MESSAGE_BYTES_MAX,
                 window=wire.DEDUPE_WINDOW,
                 heartbeat_ms=10_000,
+                features=int(wire.Features.RESUME_RANGES | wire.Features.LINEAGE),
             ),
             St.READY,
             request_id=1,
@@ -217,6 +219,7 @@ def topics() -> Iterator[tuple[str, dict[str, Any]]]:  # table
         reply(Op.TABLE_PUSH, TABLE, St.PUSH, topic=TOPIC, layout_version=VERSION, generation=14),
     )
     yield "table_ack", request(Op.TABLE_ACK, topic=TOPIC, sequence=14)
+    yield from tables()
 
 
 def rows() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -366,23 +369,6 @@ def reading() -> Iterator[tuple[str, dict[str, Any]]]:
 def cohorts() -> Iterator[tuple[str, dict[str, Any]]]:
     piece = cluster.Slice(partition=PARTITION, lo=0, hi=65535, name="0000-ffff-9")
     name, cohort, member = "lineitem", "loaders", "m-1"
-    yield "watch_open", control(Op.WATCH_OPEN, cluster.WatchOpen(name=name, session=77), request_id=20)
-    yield (
-        "watch_update",
-        reply(
-            Op.WATCH_UPDATE,
-            cluster.WatchUpdate(
-                session=77,
-                index=14,
-                version=0,
-                partitions=TABLE.partitions,
-                controller=["tcp://127.0.0.1:7411"],
-            ),
-            St.PUSH,
-            topic=TOPIC,
-        ),
-    )
-    yield "watch_close", control(Op.WATCH_CLOSE, cluster.WatchClose(session=77), request_id=21)
     yield (
         "join",
         control(Op.JOIN, cluster.Join(name=name, cohort=cohort, mode="STREAM", member=member), request_id=22),
@@ -490,5 +476,8 @@ def scopes() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def all_vectors() -> Iterator[tuple[str, dict[str, Any]]]:
-    for part in (handshake, topics, rows, refusals, reading, cohorts, replicas, scopes, layout_changes):
+    for part in (handshake, topics, rows, refusals, reading):
+        yield from part()
+    yield from watches(TABLE)
+    for part in (cohorts, replicas, scopes, layout_changes):
         yield from part()

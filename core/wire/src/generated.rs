@@ -145,9 +145,9 @@ pub enum Opcode {
     TablePush = 33,
     /// Generation that the client now holds.
     TableAck = 34,
-    /// Follow the layout of a topic.
+    /// Follow the layout of a topic, or the topics whose names have a prefix.
     WatchOpen = 35,
-    /// The layout, then its changes.
+    /// The layout or the topics, then their changes.
     WatchUpdate = 36,
     /// End of a watch.
     WatchClose = 37,
@@ -821,7 +821,7 @@ pub struct RequestHeader {
     pub topic: u64,
     /// Partition id, 0 = none.
     pub partition: u64,
-    /// Partitioning version under which the request was routed.
+    /// Partitioning version under which the request was routed; TABLE: least version that helps, 0 = any.
     pub layout_version: u64,
     /// Epoch of the owner that the sender believes in; FETCH: epoch of the last row read, 0 = none read.
     pub owner_epoch: u64,
@@ -829,7 +829,7 @@ pub struct RequestHeader {
     pub producer_id: u64,
     /// Metadata index that opened the producer.
     pub producer_epoch: u64,
-    /// Batch number per (producer id, epoch, partition), from 0; FETCH: first wanted offset.
+    /// Batch number per (producer id, epoch, partition), from 0; FETCH: first wanted offset; TABLE: generation of the table that is held, 0 = none; TABLE_ACK: generation that is held.
     pub sequence: u64,
     /// The application's call count, ascending in every partition; FETCH: byte limit.
     pub send: u64,
