@@ -18,6 +18,7 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.cluster import Cluster, HeartbeatCalls, Log, build_log
 from ringfence.control.runtime.control_server import ControlServer, Question
 from ringfence.control.runtime.data_plane.cleanup_confirmations import CleanupConfirmations
+from ringfence.control.runtime.data_plane.controller_news import ControllerNews
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.data_plane.handshake_values import ConnectionAccess
 from ringfence.control.runtime.data_plane.log_witnesses import LogWitnesses
@@ -166,8 +167,8 @@ def build(given: Foundation) -> Parts:
     log = build_log(given.hub, given.own_start, given.on_failed)
     audit = Audit(given.settings.data_dir, given.here.node, given.health)
 
-    def serve(connection: int, header: bytes, body: bytes, prefix: str, token: str) -> None:
-        handlers.requests.serve(connection, header, body, prefix, token)
+    def serve(connection: int, header: bytes, body: bytes, prefix: str, token: str, features: int) -> None:
+        handlers.requests.serve(connection, header, body, prefix, token, features)
 
     def adopted(topics: Collection[TopicId]) -> list[tuple[TopicId, Index]]:
         floors = given.native.adopted(tuple(topics)) if given.gate.is_open else ()
@@ -222,14 +223,20 @@ def _data_plane(
     given: Foundation,
     proposer: RaftProposer,
     audit: Audit,
-    on_request: Callable[[int, bytes, bytes, str, str], None],
+    on_request: Callable[[int, bytes, bytes, str, str, int], None],
 ) -> DataPlane:
     here, health, fail = given.here, given.health, given.on_failed
     reports = NativeEvents(proposer, here, health, given.cluster_events, audit, fail)
     run_meter = RunMeter(given.native, proposer)
+
+    def look(counters: Mapping[str, int]) -> None:
+        run_meter.read(counters)
+        controller.refresh()
+
     native_node = NativeNode(
-        given.native, on_request=on_request, on_event=reports.take, on_failed=fail, on_counters=run_meter.read
+        given.native, on_request=on_request, on_event=reports.take, on_failed=fail, on_counters=look
     )
+    controller = ControllerNews(proposer, native_node)
     topic_purge = TopicPurge(proposer, here.store)
     cleanup_confirmations = CleanupConfirmations(proposer, here.store)
     executor = OrderExecutor(

@@ -96,6 +96,8 @@ class OrderExecutor:
             on_failed=on_failed,
         )
         self._task: asyncio.Task[None] | None = None
+        # Topics whose newest table could not be installed: what clients are given of them is not known to hold.
+        self._stale_tables: set[TopicId] = set()
         # Orders to open replicated partitions; their entries do not wait for them.
         self._opening_tasks: set[asyncio.Task[None]] = set()
 
@@ -110,6 +112,8 @@ class OrderExecutor:
         if phases:
             self._entries.append(_EntryOrders(index, after, phases))
             self._wake.set()
+        else:
+            self._settle()
 
     async def until_executed(self, index: int) -> list[str]:
         """Wait until every order up to the entry at `index` has ended; return the faults of that entry."""
@@ -152,7 +156,14 @@ class OrderExecutor:
                 async with self._entry_executed:
                     self._entries.popleft()
                     self._entry_executed.notify_all()
+                self._settle()
             self._wake.clear()
+
+    def _settle(self) -> None:
+        """Tell the engine up to which entry its tables are installed."""
+        assert self._newest is not None, "an order came before any state"
+        if not self._stale_tables:
+            self._native_node.settled(self.executed_index(self._newest.index))
 
     async def _execute_entry(self, entry: _EntryOrders) -> list[str]:
         faults: list[str] = []
@@ -183,10 +194,14 @@ class OrderExecutor:
                 return None
             fault = f"{key}: {error}"
             self._health.set_reason(key, fault)
+            if isinstance(order, InstallTable):
+                self._stale_tables.add(order.topic)
             if isinstance(order, RetriedOrder):
                 self._retries.failed(order)
             return fault
         self._health.clear_reason(key)
+        if isinstance(order, InstallTable | RemoveTopic):
+            self._stale_tables.discard(order.topic)
         if isinstance(order, Adopt | Discard | Release):
             self._on_cleaned_up(order)
         if isinstance(order, OpenPartition | OpenSealed):

@@ -37,10 +37,10 @@ impl Engine {
 
     /// (topic, lowest generation that its followers hold) of those of these topics that connections follow.
     pub fn adopted(&self, topics: &[u64], now: Now) -> Vec<(u64, u64)> {
-        let newest = self.parts.store.generation();
         let floor = |topic: &u64| {
-            let content = self.parts.store.topics.get(topic)?.routing.as_ref()?.content;
-            let floor = self.parts.clients.connections.floor(*topic, content, newest, now.mono_ms)?;
+            let routing = self.parts.store.topics.get(topic)?.routing.as_ref()?;
+            let newest = self.parts.store.generation_of(routing);
+            let floor = self.parts.clients.connections.floor(*topic, routing.content, newest, now.mono_ms)?;
             Some((*topic, floor))
         };
         topics.iter().filter_map(floor).collect()
@@ -79,6 +79,8 @@ impl Engine {
             ),
             // tables sent to open connections that acknowledged none of that topic: clients that do not acknowledge
             ("tables_never_acknowledged", self.parts.clients.connections.never_acknowledged() as u64),
+            // watches of topics and prefixes that are open now
+            ("watches", self.parts.clients.connections.watching() as u64),
             // partitions of this store, dropped ones until their slot is used again
             ("partitions", self.parts.store.partitions.len() as u64),
             // topics known to the engine

@@ -32,7 +32,7 @@ pub fn read(body: &[u8]) -> Result<(u64, u64, Vec<Staged>), Short> {
         let record = from.u64("staged record")?;
         let rows = from.u32("rows")?;
         from.u32("reserved word")?;
-        list.push(Staged { record, rows, crc: 0 });
+        list.push(Staged { record, rows, crc: 0, origin: None });
     }
     if from.0.is_empty() { Ok((scope, epoch, list)) } else { Err(Short("bytes follow the last batch")) }
 }
