@@ -177,6 +177,9 @@ def build(given: Foundation) -> Parts:
     def record_adoption(node: NodeId, adoption: NodeAdoption) -> None:
         layouts.leader.record_adoption(node, adoption)
 
+    def record_lacking(node: NodeId, partitions: Collection[PartitionId]) -> None:
+        layouts.leader.record_lacking(node, partitions)
+
     data_plane = _data_plane(given, log.proposer, audit, serve)
     cluster = Cluster(
         given.settings,
@@ -193,6 +196,8 @@ def build(given: Foundation) -> Parts:
             on_time_window=data_plane.native_node.set_time_window,
             adopted=adopted,
             on_adopted=record_adoption,
+            lacking=lambda: data_plane.executor.lacking,
+            on_lacking=record_lacking,
         ),
         on_failed=given.on_failed,
     )

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from ringfence.control.model.ids import TopicId
+from ringfence.control.model.ids import PartitionId, TopicId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane.load_hints import LoadHints
@@ -23,6 +23,7 @@ from ringfence.control.runtime.process.health import Health
 from ringfence.control.state_machines import node_orders
 from ringfence.control.state_machines.node_orders import (
     DropPartition,
+    FollowSealed,
     InstallTable,
     NodeOrder,
     OpenPartition,
@@ -96,8 +97,10 @@ class OrderExecutor:
             on_failed=on_failed,
         )
         self._task: asyncio.Task[None] | None = None
-        # Topics whose newest table could not be installed: what clients are given of them is not known to hold.
+        # Topics whose newest table could not be installed: clients are given tables that may be old.
         self._stale_tables: set[TopicId] = set()
+        # Sealed partitions that this store was given and lacks records of, or that have other ones here.
+        self.lacking: set[PartitionId] = set()
         # Orders to open replicated partitions; their entries do not wait for them.
         self._opening_tasks: set[asyncio.Task[None]] = set()
 
@@ -194,19 +197,37 @@ class OrderExecutor:
                 return None
             fault = f"{key}: {error}"
             self._health.set_reason(key, fault)
-            if isinstance(order, InstallTable):
-                self._stale_tables.add(order.topic)
+            self._note_failed(order)
             if isinstance(order, RetriedOrder):
                 self._retries.failed(order)
             return fault
         self._health.clear_reason(key)
-        if isinstance(order, InstallTable | RemoveTopic):
-            self._stale_tables.discard(order.topic)
+        self._note_done(order)
         if isinstance(order, Adopt | Discard | Release):
             self._on_cleaned_up(order)
         if isinstance(order, OpenPartition | OpenSealed):
             self.opens.opened((order.topic, order.partition), order.epoch)
         return None
+
+    def _note_failed(self, order: NodeOrder) -> None:
+        match order:
+            case InstallTable(topic):
+                self._stale_tables.add(topic.topic)
+            case OpenSealed():
+                self.lacking.add(order.partition)
+            case _:
+                pass
+
+    def _note_done(self, order: NodeOrder) -> None:
+        match order:
+            case InstallTable(topic):
+                self._stale_tables.discard(topic.topic)
+            case RemoveTopic(topic):
+                self._stale_tables.discard(topic)
+            case OpenSealed() | FollowSealed() | DropPartition() | Release():
+                self.lacking.discard(order.partition)
+            case _:
+                pass
 
     async def _give(self, order: NodeOrder, native_order: Order) -> None:
         if isinstance(order, SetLevel):

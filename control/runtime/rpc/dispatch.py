@@ -39,7 +39,7 @@ ANSWER_DUE_S: ContextVar[float | None] = ContextVar("ANSWER_DUE_S", default=None
 CALLER_TOKEN: ContextVar[str] = ContextVar("CALLER_TOKEN", default="")
 # For handlers: the topic prefix that the token is restricted to; empty for all topics.
 CALLER_PREFIX: ContextVar[str] = ContextVar("CALLER_PREFIX", default="")
-# For handlers: what the caller's client can do, as bits of `Features`. Callers that are no clients can do all.
+# For handlers: what the caller's client can do, as bits of `Features`; callers without a client: all.
 CALLER_FEATURES: ContextVar[int] = ContextVar("CALLER_FEATURES", default=ALL_FEATURES)
 # Share of a deadline after which waits end, so that the handler itself can answer with its progress.
 ANSWER_DUE_SHARE: Final = 0.95
