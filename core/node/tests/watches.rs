@@ -142,7 +142,7 @@ fn unsound_watches_are_refused_and_nothing_is_kept() {
     let mut world = world_of(&[ONE, TWO]);
     let short = b"\x82\xA7session\xC4\x01x\xA5topic\xA2t7";
     let both = [&wanted(SESSION, "topic", "t7", 0)[..], b"\xA6prefix\xA0"].concat();
-    let neither = &both[1..26 + 1];
+    let neither = &both[1..=26];
     for (body, expected) in [
         (&short[..], Code::InvalidArgument),
         (&[&[0x84], &both[1..]].concat(), Code::InvalidArgument),

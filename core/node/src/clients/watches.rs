@@ -1,4 +1,4 @@
-//! Watch sessions: WATCH_OPEN, WATCH_UPDATE, WATCH_CLOSE.
+//! Watch sessions: `WATCH_OPEN`, `WATCH_UPDATE`, `WATCH_CLOSE`.
 //!
 //! A watch is a follower like a connection that asked for a table: paced and acknowledged alike. Its first update comes
 //! right after the answer, so a client that was connected elsewhere misses nothing.

@@ -1,4 +1,4 @@
-//! Bodies of STAGED_LIST and of its answer; `native/layout_messages.py` has their definition.
+//! Bodies of `STAGED_LIST` and of its answer; `native/layout_messages.py` has their definition.
 
 use rmp::decode;
 

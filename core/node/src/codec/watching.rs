@@ -4,7 +4,7 @@ use rmp::{decode, encode};
 
 use crate::codec::pack::{array, each_field, int, map, number, text};
 
-/// What WATCH_OPEN and WATCH_CLOSE say.
+/// What `WATCH_OPEN` and `WATCH_CLOSE` say.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     pub session: Option<[u8; 16]>,
@@ -43,7 +43,7 @@ fn string(mut value: &[u8], field: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What one WATCH_UPDATE says besides session and controller.
+/// What one `WATCH_UPDATE` says besides session and controller.
 #[derive(Default)]
 pub struct News<'a> {
     /// The body of the table, as the control plane made it.
@@ -55,7 +55,7 @@ pub struct News<'a> {
     pub more: bool,
 }
 
-/// Body of WATCH_UPDATE. `controller` is an encoded map.
+/// Body of `WATCH_UPDATE`. `controller` is an encoded map.
 pub fn update(session: &[u8; 16], controller: &[u8], news: &News<'_>) -> Box<[u8]> {
     let flags = [("deleted", news.deleted), ("whole", news.whole), ("more", news.more)];
     let present = [news.table.is_some(), news.topics.is_some(), news.gone.is_some()];
@@ -83,7 +83,9 @@ pub fn update(session: &[u8; 16], controller: &[u8], news: &News<'_>) -> Box<[u8
     if let Some(gone) = news.gone {
         text(&mut out, "gone");
         array(&mut out, gone.len());
-        gone.iter().for_each(|topic| number(&mut out, *topic));
+        for topic in gone {
+            number(&mut out, *topic);
+        }
     }
     for (name, _) in flags.iter().filter(|(_, is_set)| *is_set) {
         text(&mut out, name);

@@ -1,4 +1,4 @@
-//! STAGED_LIST: what is staged in a partition, so that the client may stage it again where its rows belong now.
+//! `STAGED_LIST`: what is staged in a partition, so that the client may stage it again where its rows belong now.
 
 use ringfence_transport::Connection;
 use ringfence_wire::{ANSWER_FLAG_CONTROL, Code, RequestHeader, Status};

@@ -225,7 +225,7 @@ pub fn what_is_staged_at_the_end_of_a_sealed_partition_is_listed_and_read() {
     }
 }
 
-/// Numbers of the records that STAGED_LIST tells of one token.
+/// Numbers of the records that `STAGED_LIST` tells of one token.
 fn listed(world: &mut World, token: u8) -> Vec<u64> {
     let mut body = b"\x83\xA5scope\x1E\xA5epoch\x08\xA6tokens\x91\xC4\x10".to_vec();
     body.extend_from_slice(&[token; 16]);
