@@ -159,10 +159,15 @@ impl Connections {
         self.by_topic.get(&topic).into_iter().flat_map(move |found| found.range(from..)).map(|id| Connection(*id))
     }
 
-    /// Lowest generation that a follower of any topic acknowledged. A follower that never acknowledged does not count:
-    /// a client in another language may never do. `None`: none has acknowledged.
-    pub fn lowest_acknowledged(&self) -> Option<u64> {
-        self.tables().map(|known| known.pace.acknowledged).filter(|generation| *generation > 0).min()
+    /// Lowest generation that a follower of any topic holds by its own word. A follower that never acknowledged does not
+    /// count: a client in another language may never do. `None`: none has acknowledged. `known`: the generation at
+    /// which a topic's table last changed, and up to which it is known; who holds the former holds what the latter has.
+    pub fn lowest_acknowledged(&self, known: impl Fn(u64) -> (u64, u64)) -> Option<u64> {
+        let held = |followed: &Followed| {
+            let (content, newest) = known(followed.topic);
+            if followed.pace.acknowledged >= content { newest } else { followed.pace.acknowledged }
+        };
+        self.tables().filter(|followed| followed.pace.acknowledged > 0).map(held).min()
     }
 
     /// Lowest generation of the topic's table that its followers hold; `None`: none counts. `content` is the
@@ -243,16 +248,17 @@ mod tests {
         connections.acknowledge(b, 7, 99);
         assert_eq!(connections.followers(7, 0).collect::<Vec<_>>(), [a]);
         assert_eq!(
-            (connections.lowest_acknowledged(), connections.never_acknowledged()),
+            (connections.lowest_acknowledged(|_| (13, 20)), connections.never_acknowledged()),
             (None, 0),
             "nothing was sent"
         );
         give(&mut connections, a, 12, 0);
-        assert_eq!((connections.lowest_acknowledged(), connections.never_acknowledged()), (None, 1));
+        assert_eq!((connections.lowest_acknowledged(|_| (13, 20)), connections.never_acknowledged()), (None, 1));
         connections.acknowledge(a, 7, 11);
-        assert_eq!(connections.lowest_acknowledged(), Some(11));
+        assert_eq!(connections.lowest_acknowledged(|_| (13, 20)), Some(11));
+        assert_eq!(connections.lowest_acknowledged(|_| (11, 20)), Some(20), "it holds what the newest one has");
         connections.closed(a);
-        assert_eq!((connections.lowest_acknowledged(), connections.len()), (None, 1));
+        assert_eq!((connections.lowest_acknowledged(|_| (13, 20)), connections.len()), (None, 1));
         assert_eq!(connections.followers(7, 0).count(), 0);
     }
 
@@ -315,14 +321,14 @@ mod tests {
             give(&mut connections, connection, 12, 0);
         }
         connections.acknowledge(acknowledging, 7, 12);
-        assert_eq!((connections.lowest_acknowledged(), connections.never_acknowledged()), (Some(12), 1));
+        assert_eq!((connections.lowest_acknowledged(|_| (13, 20)), connections.never_acknowledged()), (Some(12), 1));
         connections.acknowledge(silent, 7, 9);
         assert_eq!(
-            (connections.lowest_acknowledged(), connections.never_acknowledged()),
+            (connections.lowest_acknowledged(|_| (13, 20)), connections.never_acknowledged()),
             (Some(9), 0),
             "late, not silent"
         );
         connections.closed(silent);
-        assert_eq!((connections.lowest_acknowledged(), connections.never_acknowledged()), (Some(12), 0));
+        assert_eq!((connections.lowest_acknowledged(|_| (13, 20)), connections.never_acknowledged()), (Some(12), 0));
     }
 }

@@ -61,6 +61,15 @@ impl Engine {
         self.parts.store.partitions.iter().map(Partition::memory_bytes).max().unwrap_or(0)
     }
 
+    fn lowest_acknowledged(&self) -> u64 {
+        let store = &self.parts.store;
+        let known = |topic: u64| {
+            let routing = store.topics.get(&topic).and_then(|topic| topic.routing.as_ref());
+            routing.map_or((u64::MAX, u64::MAX), |routing| (routing.content, store.generation()))
+        };
+        self.parts.clients.connections.lowest_acknowledged(known).unwrap_or(store.generation())
+    }
+
     /// Totals and present values by name. A level's comment is its line in docs/operations.md.
     pub fn counter_list(&self) -> Vec<(&'static str, u64)> {
         let mut list = Vec::with_capacity(64);
@@ -72,11 +81,8 @@ impl Engine {
             ("credit_bytes", self.parts.store.credit_bytes()),
             // metadata index that the routing tables are current for
             ("generation", self.parts.store.generation()),
-            // lowest generation that an open connection acknowledged; without one, the present one
-            (
-                "generation_acknowledged_min",
-                self.parts.clients.connections.lowest_acknowledged().unwrap_or(self.parts.store.generation()),
-            ),
+            // lowest generation that an open connection holds by its own word; without one, the present one
+            ("generation_acknowledged_min", self.lowest_acknowledged()),
             // tables sent to open connections that acknowledged none of that topic: clients that do not acknowledge
             ("tables_never_acknowledged", self.parts.clients.connections.never_acknowledged() as u64),
             // watches of topics and prefixes that are open now
