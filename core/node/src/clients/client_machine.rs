@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::clients::catalogue::Catalogue;
 use crate::clients::connections::Connections;
-use crate::clients::tables::Due;
+use crate::clients::due::Due;
 use crate::clients::token_table::Access;
 use crate::codec::watching::no_controller;
 use crate::partition::store::Store;

@@ -3,8 +3,6 @@
 //! A topic's *content* is the generation at which its table last changed here. A follower is due while the content that
 //! it was given last is older, and it is told once nothing is on its way to it: so it gets the newest, and nothing twice.
 
-use std::collections::{BTreeSet, VecDeque};
-
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{ANSWER_FLAG_CONTROL, AnswerHeader, Code, Opcode, RequestHeader, Status};
 
@@ -18,34 +16,6 @@ use crate::turn::Turn;
 /// Connections that are looked at before other work gets its turn: with tables of 500 KB 32 MB of shared memory are
 /// queued, and nothing is copied.
 const TOLD_A_TURN: usize = 64;
-
-/// Followers that are to be told.
-#[derive(Debug, Default)]
-pub struct Due {
-    /// Topics whose followers are walked, with the connection to begin at. A topic stands here once.
-    walks: VecDeque<(u64, u64)>,
-    /// (until when something is on its way, connection, topic) of those that are told afterwards.
-    later: BTreeSet<(u64, u64, u64)>,
-}
-
-impl Due {
-    pub fn is_empty(&self) -> bool {
-        self.walks.is_empty()
-    }
-
-    /// Walk all followers of the topic.
-    pub fn walk(&mut self, topic: u64) {
-        match self.walks.iter_mut().find(|(known, _)| *known == topic) {
-            Some((_, from)) => *from = 0,
-            None => self.walks.push_back((topic, 0)),
-        }
-    }
-
-    /// Look at the connection again. False if it was to be looked at anyway.
-    pub fn later(&mut self, until_ms: u64, connection: Connection, topic: u64) -> bool {
-        self.later.insert((until_ms, connection.0, topic))
-    }
-}
 
 impl ClientMachine<'_> {
     /// The installed table, byte for byte, or nothing if the client holds it; the connection is told of changes from

@@ -20,7 +20,8 @@ use crate::replication::state::owner::AwaitingMark;
 use crate::replication::state::role::Role;
 use crate::settings::LAYOUT_LEVEL;
 use crate::transactions::scope_rules::StagingRight;
-use crate::transactions::staged_batches::{Origin, StageDecision, StageId, Staged};
+use crate::transactions::staged::{Origin, StageId, Staged};
+use crate::transactions::staged_batches::StageDecision;
 use crate::turn::Turn;
 
 impl IngestMachine<'_> {

@@ -15,7 +15,8 @@ use crate::partition::state_blob::Tables;
 use crate::partition::table_page;
 use crate::settings::TableLimits;
 use crate::transactions::publish_record;
-use crate::transactions::staged_batches::{Origin, StageId, Staged, Stages};
+use crate::transactions::staged::{Origin, StageId, Staged};
+use crate::transactions::staged_batches::Stages;
 
 #[derive(Default)]
 struct Found {

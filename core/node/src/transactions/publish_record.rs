@@ -6,7 +6,7 @@
 //! Readers walk it: docs/protocol.md, "Rows that were staged".
 
 use crate::codec::cursor::{Cursor, Short};
-use crate::transactions::staged_batches::Staged;
+use crate::transactions::staged::Staged;
 
 pub fn write(scope: u64, epoch: u64, list: &[Staged]) -> Vec<u8> {
     let mut out = Vec::with_capacity(24 + list.len() * 16);
