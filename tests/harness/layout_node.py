@@ -43,7 +43,7 @@ def topic_of(node: Node) -> Topic:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 - many things may make it true
             await asyncio.sleep(0.02)
 
