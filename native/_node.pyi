@@ -348,9 +348,9 @@ class Node:
 
         They have these shapes:
 
-        ("request", connection: int, header: bytes, body: bytes, prefix: str, who: str)   a request that the
-        control plane must answer, only for topics whose full names begin with `prefix`; `who` is the name of
-        the token that the connection presented
+        ("request", connection: int, header: bytes, body: bytes, prefix: str, who: str, features: int)   a
+        request that the control plane must answer, only for topics whose full names begin with `prefix`;
+        `who` is the name of the token that the connection presented, `features` what its client can do
         ("order", number: int, error: str | None, result: dict)     an order has ended
         ("quarantined", topic: int, partition: int, why: str)
         ("damaged", topic: int, partition: int, records: int, why: str)   number of damaged records; 0: all
@@ -369,6 +369,10 @@ class Node:
         """(topic, partition, records, hash) of each producer table, as computed from the log."""
     def set_applied(self, index: int) -> None:
         """Set the index up to which metadata is applied; requests of later producer epochs wait for it."""
+    def set_generation(self, index: int) -> None:
+        """Set the index up to which every table that an entry changed is installed."""
+    def set_controller(self, body: bytes) -> None:
+        """Set what watches are told of the metadata's leader: a map (MessagePack), `Controller`."""
     def set_time_window(self, earliest_ms: int, latest_ms: int) -> None:
         """Set bounds for the times of records, Unix ms; they move on with the monotonic clock."""
     def set_ready(self, body: bytes) -> None:
@@ -583,6 +587,8 @@ class SimNode:
     def poll(self, limit: int = 256) -> list[tuple[Any, ...]]: ...
     def answer(self, connection: int, header: bytes, body: bytes) -> None: ...
     def set_applied(self, index: int) -> None: ...
+    def set_generation(self, index: int) -> None: ...
+    def set_controller(self, body: bytes) -> None: ...
     def set_time_window(self, earliest_ms: int, latest_ms: int) -> None: ...
     def producer_tables(self) -> list[tuple[int, int, int, int]]:
         """(topic, partition, records, hash) of each producer table, as computed from the log."""

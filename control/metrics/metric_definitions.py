@@ -43,6 +43,7 @@ LEVELS: Final = frozenset(
         "waiting_reads",
         "waiting_stalled",
         "waiting_stalled_bytes",
+        "watches",
     }
 )
 # Native names that would clash with figures of the metadata: the page must have each family once.

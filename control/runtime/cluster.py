@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ringfence.control.consensus import events
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.model.commands import Command, RestartNode
-from ringfence.control.model.ids import Index, NodeId, TopicId
+from ringfence.control.model.ids import Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.results import NodeRestarted
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica as Place
@@ -84,6 +84,8 @@ class HeartbeatCalls(NamedTuple):
     on_time_window: Callable[[int, int], None]
     adopted: Callable[[Collection[TopicId]], Iterable[tuple[TopicId, Index]]]
     on_adopted: Callable[[NodeId, NodeAdoption], None]
+    lacking: Callable[[], Iterable[PartitionId]]
+    on_lacking: Callable[[NodeId, Collection[PartitionId]], None]
 
 
 class Cluster:

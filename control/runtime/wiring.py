@@ -18,6 +18,7 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.cluster import Cluster, HeartbeatCalls, Log, build_log
 from ringfence.control.runtime.control_server import ControlServer, Question
 from ringfence.control.runtime.data_plane.cleanup_confirmations import CleanupConfirmations
+from ringfence.control.runtime.data_plane.controller_news import ControllerNews
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.data_plane.handshake_values import ConnectionAccess
 from ringfence.control.runtime.data_plane.log_witnesses import LogWitnesses
@@ -170,8 +171,8 @@ def build(given: Foundation) -> Parts:
     log = build_log(given.hub, given.own_start, given.on_failed)
     audit = Audit(given.settings.data_dir, given.here.node, given.health)
 
-    def serve(connection: int, header: bytes, body: bytes, prefix: str, token: str) -> None:
-        handlers.requests.serve(connection, header, body, prefix, token)
+    def serve(connection: int, header: bytes, body: bytes, prefix: str, token: str, features: int) -> None:
+        handlers.requests.serve(connection, header, body, prefix, token, features)
 
     def adopted(topics: Collection[TopicId]) -> list[tuple[TopicId, Index]]:
         floors = given.native.adopted(tuple(topics)) if given.gate.is_open else ()
@@ -179,6 +180,9 @@ def build(given: Foundation) -> Parts:
 
     def record_adoption(node: NodeId, adoption: NodeAdoption) -> None:
         layouts.leader.record_adoption(node, adoption)
+
+    def record_lacking(node: NodeId, partitions: Collection[PartitionId]) -> None:
+        layouts.leader.record_lacking(node, partitions)
 
     data_plane = _data_plane(given, log.proposer, audit, serve)
     cluster = Cluster(
@@ -196,6 +200,8 @@ def build(given: Foundation) -> Parts:
             on_time_window=data_plane.native_node.set_time_window,
             adopted=adopted,
             on_adopted=record_adoption,
+            lacking=lambda: data_plane.executor.lacking,
+            on_lacking=record_lacking,
         ),
         on_failed=given.on_failed,
     )
@@ -236,14 +242,20 @@ def _data_plane(
     given: Foundation,
     proposer: RaftProposer,
     audit: Audit,
-    on_request: Callable[[int, bytes, bytes, str, str], None],
+    on_request: Callable[[int, bytes, bytes, str, str, int], None],
 ) -> DataPlane:
     here, health, fail = given.here, given.health, given.on_failed
     reports = NativeEvents(proposer, here, health, given.cluster_events, audit, fail)
     run_meter = RunMeter(given.native, proposer)
+
+    def look(counters: Mapping[str, int]) -> None:
+        run_meter.read(counters)
+        controller.refresh()
+
     native_node = NativeNode(
-        given.native, on_request=on_request, on_event=reports.take, on_failed=fail, on_counters=run_meter.read
+        given.native, on_request=on_request, on_event=reports.take, on_failed=fail, on_counters=look
     )
+    controller = ControllerNews(proposer, native_node)
     topic_purge = TopicPurge(proposer, here.store)
     cleanup_confirmations = CleanupConfirmations(proposer, here.store)
     executor = OrderExecutor(

@@ -279,6 +279,11 @@ def _check_sealed(
         if copy is None or copy.get("quarantined"):
             continue
         records, is_owner = int(copy["records"]), node == assignment.owner.node
+        own = copy.get("sealed")
+        if own is not None and not seal.lowered and int(own["records"]) != end.records:
+            what = f"its log says that it was sealed at {own['records']} records, the metadata {end.records}"
+            yield Finding("I3", int(node), *place, what)
+            continue
         if copy.get("open"):
             yield Finding("I3", int(node), *place, "takes appends, although it is SEALED")
         elif records > end.records:

@@ -126,6 +126,14 @@ impl Node {
         self.work(py, |runtime| runtime.set_applied(index))
     }
 
+    fn set_generation(&self, py: Python<'_>, index: u64) -> PyResult<()> {
+        self.work(py, |runtime| runtime.set_generation(index))
+    }
+
+    fn set_controller(&self, py: Python<'_>, body: &[u8]) -> PyResult<()> {
+        self.work(py, |runtime| runtime.set_controller(body))
+    }
+
     fn set_time_window(&self, py: Python<'_>, earliest_ms: u64, latest_ms: u64) -> PyResult<()> {
         self.work(py, |runtime| runtime.set_time_window(TimeWindow { earliest_ms, latest_ms }))
     }

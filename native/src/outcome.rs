@@ -9,9 +9,9 @@ use crate::tables;
 /// One tuple, as `poll` gives it; its first item names its shape.
 pub fn of_outcome(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyTuple>> {
     match outcome {
-        Outcome::Request { connection, header, body, prefix, who } => {
-            ("request", connection, PyBytes::new(py, header.as_slice()), PyBytes::new(py, &body), prefix, who)
-                .into_pyobject(py)
+        Outcome::Request { connection, header, body, prefix, who, features } => {
+            let (header, body) = (PyBytes::new(py, header.as_slice()), PyBytes::new(py, &body));
+            ("request", connection, header, body, prefix, who, features).into_pyobject(py)
         }
         Outcome::Order { number, result: Ok(finished) } => {
             ("order", number, py.None(), of_finished(py, finished)?).into_pyobject(py)

@@ -219,6 +219,14 @@ impl SimNode {
         self.work(py, |node| node.set_applied(index))
     }
 
+    fn set_generation(&mut self, py: Python<'_>, index: u64) -> PyResult<()> {
+        self.work(py, |node| node.set_generation(index))
+    }
+
+    fn set_controller(&mut self, py: Python<'_>, body: &[u8]) -> PyResult<()> {
+        self.work(py, |node| node.set_controller(body))
+    }
+
     fn set_time_window(&mut self, py: Python<'_>, earliest_ms: u64, latest_ms: u64) -> PyResult<()> {
         self.work(py, |node| node.set_time_window(TimeWindow { earliest_ms, latest_ms }))
     }

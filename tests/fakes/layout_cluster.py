@@ -57,6 +57,7 @@ class Driver:
     """Orders of one modelled node. `gates` hold orders back by name, before the node gets them."""
 
     storage_failed = False
+    settled_index = 0
 
     def __init__(self, node: NativeLayoutNode) -> None:
         self.node = node
@@ -64,6 +65,10 @@ class Driver:
         self.is_dead = False
         self.write_s = 0.0
         self.under_way = self.most_under_way = 0
+
+    def settled(self, index: int) -> None:
+        assert index >= self.settled_index, "generations never go back"
+        self.settled_index = index
 
     async def order(
         self, order: Any, *, holds_slot: bool = True, permit: Callable[[], bool] = lambda: True

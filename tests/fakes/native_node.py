@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ringfence.native import messages
+from ringfence.native import cluster_messages, messages
 from ringfence.native._node import Order, crc32c, crc32c_seal
 from ringfence.native.wire import ANSWER_STRUCT, REQUEST_STRUCT, AnswerHeader, RequestFlags, RequestHeader
 
@@ -46,7 +46,9 @@ class FakeNode:
         self.broken: str | None = None
         self.access: tuple[bool, list[Any], str] = (False, [], "")
         self.prefix = ""
-        self.applied = 0
+        self.features = (1 << 64) - 1
+        self.applied = self.generation = 0
+        self.controller: cluster_messages.Controller | None = None
         self.stopped = False
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK)
         self._number = 0
@@ -107,6 +109,12 @@ class FakeNode:
 
     def set_applied(self, index: int) -> None:
         self.applied = index
+
+    def set_generation(self, index: int) -> None:
+        self.generation = index
+
+    def set_controller(self, body: bytes) -> None:
+        self.controller = messages.decode(cluster_messages.Controller, body)
 
     def set_time_window(self, earliest_ms: int, latest_ms: int) -> None:
         self.time_window = earliest_ms, latest_ms
@@ -289,7 +297,7 @@ class FakeNode:
         )
         sealed = bytearray(REQUEST_STRUCT.pack(*header))
         crc32c_seal(sealed)
-        self.tell(("request", 7, bytes(sealed), packed, self.prefix, ""))
+        self.tell(("request", 7, bytes(sealed), packed, self.prefix, "", self.features))
 
     def names(self) -> list[str]:
         return [order[0] for order in self.orders]

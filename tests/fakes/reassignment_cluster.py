@@ -88,9 +88,14 @@ class FakeDriver:
     """Orders of a modelled node, which end at once."""
 
     storage_failed = False
+    settled_index = 0
 
     def __init__(self, node: NativeModel) -> None:
         self.node = node
+
+    def settled(self, index: int) -> None:
+        assert index >= self.settled_index, "generations never go back"
+        self.settled_index = index
 
     async def order(self, order: Order, **_: Any) -> dict[str, Any]:
         await asyncio.sleep(0)

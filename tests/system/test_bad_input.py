@@ -258,7 +258,6 @@ def test_unknown_topics_partitions_opcodes_and_schemas_are_refused(topic: RawTop
 
 def test_defined_opcodes_that_are_not_served_say_so(topic: RawTopic) -> None:
     for opcode in (
-        Op.WATCH_OPEN,
         Op.JOIN,
         Op.LEAVE,
         Op.ACKNOWLEDGE,
@@ -277,7 +276,7 @@ def test_what_only_owners_and_transactions_send_is_refused_from_a_stranger(topic
         refused(topic.client.ask(opcode, **topic.place()), Code.HELD)
     refused(topic.client.ask(Op.STAGE, **topic.place()), Code.ZERO_ROWS)
     refused(topic.client.ask(Op.STAGE, BYTES, rows=1, **topic.place()), Code.INVALID_ARGUMENT)
-    for opcode in (Op.BEGIN, Op.COMMIT, Op.EXPIRE):
+    for opcode in (Op.BEGIN, Op.COMMIT, Op.EXPIRE, Op.STAGED_LIST, Op.WATCH_OPEN, Op.WATCH_CLOSE):
         refused(topic.client.ask(opcode, **topic.place()), Code.BAD_BODY)
 
 

@@ -11,6 +11,7 @@ log_witnesses           detect a log directory that was replaced by an older cop
 table_bodies            encode metadata as message bodies for clients
 load_hints              put partition loads into the tables of topics without key
 replica_lag             read counters of partitions and the lag of their replicas
+controller_news         tell the engine who leads the metadata, for clients that watch
 handshake_values        give the engine the greeting of clients, and their tokens
 run_rates_feed          read counters for the rates around rebalances
 producer_epochs         raise epochs of named producers at the partitions of this node

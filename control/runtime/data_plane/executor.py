@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from ringfence.control.model.ids import TopicId
+from ringfence.control.model.ids import PartitionId, TopicId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane.load_hints import LoadHints
@@ -23,6 +23,7 @@ from ringfence.control.runtime.process.health import Health
 from ringfence.control.state_machines import node_orders
 from ringfence.control.state_machines.node_orders import (
     DropPartition,
+    FollowSealed,
     InstallTable,
     NodeOrder,
     OpenPartition,
@@ -96,6 +97,10 @@ class OrderExecutor:
             on_failed=on_failed,
         )
         self._task: asyncio.Task[None] | None = None
+        # Topics whose newest table could not be installed: clients are given tables that may be old.
+        self._stale_tables: set[TopicId] = set()
+        # Sealed partitions that this store was given and lacks records of, or that have other ones here.
+        self.lacking: set[PartitionId] = set()
         # Orders to open replicated partitions; their entries do not wait for them.
         self._opening_tasks: set[asyncio.Task[None]] = set()
 
@@ -110,6 +115,8 @@ class OrderExecutor:
         if phases:
             self._entries.append(_EntryOrders(index, after, phases))
             self._wake.set()
+        else:
+            self._settle()
 
     async def until_executed(self, index: int) -> list[str]:
         """Wait until every order up to the entry at `index` has ended; return the faults of that entry."""
@@ -152,7 +159,14 @@ class OrderExecutor:
                 async with self._entry_executed:
                     self._entries.popleft()
                     self._entry_executed.notify_all()
+                self._settle()
             self._wake.clear()
+
+    def _settle(self) -> None:
+        """Tell the engine up to which entry its tables are installed."""
+        assert self._newest is not None, "an order came before any state"
+        if not self._stale_tables:
+            self._native_node.settled(self.executed_index(self._newest.index))
 
     async def _execute_entry(self, entry: _EntryOrders) -> list[str]:
         faults: list[str] = []
@@ -183,15 +197,37 @@ class OrderExecutor:
                 return None
             fault = f"{key}: {error}"
             self._health.set_reason(key, fault)
+            self._note_failed(order)
             if isinstance(order, RetriedOrder):
                 self._retries.failed(order)
             return fault
         self._health.clear_reason(key)
+        self._note_done(order)
         if isinstance(order, Adopt | Discard | Release):
             self._on_cleaned_up(order)
         if isinstance(order, OpenPartition | OpenSealed):
             self.opens.opened((order.topic, order.partition), order.epoch)
         return None
+
+    def _note_failed(self, order: NodeOrder) -> None:
+        match order:
+            case InstallTable(topic):
+                self._stale_tables.add(topic.topic)
+            case OpenSealed():
+                self.lacking.add(order.partition)
+            case _:
+                pass
+
+    def _note_done(self, order: NodeOrder) -> None:
+        match order:
+            case InstallTable(topic):
+                self._stale_tables.discard(topic.topic)
+            case RemoveTopic(topic):
+                self._stale_tables.discard(topic)
+            case OpenSealed() | FollowSealed() | DropPartition() | Release():
+                self.lacking.discard(order.partition)
+            case _:
+                pass
 
     async def _give(self, order: NodeOrder, native_order: Order) -> None:
         if isinstance(order, SetLevel):

@@ -40,7 +40,7 @@ class NativeNode:
         self,
         node: Node,
         *,
-        on_request: Callable[[int, bytes, bytes, str, str], None],
+        on_request: Callable[[int, bytes, bytes, str, str, int], None],
         on_event: Callable[[tuple[Any, ...]], None],
         on_failed: Callable[[Exception], None],
         on_counters: Callable[[Mapping[str, int]], None] = lambda _: None,
@@ -81,6 +81,22 @@ class NativeNode:
         """Set the applied metadata index; the engine refuses producer epochs above it."""
         with contextlib.suppress(ClosedError):  # a stopped data plane accepts no batches
             self.node.set_applied(index)
+
+    def settled(self, index: int) -> None:
+        """Set the index up to which every table that an entry changed is installed.
+
+        It is the generation that clients are given with their tables.
+        """
+        with contextlib.suppress(ClosedError):
+            self.node.set_generation(index)
+
+    def set_controller(self, body: bytes) -> bool:
+        """Set what watches are told of the metadata's leader. False if the data plane is stopped."""
+        try:
+            self.node.set_controller(body)
+        except ClosedError:
+            return False
+        return True
 
     def set_time_window(self, earliest_ms: int, latest_ms: int) -> None:
         """Set bounds for the times of records, Unix ms; they move on with the monotonic clock."""
@@ -130,8 +146,8 @@ class NativeNode:
 
     def _take(self, outcome: tuple[Any, ...]) -> None:
         match outcome:
-            case ("request", int(connection), header, body, prefix, token):
-                self._on_request(connection, header, body, prefix, token)
+            case ("request", int(connection), header, body, prefix, token, features):
+                self._on_request(connection, header, body, prefix, token, features)
             case ("order", int(number), error, result):
                 outcome_of = self._orders.pop(number, None)
                 if outcome_of is None or outcome_of.done():

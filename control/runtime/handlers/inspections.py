@@ -30,6 +30,8 @@ PAUSE_S: Final = 0.5
 PAGE: Final = 2_000
 ASK_S: Final = 5.0
 FIGURES: Final = ("topic", "partition", "records", "chain", "owner_epoch", "open", "quarantined")
+# Of partitions that layout changes have sealed or made; others leave them out.
+OF_LAYOUT_CHANGES: Final = ("sealed", "sources")
 
 
 class Inspections:
@@ -65,7 +67,7 @@ class Inspections:
         values = tuple(
             {name: part.get(name) for name in FIGURES}
             | {"producers_hash": tables.get((part["topic"], part["partition"], part["records"]))}
-            | ({"sources": part["sources"]} if part.get("sources") else {})
+            | {name: part[name] for name in OF_LAYOUT_CHANGES if part.get(name)}
             | {"quarantined": None if part.get("quarantined") is None else str(part["quarantined"])[:160]}
             for part in later[:limit]
         )

@@ -107,9 +107,10 @@ class Partitions:
         }
         if change.kind is ChangeKind.FAILOVER and not change.is_committed:
             progress = self._coordinator.progress(change.partition)
-            proofs = () if progress is None or progress.change != change.change else progress.proofs
+            known = progress if progress is not None and progress.change == change.change else None
+            proofs, lacks = (known.proofs, known.lacks) if known is not None else ((), ())
             shown["candidates"] = [
-                shown_candidate(candidate) for candidate in candidates(state, change, proofs)
+                shown_candidate(candidate) for candidate in candidates(state, change, proofs, lacks)
             ]
         return shown
 
@@ -124,6 +125,7 @@ def shown_candidate(candidate: Candidate) -> dict[str, Any]:
         "cut": candidate.cut,
         "lost_records": candidate.lost_records,
         "may_lose": candidate.may_lose,
+        "lacks": list(candidate.lacks),
     }
 
 

@@ -28,7 +28,7 @@ from ringfence.control.model.results import ProducersOpened
 from ringfence.control.model.topics import ProducerRule, Topic
 from ringfence.control.runtime.data_plane.native_node import NativeNode
 from ringfence.control.runtime.data_plane.producer_epochs import raise_epoch
-from ringfence.control.runtime.handlers.resume_points import resume_points
+from ringfence.control.runtime.handlers.resume_points import check_client, resume_points
 from ringfence.control.runtime.handlers.topic_plans import topic_named
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
@@ -71,6 +71,7 @@ class ProducerRequests:
     async def _open_named(
         self, topic: Topic, request: messages.ProducerOpen, name: str
     ) -> messages.ProducerOpened:
+        check_client(self._proposer.state, topic, name)
         opened = await self._draw_identity(topic, name, spread=request.spread is True)
         is_known = has_lost_entries(self._proposer.state, topic.topic, name)
         previous = opened.previous_epoch if is_known and not request.accept_fresh_start else Epoch(0)
@@ -80,6 +81,8 @@ class ProducerRequests:
                 ConfirmNamedProducer(topic=topic.topic, name=name, epoch=opened.epoch)
             )
         rule = rule_of(self._proposer.state, topic.topic, name)
+        if any(point.lo is not UNSET for point in resume):  # the layout changed meanwhile
+            check_client(self._proposer.state, topic, name)
         return messages.ProducerOpened(
             producer_id=opened.producer,
             producer_epoch=opened.epoch,

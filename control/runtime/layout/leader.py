@@ -13,7 +13,7 @@ import asyncio
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from itertools import groupby
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from ringfence.control.runtime.rpc.layout_messages import SEALED_MAX, SealedLogs
 from ringfence.control.state_machines.layout import prune
 from ringfence.control.state_machines.layout.adoption import NodeAdoption
 from ringfence.control.state_machines.layout.coordinator import LayoutCoordinator
+from ringfence.control.state_machines.layout.hand_over import LackBoard
 from ringfence.control.state_machines.layout.messages import LayoutAnswer, LayoutOrder, LookLayout
 from ringfence.control.state_machines.layout.prune import PRUNE_INTERVAL_MS, Candidate, SealedFigures
 from ringfence.control.state_machines.metadata.state_machine import validate
@@ -71,7 +72,7 @@ class LayoutLeader:
         self._times = times or LayoutTimes()
         # Changes of this term whose gap is measured, or was.
         self._measured: set[ChangeId] = set()
-        self.coordinator = LayoutCoordinator()
+        self.coordinator, self.lacks = LayoutCoordinator(), LackBoard()
         # Transitions that ended by the time limit instead of adoption, proposed by this node.
         self.timed_out = 0
         # Reasons of the newest transitions that this node has aborted, for operators.
@@ -96,6 +97,17 @@ class LayoutLeader:
         """Run a round soon: an entry was applied."""
         if self._proposer.state.transitions or self._requests:
             self._wake.set()
+
+    def record_lacking(self, node: NodeId, partitions: Collection[PartitionId]) -> None:
+        """Take what a heartbeat told of sealed partitions that a node lacks; begin due hand-overs."""
+        if not self._leads():
+            return
+        self._begin_term()
+        board = self.lacks
+        board.record(node, partitions)
+        if partitions:
+            for command in board.due(self._proposer.state, time.monotonic_ns() // 1_000_000):
+                self._spawn(self._propose(command))
 
     def record_adoption(self, node: NodeId, adoption: NodeAdoption) -> None:
         """Take what a heartbeat told of the tables that a node's clients hold."""
@@ -144,6 +156,7 @@ class LayoutLeader:
             self._term = self._proposer.replica.term
             self._measured.clear()
             self.coordinator.begin()
+            self.lacks = LackBoard()
 
     def _round(self) -> None:
         if not self._leads():

@@ -14,6 +14,9 @@ from ringfence.control.state_machines.rebalance.loads import LoadReport, RowRepo
 # Topics of one heartbeat with an open layout change: 24 KB. Those of further changes end by their time limit.
 ADOPTED_MAX: Final = 1_024
 
+# Sealed partitions of one heartbeat that their owner lacks: 9 KB. The others follow as these are handed over.
+LACKING_MAX: Final = 1_024
+
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Bytes16 = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
@@ -50,10 +53,13 @@ class LayoutBeat(TimedBeat, frozen=True, array_like=True, forbid_unknown_fields=
 
     `adopted`: for each topic with a committed layout change, the lowest generation of its table that the
     sender's connections hold; a topic without connections that count is left out. `rows` belongs to `loads`.
+    `lacking`: sealed partitions that the sender was given and cannot serve, because its log has not all of
+    them.
     """
 
     adopted: Annotated[tuple[tuple[Number, Number], ...], Meta(max_length=ADOPTED_MAX)] = ()
     rows: RowReport | None = None
+    lacking: Annotated[tuple[Number, ...], Meta(max_length=LACKING_MAX)] = ()
 
     @property
     def adoption(self) -> NodeAdoption:

@@ -18,7 +18,7 @@ from ringfence.control.consensus import events
 from ringfence.control.consensus.configuration_changes import Change, NodeChange, Operation
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.model.commands import Command
-from ringfence.control.model.ids import Index, NodeId, TopicId
+from ringfence.control.model.ids import Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica as Place
@@ -79,6 +79,8 @@ class Members:
         adopted: Callable[[Collection[TopicId]], Iterable[tuple[TopicId, Index]]] = lambda _: (),
         on_adopted: Callable[[NodeId, NodeAdoption], None] = lambda *_: None,
         disk_percent: Callable[[], int] = lambda: 0,
+        lacking: Callable[[], Iterable[PartitionId]] = tuple,
+        on_lacking: Callable[[NodeId, Collection[PartitionId]], None] = lambda *_: None,
     ) -> None:
         """Set the callbacks; `start` starts the task.
 
@@ -98,12 +100,15 @@ class Members:
                 that clients follow.
             on_adopted: on the leader, called with what each heartbeat tells of that.
             disk_percent: returns the used share of the data directory's file system.
+            lacking: returns sealed partitions that this node was given and lacks records of.
+            on_lacking: on the leader, called with what each heartbeat tells of that.
         """
         self.clock = ClusterClock(here.node, health, on_time_window)
         self._is_started = is_started
         self._counters, self._meter, self.board = counters, Meter(), LoadBoard()
         self._on_loads, self._adopted, self._on_adopted = on_loads, adopted, on_adopted
         self._disk_percent, self._rows = disk_percent, RowReport()
+        self._lacking, self._on_lacking = lacking, on_lacking
         self._proposer, self._peers, self._here, self._health = proposer, peers, here, health
         self._contested, self._reported_contests = contested, set[int]()
         self._silence_ms = silence_ms
@@ -176,6 +181,7 @@ class Members:
         if replica.leads:
             self.clock.receive_clock(node, beat.clock_ms)
             self._on_adopted(node, beat.adoption)
+            self._on_lacking(node, tuple(map(PartitionId, beat.lacking)))
         elif sender == replica.leader:
             self.clock.receive_estimate(beat.time_ms)
         if beat.loads is not None:
@@ -228,6 +234,7 @@ class Members:
         if state.level >= LAYOUT_LEVEL:
             own = NodeAdoption(Index(replica.applied.index), dict(self._floors(state)))
             self._on_adopted(self._here.node, own)
+            self._on_lacking(self._here.node, self._lacks())
         if replica.term > self._liveness.term:
             self._liveness.begin(replica.term, _now_ms())
         for command in self._liveness.tick(state, _now_ms()):
@@ -272,6 +279,7 @@ class Members:
                 clock_ms=0 if clocks is None else clocks.clock_ms,
                 time_ms=0 if clocks is None else clocks.time_ms,
                 adopted=self._floors(state),
+                lacking=self._lacks(),
             )
         plain = with_loads = msgspec.msgpack.encode(beat)
         if loads is not None:
@@ -288,6 +296,9 @@ class Members:
             self._peers.send(
                 node, Kind.BEAT, with_loads if node == replica.leader or node in advertisers else plain
             )
+
+    def _lacks(self) -> tuple[PartitionId, ...]:
+        return tuple(sorted(self._lacking())[: beats.LACKING_MAX])
 
     def _floors(self, state: MetadataState) -> tuple[tuple[TopicId, Index], ...]:
         """What clients of this node hold of topics with an open layout change, the oldest changes first."""

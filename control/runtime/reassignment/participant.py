@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import structlog
+from msgspec import UNSET
 
 from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
 from ringfence.control.model.log_end import LogEnd
@@ -243,12 +244,26 @@ class Participant:
                 outcome = await self._native_node.order(Order.hold(*place), holds_slot=False)
         except OrderError as error:
             raise RequestRefused(Code.INTERNAL, str(error), retry_after_ms=100) from error
-        stopped_us = 0
-        if not is_failover:
-            self._counter_snapshot.renew(time.monotonic())
-            counters = self._counters(order) or {}
-            stopped_us = int(outcome.get("stopped_us", counters.get("last_acknowledged_us", 0)))
+        if is_failover:
+            lacks = self._lacks(order)
+            return Ended(end=_end(outcome), cut=bool(outcome.get("cut")), lacks=lacks or UNSET)
+        self._counter_snapshot.renew(time.monotonic())
+        counters = self._counters(order) or {}
+        stopped_us = int(outcome.get("stopped_us", counters.get("last_acknowledged_us", 0)))
         return Ended(end=_end(outcome), cut=bool(outcome.get("cut")), stopped_us=stopped_us)
+
+    def _lacks(self, order: Fence) -> tuple[PartitionId, ...]:
+        """Partitions that this one came from, of which the log here has not the last page."""
+        topic = self._proposer.state.topics.get(order.topic)
+        part = None if topic is None else topic.layout.find(order.partition)
+        if topic is None or part is None or topic.layout.version == 1:
+            return ()
+        parents = {*part.parents, *(parent.partition for parent in topic.pruned_parents(order.partition))}
+        if not parents:
+            return ()
+        self._counter_snapshot.renew(time.monotonic())
+        counters = self._counters(order) or {}
+        return tuple(sorted(parents - {PartitionId(source) for source, _ in counters.get("sources") or ()}))
 
     async def _prove(self, order: Prove) -> ReassignmentAnswer:
         # Rows that are not on disk yet would be lost if this node were killed right after the commit: the

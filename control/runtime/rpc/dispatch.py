@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -32,12 +32,15 @@ from ringfence.native.wire import (
 _LOG = structlog.get_logger("ringfence.requests")
 # Concurrent control requests; bodies are below 1 MiB: 1 GiB in the worst case, a few MB in practice.
 REQUESTS_MAX: Final = 1_024
+ALL_FEATURES: Final = (1 << 64) - 1
 # For handlers: the time by which the client gets an answer, on the loop's clock. Waits may end then.
 ANSWER_DUE_S: ContextVar[float | None] = ContextVar("ANSWER_DUE_S", default=None)
 # For handlers: the name of the token that the connection presented; empty without one.
 CALLER_TOKEN: ContextVar[str] = ContextVar("CALLER_TOKEN", default="")
 # For handlers: the topic prefix that the token is restricted to; empty for all topics.
 CALLER_PREFIX: ContextVar[str] = ContextVar("CALLER_PREFIX", default="")
+# For handlers: what the caller's client can do, as bits of `Features`; callers without a client: all.
+CALLER_FEATURES: ContextVar[int] = ContextVar("CALLER_FEATURES", default=ALL_FEATURES)
 # Share of a deadline after which waits end, so that the handler itself can answer with its progress.
 ANSWER_DUE_SHARE: Final = 0.95
 
@@ -51,6 +54,14 @@ class Route:
 
     body: type[Message] | None
     handle: Handler
+
+
+class _Caller(NamedTuple):
+    """Of whom a request is; see the context variables."""
+
+    prefix: str
+    token: str
+    features: int
 
 
 class RequestDispatch:
@@ -81,10 +92,19 @@ class RequestDispatch:
         self._running: set[asyncio.Task[None]] = set()
         self.stopping = False
 
-    def serve(self, connection: int, header: bytes, body: bytes, prefix: str = "", token: str = "") -> None:
+    def serve(
+        self,
+        connection: int,
+        header: bytes,
+        body: bytes,
+        prefix: str = "",
+        token: str = "",
+        features: int = ALL_FEATURES,
+    ) -> None:
         """Start to serve one request; return immediately.
 
-        The request may use topics whose full names begin with `prefix`; `token` names the caller's token.
+        The request may use topics whose full names begin with `prefix`; `token` names the caller's token,
+        `features` is what its client can do.
         """
         request = RequestHeader(*REQUEST_STRUCT.unpack(header))
         if len(self._running) >= REQUESTS_MAX:
@@ -95,7 +115,9 @@ class RequestDispatch:
             )
             self._refuse(connection, request, refusal)
             return
-        task = asyncio.get_running_loop().create_task(self._serve(connection, request, body, prefix, token))
+        task = asyncio.get_running_loop().create_task(
+            self._serve(connection, request, body, _Caller(prefix, token, features))
+        )
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -105,16 +127,15 @@ class RequestDispatch:
         if self._running:
             await asyncio.wait(self._running, timeout=timeout_s)
 
-    async def _serve(
-        self, connection: int, request: RequestHeader, body: bytes, prefix: str, token: str
-    ) -> None:
+    async def _serve(self, connection: int, request: RequestHeader, body: bytes, caller: _Caller) -> None:
         self._pulse()
-        CALLER_TOKEN.set(token)  # in this task, and in tasks that it creates
-        CALLER_PREFIX.set(prefix)
+        CALLER_TOKEN.set(caller.token)  # in this task, and in tasks that it creates
+        CALLER_PREFIX.set(caller.prefix)
+        CALLER_FEATURES.set(caller.features)
         try:
             route, message = self._decode(request, body)
-            if prefix and message is not None:
-                message = self._narrow(prefix, message)
+            if caller.prefix and message is not None:
+                message = self._narrow(caller.prefix, message)
             answer = await self._within_deadline(route.handle(message), request)
         except RequestRefused as refusal:
             self._refuse(connection, request, refusal)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from ringfence.control.model.ids import Epoch, PartitionId, TopicId
 from ringfence.control.model.log_end import LogEnd
@@ -109,11 +110,15 @@ class Ended(_Answer, frozen=True, kw_only=True, tag="ended"):
     the node does not measure it. It is the time of the owner's last acknowledgement, or of its first
     refusal if that is later: so an idle partition has no gap as long as its idle time. The native node
     returns it as `stopped_us` of the outcome of `hold`.
+
+    `lacks`, of a replica in a failover: partitions that the partition came from, and whose last page the log
+    does not have. As owner it inherits from them before it takes rows.
     """
 
     end: LogEnd
     cut: bool = False
     stopped_us: int = 0
+    lacks: tuple[PartitionId, ...] | UnsetType = UNSET
 
 
 class Failed(_Answer, frozen=True, kw_only=True, tag="failed"):

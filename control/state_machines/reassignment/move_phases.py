@@ -21,9 +21,10 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from ringfence.control.model.ids import Epoch, NodeId
+from ringfence.control.model.ids import Epoch, NodeId, PartitionId
 from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.reassignment_commands import (
@@ -85,6 +86,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     stopped_us: int = 0
     first_us: int = 0
     proofs: tuple[Proof, ...] = ()
+    lacks: tuple[tuple[Replica, tuple[PartitionId, ...]], ...] = ()
     open_epoch: Epoch = Epoch(0)
     failure: str = ""
 
@@ -130,7 +132,10 @@ def observe(observed: Observed, order: ReassignmentOrder, answer: ReassignmentAn
         case Fence(to=to), Ended(end=end, cut=cut, stopped_us=stopped_us):
             if observed.phase is ChangePhase.HELD:
                 return replace(observed, owner_end=end, stopped_us=stopped_us)
-            return replace(observed, proofs=_with_proof(observed.proofs, Proof(to, end, cut)))
+            lacks = tuple(told for told in observed.lacks if told[0] != to)
+            if answer.lacks is not UNSET:
+                lacks = (*lacks, (to, answer.lacks))
+            return replace(observed, proofs=_with_proof(observed.proofs, Proof(to, end, cut)), lacks=lacks)
         case Prove(to=to), Ended(end=end, cut=cut):
             return replace(observed, proofs=_with_proof(observed.proofs, Proof(to, end, cut)))
         case LookOpen(epoch=epoch), OrderDone(first_us=first_us):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ringfence.control.model.ids import NodeId
+from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.log_end import LogEnd
 from ringfence.control.model.reassignments import Change, ChangeKind, Proof
 from ringfence.control.model.state import MetadataState
@@ -24,7 +24,8 @@ class Candidate(NamedTuple):
 
     `lost_records` are the records of another replica that answered, which are certainly lost. None
     stands for an unknown number: the logs end in different epochs. `may_lose` is the whole statement
-    for the operator.
+    for the operator. `lacks` are partitions that this one came from, and of which its log has not everything:
+    as owner it inherits again before it takes rows.
     """
 
     node: NodeId
@@ -33,14 +34,21 @@ class Candidate(NamedTuple):
     cut: bool
     lost_records: int | None
     may_lose: str
+    lacks: tuple[PartitionId, ...] = ()
 
 
-def candidates(state: MetadataState, change: Change, proofs: Iterable[Proof]) -> tuple[Candidate, ...]:
+def candidates(
+    state: MetadataState,
+    change: Change,
+    proofs: Iterable[Proof],
+    lacks: Iterable[tuple[Replica, tuple[PartitionId, ...]]] = (),
+) -> tuple[Candidate, ...]:
     """Each replica of a partition whose owner is sought, ordered by node."""
     assert change.kind is ChangeKind.FAILOVER, change
     proof_of = {proof.place: proof for proof in proofs if proof.place in change.replicas}
+    lacks_of = dict(lacks)
     return tuple(
-        _candidate(state, change, place, proof_of)
+        _candidate(state, change, place, proof_of)._replace(lacks=lacks_of.get(place, ()))
         for place in sorted(change.replicas, key=lambda place: place.node)
     )
 

@@ -140,6 +140,25 @@ impl PartitionLog {
     /// # Errors
     /// As [`Self::plan`]; `Empty` also if the index has no durable record after `from`.
     pub fn plan_records(&self, from: u64, until_record: u64, bytes_max: usize) -> Result<ReadPlan, PlanError> {
+        self.plan_numbers(ReadFrom::Record(from), from, until_record, bytes_max)
+    }
+
+    /// As [`Self::plan_records`] of staged records alone, in a log to which nothing is appended any more. Staged records
+    /// behind the last rows have the log's end as their offset, so no mark tells of them.
+    ///
+    /// # Errors
+    /// As [`Self::plan_records`].
+    pub fn plan_staged(&self, from: u64, bytes_max: usize) -> Result<ReadPlan, PlanError> {
+        self.plan_numbers(ReadFrom::Staged(from), from, self.end.next_record, bytes_max)
+    }
+
+    fn plan_numbers(
+        &self,
+        what: ReadFrom,
+        from: u64,
+        until_record: u64,
+        bytes_max: usize,
+    ) -> Result<ReadPlan, PlanError> {
         if self.damage.is_some() || self.dropped {
             return Err(PlanError::Closed);
         }
@@ -162,7 +181,7 @@ impl PartitionLog {
         if intervals.last().is_none_or(|last| last.until_record <= from) {
             return Err(PlanError::Empty);
         }
-        self.plan_of(ReadFrom::Record(from), intervals, u64::MAX, bytes_max, 0)
+        self.plan_of(what, intervals, u64::MAX, bytes_max, 0)
     }
 
     fn plan_of(

@@ -85,6 +85,24 @@ pub enum Bug {
     ForcedAdmitsAtOnce,
     /// What a pruned source had counts as never stored.
     PrunedIsNew,
+    /// A publish lists rows that were staged again by their records there, not by those of their first staging.
+    NoOrigin,
+    /// Staged records of a sealed log are read below the mark, as those that a publish names.
+    StagedBelowMark,
+    /// A state record forgets the origins of staged batches.
+    OriginForgotten,
+    /// A change of a table while another one is on its way is never pushed.
+    PushForgotten,
+    /// A table is pushed to every connection, whatever it asked for.
+    PushedToAll,
+    /// Tables are pushed although an older one is on its way.
+    PushedAtOnce,
+    /// A connection that was given its first table counts for nothing before it acknowledges.
+    FirstNotCounted,
+    /// A table is given as of the node's newest entry, although an entry that changed it is not installed.
+    GivenAsOfTheNode,
+    /// A client that holds a table gets no newer one.
+    AlwaysUnchanged,
 }
 
 /// Faults of what children inherit: only layout changes show them.

@@ -4,10 +4,15 @@ mod authorize_request;
 mod clocks;
 mod control;
 mod level;
+#[cfg(feature = "planted")]
+mod planted;
 mod producers;
 mod publishing;
+mod pushes;
 mod reading;
 mod runtime;
 mod staging;
+mod staging_again;
 mod support;
 mod walk;
+mod watches;

@@ -58,6 +58,10 @@ pub enum Event<'a> {
     SetReady(Box<[u8]>),
     /// The metadata is applied up to this index: producer epochs, which are indexes, are drawn up to it.
     Applied(u64),
+    /// Every table that entries up to this index changed is installed.
+    SetGeneration(u64),
+    /// The leader of the metadata, as an encoded map that watches are told.
+    SetController(Box<[u8]>),
     /// Bounds for the times of records.
     SetTimeWindow(TimeWindow),
     /// Which tokens there are.

@@ -102,6 +102,8 @@ pub enum Outcome {
         prefix: String,
         /// The name of the token that the connection presented; empty without one.
         who: String,
+        /// What its client said that it can do: bits of `features` in HELLO.
+        features: u64,
     },
     /// The order with this number ended; the error is a sentence for a person.
     Order {

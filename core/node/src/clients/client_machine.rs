@@ -2,14 +2,26 @@
 
 use std::sync::Arc;
 
+use crate::clients::catalogue::Catalogue;
 use crate::clients::connections::Connections;
+use crate::clients::due::Due;
 use crate::clients::token_table::Access;
+use crate::codec::watching::no_controller;
 use crate::partition::store::Store;
 
 /// Requests with the control plane. Counted until it answers, so that a slow one cannot make the node grow.
 #[derive(Debug, Default)]
 pub struct ControlLoad {
     pub unanswered: usize,
+}
+
+/// The leader of the metadata, as watches are told of it.
+#[derive(Debug)]
+pub struct Controller {
+    /// An encoded map: node, addresses, address of the administration.
+    pub body: Box<[u8]>,
+    /// Of this news, from 1.
+    pub number: u64,
 }
 
 /// State of client connections.
@@ -21,6 +33,9 @@ pub struct Clients {
     pub control: ControlLoad,
     /// The body of READY.
     pub ready: Arc<[u8]>,
+    pub catalogue: Catalogue,
+    pub controller: Controller,
+    pub due: Due,
 }
 
 impl Default for Clients {
@@ -30,11 +45,15 @@ impl Default for Clients {
             access: Access::default(),
             control: ControlLoad::default(),
             ready: Arc::from([]),
+            catalogue: Catalogue::default(),
+            // Every watch is told of it with its first update.
+            controller: Controller { body: no_controller().into(), number: 1 },
+            due: Due::default(),
         }
     }
 }
 
-/// Handshake, rights, routing tables, requests for the control plane.
+/// Handshake, rights, routing tables, watches, requests for the control plane.
 pub struct ClientMachine<'a> {
     pub store: &'a mut Store,
     pub clients: &'a mut Clients,

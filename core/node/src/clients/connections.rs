@@ -1,32 +1,31 @@
-//! Open connections: their rights, and the routing tables that each asked for.
+//! Open connections: their rights, the routing tables that each asked for, and its watches.
+
+use std::collections::BTreeSet;
 
 use ringfence_routing::IdMap;
 use ringfence_transport::Connection;
 
+use crate::clients::pace::Pace;
 use crate::clients::token_table::ConnectionRights;
+use crate::clients::watch::{Session, Watch};
 
 /// Topics that one connection is told about; more are not remembered (a client's own refresh finds their changes).
 const TOPICS_MAX: usize = 1024;
 
-/// For so long after its first table a connection that acknowledged none counts for `floor`: its first acknowledgement
-/// may be on its way. A client that never acknowledges holds nothing up for longer.
-const FIRST_ACKNOWLEDGEMENT_MS: u64 = 10_000;
+/// Watches of one connection: each is a view or a tool, not a topic of a pipeline.
+pub const WATCHES_MAX: usize = 64;
 
 /// A topic that a connection is told about.
 #[derive(Debug)]
 struct Followed {
     topic: u64,
-    /// Newest generation that was sent to the connection.
-    given: u64,
-    /// Newest generation that the connection acknowledged, 0 = none yet; at most `given`.
-    acknowledged: u64,
-    /// Monotonic time of the first table that was sent.
-    given_ms: u64,
+    pace: Pace,
 }
 
 #[derive(Debug, Default)]
 struct Peer {
     topics: Vec<Followed>,
+    watches: Vec<Watch>,
     rights: ConnectionRights,
     /// What its last HELLO said that it can do.
     features: u64,
@@ -37,6 +36,8 @@ struct Peer {
 #[derive(Debug, Default)]
 pub struct Connections {
     peers: IdMap<Peer>,
+    /// Connections that follow or watch, by topic: a push does not walk the others. Topic 0: they watch prefixes.
+    by_topic: IdMap<BTreeSet<u64>>,
     heard: usize,
 }
 
@@ -46,8 +47,12 @@ impl Connections {
     }
 
     pub fn closed(&mut self, connection: Connection) {
-        let gone = self.peers.remove(&connection.0);
-        self.heard -= usize::from(gone.is_some_and(|peer| peer.is_heard));
+        let Some(gone) = self.peers.remove(&connection.0) else { return };
+        self.heard -= usize::from(gone.is_heard);
+        let watched = gone.watches.iter().map(|watch| watch.topic);
+        for topic in gone.topics.iter().map(|known| known.topic).chain(watched) {
+            self.unlink(connection, topic);
+        }
     }
 
     /// The connection has asked for what it may ask for. True the first time.
@@ -100,17 +105,25 @@ impl Connections {
 
     /// (connection, topic) of all that are told of changes.
     pub fn followed(&self) -> Vec<(Connection, u64)> {
-        let topics = |(id, peer): (&u64, &Peer)| {
-            let connection = Connection(*id);
-            peer.topics.iter().map(move |known| (connection, known.topic)).collect::<Vec<_>>()
-        };
-        self.peers.iter().flat_map(topics).collect()
+        let all = self.by_topic.iter();
+        all.flat_map(|(topic, found)| found.iter().map(|one| (Connection(*one), *topic))).collect()
     }
 
     /// The connection is not told of changes of the topic any more.
     pub fn forget(&mut self, connection: Connection, topic: u64) {
         if let Some(peer) = self.peers.get_mut(&connection.0) {
             peer.topics.retain(|known| known.topic != topic);
+            peer.watches.retain(|watch| watch.topic != topic);
+            self.unlink(connection, topic);
+        }
+    }
+
+    fn unlink(&mut self, connection: Connection, topic: u64) {
+        if let Some(found) = self.by_topic.get_mut(&topic) {
+            found.remove(&connection.0);
+            if found.is_empty() {
+                self.by_topic.remove(&topic);
+            }
         }
     }
 
@@ -120,62 +133,95 @@ impl Connections {
             && peer.topics.len() < TOPICS_MAX
             && !peer.topics.iter().any(|known| known.topic == topic)
         {
-            peer.topics.push(Followed { topic, given: 0, acknowledged: 0, given_ms: 0 });
+            peer.topics.push(Followed { topic, pace: Pace::default() });
+            self.by_topic.entry(topic).or_default().insert(connection.0);
         }
     }
 
-    /// The connection was sent a table of this generation.
-    pub fn given(&mut self, connection: Connection, topic: u64, generation: u64, now_ms: u64) {
-        if let Some(known) = self.followed_by(connection, topic) {
-            if known.given == 0 {
-                known.given_ms = now_ms;
-            }
-            known.given = known.given.max(generation);
-        }
+    /// What the connection was given of the topic's table; `None`: it does not follow it.
+    pub fn pace(&mut self, connection: Connection, topic: u64) -> Option<&mut Pace> {
+        let peer = self.peers.get_mut(&connection.0)?;
+        peer.topics.iter_mut().find(|known| known.topic == topic).map(|known| &mut known.pace)
     }
 
-    /// The connection holds this generation. Only what it was sent counts (I10): a client that has a newer table from
-    /// another node holds this node's as well.
+    /// The connection holds this generation of the topic, in whichever way it was told.
     pub fn acknowledge(&mut self, connection: Connection, topic: u64, generation: u64) {
-        if let Some(known) = self.followed_by(connection, topic) {
-            known.acknowledged = known.acknowledged.max(generation.min(known.given));
+        if let Some(pace) = self.pace(connection, topic) {
+            pace.acknowledge(generation);
+        }
+        for watch in self.watches(connection).iter_mut().filter(|watch| watch.topic == topic) {
+            watch.pace.acknowledge(generation);
         }
     }
 
-    fn followed_by(&mut self, connection: Connection, topic: u64) -> Option<&mut Followed> {
-        self.peers.get_mut(&connection.0)?.topics.iter_mut().find(|known| known.topic == topic)
+    /// Connections from this one on that follow or watch the topic, in their order.
+    pub fn followers(&self, topic: u64, from: u64) -> impl Iterator<Item = Connection> {
+        self.by_topic.get(&topic).into_iter().flat_map(move |found| found.range(from..)).map(|id| Connection(*id))
     }
 
-    /// Connections that follow the topic.
-    pub fn followers(&self, topic: u64) -> impl Iterator<Item = Connection> {
-        let follows = move |peer: &Peer| peer.topics.iter().any(|known| known.topic == topic);
-        self.peers.iter().filter(move |(_, peer)| follows(peer)).map(|(id, _)| Connection(*id))
-    }
-
-    /// Lowest generation that a follower of any topic acknowledged. A follower that never acknowledged does not count:
-    /// a client in another language may never do. `None`: none has acknowledged.
-    pub fn lowest_acknowledged(&self) -> Option<u64> {
-        self.tables().map(|known| known.acknowledged).filter(|generation| *generation > 0).min()
+    /// Lowest generation that a follower of any topic holds by its own word. A follower that never acknowledged does not
+    /// count: a client in another language may never do. `None`: none has acknowledged. `known`: the generation at
+    /// which a topic's table last changed, and up to which it is known; who holds the former holds what the latter has.
+    pub fn lowest_acknowledged(&self, known: impl Fn(u64) -> (u64, u64)) -> Option<u64> {
+        let held = |followed: &Followed| {
+            let (content, newest) = known(followed.topic);
+            if followed.pace.acknowledged >= content { newest } else { followed.pace.acknowledged }
+        };
+        self.tables().filter(|followed| followed.pace.acknowledged > 0).map(held).min()
     }
 
     /// Lowest generation of the topic's table that its followers hold; `None`: none counts. `content` is the
     /// generation at which the table last changed: a follower that holds it holds what the `newest` one has.
     pub fn floor(&self, topic: u64, content: u64, newest: u64, now_ms: u64) -> Option<u64> {
-        let counts = |known: &&Followed| {
-            let is_first = now_ms < known.given_ms + FIRST_ACKNOWLEDGEMENT_MS;
-            known.topic == topic && known.given > 0 && (known.acknowledged > 0 || is_first)
-        };
-        let held = |known: &Followed| if known.acknowledged >= content { newest } else { known.acknowledged };
-        self.tables().filter(counts).map(held).min()
+        let paces = self.followers(topic, 0).filter_map(|one| self.peers.get(&one.0)).flat_map(|peer| {
+            let followed = peer.topics.iter().filter(|known| known.topic == topic).map(|known| &known.pace);
+            followed.chain(peer.watches.iter().filter(|watch| watch.topic == topic).map(|watch| &watch.pace))
+        });
+        paces.filter_map(|pace| pace.floor(content, newest, now_ms)).min()
     }
 
     /// Tables that were sent to a follower that never acknowledged one of that topic.
     pub fn never_acknowledged(&self) -> usize {
-        self.tables().filter(|known| known.given > 0 && known.acknowledged == 0).count()
+        self.tables().filter(|known| known.pace.is_silent()).count()
     }
 
     fn tables(&self) -> impl Iterator<Item = &Followed> {
         self.peers.values().flat_map(|peer| &peer.topics)
+    }
+
+    // ---- watches ----
+
+    pub fn watches(&mut self, connection: Connection) -> &mut [Watch] {
+        self.peers.get_mut(&connection.0).map_or(&mut [], |peer| &mut peer.watches)
+    }
+
+    /// The caller has checked that there is room, and no such session.
+    pub fn watch(&mut self, connection: Connection, watch: Watch) {
+        if let Some(peer) = self.peers.get_mut(&connection.0) {
+            self.by_topic.entry(watch.topic).or_default().insert(connection.0);
+            peer.watches.push(watch);
+        }
+    }
+
+    /// End a watch; without one there is nothing to end.
+    pub fn unwatch(&mut self, connection: Connection, session: &Session) {
+        let Some(peer) = self.peers.get_mut(&connection.0) else { return };
+        let Some(place) = peer.watches.iter().position(|watch| watch.session == *session) else { return };
+        let topic = peer.watches.remove(place).topic;
+        let is_told = peer.topics.iter().any(|known| known.topic == topic);
+        if !is_told && !peer.watches.iter().any(|watch| watch.topic == topic) {
+            self.unlink(connection, topic);
+        }
+    }
+
+    /// Topics that are watched; 0: prefixes.
+    pub fn watched(&self) -> BTreeSet<u64> {
+        self.peers.values().flat_map(|peer| peer.watches.iter().map(|watch| watch.topic)).collect()
+    }
+
+    /// Watches that are open.
+    pub fn watching(&self) -> usize {
+        self.peers.values().map(|peer| peer.watches.len()).sum()
     }
 
     pub fn len(&self) -> usize {
@@ -184,83 +230,5 @@ impl Connections {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_followers_are_told_and_counted() {
-        let mut connections = Connections::default();
-        let (a, b) = (Connection(1), Connection(2));
-        connections.opened(a);
-        connections.opened(b);
-        connections.follow(a, 7);
-        connections.follow(a, 7);
-        connections.acknowledge(b, 7, 99);
-        assert_eq!(connections.followers(7).collect::<Vec<_>>(), [a]);
-        assert_eq!(
-            (connections.lowest_acknowledged(), connections.never_acknowledged()),
-            (None, 0),
-            "nothing was sent"
-        );
-        connections.given(a, 7, 12, 0);
-        assert_eq!((connections.lowest_acknowledged(), connections.never_acknowledged()), (None, 1));
-        connections.acknowledge(a, 7, 11);
-        assert_eq!(connections.lowest_acknowledged(), Some(11));
-        connections.acknowledge(a, 7, u64::MAX);
-        assert_eq!(connections.lowest_acknowledged(), Some(12), "what was never sent does not count");
-        connections.closed(a);
-        assert_eq!((connections.lowest_acknowledged(), connections.len()), (None, 1));
-    }
-
-    #[test]
-    fn the_floor_of_a_topic_is_the_oldest_table_that_a_follower_holds() {
-        let mut connections = Connections::default();
-        let (holds, late, silent) = (Connection(1), Connection(2), Connection(3));
-        for connection in [holds, late, silent] {
-            connections.opened(connection);
-            connections.follow(connection, 7);
-        }
-        assert_eq!(connections.floor(7, 12, 20, 0), None, "nothing was sent");
-        for connection in [holds, late] {
-            connections.given(connection, 7, 11, 1_000);
-        }
-        connections.acknowledge(late, 7, 11);
-        assert_eq!(connections.floor(7, 11, 20, 1_000), Some(0), "a table is on its way");
-        assert_eq!(connections.floor(7, 11, 20, 11_000), Some(20), "one that never acknowledged counts for a time");
-        connections.given(holds, 7, 13, 30_000);
-        connections.acknowledge(holds, 7, 13);
-        assert_eq!(connections.floor(7, 12, 20, 30_000), Some(11), "an older table than that of 12");
-        connections.given(late, 7, 13, 30_000);
-        connections.acknowledge(late, 7, 13);
-        assert_eq!(connections.floor(7, 12, 20, 30_000), Some(20), "unrelated entries leave nobody behind");
-        connections.given(silent, 7, 13, 30_000);
-        connections.given(silent, 7, 14, 39_000);
-        assert_eq!(connections.floor(7, 12, 20, 39_999), Some(0));
-        assert_eq!(connections.floor(7, 12, 20, 40_000), Some(20), "from its first table on");
-        assert_eq!(connections.floor(8, 12, 20, 30_000), None, "another topic");
-        connections.closed(holds);
-        connections.closed(late);
-        assert_eq!(connections.floor(7, 12, 20, 40_000), None);
-    }
-
-    #[test]
-    fn followers_that_never_acknowledge_do_not_hold_the_lowest_generation_down() {
-        let mut connections = Connections::default();
-        let (acknowledging, silent) = (Connection(1), Connection(2));
-        for connection in [acknowledging, silent] {
-            connections.opened(connection);
-            connections.follow(connection, 7);
-            connections.given(connection, 7, 12, 0);
-        }
-        connections.acknowledge(acknowledging, 7, 12);
-        assert_eq!((connections.lowest_acknowledged(), connections.never_acknowledged()), (Some(12), 1));
-        connections.acknowledge(silent, 7, 9);
-        assert_eq!(
-            (connections.lowest_acknowledged(), connections.never_acknowledged()),
-            (Some(9), 0),
-            "late, not silent"
-        );
-        connections.closed(silent);
-        assert_eq!((connections.lowest_acknowledged(), connections.never_acknowledged()), (Some(12), 0));
-    }
-}
+#[path = "connections_tests.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! HELLO, routing tables, and requests that the control plane answers.
+//! HELLO, and requests that the control plane answers.
 
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
@@ -48,7 +48,8 @@ impl ClientMachine<'_> {
         turn.counters.control_requests += 1;
         let header = Box::new(header.seal());
         let (prefix, who) = self.prefix_of(from);
-        turn.effects.outcomes.push(Outcome::Request { connection: from.0, header, body: body.to_vec(), prefix, who });
+        let (body, features) = (body.to_vec(), self.clients.connections.features(from));
+        turn.effects.outcomes.push(Outcome::Request { connection: from.0, header, body, prefix, who, features });
     }
 
     pub(crate) fn control_answer(&mut self, to: Connection, header: [u8; 128], body: Box<[u8]>, turn: &mut Turn<'_>) {
@@ -97,56 +98,6 @@ impl ClientMachine<'_> {
         Ok(hello)
     }
 
-    /// The installed table, byte for byte; the connection is told of changes from now on.
-    pub(crate) fn table(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
-        let Some(routing) = self.store.topics.get(&header.topic).and_then(|topic| topic.routing.as_ref()) else {
-            let refusal = Refusal::new(Code::UnknownTopic, format!("topic {} is not known here", header.topic));
-            return self.store.refuse(from, header, &refusal, turn);
-        };
-        let mut answer = self.store.echo(header);
-        answer.status = Status::Ok as u8;
-        answer.flags = ANSWER_FLAG_CONTROL;
-        answer.layout_version = routing.version;
-        answer.body_bytes = length(routing.table.len());
-        answer.body_crc = routing.table_crc;
-        send(from, answer, Outbound::Shared(routing.table.clone()), turn.effects);
-        self.clients.connections.follow(from, header.topic);
-        self.clients.connections.given(from, header.topic, self.store.generation(), turn.now.mono_ms);
-    }
-
-    /// `TABLE_ACK`. Answered only if it cannot be: no table of that generation exists here.
-    pub(crate) fn table_ack(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
-        let (given, newest) = (header.sequence, self.store.generation());
-        if given <= newest {
-            return self.clients.connections.acknowledge(from, header.topic, given);
-        }
-        let what = format!("generation {given} is above {newest}, the newest of this node; acknowledge what it sent");
-        self.store.refuse(from, header, &Refusal::new(Code::InvalidArgument, what), turn);
-    }
-
-    /// Tell every follower of the topic that its table changed.
-    pub(crate) fn push_table(&mut self, topic: u64, turn: &mut Turn<'_>) {
-        let Some(routing) = self.store.topics.get(&topic).and_then(|topic| topic.routing.as_ref()) else { return };
-        let header = AnswerHeader {
-            opcode: Opcode::TablePush as u8,
-            status: Status::Push as u8,
-            topic,
-            layout_version: routing.version,
-            generation: self.store.generation(),
-            credit_bytes: self.store.credit_bytes(),
-            flags: ANSWER_FLAG_CONTROL,
-            body_bytes: length(routing.table.len()),
-            body_crc: routing.table_crc,
-            ..AnswerHeader::default()
-        };
-        let followers: Vec<Connection> = self.clients.connections.followers(topic).collect();
-        for connection in followers {
-            turn.counters.pushes += 1;
-            send(connection, header, Outbound::Shared(routing.table.clone()), turn.effects);
-            self.clients.connections.given(connection, topic, self.store.generation(), turn.now.mono_ms);
-        }
-    }
-
     /// A connection sent a request that it has the right for. From its first such request on it counts for the credit.
     pub(crate) fn heard(&mut self, from: Connection) {
         if self.clients.connections.hear(from) {
@@ -166,7 +117,8 @@ fn control_max(bytes: usize) -> usize {
     if bytes > CONTROL_BODY_LARGE { CONTROL_LARGE_MAX } else { CONTROL_UNANSWERED_MAX }
 }
 
-fn check_control(header: &RequestHeader, body: &[u8]) -> Result<(), Refusal> {
+/// Length, flag and form of a control body.
+pub(crate) fn check_control(header: &RequestHeader, body: &[u8]) -> Result<(), Refusal> {
     check_frame(header, body)?;
     // STATUS has no fields; everything else is a map.
     if header.opcode == Opcode::Status as u8 && body.is_empty() {

@@ -2,4 +2,6 @@
 
 pub(crate) mod cursor;
 pub(crate) mod pack;
+pub(crate) mod staging;
 pub(crate) mod unpack;
+pub(crate) mod watching;

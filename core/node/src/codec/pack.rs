@@ -146,8 +146,19 @@ pub fn table_digest(body: &[u8]) -> u64 {
     }
 }
 
+/// True if the table tells loads of partitions.
+pub fn has_loads(body: &[u8]) -> bool {
+    let mut has_loads = false;
+    let walked = each_field(body, |name, value| {
+        // One byte is the map of none.
+        has_loads |= name == b"loads" && value.len() > 1;
+        Ok(())
+    });
+    walked.is_ok() && has_loads
+}
+
 /// Walk a map with string keys: name and the encoded value of each field.
-fn each_field<'a>(
+pub(super) fn each_field<'a>(
     body: &'a [u8],
     mut take: impl FnMut(&'a [u8], &'a [u8]) -> Result<(), String>,
 ) -> Result<(), String> {
@@ -165,7 +176,7 @@ fn each_field<'a>(
     if rest.is_empty() { Ok(()) } else { Err(format!("{} bytes follow the map", rest.len())) }
 }
 
-fn int(value: &mut &[u8], field: &str) -> Result<u64, String> {
+pub(super) fn int(value: &mut &[u8], field: &str) -> Result<u64, String> {
     decode::read_int(value).map_err(|_| format!("field {field} is not an unsigned integer"))
 }
 
@@ -203,11 +214,11 @@ pub fn table_name(body: &[u8]) -> String {
 }
 
 // Writing into a Vec cannot fail.
-fn text(out: &mut Vec<u8>, value: &str) {
+pub(super) fn text(out: &mut Vec<u8>, value: &str) {
     encode::write_str(out, value).expect("a Vec grows");
 }
 
-fn number(out: &mut Vec<u8>, value: u64) {
+pub(super) fn number(out: &mut Vec<u8>, value: u64) {
     encode::write_uint(out, value).expect("a Vec grows");
 }
 
@@ -218,11 +229,11 @@ fn optional(out: &mut Vec<u8>, value: Option<u64>) {
     }
 }
 
-fn map(out: &mut Vec<u8>, fields: usize) {
+pub(super) fn map(out: &mut Vec<u8>, fields: usize) {
     encode::write_map_len(out, u32::try_from(fields).expect("few fields")).expect("a Vec grows");
 }
 
-fn array(out: &mut Vec<u8>, items: usize) {
+pub(super) fn array(out: &mut Vec<u8>, items: usize) {
     encode::write_array_len(out, u32::try_from(items).expect("few items")).expect("a Vec grows");
 }
 

@@ -105,7 +105,8 @@ impl Engine {
     /// whatever becomes of the wall clock).
     pub fn wants_settle_at(&self) -> Option<u64> {
         let shards = self.parts.store.shards.iter().filter(|shard| !shard.is_writing());
-        shards.filter_map(Shard::next_tick_ms).chain(self.parts.replication.repeats_at()).min()
+        let due = (!self.parts.clients.due.is_empty()).then_some(0);
+        shards.filter_map(Shard::next_tick_ms).chain(self.parts.replication.repeats_at()).chain(due).min()
     }
 }
 
@@ -162,6 +163,8 @@ impl Parts {
             }
             Event::SetReady(body) => self.clients.ready = body.into(),
             Event::Applied(index) => self.applied(index, turn),
+            Event::SetGeneration(index) => self.store.settle_generation(index),
+            Event::SetController(body) => self.clients().set_controller(body),
             Event::SetTimeWindow(window) => self.record_time.set(window, turn.now),
             Event::SetAccess(table) => self.set_access(*table, turn),
             Event::PeerOpened(node) => self.peer_opened(node, turn),
@@ -175,6 +178,7 @@ impl Parts {
 
     fn settle(&mut self, turn: &mut Turn<'_>) {
         self.replication().repeat_questions(turn);
+        self.clients().tell_due(turn);
         for shard in &mut self.store.shards {
             if !shard.is_writing()
                 && let Some(job) = shard.take_job(turn.now.mono_ms)

@@ -71,7 +71,13 @@ impl Parts {
             }
             Order::InstallTable { topic, .. } => {
                 if self.install_table(order)? {
-                    self.clients().push_table(topic, turn);
+                    self.clients().content_changed(topic);
+                }
+                if let Some(Routing { name, .. }) =
+                    self.store.topics.get(&topic).and_then(|known| known.routing.as_ref())
+                {
+                    let name = name.clone();
+                    self.clients().named(topic, &name);
                 }
                 self.reads().redirect_polls(topic, turn);
                 self.serve_ahead(topic, turn);
@@ -249,6 +255,8 @@ impl Parts {
         known.routing = Some(Routing {
             name: pack::table_name(&bytes),
             version,
+            generation,
+            has_loads: pack::has_loads(&bytes),
             table_crc: crc_of(&bytes),
             table: bytes.into(),
             digest,
@@ -269,7 +277,10 @@ impl Parts {
 
     fn remove_topic(&mut self, topic: u64, turn: &mut Turn<'_>) {
         let version = self.store.tables.remove(topic).map_or(0, |table| table.version);
-        self.store.topics.remove(&topic);
+        let known = self.store.topics.remove(&topic);
+        if let Some(routing) = known.and_then(|known| known.routing) {
+            self.clients().topic_removed(topic, &routing.name, turn);
+        }
         self.store.partitions.forget_starts_of(topic);
         let mut tickets = Vec::new();
         for index in 0..self.store.partitions.places() {

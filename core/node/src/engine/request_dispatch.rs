@@ -6,10 +6,11 @@ use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::{Code, Opcode, RequestHeader};
 
 use crate::api::access_table::AccessTable;
+use crate::api::deadline::patience_ms;
 use crate::api::refusal::Refusal;
 use crate::clients::authorize_request::Authorizer;
 use crate::engine::Parts;
-use crate::ingest::parked::bytes_of;
+use crate::ingest::parked::{OwnedBody, Parked, bytes_of};
 use crate::replication::replication_machine::ReplicationMachine;
 use crate::turn::Turn;
 
@@ -47,6 +48,7 @@ impl Parts {
             Opcode::EndOffsets => self.reads().end_offsets(from, &header, turn),
             Opcode::OffsetForTime => self.reads().offset_for_time(from, &header, turn),
             Opcode::Resolve => self.reads().resolve(from, &header, turn),
+            Opcode::StagedList => self.reads().staged_list(from, &header, bytes_of(&body), turn),
             Opcode::Replicate => {
                 ReplicationMachine { store: &mut self.store, replication: &mut self.replication }.replicate(
                     from,
@@ -59,8 +61,13 @@ impl Parts {
             Opcode::Copy => self.maintenance().copy_request(from, &header, turn),
             Opcode::Fence => self.replication().fence_request(from, &header, turn),
             Opcode::Hello => self.clients().hello(from, &header, bytes_of(&body), turn),
-            Opcode::Table => self.clients().table(from, &header, turn),
+            Opcode::Table => {
+                let deadline_ms = turn.now.mono_ms.saturating_add(patience_ms(&header));
+                self.table(Parked { connection: from, header, body: OwnedBody::of(body), deadline_ms }, turn);
+            }
             Opcode::TableAck => self.clients().table_ack(from, &header, turn),
+            Opcode::WatchOpen => self.clients().watch_open(from, &header, bytes_of(&body), turn),
+            Opcode::WatchClose => self.clients().watch_close(from, &header, bytes_of(&body), turn),
             _ => self.other(from, opcode, &header, bytes_of(&body), turn),
         }
     }

@@ -34,11 +34,22 @@ impl Parts {
         }
     }
 
+    /// TABLE: now, or once this node has the version that it names.
+    pub(crate) fn table(&mut self, parked: Parked, turn: &mut Turn<'_>) {
+        if !self.clients().table(parked.connection, &parked.header, turn) {
+            self.ingest().park_ahead(parked, turn);
+        }
+    }
+
     /// Serve one request again. Back comes what still cannot be served for want of room.
     fn serve_parked(&mut self, parked: Parked, turn: &mut Turn<'_>) -> Option<Parked> {
         if parked.header.opcode == Opcode::Replicate as u8 {
             let Self { store, replication, parked: waiting, .. } = self;
             return ReplicationMachine { store, replication }.replicate_again(parked, waiting, turn);
+        }
+        if parked.header.opcode == Opcode::Table as u8 {
+            self.table(parked, turn);
+            return None;
         }
         self.ingest().publish_again(parked, turn)
     }

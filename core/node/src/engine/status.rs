@@ -37,10 +37,10 @@ impl Engine {
 
     /// (topic, lowest generation that its followers hold) of those of these topics that connections follow.
     pub fn adopted(&self, topics: &[u64], now: Now) -> Vec<(u64, u64)> {
-        let newest = self.parts.store.generation();
         let floor = |topic: &u64| {
-            let content = self.parts.store.topics.get(topic)?.routing.as_ref()?.content;
-            let floor = self.parts.clients.connections.floor(*topic, content, newest, now.mono_ms)?;
+            let routing = self.parts.store.topics.get(topic)?.routing.as_ref()?;
+            let newest = self.parts.store.generation_of(routing);
+            let floor = self.parts.clients.connections.floor(*topic, routing.content, newest, now.mono_ms)?;
             Some((*topic, floor))
         };
         topics.iter().filter_map(floor).collect()
@@ -61,6 +61,15 @@ impl Engine {
         self.parts.store.partitions.iter().map(Partition::memory_bytes).max().unwrap_or(0)
     }
 
+    fn lowest_acknowledged(&self) -> u64 {
+        let store = &self.parts.store;
+        let known = |topic: u64| {
+            let routing = store.topics.get(&topic).and_then(|topic| topic.routing.as_ref());
+            routing.map_or((u64::MAX, u64::MAX), |routing| (routing.content, store.generation()))
+        };
+        self.parts.clients.connections.lowest_acknowledged(known).unwrap_or(store.generation())
+    }
+
     /// Totals and present values by name. A level's comment is its line in docs/operations.md.
     pub fn counter_list(&self) -> Vec<(&'static str, u64)> {
         let mut list = Vec::with_capacity(64);
@@ -72,13 +81,12 @@ impl Engine {
             ("credit_bytes", self.parts.store.credit_bytes()),
             // metadata index that the routing tables are current for
             ("generation", self.parts.store.generation()),
-            // lowest generation that an open connection acknowledged; without one, the present one
-            (
-                "generation_acknowledged_min",
-                self.parts.clients.connections.lowest_acknowledged().unwrap_or(self.parts.store.generation()),
-            ),
+            // lowest generation that an open connection holds by its own word; without one, the present one
+            ("generation_acknowledged_min", self.lowest_acknowledged()),
             // tables sent to open connections that acknowledged none of that topic: clients that do not acknowledge
             ("tables_never_acknowledged", self.parts.clients.connections.never_acknowledged() as u64),
+            // watches of topics and prefixes that are open now
+            ("watches", self.parts.clients.connections.watching() as u64),
             // partitions of this store, dropped ones until their slot is used again
             ("partitions", self.parts.store.partitions.len() as u64),
             // topics known to the engine

@@ -7,6 +7,7 @@ impl Parts {
     pub(crate) fn tick(&mut self, turn: &mut Turn<'_>) {
         self.expire_tokens(turn);
         self.ingest().end_waiting(turn);
+        self.clients().tell_late(turn);
         self.reads().end_polls(turn);
         self.replication().tick_replication(turn);
         self.replication().end_awaited(turn);

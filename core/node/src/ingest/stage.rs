@@ -18,8 +18,10 @@ use crate::partition::rejection::{Rejection, StoredHere};
 use crate::partition::state::{Idleness, Partition};
 use crate::replication::state::owner::AwaitingMark;
 use crate::replication::state::role::Role;
+use crate::settings::LAYOUT_LEVEL;
 use crate::transactions::scope_rules::StagingRight;
-use crate::transactions::staged_batches::{StageDecision, StageId, Staged};
+use crate::transactions::staged::{Origin, StageId, Staged};
+use crate::transactions::staged_batches::StageDecision;
 use crate::turn::Turn;
 
 impl IngestMachine<'_> {
@@ -41,7 +43,11 @@ impl IngestMachine<'_> {
         };
         self.parked.check_queue(partition.shard)?;
         check_crc(header, bytes)?;
-        let id = identity(header, bytes)?;
+        let (id, origin) = identity(header, bytes)?;
+        if origin.is_some() && self.store.settings.level < LAYOUT_LEVEL {
+            let what = "the cluster's level is too low for rows that are staged again after a layout change";
+            return Err(Refusal::new(Code::NotSupported, what).with("level", LAYOUT_LEVEL.into()).into());
+        }
         match self.scopes.standing(&id) {
             StagingRight::May => {}
             StagingRight::Committed => return Err(Rejection::Committed),
@@ -58,7 +64,7 @@ impl IngestMachine<'_> {
         }
         check_replicas(partition)?;
         self.check_body(index, header, bytes, turn)?;
-        self.append_staged(index, request, body, &id, turn)?;
+        self.append_staged(index, request, body, (&id, origin), turn)?;
         #[cfg(feature = "planted")]
         if is_on(Bug::StagedBeforeSync) {
             return Err(Rejection::Restage(index, 0));
@@ -71,13 +77,13 @@ impl IngestMachine<'_> {
         index: PartitionIndex,
         request: Received<'_>,
         body: &mut Option<Inbound<'_>>,
-        id: &StageId,
+        (id, origin): (&StageId, Option<Origin>),
         turn: &mut Turn<'_>,
     ) -> Result<(), Rejection> {
         let header = request.header;
         let record = RecordHeader { kind: RecordKind::Staged as u8, ..request.record(turn.now) };
         self.store.append_body(index, record, body, turn, |partition, placed| {
-            let staged = Staged { record: placed.record_number, rows: header.rows, crc: header.body_crc };
+            let staged = Staged { record: placed.record_number, rows: header.rows, crc: header.body_crc, origin };
             partition.stages.staged(id, staged, header.body_bytes);
             partition.idleness = Idleness::Active;
             (partition.shared_end(), Completion::Batch(ack_of(request, placed.first_offset, false)))
@@ -152,18 +158,15 @@ fn ack_of(request: Received<'_>, first_offset: u64, repeated: bool) -> BatchAck 
     }
 }
 
-/// The stage's identity in front of the body.
-fn identity(header: &RequestHeader, bytes: &[u8]) -> Result<StageId, Refusal> {
-    let (mut found, mut has_origin) = (None, false);
+/// The stage's identity in front of the body, and where its rows were staged first, if elsewhere.
+fn identity(header: &RequestHeader, bytes: &[u8]) -> Result<(StageId, Option<Origin>), Refusal> {
+    let (mut found, mut origin) = (None, None);
     let walked = extension::each(&bytes[..header.extension_bytes as usize], |kind, payload| match kind {
         ExtensionKind::Stage => found = Some(payload),
-        ExtensionKind::Origin => has_origin = true,
+        ExtensionKind::Origin => origin = Some(payload),
         ExtensionKind::Note => {}
     });
     walked.map_err(|why| Refusal::new(Code::BadBody, format!("extension: {why}")))?;
-    if has_origin {
-        return Err(Refusal::new(Code::NotSupported, "this version takes no origin of rows that are staged again"));
-    }
     let what = "STAGE needs a stage extension: u64 scope, u64 driver, u64 epoch (from 1), u32 writer, u32 zero, token";
     let id = found.and_then(StageId::read).ok_or_else(|| Refusal::new(Code::InvalidArgument, what))?;
     if id.epoch > SCOPE_EPOCH_MAX {
@@ -171,7 +174,10 @@ fn identity(header: &RequestHeader, bytes: &[u8]) -> Result<StageId, Refusal> {
             format!("scope {}, epoch {}: 1 to {SCOPE_EPOCH_MAX}, no COMMIT takes a greater one", id.scope, id.epoch);
         return Err(Refusal::new(Code::InvalidArgument, what).with("scope", id.scope).with("epoch", id.epoch));
     }
-    Ok(id)
+    let Some(payload) = origin else { return Ok((id, None)) };
+    let what = "an origin has 16 bytes: u64 version that sealed the first partition (from 1), u64 record number there";
+    let origin = Origin::read(payload).ok_or_else(|| Refusal::new(Code::InvalidArgument, what))?;
+    Ok((id, Some(origin)))
 }
 
 fn refused(id: &StageId, header: &RequestHeader, decision: StageDecision) -> Refusal {

@@ -15,7 +15,8 @@ use crate::partition::state_blob::Tables;
 use crate::partition::table_page;
 use crate::settings::TableLimits;
 use crate::transactions::publish_record;
-use crate::transactions::staged_batches::{StageId, Staged, Stages};
+use crate::transactions::staged::{Origin, StageId, Staged};
+use crate::transactions::staged_batches::Stages;
 
 #[derive(Default)]
 struct Found {
@@ -232,9 +233,9 @@ pub fn learn(
             producers.inherit(&page, source);
         }
         Some(RecordKind::Staged) => {
-            let batch = Staged { record: header.record_number, rows: header.rows, crc: header.body_crc };
             // Without one its body is damaged: the log says so, too.
-            let id = stage_in(bytes).ok_or("a staged record without its identity")?;
+            let (id, origin) = stage_in(bytes).ok_or("a staged record without its identity")?;
+            let batch = Staged { record: header.record_number, rows: header.rows, crc: header.body_crc, origin };
             stages.staged(&id, batch, header.body_bytes);
         }
         Some(RecordKind::Publish) => {
@@ -257,14 +258,14 @@ fn planted_page(mut page: table_page::Page) -> table_page::Page {
     page
 }
 
-fn stage_in(extension_bytes: &[u8]) -> Option<StageId> {
-    let mut found = None;
-    let walked = extension::each(extension_bytes, |kind, payload| {
-        if kind == ExtensionKind::Stage {
-            found = StageId::read(payload);
-        }
+fn stage_in(extension_bytes: &[u8]) -> Option<(StageId, Option<Origin>)> {
+    let (mut found, mut origin) = (None, None);
+    let walked = extension::each(extension_bytes, |kind, payload| match kind {
+        ExtensionKind::Stage => found = StageId::read(payload),
+        ExtensionKind::Origin => origin = Origin::read(payload),
+        ExtensionKind::Note => {}
     });
-    walked.ok().and(found)
+    walked.ok().and(found).map(|id| (id, origin))
 }
 
 /// The note in a stored extension, which was checked when it was appended.

@@ -16,7 +16,7 @@ use crate::transactions::staged_batches::Stages;
 /// from:
 ///
 /// ```text
-/// as 4, with segments of producers | seal (`seal.rs`) | u64 inherited forgotten epoch | u32 sources
+/// as 4, with segments of producers and origins of staged batches | seal (`seal.rs`) | u64 inherited forgotten epoch | u32 sources
 /// u32 flags (1: only resume points are left of the table) | (u64 source, u64 record of its last page)*
 /// ```
 const VERSION: u16 = LINEAGE_BLOB;
@@ -41,7 +41,7 @@ pub fn write(partition: &Partition, level: u16, table_bytes_max: usize, out: &mu
     let known_upto = partition.known_upto.max(partition.log.end().next_record);
     let (epochs, producers, stages) = (&partition.epochs, &partition.producers, &partition.stages);
     let seal = partition.recorded_seal();
-    let has_lineage = seal.is_some() || producers.has_lineage();
+    let has_lineage = seal.is_some() || producers.has_lineage() || stages.has_origins();
     let version = if has_lineage { VERSION } else { version_of(level) };
     put(version, (epochs, producers, stages), known_upto, table_bytes_max, out);
     if has_lineage {
@@ -69,7 +69,7 @@ fn put(
     out.extend_from_slice(&known_upto.to_le_bytes());
     epochs.write(out);
     dedupe_blob::write(producers, version, undo_bytes_max, out);
-    stages.write(out);
+    stages.write(version >= LINEAGE_BLOB, out);
 }
 
 fn put_lineage(seal: Option<&Seal>, producers: &Producers, out: &mut Vec<u8>) {
@@ -112,7 +112,7 @@ pub fn read(bytes: &[u8]) -> Result<Tables, Short> {
     let known_upto = if version > 1 { from.u64("number up to which the tables know")? } else { 0 };
     let epochs = Epochs::read(&mut from, version > 1)?;
     let mut producers = dedupe_blob::read(&mut from, version, known_upto)?;
-    let stages = if version > 2 { Stages::read(&mut from)? } else { Stages::default() };
+    let stages = if version > 2 { Stages::read(version >= LINEAGE_BLOB, &mut from)? } else { Stages::default() };
     let seal = if version >= LINEAGE_BLOB { read_lineage(&mut from, &mut producers)? } else { None };
     let tables = Tables { epochs, producers, stages, known_upto, seal };
     if from.0.is_empty() { Ok(tables) } else { Err(Short("bytes follow the tables")) }

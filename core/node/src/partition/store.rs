@@ -6,7 +6,7 @@ use crate::ids::{PartitionIndex, PartitionKey, Reach};
 use crate::partition::log_start::WantedStart;
 use crate::partition::pending::Acks;
 use crate::partition::state::Partition;
-use crate::partition::topic::Topic;
+use crate::partition::topic::{Routing, Topic};
 use crate::settings::Settings;
 use ringfence_log::Shard;
 use std::collections::{BTreeMap, BTreeSet};
@@ -146,8 +146,10 @@ pub struct Store {
     pub absent: BTreeMap<PartitionKey, Reach>,
     pub topics: IdMap<Topic>,
     pub tables: Tables,
-    /// Newest generation of any installed table.
+    /// Newest generation of any installed table, or that the control plane has told.
     pub(super) generation: u64,
+    /// Every table is installed that entries up to this one changed.
+    settled_generation: u64,
     /// Body bytes that one connection may have unanswered.
     pub(super) credit_bytes: u64,
     /// Bytes of all producer tables.
@@ -181,6 +183,7 @@ impl Store {
             topics: IdMap::default(),
             tables: Tables::default(),
             generation: 0,
+            settled_generation: 0,
             credit_bytes: 0,
             producers_bytes,
             stopping: false,
@@ -189,6 +192,22 @@ impl Store {
 
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The tables of all entries up to this one are installed.
+    pub fn settle_generation(&mut self, generation: u64) {
+        self.settled_generation = self.settled_generation.max(generation);
+        self.raise_generation(generation);
+    }
+
+    /// As of which entry the topic is known to have this table. One entry may change many tables: while the last of
+    /// them is not installed, the others are not known to be its.
+    pub fn generation_of(&self, routing: &Routing) -> u64 {
+        #[cfg(feature = "planted")]
+        if ringfence_log::planted::is_on(ringfence_log::planted::Bug::GivenAsOfTheNode) {
+            return self.generation;
+        }
+        self.settled_generation.max(routing.generation)
     }
 
     /// A table of this generation was installed.

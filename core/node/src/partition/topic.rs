@@ -36,12 +36,16 @@ pub struct Routing {
     /// The topic's full name.
     pub name: String,
     pub version: u64,
+    /// Index of the entry that the table was made from.
+    pub generation: u64,
     pub table: Arc<[u8]>,
     pub table_crc: u32,
     /// Of the table without its generation and loads.
     pub digest: u64,
     /// Generation at which the digest last changed here.
     pub content: u64,
+    /// The table tells loads.
+    pub has_loads: bool,
     /// For partitions of which no owner is told below.
     pub redirect: RedirectBody,
     /// By owner's node; as many as there are owners.
@@ -68,6 +72,7 @@ impl Routing {
     pub fn take_hints(&mut self, table: &[u8]) {
         if pack::table_digest(table) == self.digest {
             (self.table, self.table_crc) = (table.into(), crc_of(table));
+            self.has_loads = pack::has_loads(table);
         }
     }
 

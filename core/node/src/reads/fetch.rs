@@ -166,7 +166,15 @@ impl ReadMachine<'_> {
         let Some(partition) = self.read_partition(&fetch) else { return self.answer_dropped(&fetch, turn) };
         let is_time = matches!(fetch.from, ReadFrom::Time(_));
         let rows_max = if is_time { 1 } else { u64::from(fetch.header.rows) };
-        let plan = match partition.log.plan(fetch.from, partition.mark, fetch.bytes, rows_max) {
+        let is_ended = partition.gate.ended();
+        #[cfg(feature = "planted")]
+        let is_ended = is_ended && !ringfence_log::planted::is_on(ringfence_log::planted::Bug::StagedBelowMark);
+        let planned = match fetch.from {
+            // What was staged and not published is staged again elsewhere, by whoever reads it here.
+            ReadFrom::Staged(record) if is_ended => partition.log.plan_staged(record, fetch.bytes),
+            from => partition.log.plan(from, partition.mark, fetch.bytes, rows_max),
+        };
+        let plan = match planned {
             Ok(plan) => plan,
             Err(PlanError::Retained { start_offset }) => {
                 let what = format!("partition {}: the log begins at {start_offset}", fetch.header.partition);

@@ -2,7 +2,8 @@
 //!
 //! `read_machine`: what an event lends. `pending_reads`: fetches by where they are. `fetch`: begins reads.
 //! `fetch_answer`: answers them. `long_polls`: fetches that wait for rows. `await_quorum`: answers that wait for a quorum.
-//! `resolve_producer`: what is stored of a producer. `fetch_position`: checks of positions. `lineage`: where sealed
+//! `resolve_producer`: what is stored of a producer. `staged_list`: what is staged. `fetch_position`: checks of
+//! positions. `lineage`: where sealed
 //! partitions end, and who may read them and their children.
 
 pub(crate) mod await_quorum;
@@ -14,3 +15,4 @@ pub(crate) mod long_polls;
 pub(crate) mod pending_reads;
 pub(crate) mod read_machine;
 pub(crate) mod resolve_producer;
+pub(crate) mod staged_list;

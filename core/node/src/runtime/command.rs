@@ -19,6 +19,8 @@ pub enum Command {
     Answer { connection: u64, header: Box<[u8; 128]>, body: Box<[u8]> },
     SetReady(Box<[u8]>),
     Applied(u64),
+    SetGeneration(u64),
+    SetController(Box<[u8]>),
     SetTimeWindow(TimeWindow),
     SetAccess(Box<AccessTable>),
     Listen(Vec<String>, SyncSender<Result<Vec<String>, NodeError>>),

@@ -227,6 +227,8 @@ impl EngineLoop {
                     self.core.handle(Event::ControlAnswer { connection, header, body }, &mut self.pool);
                 }
                 Command::Applied(index) => self.core.handle(Event::Applied(index), &mut self.pool),
+                Command::SetGeneration(index) => self.core.handle(Event::SetGeneration(index), &mut self.pool),
+                Command::SetController(body) => self.core.handle(Event::SetController(body), &mut self.pool),
                 Command::SetTimeWindow(window) => self.core.handle(Event::SetTimeWindow(window), &mut self.pool),
                 Command::SetReady(body) => self.core.handle(Event::SetReady(body), &mut self.pool),
                 Command::SetAccess(table) => self.core.handle(Event::SetAccess(table), &mut self.pool),

@@ -31,6 +31,7 @@ use crate::api::access_table::AccessTable;
 use crate::api::event::TimeWindow;
 use crate::api::order::Order;
 use crate::api::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
+use crate::codec::pack;
 use crate::config::Config;
 use crate::error::NodeError;
 use command::{Command, Commands, Snapshot};
@@ -109,6 +110,23 @@ impl Runtime {
     /// As [`Self::order`].
     pub fn set_applied(&self, index: u64) -> Result<(), NodeError> {
         self.commands.push(Command::Applied(index))
+    }
+
+    /// Every table that entries up to this index changed is installed.
+    ///
+    /// # Errors
+    /// As [`Self::order`].
+    pub fn set_generation(&self, index: u64) -> Result<(), NodeError> {
+        self.commands.push(Command::SetGeneration(index))
+    }
+
+    /// The leader of the metadata, as an encoded map that watches are told.
+    ///
+    /// # Errors
+    /// As [`Self::order`]; [`NodeError::Config`] if it is no map.
+    pub fn set_controller(&self, body: &[u8]) -> Result<(), NodeError> {
+        pack::check_map(body).map_err(NodeError::Config)?;
+        self.commands.push(Command::SetController(body.into()))
     }
 
     /// Set bounds for the times of records; they move on with the monotonic clock.

@@ -6,7 +6,7 @@
 //! Readers walk it: docs/protocol.md, "Rows that were staged".
 
 use crate::codec::cursor::{Cursor, Short};
-use crate::transactions::staged_batches::Staged;
+use crate::transactions::staged::Staged;
 
 pub fn write(scope: u64, epoch: u64, list: &[Staged]) -> Vec<u8> {
     let mut out = Vec::with_capacity(24 + list.len() * 16);
@@ -32,7 +32,7 @@ pub fn read(body: &[u8]) -> Result<(u64, u64, Vec<Staged>), Short> {
         let record = from.u64("staged record")?;
         let rows = from.u32("rows")?;
         from.u32("reserved word")?;
-        list.push(Staged { record, rows, crc: 0 });
+        list.push(Staged { record, rows, crc: 0, origin: None });
     }
     if from.0.is_empty() { Ok((scope, epoch, list)) } else { Err(Short("bytes follow the last batch")) }
 }

@@ -6,7 +6,8 @@ use ringfence_wire::Code;
 
 use crate::api::order::ScopeRule;
 use crate::api::refusal::Refusal;
-use crate::transactions::staged_batches::{StageId, Stages};
+use crate::transactions::staged::StageId;
+use crate::transactions::staged_batches::Stages;
 
 #[derive(Debug, Default)]
 pub struct Scopes {

@@ -13,38 +13,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::api::order::Token;
 use crate::codec::cursor::{Cursor, Short};
+use crate::transactions::staged::{Origin, StageId, Staged};
 
-/// The staging transaction: 48 bytes in front of the body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StageId {
-    pub scope: u64,
-    pub driver: u64,
-    pub epoch: u64,
-    /// The writer's own number (a Spark task, say); for people.
-    pub writer: u32,
-    pub token: Token,
-}
-
-impl StageId {
-    /// `None` if the payload is not of this form.
-    pub fn read(payload: &[u8]) -> Option<Self> {
-        let mut from = Cursor(payload);
-        let mut word = || from.u64("stage").ok();
-        let (scope, driver, epoch) = (word()?, word()?, word()?);
-        let writer = from.u32("stage").ok()?;
-        let zero = from.u32("stage").ok()?;
-        let token = Token::try_from(from.0).ok()?;
-        (zero == 0 && scope != 0 && epoch != 0).then_some(Self { scope, driver, epoch, writer, token })
-    }
-}
-
-/// One staged record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Staged {
-    pub record: u64,
-    pub rows: u32,
-    pub crc: u32,
-}
+/// (record, rows, index of the token) of staged batches.
+pub type StagedList = Vec<(u64, u32, usize)>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Attempt {
@@ -190,8 +162,7 @@ impl Stages {
             found.sort_unstable_by_key(|batch| batch.record);
             return Ok(Some(found));
         }
-        // In the order of the log: a reader fetches them in one run, however many tasks wrote at the same time.
-        found.sort_unstable_by_key(|batch| batch.record);
+        found.sort_unstable_by_key(Staged::order);
         let staged: u64 = found.iter().map(|batch| u64::from(batch.rows)).sum();
         if staged != rows {
             return Err(format!(
@@ -205,6 +176,34 @@ impl Stages {
     pub fn count(&self, scope: u64, epoch: u64, tokens: &[Token]) -> (u64, u64) {
         self.under(scope, epoch, tokens)
             .fold((0, 0), |(rows, upto), batch| (rows + u64::from(batch.rows), upto.max(batch.record + 1)))
+    }
+
+    /// What is staged under these tokens in records above `after` and below `upto`, at most `most` of them, in the order
+    /// of the log; and whether there is more.
+    pub fn list(
+        &self,
+        (scope, epoch): (u64, u64),
+        tokens: &[Token],
+        after: u64,
+        most: usize,
+        upto: u64,
+    ) -> (StagedList, bool) {
+        let mut found = StagedList::new();
+        for (place, token) in tokens.iter().enumerate() {
+            let batches = self.open.get(&(scope, epoch, *token)).map_or(&[][..], |attempt| &attempt.batches);
+            let wanted = batches.iter().filter(|batch| batch.record > after && batch.record < upto);
+            found.extend(wanted.map(|batch| (batch.record, batch.rows, place)));
+        }
+        found.sort_unstable();
+        let more = found.len() > most;
+        found.truncate(most);
+        (found, more)
+    }
+
+    /// True if a state record must have the origins of batches.
+    pub fn has_origins(&self) -> bool {
+        let undone = self.undo.iter().flat_map(|undo| undo.attempts.iter().map(|(_, attempt)| attempt));
+        self.open.values().chain(undone).any(|attempt| attempt.batches.iter().any(|batch| batch.origin.is_some()))
     }
 
     fn under<'a>(&'a self, scope: u64, epoch: u64, tokens: &'a [Token]) -> impl Iterator<Item = &'a Staged> {
@@ -343,10 +342,10 @@ impl Stages {
     }
 
     /// As part of a state record: open attempts, published epochs, what is kept, publishes that may be taken back.
-    pub fn write(&self, out: &mut Vec<u8>) {
+    pub fn write(&self, with_origins: bool, out: &mut Vec<u8>) {
         put(out, &[self.open.len() as u64, self.published.len() as u64, self.kept.len() as u64]);
         for (key, attempt) in &self.open {
-            write_attempt(*key, attempt, out);
+            write_attempt(*key, attempt, with_origins, out);
         }
         let pairs = self.published.iter().map(|(scope, epoch)| (*scope, *epoch));
         for (one, other) in pairs.chain(self.kept.iter().map(|kept| (kept.end_offset, kept.first_record))) {
@@ -364,17 +363,17 @@ impl Stages {
         put(out, &[sure_before, kept as u64]);
         for undo in self.undo.iter().skip(first) {
             put(out, &[undo.record, undo.scope, undo.epoch_before, undo.attempts.len() as u64]);
-            undo.attempts.iter().for_each(|(key, attempt)| write_attempt(*key, attempt, out));
+            undo.attempts.iter().for_each(|(key, attempt)| write_attempt(*key, attempt, with_origins, out));
         }
     }
 
     /// # Errors
     /// [`Short`] names what is missing or out of bounds.
-    pub fn read(from: &mut Cursor<'_>) -> Result<Self, Short> {
+    pub fn read(with_origins: bool, from: &mut Cursor<'_>) -> Result<Self, Short> {
         let mut stages = Self::default();
         let (open, published, kept) = (from.u64("stages")?, from.u64("stages")?, from.u64("stages")?);
         for _ in 0..open {
-            let (key, attempt) = read_attempt(from)?;
+            let (key, attempt) = read_attempt(with_origins, from)?;
             stages.batches += attempt.batches.len();
             stages.bytes += attempt.bytes;
             stages.open.insert(key, attempt);
@@ -389,7 +388,7 @@ impl Stages {
         for _ in 0..from.u64("publishes")? {
             let (record, scope, epoch_before) = (from.u64("publish")?, from.u64("publish")?, from.u64("publish")?);
             let count = from.u64("publish")?;
-            let attempts = (0..count).map(|_| read_attempt(from)).collect::<Result<_, _>>()?;
+            let attempts = (0..count).map(|_| read_attempt(with_origins, from)).collect::<Result<_, _>>()?;
             stages.undo.push_back(PublishUndo { record, scope, epoch_before, attempts });
         }
         Ok(stages)
@@ -402,17 +401,28 @@ fn put(out: &mut Vec<u8>, words: &[u64]) {
     }
 }
 
-fn write_attempt((scope, epoch, token): Key, attempt: &Attempt, out: &mut Vec<u8>) {
+fn write_attempt((scope, epoch, token): Key, attempt: &Attempt, with_origins: bool, out: &mut Vec<u8>) {
     put(out, &[scope, epoch, attempt.bytes, attempt.batches.len() as u64]);
     out.extend_from_slice(&token);
     for batch in &attempt.batches {
         out.extend_from_slice(&batch.record.to_le_bytes());
         out.extend_from_slice(&batch.rows.to_le_bytes());
         out.extend_from_slice(&batch.crc.to_le_bytes());
+        if with_origins {
+            #[cfg(feature = "planted")]
+            let batch = &Staged {
+                origin: batch
+                    .origin
+                    .filter(|_| !ringfence_log::planted::is_on(ringfence_log::planted::Bug::OriginForgotten)),
+                ..*batch
+            };
+            let origin = batch.origin.map(|origin| (origin.version.get(), origin.record)).unwrap_or_default();
+            put(out, &[origin.0, origin.1]);
+        }
     }
 }
 
-fn read_attempt(from: &mut Cursor<'_>) -> Result<(Key, Attempt), Short> {
+fn read_attempt(with_origins: bool, from: &mut Cursor<'_>) -> Result<(Key, Attempt), Short> {
     let (scope, epoch) = (from.u64("attempt")?, from.u64("attempt")?);
     let (bytes, count) = (from.u64("attempt")?, from.u64("attempt")?);
     let token = Token::try_from(from.take(16, "token")?).map_err(|_| Short("token"))?;
@@ -420,7 +430,8 @@ fn read_attempt(from: &mut Cursor<'_>) -> Result<(Key, Attempt), Short> {
     for _ in 0..count {
         let record = from.u64("staged batch")?;
         let (rows, crc) = (from.u32("staged batch")?, from.u32("staged batch")?);
-        batches.push(Staged { record, rows, crc });
+        let origin = if with_origins { Origin::read(from.take(16, "origin")?) } else { None };
+        batches.push(Staged { record, rows, crc, origin });
     }
     Ok(((scope, epoch, token), Attempt { batches, bytes }))
 }
@@ -430,69 +441,5 @@ fn key_of(id: &StageId) -> Key {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn id(epoch: u64, token: u8) -> StageId {
-        StageId { scope: 5, driver: 6, epoch, writer: 0, token: [token; 16] }
-    }
-
-    fn read_back(stages: &Stages) -> Stages {
-        let mut bytes = Vec::new();
-        stages.write(&mut bytes);
-        Stages::read(&mut Cursor(&bytes)).unwrap()
-    }
-
-    #[test]
-    fn a_cut_takes_publishes_back_also_after_a_restart() {
-        let mut stages = Stages::default();
-        stages.staged(&id(1, 1), Staged { record: 10, rows: 4, crc: 1 }, 100);
-        stages.staged(&id(1, 2), Staged { record: 11, rows: 7, crc: 1 }, 100);
-        let before = stages.clone();
-        let list = stages.gather((5, 1), &[[1; 16]], 4, 0).unwrap().unwrap();
-        stages.published(5, 1, 12, 4, &list);
-        assert_eq!((stages.open(), stages.floor()), ((0, 0), Some(10)));
-        let mut again = read_back(&stages);
-        assert_eq!(again, stages);
-        again.cut(12, 0).unwrap();
-        assert_eq!(again, before, "the publish never was: both attempts are open again");
-        assert_eq!(again.gather((5, 1), &[[1; 16]], 4, 0).unwrap().unwrap(), list);
-    }
-
-    #[test]
-    fn a_cut_takes_no_records_from_publishes_before_it() {
-        let mut stages = Stages::default();
-        for epoch in 1..=1025 {
-            stages.staged(&id(epoch, 1), Staged { record: epoch * 2, rows: 1, crc: 1 }, 1);
-            let list = stages.gather((5, epoch), &[[1; 16]], 1, 0).unwrap().unwrap();
-            stages.published(5, epoch, epoch * 2 + 1, epoch, &list);
-        }
-        assert!(stages.kept.len() < 1000, "old neighbours are joined");
-        stages.cut(1025 * 2 + 1, 1024).unwrap();
-        stages.start_at(1023);
-        assert_eq!(stages.floor(), Some(1024 * 2), "rows of the last publish that is left lie in this record");
-    }
-
-    #[test]
-    fn a_cut_that_is_deeper_than_what_is_remembered_says_so() {
-        let mut stages = Stages::default();
-        for epoch in 1..=80 {
-            stages.staged(&id(epoch, 1), Staged { record: epoch * 2, rows: 1, crc: 1 }, 1);
-            let list = stages.gather((5, epoch), &[[1; 16]], 1, 0).unwrap().unwrap();
-            stages.published(5, epoch, epoch * 2 + 1, epoch, &list);
-        }
-        for mut known in [stages.clone(), read_back(&stages)] {
-            assert!(known.cut(3, 0).unwrap_err().contains("not remembered"));
-            known.cut(160, 79).unwrap();
-            assert_eq!(known.gather((5, 79), &[[1; 16]], 0, 0), Ok(None), "what is below the cut stays published");
-        }
-        // More batches than a state record has room for: nothing of it can be taken back from there.
-        let mut large = Stages::default();
-        let rows = |sequence: usize| Staged { record: sequence as u64, rows: 1, crc: 1 };
-        (0..=UNDO_BATCHES_MAX).for_each(|sequence| large.staged(&id(1, 1), rows(sequence), 1));
-        let list = large.gather((5, 1), &[[1; 16]], UNDO_BATCHES_MAX as u64 + 1, 0).unwrap().unwrap();
-        large.published(5, 1, 9000, list.len() as u64, &list);
-        assert!(read_back(&large).cut(9000, 0).is_err());
-        assert!(large.cut(9000, 0).is_ok());
-    }
-}
+#[path = "staged_batches_tests.rs"]
+mod tests;

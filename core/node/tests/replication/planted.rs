@@ -9,7 +9,7 @@ use super::{inherits, inherits_replicas, sealed, sealed_replicas as replicas};
 /// Each story fails when its fault is planted, and only then.
 #[test]
 fn each_planted_fault_is_found() {
-    let stories: [(Bug, fn()); 24] = [
+    let stories: [(Bug, fn()); 25] = [
         (Bug::FollowerAckEarly, super::nothing_is_acknowledged_or_shown_before_a_second_disk_has_it),
         (Bug::GapCounts, super::a_longer_log_that_went_another_way_counts_for_nothing),
         (
@@ -30,6 +30,7 @@ fn each_planted_fault_is_found() {
         (Bug::VersionBeforeSeal, sealed::a_sealed_partition_tells_what_is_stored_and_takes_nothing),
         (Bug::EndedEarly, sealed::readers_are_told_where_a_sealed_partition_ends),
         (Bug::EndOfAnyReader, sealed::a_reader_that_knows_of_no_lineage_is_refused_where_it_would_pass_rows_over),
+        (Bug::StagedBelowMark, sealed::what_is_staged_at_the_end_of_a_sealed_partition_is_listed_and_read),
         (Bug::NoInheritance, inherits::a_child_resumes_each_slot_where_its_source_ended),
         (Bug::SegmentsAsMax, inherits::a_child_resumes_each_slot_where_its_source_ended),
         (Bug::GreaterEpochReplaces, inherits::a_child_resumes_each_slot_where_its_source_ended),

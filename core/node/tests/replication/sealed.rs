@@ -8,10 +8,12 @@ use ringfence_node::{
 };
 use ringfence_wire::{
     ANSWER_FLAG_ENDED, ANSWER_FLAG_MORE, ANSWER_FLAG_REPEATED, Code, ExtensionKind, FEATURE_LINEAGE, Opcode,
-    REQUEST_FLAG_CONTROL, RedirectReason, RequestHeader, Status, crc_of, extension,
+    REQUEST_FLAG_CONTROL, REQUEST_FLAG_STAGED, RedirectReason, RequestHeader, Status, crc_of, extension,
 };
 
-use crate::support::{PARTITION, Reply, Shape, TOPIC, World, body_of, install_topic, open_order, table_body};
+use crate::support::{
+    PARTITION, Reply, Shape, TOPIC, World, body_of, install_topic, open_order, records_in, table_body,
+};
 
 /// Of the layout change, and the epoch of the children's owner.
 const CHANGE: u64 = 40;
@@ -177,6 +179,68 @@ pub fn a_stage_at_a_sealed_partition_is_told_how_many_batches_of_its_token_are_t
     is_sealed(&stage(&mut world, 1, 2), 2);
     is_sealed(&stage(&mut world, 2, 0), 0);
     assert_eq!(status(&world).records, end.records);
+}
+
+/// Whatever lies around them in the log: rows, nothing, an epoch that was published.
+#[cfg_attr(not(feature = "planted"), test)]
+pub fn what_is_staged_at_the_end_of_a_sealed_partition_is_listed_and_read() {
+    for (seed, rows_between, is_crashed) in [(21, false, false), (22, true, false), (23, true, true), (24, false, true)]
+    {
+        let mut world = world(seed);
+        let rule = ScopeRule { scope: 30, driver: 31, ..ScopeRule::default() };
+        world.ordered(Order::InstallScopes { rules: vec![rule], gone: None }).unwrap();
+        for sequence in 0..3 {
+            assert_eq!(stage(&mut world, 1, sequence).header.status, Status::Staged as u8);
+            if rows_between {
+                assert_eq!(send(&mut world, sequence).header.status, Status::Ok as u8);
+            }
+            assert_eq!(stage(&mut world, 2, sequence).header.status, Status::Staged as u8);
+        }
+        let end = seal(&mut world);
+        if is_crashed {
+            world = world.crash(Shape::default());
+            world.ordered(install_topic(&[])).unwrap();
+            let epoch = world.epoch;
+            open_sealed(&mut world, epoch, end).unwrap();
+            commit_table(&mut world, 400);
+        }
+        let before = world.engine.state_bytes();
+        let numbers = listed(&mut world, 2);
+        assert_eq!(numbers.len(), 3, "{numbers:?}");
+        let mut found = Vec::new();
+        while let Some(next) = numbers.get(found.len()) {
+            let mut header = world.fetch_header(*next, 0, 0);
+            (header.layout_version, header.flags) = (2, u8::try_from(REQUEST_FLAG_STAGED).unwrap());
+            let reply = world.ask(&header, &[]);
+            assert_eq!(reply.header.status, Status::Ok as u8);
+            let records = records_in(&reply.body);
+            assert!(!records.is_empty(), "seed {seed}: record {next} of {numbers:?} is not read");
+            found.extend(records.iter().map(|one| one.0.record_number).filter(|one| numbers.contains(one)));
+        }
+        assert_eq!(found, numbers);
+        let mut beyond = world.fetch_header(end.records, 0, 0);
+        (beyond.layout_version, beyond.flags) = (2, u8::try_from(REQUEST_FLAG_STAGED).unwrap());
+        assert_eq!(world.ask(&beyond, &[]).body.len(), 0);
+        assert_eq!(world.engine.state_bytes(), before);
+    }
+}
+
+/// Numbers of the records that `STAGED_LIST` tells of one token.
+fn listed(world: &mut World, token: u8) -> Vec<u64> {
+    let mut body = b"\x83\xA5scope\x1E\xA5epoch\x08\xA6tokens\x91\xC4\x10".to_vec();
+    body.extend_from_slice(&[token; 16]);
+    let header = RequestHeader {
+        layout_version: 2,
+        flags: u8::try_from(REQUEST_FLAG_CONTROL).unwrap(),
+        body_bytes: u32::try_from(body.len()).unwrap(),
+        body_crc: crc_of(&body),
+        ..world.request(Opcode::StagedList)
+    };
+    let reply = world.ask(&header, &body);
+    assert_eq!(reply.header.status, Status::Ok as u8, "{reply:?}");
+    let told = reply.body.strip_prefix(b"\x83\xA7batches").unwrap();
+    let told = told.strip_suffix(b"\xA4more\xC2\xAEsealed_version\x02").expect("the version that sealed it");
+    told[1..].chunks(4).map(|one| u64::from(one[1])).collect()
 }
 
 /// Ten rows under the token of these bytes.

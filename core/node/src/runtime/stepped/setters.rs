@@ -3,6 +3,7 @@
 use super::Stepped;
 use crate::api::access_table::AccessTable;
 use crate::api::event::{Event, TimeWindow};
+use crate::codec::pack;
 use crate::error::NodeError;
 
 impl Stepped {
@@ -12,6 +13,23 @@ impl Stepped {
     /// [`NodeError::State`].
     pub fn set_applied(&mut self, index: u64) -> Result<(), NodeError> {
         self.handle(Event::Applied(index))
+    }
+
+    /// As `Runtime::set_generation`.
+    ///
+    /// # Errors
+    /// [`NodeError::State`].
+    pub fn set_generation(&mut self, index: u64) -> Result<(), NodeError> {
+        self.handle(Event::SetGeneration(index))
+    }
+
+    /// As `Runtime::set_controller`.
+    ///
+    /// # Errors
+    /// [`NodeError::State`]; [`NodeError::Config`] if it is no map.
+    pub fn set_controller(&mut self, body: &[u8]) -> Result<(), NodeError> {
+        pack::check_map(body).map_err(NodeError::Config)?;
+        self.handle(Event::SetController(body.into()))
     }
 
     /// As `Runtime::set_time_window`.

@@ -16,10 +16,11 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.handlers import producers
 from ringfence.control.runtime.handlers.producers import ProducerRequests
-from ringfence.control.runtime.handlers.resume_points import resume_points
+from ringfence.control.runtime.handlers.resume_points import check_client, resume_points
 from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.rpc.dispatch import CALLER_FEATURES
 from ringfence.control.runtime.rpc.messages import OpenProducer
-from ringfence.native.wire import Code
+from ringfence.native.wire import Code, Features
 from tests.fakes.layout_log import LayoutLog
 
 ALL = SlotRange(0, 99)
@@ -174,3 +175,34 @@ def test_an_open_ends_although_a_layout_change_does_not(monkeypatch: pytest.Monk
     log.must(log.split(log.active[0]))
     with pytest.raises(RequestRefused, match="not open"):
         Opens(log, lambda _: NOT_OPEN).run()
+
+
+def refused(log: LayoutLog, features: int, name: str = "n") -> str:
+    """What a client with these features is told; empty if it may open the name."""
+    token = CALLER_FEATURES.set(features)
+    try:
+        check_client(log.state, log.now, name)
+    except RequestRefused as refusal:
+        assert refusal.code is Code.NOT_SUPPORTED
+        assert refusal.details == {"producer": name, "features": 1}
+        return refusal.message
+    else:
+        return ""
+    finally:
+        CALLER_FEATURES.reset(token)
+
+
+def test_a_client_that_knows_no_ranges_is_refused_where_it_would_leave_rows_out() -> None:
+    log = LayoutLog(partitions=1)
+    assert refused(log, 0) == ""
+    log.done(log.split(log.active[0]))
+    assert "layout" in refused(log, int(Features.LINEAGE))
+    assert refused(log, int(Features.RESUME_RANGES)) == ""
+    merged = LayoutLog(partitions=2)
+    before = merged.now
+    merged.done(merged.merge(*merged.active))
+    assert before.layout.version == 1
+    token = CALLER_FEATURES.set(0)
+    with pytest.raises(RequestRefused, match="layout"):
+        check_client(merged.state, before, "n")  # it changed since the request was looked at
+    CALLER_FEATURES.reset(token)

@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 
 from ringfence.control.model.ids import Index, TopicId
 from ringfence.control.runtime.membership import beats
-from ringfence.control.runtime.membership.beats import ADOPTED_MAX, Beat, LayoutBeat, TimedBeat
+from ringfence.control.runtime.membership.beats import ADOPTED_MAX, LACKING_MAX, Beat, LayoutBeat, TimedBeat
 from ringfence.control.state_machines.layout.adoption import NodeAdoption
 from ringfence.control.state_machines.rebalance.loads import RowReport
 
@@ -26,6 +26,9 @@ def test_heartbeats_of_each_level_are_decoded_as_what_they_tell() -> None:
     decoded = beats.decode(msgspec.msgpack.encode(newest))
     assert decoded == newest
     assert decoded.adoption == NodeAdoption(Index(30), {TopicId(7): Index(29)})
+    assert decoded.lacking == ()
+    lacks = beats.decode(msgspec.msgpack.encode(LayoutBeat(*FIELDS, lacking=(812,))))
+    assert (lacks.adopted, lacks.lacking) == ((), (812,))
 
 
 def test_fields_of_a_later_program_are_ignored() -> None:
@@ -39,6 +42,8 @@ def test_fields_of_a_later_program_are_ignored() -> None:
         [b"s" * 16, 30],
         [*FIELDS, None, 0, 0, [[1, 2]] * (ADOPTED_MAX + 1)],
         [*FIELDS, None, 0, 0, [[1]]],
+        [*FIELDS, None, 0, 0, [], [1] * (LACKING_MAX + 1)],
+        [*FIELDS, None, 0, 0, [], [-1]],
         [*FIELDS, None, 0, 0, [[1, -2]]],
         [b"short", *FIELDS[1:]],
     ],

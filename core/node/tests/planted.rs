@@ -1,0 +1,31 @@
+//! Faults that are planted into the engine: the story of each must fail.
+
+use std::panic::catch_unwind;
+
+use ringfence_log::planted::{Bug, plant};
+
+use crate::{pushes, staging_again};
+
+/// Each story fails when its fault is planted, and only then.
+#[test]
+fn each_planted_fault_is_found() {
+    let stories: [(Bug, fn()); 10] = [
+        (Bug::NoOrigin, staging_again::rows_that_are_staged_again_keep_their_place),
+        (Bug::OriginForgotten, staging_again::origins_outlive_a_power_cut),
+        (Bug::PushForgotten, pushes::one_table_is_on_its_way_and_the_newest_follows),
+        (Bug::PushForgotten, pushes::a_walk_of_changes_and_acknowledgements_leaves_nobody_behind),
+        (Bug::PushedToAll, pushes::connections_that_do_not_use_a_topic_get_no_frame_of_its_changes),
+        (Bug::PushedAtOnce, pushes::one_table_is_on_its_way_and_the_newest_follows),
+        (Bug::FirstNotCounted, pushes::what_clients_hold_is_the_oldest_table_of_any_follower),
+        (Bug::GivenAsOfTheNode, pushes::a_table_is_given_as_of_an_entry_when_all_of_its_tables_are_there),
+        (Bug::AlwaysUnchanged, pushes::a_table_that_is_held_is_not_sent_again),
+        (Bug::AlwaysUnchanged, pushes::a_walk_of_changes_and_acknowledgements_leaves_nobody_behind),
+    ];
+    for (bug, story) in stories {
+        story();
+        plant(Some(bug));
+        let found = catch_unwind(story).is_err();
+        plant(None);
+        assert!(found, "{bug:?} is not found");
+    }
+}
