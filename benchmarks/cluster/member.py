@@ -81,6 +81,8 @@ class Member:
                 on_time_window=lambda *_: None,
                 adopted=lambda _: (),
                 on_adopted=lambda *_: None,
+                lacking=tuple,
+                on_lacking=lambda *_: None,
             ),
             on_failed=self._fail,
         )

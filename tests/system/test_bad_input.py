@@ -257,14 +257,7 @@ def test_unknown_topics_partitions_opcodes_and_schemas_are_refused(topic: RawTop
 
 
 def test_defined_opcodes_that_are_not_served_say_so(topic: RawTopic) -> None:
-    for opcode in (
-        Op.JOIN,
-        Op.LEAVE,
-        Op.ACKNOWLEDGE,
-        Op.REPLICA_ACK,
-        Op.CONFIRM_MARK,
-        Op.ORDER,
-    ):
+    for opcode in (Op.JOIN, Op.LEAVE, Op.ACKNOWLEDGE, Op.REPLICA_ACK, Op.CONFIRM_MARK, Op.ORDER):
         refused(topic.client.ask(opcode, **topic.place()), Code.NOT_SUPPORTED)
     for opcode in (Op.TABLE_PUSH, Op.WATCH_UPDATE, Op.ASSIGN):
         refused(topic.client.ask(opcode, **topic.place()), Code.UNKNOWN_OPCODE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -54,7 +55,7 @@ def awaited(client: RawClient, what: str) -> list[Answer]:
     return found
 
 
-def watch(client: RawClient, session: bytes = SESSION, **what: str) -> Answer:
+def watch(client: RawClient, session: bytes = SESSION, **what: Any) -> Answer:
     return client.control(Op.WATCH_OPEN, cluster_messages.WatchOpen(session=session, **what))
 
 

@@ -17,9 +17,14 @@ Op, St = wire.Opcode, wire.Status
 
 
 def tables() -> Iterator[tuple[str, dict[str, Any]]]:
-    held: dict[str, Any] = {"request_id": 26, "topic": TOPIC}
-    yield "table_held", request(Op.TABLE, **held, sequence=14, layout_version=VERSION)
-    yield "table_unchanged", answer(Op.TABLE, St.OK, **held, layout_version=VERSION, generation=18)
+    yield "table_held", request(Op.TABLE, request_id=26, topic=TOPIC, sequence=14, layout_version=VERSION)
+    unchanged: dict[str, Any] = {
+        "request_id": 26,
+        "topic": TOPIC,
+        "layout_version": VERSION,
+        "generation": 18,
+    }
+    yield "table_unchanged", answer(Op.TABLE, St.OK, **unchanged)
 
 
 def watches(table: messages.Table) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -14,7 +14,7 @@ from ringfence.arrow.encode import Body, TopicEncoder
 from ringfence.common.codec import Answer, checked, request_header
 from ringfence.common.retry import Backoff
 from ringfence.common.routes import routes_of
-from ringfence.common.routing import layout_of, newest
+from ringfence.common.routing import layout_of
 from ringfence.common.send_effects import (
     BatchRefused,
     BatchStored,
@@ -31,6 +31,7 @@ from ringfence.native.frame import open_answer
 from ringfence.native.wire import MESSAGE_BYTES_MAX, Features, Opcode, RedirectReason
 from ringfence.send import sender
 from ringfence.send.inflight import Inflight
+from tests.sim.clients.held_table import newest
 from tests.sim.clients.keyed import ids_of, rows_of
 from tests.sim.clients.publisher import DEADLINES_S, Frame, Publisher
 

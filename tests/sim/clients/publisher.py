@@ -10,7 +10,7 @@ import msgspec
 from ringfence.common.codec import Answer
 from ringfence.common.retry import Backoff, deadline_ms
 from ringfence.common.routes import routes_of
-from ringfence.common.routing import Layout, is_early, layout_of, moved_between, newest
+from ringfence.common.routing import Layout, is_early, layout_of, moved_between
 from ringfence.common.send_effects import Effect, Identity, Transmit
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
@@ -22,6 +22,7 @@ from ringfence.send.reroute import Phase
 from tests.sim.clients.content import body_of
 from tests.sim.clients.customer import ClusterClient
 from tests.sim.clients.effects import EffectRunner
+from tests.sim.clients.held_table import newest
 
 if TYPE_CHECKING:
     from tests.sim.world.world import World

@@ -8,13 +8,14 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.common.codec import Answer, request_header
-from ringfence.common.routing import Layout, layout_of, newest
+from ringfence.common.routing import Layout, layout_of
 from ringfence.native import messages
 from ringfence.native._node import crc32c
 from ringfence.native.wire import Opcode, RequestFlags, Status
 from tests.sim.checks.violation import ViolationError
 from tests.sim.clients.customer import ClusterClient
 from tests.sim.clients.driver import Driver, Steps, Wish
+from tests.sim.clients.held_table import newest
 
 if TYPE_CHECKING:
     from tests.sim.simulation import Simulation

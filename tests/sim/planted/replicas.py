@@ -83,8 +83,8 @@ def _the_first_fenced_is_chosen(patch: Patch) -> None:
     """A failover takes the least advanced replica, and nobody checks."""
     original = changes._decide_failover
 
-    def failing_over(state: Any, change: Any, seen: Any, now_ms: int, owned: Any) -> Any:
-        found = original(state, change, seen, now_ms, owned)
+    def failing_over(state: Any, change: Any, seen: Any, now_ms: int, owned: Any, pressures: Any) -> Any:
+        found = original(state, change, seen, now_ms, owned, pressures)
         if not isinstance(found.entry, CommitChange):
             return found
         least = min(found.entry.proofs, key=lambda proof: (proof.end.epoch, proof.end.records))
