@@ -30,7 +30,7 @@ def tables() -> Iterator[tuple[str, dict[str, Any]]]:
 def watches(table: messages.Table) -> Iterator[tuple[str, dict[str, Any]]]:
     session = bytes(range(0x40, 0x50))
     leader = cluster.Controller(node=1, addresses=["tcp://127.0.0.1:7411"], http="127.0.0.1:7412")
-    place = {"topic": TOPIC, "layout_version": VERSION, "generation": 15}
+    place: dict[str, Any] = {"topic": TOPIC, "layout_version": VERSION, "generation": 15}
     opened = cluster.WatchOpen(session=session, topic=table.name, held=9)
     yield "watch_open", control(Op.WATCH_OPEN, opened, request_id=20)
     yield "watch_open_ok", answer(Op.WATCH_OPEN, St.OK, request_id=20, **place)

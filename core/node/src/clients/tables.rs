@@ -7,9 +7,9 @@ use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{ANSWER_FLAG_CONTROL, AnswerHeader, Code, Opcode, RequestHeader, Status};
 
 use crate::api::refusal::Refusal;
-use crate::partition::answers::{length, send};
 use crate::clients::client_machine::ClientMachine;
 use crate::clients::watch::CATALOGUE;
+use crate::partition::answers::{length, send};
 use crate::partition::topic::Routing;
 use crate::turn::Turn;
 

@@ -7,13 +7,13 @@ use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{Code, Opcode, RequestHeader, Status};
 
 use crate::api::refusal::Refusal;
-use crate::partition::answers::{send, send_packed};
 use crate::clients::catalogue::Update;
 use crate::clients::client_machine::ClientMachine;
 use crate::clients::connections::WATCHES_MAX;
 use crate::clients::handshake::check_control;
 use crate::clients::watch::{At, CATALOGUE, Session, Watch};
 use crate::codec::watching::{News, Wanted, update};
+use crate::partition::answers::{send, send_packed};
 use crate::turn::Turn;
 
 /// A plain name stands for one in here, as everywhere (`control/model/names.py`).

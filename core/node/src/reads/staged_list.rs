@@ -4,9 +4,9 @@ use ringfence_transport::Connection;
 use ringfence_wire::{ANSWER_FLAG_CONTROL, Code, RequestHeader, Status};
 
 use crate::api::refusal::Refusal;
-use crate::partition::answers::send_packed;
 use crate::clients::handshake::check_control;
 use crate::codec::staging::{Wanted, listed};
+use crate::partition::answers::send_packed;
 use crate::partition::rejection::Rejection;
 use crate::reads::read_machine::ReadMachine;
 use crate::replication::state::role::Role;
