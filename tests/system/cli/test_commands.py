@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import time
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ringfence.control.cli.exit_codes import Exit
-from tests.harness.processes import PROGRAM, NodeProcess, cli
+from tests.harness.processes import PROGRAM, NodeProcess, cli, until
 
 ROWS = pa.table(
     {
@@ -234,8 +235,10 @@ def test_truncated_rows_are_gone(node: NodeProcess, file: Path) -> None:
     assert told(cli("read", "short", "--json", address=node.address)) == []
 
 
-def test_following_shows_new_rows_until_interrupted(node: NodeProcess, file: Path) -> None:
+def test_following_shows_new_rows_until_interrupted(node: NodeProcess, file: Path, tmp_path: Path) -> None:
     published(node, "live", file)
+    marker = tmp_path / "marker.parquet"
+    pq.write_table(pa.table({"id": pa.array([-1], pa.int64()), "name": ["marker"]}), marker)
     environment = {**os.environ, "RINGFENCE_ADDRESS": node.address}
     reader = subprocess.Popen(
         [str(PROGRAM), "read", "live", "--follow", "--start", "latest", "--json"],
@@ -245,10 +248,20 @@ def test_following_shows_new_rows_until_interrupted(node: NodeProcess, file: Pat
         text=True,
     )
     assert reader.stdout is not None
-    time.sleep(2)  # it has found the mark by now; later rows are new ones
+
+    def shows_a_marker() -> bool:
+        published(node, "live", marker)
+        return bool(select.select([reader.stdout], [], [], 1)[0])
+
+    # Rows of before the reader's start are not shown: it follows once it shows one that came later.
+    until(shows_a_marker, 60, "a row that came after the reader's start")
     published(node, "live", file)
-    seen = {json.loads(reader.stdout.readline())["id"] for _ in range(10_000)}
-    assert seen == set(range(10_000))
+    seen: list[int] = []
+    while len(seen) < 10_000:
+        number = json.loads(reader.stdout.readline())["id"]
+        if number >= 0:
+            seen.append(number)
+    assert sorted(seen) == list(range(10_000))
     errors = interrupted(reader)
     assert reader.returncode == Exit.INTERRUPTED
     (line,) = errors.splitlines()
