@@ -247,18 +247,19 @@ def test_following_shows_new_rows_until_interrupted(node: NodeProcess, file: Pat
         env=environment,
         text=True,
     )
-    assert reader.stdout is not None
+    output = reader.stdout
+    assert output is not None
 
     def shows_a_marker() -> bool:
         published(node, "live", marker)
-        return bool(select.select([reader.stdout], [], [], 1)[0])
+        return bool(select.select([output], [], [], 1)[0])
 
     # Rows of before the reader's start are not shown: it follows once it shows one that came later.
     until(shows_a_marker, 60, "a row that came after the reader's start")
     published(node, "live", file)
     seen: list[int] = []
     while len(seen) < 10_000:
-        number = json.loads(reader.stdout.readline())["id"]
+        number = json.loads(output.readline())["id"]
         if number >= 0:
             seen.append(number)
     assert sorted(seen) == list(range(10_000))

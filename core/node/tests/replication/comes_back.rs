@@ -214,7 +214,7 @@ fn a_log_that_begins_where_an_owner_wants_it_cut_begins_from_scratch() {
     }
     assert_eq!(cluster.acked.len(), 2, "{:?}", cluster.refused);
     let (mark, epoch, records) = (6_050, cluster.epoch, cluster.status(0).unwrap().records);
-    // The owner hears nobody any more; it appends a batch, and then all rows below are given up there.
+    // The owner is cut off from both others; it appends a batch, and then all rows below are given up there.
     cluster.publish(2_000);
     for other in [1, 2] {
         cluster.cut(0, other);
