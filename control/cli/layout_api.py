@@ -185,6 +185,8 @@ class _Control:
         return self._ask(_call(wish, preview=True))
 
     def begin(self, wish: Wish, wait_s: float) -> dict[str, Any]:
+        # A node that is not there is told after the timeout, not after the wait for the change as well.
+        self.transitions()
         # The node answers within the time for one question; the command looks at the layout after it.
         return self._ask(_call(wish, wait_ms=round(wait_s * 1_000)), self._timeout_s + wait_s)
 

@@ -70,8 +70,8 @@ fn with_table(controller: &[u8], generation: u64, version: u64) -> Vec<u8> {
     told(SESSION, controller, 1, &[&b"\xA5table"[..], &table].concat())
 }
 
-#[cfg_attr(not(feature = "planted"), test)]
-pub fn a_watch_is_told_the_layout_and_its_changes_one_at_a_time() {
+#[test]
+fn a_watch_is_told_the_layout_and_its_changes_one_at_a_time() {
     let mut world = world_of(&[ONE, TWO]);
     let answer = open(&mut world, ONE, SESSION, "t7", 0);
     let header = answer.header;
@@ -103,8 +103,8 @@ pub fn a_watch_is_told_the_layout_and_its_changes_one_at_a_time() {
     assert_eq!(close(&mut world, ONE, SESSION).header.status, Status::Ok as u8, "again");
 }
 
-#[cfg_attr(not(feature = "planted"), test)]
-pub fn a_watch_that_goes_on_at_another_node_misses_nothing() {
+#[test]
+fn a_watch_that_goes_on_at_another_node_misses_nothing() {
     let mut world = world_of(&[ONE, TWO]);
     open(&mut world, ONE, SESSION, "public/default/t7", 100);
     let same = updates(&mut world);
@@ -185,8 +185,8 @@ fn listed(topics: &[(u8, &str)], gone: &[u8], is_whole: bool) -> Vec<u8> {
     told(SESSION, NOBODY, 1 + u8::from(!gone.is_empty()) + u8::from(is_whole), &rest)
 }
 
-#[cfg_attr(not(feature = "planted"), test)]
-pub fn who_watches_a_prefix_hears_of_topics_made_and_deleted() {
+#[test]
+fn who_watches_a_prefix_hears_of_topics_made_and_deleted() {
     let mut world = world_of(&[ONE, TWO]);
     let opened = request(&mut world, ONE, Opcode::WatchOpen, &wanted(SESSION, "prefix", "t", 0));
     assert_eq!((opened.header.status, opened.header.topic), (Status::Ok as u8, 0));

@@ -12,9 +12,18 @@ from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import COMMANDS
 from tests.harness.processes import PROGRAM, cli
 
+TOPIC = {"create", "list", "show", "truncate", "delete", "layout", "partition"} | {
+    "split",
+    "merge",
+    "repartition",
+    "auto",
+    "explain",
+    "transitions",
+    "abort-transition",
+}
 WORDS = [
     ("ringfence to", {"topic", "token", "top"}),
-    ("ringfence topic ", {"create", "list", "show", "truncate", "delete"}),
+    ("ringfence topic ", TOPIC),
     ("ringfence topic list --t", {"--timeout", "--token-file"}),
     ("ringfence serve --re", {"--request-ms", "--reserve-bytes"}),
     ("ringfence --v", {"--version"}),
