@@ -5,6 +5,7 @@ stops them. Layers, top first; imports run downward only:
 
     serve, node_process     the process around a node; start and stop of the node
     wiring                  build all parts
+    route_tables            which handler serves which request or question
     cluster                 the node's part of the cluster: log, consensus, members, reassignments
     control_server          dispatch questions of other nodes and administrators at the control address
     handlers/               requests about topics, producers, partitions, rebalances; views and inspections

@@ -6,7 +6,7 @@ name a part which is built later run only once the node has started.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -15,8 +15,9 @@ from typing import Any, Final
 from ringfence.control.model.ids import Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
+from ringfence.control.runtime import route_tables
 from ringfence.control.runtime.cluster import Cluster, HeartbeatCalls, Log, build_log
-from ringfence.control.runtime.control_server import ControlServer, Question
+from ringfence.control.runtime.control_server import ControlServer
 from ringfence.control.runtime.data_plane.cleanup_confirmations import CleanupConfirmations
 from ringfence.control.runtime.data_plane.controller_news import ControllerNews
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
@@ -54,10 +55,8 @@ from ringfence.control.runtime.process.settings import Settings
 from ringfence.control.runtime.process.start_gate import StartGate
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.reassignment.participant import Participant
-from ringfence.control.runtime.rpc import layout_messages
-from ringfence.control.runtime.rpc import messages as calls
 from ringfence.control.runtime.rpc.client import PeerClient
-from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX, RequestDispatch, Route
+from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX, RequestDispatch
 from ringfence.control.runtime.transactions.lost_partitions import LostPartitions
 from ringfence.control.runtime.transactions.requests import TransactionRequests
 from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
@@ -66,9 +65,8 @@ from ringfence.control.state_machines.layout.adoption import NodeAdoption
 from ringfence.control.store.directory import DataDirectory
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.control.transport.hub import Hub
-from ringfence.native import _node, cluster_messages, messages
-from ringfence.native import layout_messages as layout_bodies
-from ringfence.native.wire import DEDUPE_WINDOW, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Features, Opcode
+from ringfence.native import _node, messages
+from ringfence.native.wire import DEDUPE_WINDOW, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Features
 
 # Heartbeat interval for clients, in ms; a failed peer is detected after two.
 HEARTBEAT_MS: Final = 10_000
@@ -327,7 +325,7 @@ def _handlers(
 
     requests = RequestDispatch(
         given.native,
-        _routes(
+        route_tables.routes(
             topics, changes, producers, transactions, LayoutRequests(proposer, commands, *served), status
         ),
         generation=lambda: proposer.applied.index,
@@ -335,12 +333,13 @@ def _handlers(
         pulse=pulse,
         narrow=partial(restrict_to_prefix, lambda: proposer.state),
     )
-    questions = _member_questions(
+    questions = route_tables.member_questions(
         MemberQuestions(proposer, cluster.members, cluster.levels, cluster.recordings, given.settings)
     )
-    questions |= _data_questions(_data(given, proposer, data_plane, layouts, staged_row_counts))
-    questions |= _layout_questions(layouts, *served[1:], LayoutControl(proposer, commands, *served))
-    questions |= _admin_questions(
+    questions |= route_tables.data_questions(_data(given, proposer, data_plane, layouts, staged_row_counts))
+    layout_control = LayoutControl(proposer, commands, *served)
+    questions |= route_tables.layout_questions(layouts, *served[1:], layout_control)
+    questions |= route_tables.admin_questions(
         ControlChanges(proposer, commands, rebalances, partitions, quarantines),
         rebalances,
         partitions,
@@ -394,109 +393,3 @@ def _data(
         layouts.participant,
         given.gate,
     )
-
-
-def _routes(
-    topics: TopicPlans,
-    changes: TopicChanges,
-    producers: ProducerRequests,
-    transactions: TransactionRequests,
-    layouts: LayoutRequests,
-    status: Callable[[None], Awaitable[messages.Message]],
-) -> dict[int, Route]:
-    return {
-        Opcode.TOPIC_CREATE: Route(messages.TopicCreate, changes.create),
-        Opcode.TOPIC_LIST: Route(messages.TopicList, topics.list_topics),
-        Opcode.TOPIC_DESCRIBE: Route(messages.TopicName, topics.describe),
-        Opcode.TOPIC_TRUNCATE: Route(messages.TopicTruncate, changes.truncate),
-        Opcode.TOPIC_DELETE: Route(messages.TopicName, changes.delete),
-        Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, changes.add_schema),
-        Opcode.PRODUCER_OPEN: Route(messages.ProducerOpen, producers.open),
-        Opcode.STATUS: Route(None, status),
-        Opcode.BEGIN: Route(cluster_messages.ScopeBegin, transactions.begin),
-        Opcode.COMMIT: Route(cluster_messages.ScopeCommit, transactions.commit),
-        Opcode.EXPIRE: Route(cluster_messages.ScopeExpire, transactions.expire),
-        Opcode.LAYOUT_CHANGE: Route(layout_bodies.LayoutChange, layouts.change),
-        Opcode.LAYOUT_DESCRIBE: Route(layout_bodies.LayoutDescribe, layouts.describe),
-    }
-
-
-Questions = dict[type[calls.Call], Question]
-
-
-def _member_questions(members: MemberQuestions) -> Questions:
-    return {
-        calls.Join: Question(members.join, while_starting=True),
-        calls.ListNodes: Question(members.list_nodes, while_starting=True),
-        calls.SaveRecording: Question(members.save_recording, while_starting=True),
-        calls.ShowVersions: Question(members.show_versions, while_starting=True),
-        calls.PromiseLevel: Question(members.promise_level, while_starting=True),
-    }
-
-
-def _data_questions(data: DataQuestions) -> Questions:
-    return {
-        # It waits for the entry first: a node that starts may execute the orders soon.
-        calls.AwaitExecution: Question(data.await_execution, while_starting=True),
-        calls.ShowExecutedIndex: Question(data.show_executed_index),
-        calls.ListHosted: Question(data.list_hosted),
-        calls.OpenProducer: Question(data.open_producer),
-        calls.CountStaged: Question(data.count_staged),
-        calls.ExecuteOrder: Question(data.execute_order),
-        calls.ExecuteOrders: Question(data.execute_orders),
-    }
-
-
-def _layout_questions(
-    layouts: LayoutParts, views: LayoutViews, auto: LayoutAuto, control: LayoutControl
-) -> Questions:
-    async def show_transitions(call: layout_messages.ShowTransitions) -> calls.Document:
-        return calls.Document(value=views.transitions_here() if call.here else await views.transitions())
-
-    async def explain(call: layout_messages.ExplainLayout) -> calls.Document:
-        view = auto.explain_here(call.topic) if call.here else auto.explain(call.topic)
-        return calls.Document(value=await view)
-
-    return {
-        layout_messages.ShowTransitions: Question(show_transitions),
-        layout_messages.ExplainLayout: Question(explain),
-        layout_messages.ChangeLayout: Question(control.serve),
-        layout_messages.SketchOf: Question(layouts.answers.sketch_of),
-        layout_messages.TableOf: Question(layouts.answers.table_of),
-        layout_messages.GatesOf: Question(layouts.answers.gates_of),
-        layout_messages.TellSealed: Question(layouts.answers.tell_sealed),
-    }
-
-
-def _admin_questions(
-    changes: ControlChanges, rebalances: Rebalances, partitions: Partitions, inspections: Inspections
-) -> Questions:
-    async def show_rebalance(_: calls.ShowRebalance) -> calls.Document:
-        return calls.Document(value=await rebalances.show_here())
-
-    async def show_run_rates(_: calls.ShowRunRates) -> calls.Document:
-        return calls.Document(value=rebalances.rates_here())
-
-    async def show_partition(call: calls.ShowPartition) -> calls.Document:
-        number = PartitionId(call.partition)
-        view = partitions.here(number) if call.here else await partitions.show(number)
-        return calls.Document(value=view)
-
-    async def inspect(call: calls.Inspect) -> calls.Inspected:
-        return await inspections.here(call.after)
-
-    async def inspect_all(_: calls.InspectAll) -> calls.Document:
-        return calls.Document(value=await inspections.inspect())
-
-    return {
-        calls.ChangeNode: Question(changes.change_node),
-        calls.ShowRebalance: Question(show_rebalance),
-        calls.ShowRunRates: Question(show_run_rates),
-        calls.SteerRebalance: Question(changes.steer_rebalance),
-        calls.ShowPartition: Question(show_partition),
-        calls.ForcePartition: Question(changes.force_owner),
-        calls.GiveUpPart: Question(changes.give_up_part),
-        calls.ReleasePartition: Question(changes.release_partition),
-        calls.Inspect: Question(inspect),
-        calls.InspectAll: Question(inspect_all),
-    }

@@ -26,6 +26,8 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("GET", f"{PLACE}/assignments", None, "viewer"),
     ("GET", f"{PLACE}/partitions/7", None, "viewer"),
     ("GET", "/admin/transitions", None, "viewer"),
+    ("GET", f"{PLACE}/explain", None, "viewer"),
+    ("PATCH", f"{PLACE}/auto", {"values": {"auto_split": 1}}, "admin"),
     ("POST", f"{PLACE}/split/7", {}, "admin"),
     ("POST", f"{PLACE}/merge/7/8", {}, "admin"),
     ("POST", f"{PLACE}/repartition", {"partitions": 2}, "admin"),

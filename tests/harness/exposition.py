@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(?:,|$)')
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
+# What the names of a family's samples may end with.
+_PARTS = {"histogram": {"_bucket", "_sum", "_count"}, "summary": {"", "_sum", "_count"}}
 _KINDS = {"counter", "gauge", "histogram", "summary", "untyped"}
 
 
@@ -44,8 +46,12 @@ def parsed(page: str) -> dict[str, Family]:
         found = _SAMPLE.fullmatch(line)
         assert found, f"no sample: {line!r}"
         name, labels, value = found[1], _labels(found[2] or "", line), float(found[3])
-        assert name == current, f"a sample apart from its family: {line}"
-        family = families.setdefault(name, Family(name))
+        family = families.setdefault(current, Family(current))
+        part = name.removeprefix(current)
+        assert name.startswith(current) and part in _PARTS.get(family.kind, {""}), (
+            f"a sample apart from its family: {line}"
+        )
+        labels = tuple(sorted((*labels, ("__name__", name)))) if part else labels
         assert labels not in family.samples, f"a second value of one series: {line}"
         assert family.kind != "counter" or value >= 0, line
         family.samples[labels] = value

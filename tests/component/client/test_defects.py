@@ -124,7 +124,8 @@ def test_a_close_in_the_middle_of_a_large_send_ends_it(monkeypatch: pytest.Monke
     between, go_on = threading.Event(), threading.Event()
     real, encoded = TopicEncoder.bodies, 0
 
-    def chunks(self: TopicEncoder, batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:
+    def chunks(batch: pa.RecordBatch, *, split: bool) -> list[tuple[pa.RecordBatch, int]]:
+        assert split
         return [(batch.slice(start, 10), 1000) for start in range(0, batch.num_rows, 10)]
 
     def bodies(self: TopicEncoder, batch: pa.RecordBatch, *rest: Any, **more: Any) -> list[Body]:
@@ -135,7 +136,7 @@ def test_a_close_in_the_middle_of_a_large_send_ends_it(monkeypatch: pytest.Monke
             assert go_on.wait(5)
         return real(self, batch, *rest, **more)
 
-    monkeypatch.setattr(TopicEncoder, "chunks", chunks)
+    monkeypatch.setattr("ringfence.producer.in_chunks", chunks)
     monkeypatch.setattr(TopicEncoder, "bodies", bodies)
     with node_with_topic(partitions=1) as (_, client):
         producer = client.producer("t", bytes_in_flight_max=4000)
