@@ -201,7 +201,7 @@ def test_health_and_metrics_are_served_beside(tmp_path: Path) -> None:
             metrics = answer.read().decode()
     assert "ringfence_up 1.0" in metrics
     families = parsed(metrics)
-    assert {family.kind for family in families.values()} == {"counter", "gauge"}
+    assert {family.kind for family in families.values()} == {"counter", "gauge", "histogram"}
     assert families["ringfence_requests"].kind == "counter"
     assert families["ringfence_store_partitions"].kind == "gauge"
     known = {family.name for family in text_string_to_metric_families(metrics)}
