@@ -12,6 +12,7 @@ import contextlib
 import logging
 import time
 import weakref
+from collections import Counter
 from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
@@ -56,6 +57,7 @@ class TableCache:
         # By topic id; a topic with listeners is refreshed.
         self._listeners: dict[int, list[Listener]] = {}
         self._loads_s: dict[int, float] = {}  # by topic id: when its loads arrived
+        self._asked = Counter[int]()  # by topic id: fetches of `get_by_id` that are under way
         self._doubted: set[int] = set()  # topics that are fetched soon because of a doubtful table
         self._fetches = TableFetches(io_thread, self)
         io_thread.on_push.append(self.pushed)
@@ -84,10 +86,21 @@ class TableCache:
         """Like `get`, by the topic's id. `version`: the least one that helps; the caller looks at it."""
         if version:
             return self._at_least(topic, deadline, name, version)
-        answer = self._io_thread.request(table_request(topic, deadline, name, version)).result()
-        layout = layout_of(answer.control(messages.Table))
-        self._io_thread.call(lambda: self.store(layout, answer.header.generation))
+        # A push may arrive right after the answer, before this thread has read it.
+        self._io_thread.call(partial(self._asked.update, (topic,)))
+        try:
+            answer = self._io_thread.request(table_request(topic, deadline, name, version)).result()
+            layout = layout_of(answer.control(messages.Table))
+            self._io_thread.call(lambda: self.store(layout, answer.header.generation))
+        finally:
+            with contextlib.suppress(ClosedError):
+                self._io_thread.call(partial(self._answered, topic))
         return layout
+
+    def _answered(self, topic: int) -> None:
+        self._asked[topic] -= 1
+        if not self._asked[topic]:
+            del self._asked[topic]
 
     def _at_least(self, topic: int, deadline: float, name: str | None, version: int) -> Layout:
         """Ask several nodes in turn: one that is behind would keep the caller until its deadline."""
@@ -276,7 +289,7 @@ class TableCache:
             self._acknowledge(held, connection)
 
     def _is_known(self, topic: int) -> bool:
-        return topic in self._listeners or topic in self._held
+        return topic in self._listeners or topic in self._held or topic in self._asked
 
     def topic_gone(self, topic: int) -> None:
         """A node says that the topic does not exist any more."""

@@ -115,7 +115,7 @@ class Pending:
     """A request that waits for an answer. Exactly one of `answered`, `stored` and `lost` is called, once."""
 
     __slots__ = ("body_bytes", "give_up_at", "opcode")
-    polls: bool = False  # a long poll: a missing answer does not mean that the node is silent
+    polls_until: float = 0.0  # a long poll: until then a missing answer does not mean that the node is silent
     publishes: bool = False  # a PUBLISH: its acknowledgement goes to `stored`
 
     def __init__(self, give_up_at: float) -> None:
@@ -417,7 +417,7 @@ class Connection:
         if now < self._silence.look_at:
             return DetectorStep.NOTHING
         heard, self._heard = self._heard, False
-        waits = not heard and not all(pending.polls for pending in self._pending.values())
+        waits = not heard and any(pending.polls_until <= now for pending in self._pending.values())
         return self._silence.look(now, waits=waits, heard=heard)
 
     def probe(self, now: float) -> None:

@@ -146,12 +146,12 @@ def owner_silent(layout: Layout, partition: int, found: str) -> ConnectError:
 class PendingRequest(Pending):
     """One try of a Request."""
 
-    __slots__ = ("_io_thread", "_peer", "polls", "request")
+    __slots__ = ("_io_thread", "_peer", "polls_until", "request")
 
     def __init__(self, io_thread: IoThread, peer: Peer, request: Request, give_up_at: float) -> None:
         super().__init__(give_up_at)
         self._io_thread, self._peer, self.request = io_thread, peer, request
-        self.polls = request.wait_s > 0
+        self.polls_until = 0.0
 
     def answered(self, answer: Answer) -> None:
         request = self.request
@@ -215,8 +215,10 @@ def _send_or_wait(
         return
     left = min(request.deadline, now + TRY_S_MAX)
     wait = request.wait_s if request.wait_s > 0 else left - now
-    give_up_at = min(left, now + wait) + ANSWER_GRACE_S
-    pending = PendingRequest(io_thread, peer, request, give_up_at)
+    # Also a short poll waits for a late answer: a busy node answers it after many others, and would serve the
+    # same poll twice if it came again.
+    pending = PendingRequest(io_thread, peer, request, left + ANSWER_GRACE_S)
+    pending.polls_until = now + wait + ANSWER_GRACE_S if request.wait_s > 0 else 0.0
     deadline = deadline_ms(min(left, now + wait), now)
     if connection.send(request.opcode, request.body, pending, deadline_ms=deadline, **request.fields):
         request.sent = True

@@ -14,6 +14,7 @@ from ringfence.native.errors import (
     ReentrantError,
     RingfenceError,
     UnknownOutcomeError,
+    WaitTimeoutError,
 )
 from ringfence.send.wait_reasons import WaitReason
 
@@ -181,6 +182,31 @@ def unknown_error(
     )
     error.__cause__ = cause
     return error
+
+
+def unstaged_error(topic: str, error: RingfenceError) -> RingfenceError:
+    """The error of rows of an attempt that nobody knows to be staged; `error` tells of rows that are stored.
+
+    Staged rows are visible only after a commit, which counts them: a repeat never stores them twice.
+    """
+    if isinstance(error, UnknownOutcomeError) and isinstance(error.__cause__, RingfenceError):
+        error = error.__cause__
+    if not isinstance(error, DeadlineError):
+        return error
+    named = {key: value for key, value in error.details.items() if key in WAIT_VALUES}
+    why = ""
+    if named:
+        wait = WaitReason(error.partition or 0, named.get("node"), named["address"], named["reason"], "")
+        why = f" ({wait.words})"
+    late = WaitTimeoutError(
+        f'rows that were staged have no outcome in topic "{topic}" within their timeout_s{why}; nothing of '
+        "the attempt can be committed, run it again",
+        topic=topic,
+        partitions=() if error.partition is None else (error.partition,),
+        **named,
+    )
+    late.__cause__ = error
+    return late
 
 
 def noted(first: BaseException, others: Sequence[BaseException], count: int) -> BaseException:

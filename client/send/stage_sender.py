@@ -9,6 +9,7 @@ from ringfence.common.retry import deadline_ms
 from ringfence.common.send_effects import StageToken
 from ringfence.native import wire
 from ringfence.network.connection import Pending
+from ringfence.send.failures import unstaged_error
 from ringfence.send.sender import Sender
 from ringfence.send.wait_reasons import looked_up
 
@@ -84,8 +85,8 @@ class StagedSoFar:
 class StagedTopic:
     """The sink of the batches of one topic; it never ends."""
 
-    def __init__(self, topic: int, so_far: StagedSoFar) -> None:
-        self._topic, self._so_far = topic, so_far
+    def __init__(self, topic: int, name: str, so_far: StagedSoFar) -> None:
+        self._topic, self._name, self._so_far = topic, name, so_far
 
     def expect(self, parts: int, *, last: bool) -> bool:
         """Does nothing: `Stager` has counted the batches, and there may always be more."""
@@ -110,7 +111,7 @@ class StagedTopic:
 
     def failed(self, body: Body | None, error: RingfenceError) -> bool:
         del body
-        self._so_far.failed(error)
+        self._so_far.failed(unstaged_error(self._name, error))
         return False
 
 
@@ -158,7 +159,7 @@ class StageSender(Sender):
             choice=choice,
         )
         self._so_far = so_far
-        self.sink = StagedTopic(layout.topic, so_far)
+        self.sink = StagedTopic(layout.topic, layout.name, so_far)
         self.try_s_max = TRY_S
 
     def _put(self, connection: Connection, order: Transmit, left: float, now: float) -> bool:

@@ -26,7 +26,7 @@ class Read:
 def read_all(addresses: str, topic: str, source: pa.RecordBatch) -> Read:
     """Read it to its end. RingfenceError: it cannot be read."""
     read, waiting, rows = Read(), list[tuple[Place, pa.RecordBatch]](), 0
-    with ringfence.connect(addresses, timeout_s=60) as client, client.read(topic) as reader:
+    with ringfence.connect(addresses, timeout_s=CAUGHT_UP_S) as client, client.read(topic) as reader:
         for batch in reader:
             place = reader.place
             assert place is not None

@@ -19,7 +19,7 @@ from tests.sim.faults.plan import Plan
 from tests.sim.simulation import Result, run
 
 PLANS = [plan for plan in map(Plan.drawn, range(1, 70)) if plan.writers]
-FEW = PLANS[:12]
+FEW = PLANS[:14]
 SCOPE, DRIVER = 5, 9
 
 

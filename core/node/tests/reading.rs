@@ -427,6 +427,27 @@ fn a_read_that_waits_for_a_block_says_how_much_it_wants() {
     assert_eq!(world.engine.reads_want_bytes(), 0);
 }
 
+/// Whoever asked has sent it again by then: reading for nobody would keep the disk from those that wait.
+#[test]
+fn a_read_that_has_waited_half_a_minute_for_a_block_is_refused() {
+    let mut world = world();
+    append(&mut world, 0, 10);
+    let others = world.pool.take(world.pool.free_bytes() - (1 << 20)).expect("one run");
+    let first = RequestHeader { send: 2 << 20, ..world.fetch_header(0, 0, 0) };
+    world.send(&first, &[]);
+    world.pass(29_000);
+    assert!(world.answers.is_empty());
+    let second = RequestHeader { send: 2 << 20, ..world.fetch_header(0, 0, 0) };
+    world.send(&second, &[]);
+    world.pass(1_500);
+    let refused = world.answer_to(first.request_id);
+    assert_eq!(refused.header.code, Code::Overloaded as u16, "{refused:?}");
+    drop(others);
+    world.pass(100);
+    assert_eq!(world.answer_to(second.request_id).header.rows, 10);
+    assert_eq!(world.counter("reads"), 1, "nothing was read for the first");
+}
+
 #[test]
 fn a_partition_that_is_read_comes_back_when_the_read_has_ended() {
     let mut world = world();

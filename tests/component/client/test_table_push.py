@@ -113,6 +113,26 @@ def test_pushes_right_after_the_handshake_are_used() -> None:
             producer.send(rows(0, 20)).result(10)
 
 
+def test_a_push_before_the_first_table_is_looked_at_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller of a slow machine reads the answer after the I/O thread has seen the push."""
+    real = table_cache.layout_of
+    with topic() as (node, client):
+        pushed: list[bool] = []
+
+        def slow(table: Any) -> Any:
+            if not pushed and threading.current_thread() is threading.main_thread():
+                pushed.append(True)
+                node.split("t")
+                until(lambda: held(client, node) == 2)
+            return real(table)
+
+        monkeypatch.setattr(table_cache, "layout_of", slow)
+        with client.producer("t") as producer:
+            assert pushed
+            assert held(client, node) == 2, "the older table that was fetched before does not replace it"
+            producer.send(rows(0, 20)).result(10)
+
+
 # ---- no storm -------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ impl Parts {
         self.ingest().end_waiting(turn);
         self.clients().tell_late(turn);
         self.reads().end_polls(turn);
+        self.reads().end_queued(turn);
         self.replication().tick_replication(turn);
         self.replication().end_awaited(turn);
         self.after_marks(turn);

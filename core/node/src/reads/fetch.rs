@@ -8,6 +8,8 @@
 //! ```
 //! Waiting costs nothing until the mark of that partition moves: then each of its fetches is looked at once a group.
 
+use std::collections::VecDeque;
+
 use ringfence_log::{PlanError, ReadFrom};
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{Code, DEADLINE_MS_MAX, FETCH_BYTES_MAX, RedirectReason, RequestHeader, Status};
@@ -19,7 +21,9 @@ use crate::partition::answers::send;
 use crate::partition::rejection::{Rejection, quarantined};
 use crate::partition::state::Partition;
 use crate::reads::fetch_position::Misfit;
-use crate::reads::pending_reads::{EndQuestion, Fetch, UNDER_WAY_MAX, WAITING_MAX, wants_staged};
+use crate::reads::pending_reads::{
+    EndQuestion, Fetch, QUEUE_LOOK_MS, QUEUED_MS_MAX, UNDER_WAY_MAX, WAITING_MAX, wants_staged,
+};
 use crate::reads::read_machine::ReadMachine;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
@@ -62,6 +66,7 @@ impl ReadMachine<'_> {
             bytes: usize::try_from(wanted).map_or(self.read_bytes_max(), |bytes| bytes.min(self.read_bytes_max())),
             deadline_ms: turn.now.mono_ms + u64::from(header.deadline_ms).min(DEADLINE_MS_MAX as u64),
             held_until_ms: 0,
+            queued_until_ms: 0,
         };
         self.begin_read(fetch, turn);
     }
@@ -79,6 +84,7 @@ impl ReadMachine<'_> {
                     bytes: TIME_READ_BYTES,
                     deadline_ms,
                     held_until_ms: 0,
+                    queued_until_ms: 0,
                 };
                 self.begin_read(fetch, turn);
             }
@@ -162,7 +168,7 @@ impl ReadMachine<'_> {
     }
 
     /// Read, wait for rows, or wait for a block.
-    pub(crate) fn begin_read(&mut self, fetch: Fetch, turn: &mut Turn<'_>) {
+    pub(crate) fn begin_read(&mut self, mut fetch: Fetch, turn: &mut Turn<'_>) {
         let Some(partition) = self.read_partition(&fetch) else { return self.answer_dropped(&fetch, turn) };
         let is_time = matches!(fetch.from, ReadFrom::Time(_));
         let rows_max = if is_time { 1 } else { u64::from(fetch.header.rows) };
@@ -195,10 +201,34 @@ impl ReadMachine<'_> {
             self.reads.under_way.insert(ticket, fetch);
             turn.effects.reads.push(ReadJob { ticket, plan, block, in_pieces: false });
         } else if self.reads.queued.len() < WAITING_MAX {
+            if fetch.queued_until_ms == 0 {
+                fetch.queued_until_ms = turn.now.mono_ms + QUEUED_MS_MAX;
+            }
             self.reads.queued.push_back(fetch);
         } else {
             let refusal = Refusal::new(Code::Overloaded, "too many fetches wait for memory");
             self.store.refuse(fetch.connection, &fetch.header, &refusal, turn);
+        }
+    }
+
+    /// Refuse fetches that have waited too long for a block: those who asked ask again, or have gone.
+    pub(crate) fn end_queued(&mut self, turn: &mut Turn<'_>) {
+        let now_ms = turn.now.mono_ms;
+        if self.reads.queued.is_empty() || now_ms < self.reads.queue_look_ms {
+            return;
+        }
+        self.reads.queue_look_ms = now_ms + QUEUE_LOOK_MS;
+        let (late, waiting) =
+            std::mem::take(&mut self.reads.queued).into_iter().partition(|fetch| fetch.queued_until_ms <= now_ms);
+        self.reads.queued = waiting;
+        let late: VecDeque<Fetch> = late;
+        for fetch in late {
+            let what = format!(
+                "partition {}: the fetch waited {} s for memory or the disk",
+                fetch.header.partition,
+                QUEUED_MS_MAX / 1_000
+            );
+            self.store.refuse(fetch.connection, &fetch.header, &Refusal::new(Code::Overloaded, what), turn);
         }
     }
 

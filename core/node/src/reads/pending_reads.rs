@@ -24,6 +24,8 @@ pub struct Fetch {
     pub deadline_ms: u64,
     /// It met damage and waits until then at most for the repair; 0 = it did not.
     pub held_until_ms: u64,
+    /// It waits for a block until then at most; 0 = it has not waited.
+    pub queued_until_ms: u64,
 }
 
 /// A question whose answer says where the log ends; it waits until a quorum has confirmed this owner.
@@ -61,10 +63,19 @@ pub struct Reads {
     pub(super) questions: IdMap<(PartitionIndex, EndQuestion)>,
     /// Waiting for a block.
     pub(super) queued: VecDeque<Fetch>,
+    /// When `queued` is looked through again for those that have waited too long.
+    pub(super) queue_look_ms: u64,
 }
 
 /// Reads with the reader at a time: it is one thread, more only hold blocks.
 pub const UNDER_WAY_MAX: usize = 64;
+
+/// A fetch waits so long for a block: clients send it again after 30 s (`TRY_S_MAX` in `client/network/request.py`).
+/// Read later, its answer reaches nobody, and takes the disk's time from the fetch that was sent again.
+pub const QUEUED_MS_MAX: u64 = 30_000;
+
+/// Time between two looks at all that wait for a block: 65,536 of them take a millisecond.
+pub const QUEUE_LOOK_MS: u64 = 250;
 
 /// Waiting for a block or for rows; above that a fetch is answered empty immediately. 256 bytes each: 16 MiB.
 pub const WAITING_MAX: usize = 65_536;

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ringfence.arrow.encode import Body
-from ringfence.native.errors import DeadlineError, RefusedError
+from ringfence.native.errors import DeadlineError, RefusedError, WaitTimeoutError
+from ringfence.send.failures import deadline_error, unknown_error
 from ringfence.send.stage_sender import StagedSoFar, StagedTopic
+from ringfence.send.wait_reasons import WaitReason
 
 
 def body(partition: int, rows: int) -> Body:
@@ -13,7 +15,7 @@ def body(partition: int, rows: int) -> Body:
 
 def test_rows_are_counted_where_they_are_on_disk() -> None:
     so_far = StagedSoFar()
-    one, other = StagedTopic(7, so_far), StagedTopic(8, so_far)
+    one, other = StagedTopic(7, "public/default/t", so_far), StagedTopic(8, "public/default/u", so_far)
     so_far.add(4)
     for sink, partition, rows in ((one, 1, 3), (one, 1, 2), (one, 2, 5), (other, 1, 4)):
         assert sink.stored(body(partition, rows), 0) is False
@@ -23,7 +25,7 @@ def test_rows_are_counted_where_they_are_on_disk() -> None:
 
 def test_the_first_refusal_stays() -> None:
     so_far = StagedSoFar()
-    sink = StagedTopic(7, so_far)
+    sink = StagedTopic(7, "public/default/t", so_far)
     first = RefusedError("first")
     so_far.add(2)
     sink.failed(body(1, 1), first)
@@ -33,9 +35,31 @@ def test_the_first_refusal_stays() -> None:
     assert so_far.pending == 0
 
 
+def test_rows_without_an_outcome_in_time_are_late_and_may_be_staged_again() -> None:
+    """Not unknown: rows that are not committed are never seen, so a repeat cannot double them."""
+    waited = WaitReason(1, 3, "tcp://n:1", "unanswered", "")
+    late = deadline_error("public/default/t", 1, None, waited)
+    for error in (late, unknown_error("public/default/t", 1, 4, late)):
+        so_far = StagedSoFar()
+        so_far.add(1)
+        StagedTopic(7, "public/default/t", so_far).failed(body(1, 1), error)
+        assert isinstance(so_far.error, WaitTimeoutError)
+        told = so_far.error
+        assert (told.topic, told.partitions, told.node) == ("public/default/t", (1,), 3)
+        assert (told.address, told.reason) == ("tcp://n:1", "unanswered")
+        assert "(tcp://n:1)" in told.message
+        assert "run it again" in told.message
+        assert "twice" not in told.message
+    refused = RefusedError("no")
+    so_far = StagedSoFar()
+    so_far.add(1)
+    StagedTopic(7, "public/default/t", so_far).failed(None, unknown_error(None, 1, 4, refused))
+    assert so_far.error is refused
+
+
 def test_a_layout_change_makes_other_batches_of_pending_ones() -> None:
     so_far = StagedSoFar()
-    sink = StagedTopic(7, so_far)
+    sink = StagedTopic(7, "public/default/t", so_far)
     so_far.add(1)
     sink.replaced([body(1, 5)], [body(2, 3), body(3, 2)])
     assert so_far.pending == 2
