@@ -12,6 +12,7 @@ import pytest
 
 import ringfence
 from ringfence.cluster import table_cache
+from ringfence.common import routing
 from ringfence.common.adoption import Verdict
 from ringfence.native import wire
 from ringfence.native.wire import Opcode
@@ -115,7 +116,7 @@ def test_pushes_right_after_the_handshake_are_used() -> None:
 
 def test_a_push_before_the_first_table_is_looked_at_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller of a slow machine reads the answer after the I/O thread has seen the push."""
-    real = table_cache.layout_of
+    real = routing.layout_of
     with topic() as (node, client):
         pushed: list[bool] = []
 

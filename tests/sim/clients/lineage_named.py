@@ -25,9 +25,9 @@ from tests.sim.clients.lineage_publisher import LineagePublisher, Part
 if TYPE_CHECKING:
     from tests.sim.world.world import World
 
-DEATH: Final = 0.04
+DEATH: Final = 0.01
 """How often it dies instead of sending."""
-UNDER_WAY_MAX: Final = 12
+UNDER_WAY_MAX: Final = 40
 """Bodies without outcome, above which it does not send."""
 LOOKED_AT: Final = 40
 """Sends whose rows all have outcomes, the newest: a successor sends them again, too."""
