@@ -202,7 +202,7 @@ impl ReadMachine<'_> {
             turn.effects.reads.push(ReadJob { ticket, plan, block, in_pieces: false });
         } else if self.reads.queued.len() < WAITING_MAX {
             if fetch.queued_until_ms == 0 {
-                fetch.queued_until_ms = turn.now.mono_ms + QUEUED_MS_MAX;
+                fetch.queued_until_ms = fetch.deadline_ms.max(turn.now.mono_ms + QUEUED_MS_MAX);
             }
             self.reads.queued.push_back(fetch);
         } else {
@@ -223,11 +223,8 @@ impl ReadMachine<'_> {
         self.reads.queued = waiting;
         let late: VecDeque<Fetch> = late;
         for fetch in late {
-            let what = format!(
-                "partition {}: the fetch waited {} s for memory or the disk",
-                fetch.header.partition,
-                QUEUED_MS_MAX / 1_000
-            );
+            let what =
+                format!("partition {}: the fetch waited too long for memory or the disk", fetch.header.partition);
             self.store.refuse(fetch.connection, &fetch.header, &Refusal::new(Code::Overloaded, what), turn);
         }
     }

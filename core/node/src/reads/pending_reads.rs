@@ -70,8 +70,9 @@ pub struct Reads {
 /// Reads with the reader at a time: it is one thread, more only hold blocks.
 pub const UNDER_WAY_MAX: usize = 64;
 
-/// A fetch waits so long for a block: clients send it again after 30 s (`TRY_S_MAX` in `client/network/request.py`).
-/// Read later, its answer reaches nobody, and takes the disk's time from the fetch that was sent again.
+/// A fetch waits so long for a block, or until its deadline if that is later: clients send it again after 30 s
+/// (`TRY_S_MAX` in `client/network/request.py`). Read later, its answer reaches nobody, and takes the disk's time from
+/// the fetch that was sent again.
 pub const QUEUED_MS_MAX: u64 = 30_000;
 
 /// Time between two looks at all that wait for a block: 65,536 of them take a millisecond.
