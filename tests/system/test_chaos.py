@@ -71,7 +71,7 @@ def processes(folder: str) -> dict[int, str]:
     found = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             continue
         if folder in command:
