@@ -167,6 +167,7 @@ class NamedSender(Sender):
     def run(self, client: ringfence.Client) -> None:
         name = f"named-{self.producer}"
         producer = client.producer(self.topic, name=name, timeout_s=TIMEOUT_S)
+        begun = self.count  # rows of which some may be stored
         while not self.stop.is_set():
             for _ in range(self.SENDS):
                 self._one(producer)
@@ -176,8 +177,9 @@ class NamedSender(Sender):
                 producer.close()
             stored = 0 if successor.resume_from is None else successor.resume_from.send
             assert stored * self.count <= self.sent, f"resumes at {stored}, {self.sent} rows were sent"
+            begun = max(begun, self.sent)
             self.sent, producer = stored * self.count, successor
-        while self.sent < self.acknowledged + self.count:  # at least one whose outcome is awaited
+        while self.sent < begun:
             self._one(producer)
         producer.close()
         self.acknowledged = self.sent
