@@ -51,6 +51,7 @@ class LayoutAdmin:
         AlreadyExistsError, ConflictError: the state does not allow it now: the partition is sealed or in
             another change, layout changes are closed, a limit is reached. The message names what it is.
         UnauthorizedError: the token does not allow it.
+        RetriableError: fewer nodes take partitions now than the topic has replicas.
     """
 
     def __init__(self, admin: Admin) -> None:

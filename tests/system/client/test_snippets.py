@@ -57,7 +57,12 @@ def test_the_commands_and_the_program_of_the_page_about_layouts_run(tmp_path: Pa
             ADMIN_ADDRESS: http,
         }
         done = subprocess.run(
-            ["bash", "-ec", commands], env=environment, capture_output=True, text=True, timeout=120, check=False
+            ["bash", "-ec", commands],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "4 new partitions" in done.stdout
