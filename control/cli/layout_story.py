@@ -18,8 +18,7 @@ from ringfence.control.cli.layout_jobs import FILES, TOPIC
 from ringfence.control.cli.layout_load import FileFeed, NamedWriter, TransactionWriter
 from ringfence.control.cli.loaded_story import POLL_S, LoadedStory
 from ringfence.control.cli.spark_process import SparkProcess, spark_process
-from ringfence.control.model.text import counted
-from ringfence.native.errors import AlreadyExistsError, ConflictError
+from ringfence.native.errors import AlreadyExistsError, ConflictError, RetriableError
 
 if TYPE_CHECKING:
     from ringfence import Client
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
 
 JOBS: Final = "ringfence.control.cli.layout_jobs"
 REPLICATION: Final = 3
+# Numbers of partitions, one after the other; a node is killed while the topic gets this one.
+COUNTS: Final = (2, 4, 16, 3)
+KILLED_AT: Final = 16
 # Rate of the plain, the named and the transactional writer together; see the cluster demo.
 BYTES_PER_S: Final = 6e6
 # Seconds of undisturbed writes before the changes, and between two of them.
@@ -70,12 +72,12 @@ class LayoutStory(LoadedStory):
             self._wait_for_spark(client, job)
             yield Scene("a Spark stream writes into one partition", "", time.perf_counter() - began)
             yield self._flow()
-            yield self._repartitioned(client, 2)
-            yield self._repartitioned(client, 4)
-            yield self._killed(client, 16)
-            yield self._repartitioned(client, 3)
+            for count in COUNTS:
+                change = self._killed if count == KILLED_AT else self._repartitioned
+                yield change(client, count)
             yield self._spark_ended(job)
             yield from self._proved(KEY)
+            yield self._handed_over()
             yield self._equal(client, job)
             yield self._finished(client)
 
@@ -109,8 +111,9 @@ class LayoutStory(LoadedStory):
     def _repartitioned(self, client: Client, count: int) -> Scene:
         began = time.perf_counter()
         before = len(client.layout(TOPIC).active)
-        change, _ = self._change(client, count)
-        return self._changed(f"{counted(before, 'partition')} becomes {count}", change, began)
+        change = self._change(client, count)
+        title = f"1 partition becomes {count}" if before == 1 else f"{before} partitions become {count}"
+        return self._changed(title, change, began)
 
     def _killed(self, client: Client, count: int) -> Scene:
         """Kill an owner as the change begins. A change that this ends is asked for again."""
@@ -126,7 +129,7 @@ class LayoutStory(LoadedStory):
         is_done = len(client.layout(TOPIC).active) == count
         self._cluster.restart(name)
         self._until(lambda: self._node(victim)["life"] == "LIVE", f"{name} serves again")
-        change, _ = self._change(client, count)
+        change = self._change(client, count)
         title = f"{len(before)} partitions become {count}, kill -9 of {name} meanwhile"
         text = "" if is_done else "the first try ended without effect, the second one is done; "
         return self._changed(title, change, began, text)
@@ -138,6 +141,13 @@ class LayoutStory(LoadedStory):
         job.write_line("end")
         job.read_line(SPARK_S)
         return Scene("the Spark stream ends", f"{self._feed.sent:,} rows", time.perf_counter() - began)
+
+    def _handed_over(self) -> Scene:
+        successors = sum(writer.successors for writer in self._writers if isinstance(writer, NamedWriter))
+        if successors != len(COUNTS):
+            raise StoryError(f"the name has had {successors} successors, not one after each change")
+        result = f"{successors} successors, each from the resume point of the one before"
+        return Scene("the writer with a name", result, 0.0)
 
     def _equal(self, client: Client, job: SparkProcess) -> Scene:
         """Compare the topic as Spark and as Python read it: sealed partitions and their children."""
@@ -165,24 +175,27 @@ class LayoutStory(LoadedStory):
 
     # ---- parts --------------------------------------------------------------------------------------
 
-    def _change(self, client: Client, count: int) -> tuple[LayoutChange, int]:
-        """Give the topic this number of partitions; return the change and the number of tries that failed.
+    def _change(self, client: Client, count: int) -> LayoutChange:
+        """Give the topic this number of partitions.
 
-        A change that an owner's end aborts, or that another change excludes, is asked for again.
+        A change that an owner's end aborts, or that another change excludes, is asked for again. So is one
+        that lacks a node which has just started.
         """
-        end, failures = time.monotonic() + CHANGE_S, 0
+        end = time.monotonic() + CHANGE_S
         while True:
             try:
-                return client.admin.repartition(TOPIC, count, wait_s=CHANGE_S), failures
-            except (AlreadyExistsError, ConflictError) as error:
+                return client.admin.repartition(TOPIC, count, wait_s=CHANGE_S)
+            except (AlreadyExistsError, ConflictError, RetriableError) as error:
                 self._check_failures()
-                failures += 1
                 if time.monotonic() > end:
                     raise StoryError(f"no change to {count} partitions: {error}") from error
                 time.sleep(10 * POLL_S)
 
     def _changed(self, title: str, change: LayoutChange, began: float, text: str = "") -> Scene:
         seconds = time.perf_counter() - began
+        for writer in self._writers:
+            if isinstance(writer, NamedWriter):
+                writer.hand_over()
         time.sleep(STEADY_S)
         gap = f"gap {change.gap_us / 1e3:,.0f} ms; " if change.gap_us else ""
         return self._scene(title, f"{text}{gap}", seconds)

@@ -212,13 +212,17 @@ def test_watches_and_the_description_of_the_cluster_follow_topics_and_layouts_th
         topics, layouts = watcher.watch(prefix="public/default/w-"), watcher.watch("w-one")
         assert told(topics) == ("present", "public/default/w-one")
         assert told(layouts) == ("layout", "public/default/w-one")
-        client.admin.split("w-one", client.layout("w-one").active[0].partition)
-        until(lambda: newest_version(layouts) == 2, what="the layout of the split")
+        client.admin.repartition("w-one", 6)
+        until(lambda: newest_version(layouts) == 2, what="the layout of the change")
+        assert three.id(victim) in owners(layouts), "children are on all nodes"
         three.nodes[victim].kill()
+        until(lambda: three.id(victim) not in owners(layouts), what="new owners, told by another node")
         client.create_topic("w-two", schema=SCHEMA, key=["key"], partitions=1)
+        three.nodes[victim].start()
+        three.until_whole()
         repartitioned(client, "w-one", 4)
         newest = client.layout("w-one").version
-        until(lambda: newest_version(layouts) == newest, what="the newest layout from another node")
+        until(lambda: newest_version(layouts) == newest, what="the newest layout")
         assert told(topics) == ("created", "public/default/w-two")
         client.delete_topic("w-one")
         assert told(topics) == ("deleted", "public/default/w-one")
@@ -233,6 +237,11 @@ def told(watch: ringfence.Watch) -> tuple[str, str]:
     event = watch.next(WAIT_S)
     assert event is not None, "no event came"
     return event.kind.value, event.topic
+
+
+def owners(watch: ringfence.Watch) -> set[int]:
+    newest_version(watch)
+    return set() if watch.layout is None else {entry.owner for entry in watch.layout.active}
 
 
 def newest_version(watch: ringfence.Watch) -> int:
