@@ -42,8 +42,10 @@ class LoadedStory:
     def _start_load(self, writers: Sequence[Writer], readers: Sequence[FollowingReader]) -> None:
         """Start all. Figures begin with the first answers, without connections and imports."""
         self._writers, self._readers = [*writers], [*readers]
-        for one in (*writers, *readers):
-            one.start()
+        for writer in writers:
+            writer.start()
+        for reader in readers:
+            reader.start()
         self._until(lambda: all(writer.has_answer for writer in writers), "the first answers")
         self._take()
 
