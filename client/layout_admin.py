@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ringfence.native import layout_messages, wire
-from ringfence.native.errors import ConflictError, InvalidArgumentError, UnknownOutcomeError, WaitTimeoutError
+from ringfence.native.errors import ConflictError, InvalidArgumentError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ringfence.admin import Admin
     from ringfence.native.messages import PartitionEntry
 
-# Longest wait that one request asks for; the client looks at the topic's changes after it.
+# Longest wait that one request asks for; the client asks again after it.
 REQUEST_WAIT_S: Final = 5.0
 POLL_S: Final = 0.2
 KEY_BYTES: Final = 16
@@ -51,6 +51,7 @@ class LayoutAdmin:
         AlreadyExistsError, ConflictError: the state does not allow it now: the partition is sealed or in
             another change, layout changes are closed, a limit is reached. The message names what it is.
         UnauthorizedError: the token does not allow it.
+        RetriableError: fewer nodes take partitions now than the topic has replicas.
     """
 
     def __init__(self, admin: Admin) -> None:
@@ -124,9 +125,14 @@ class LayoutAdmin:
 
     def _change(self, topic: str, action: str, wait_s: float, **fields: Any) -> LayoutChange:
         end = time.monotonic() + wait_s
-        fields["wait_ms"] = round(min(wait_s, REQUEST_WAIT_S) * 1_000)
-        shown = self._request(topic, action, **fields)
-        while wait_s and shown.change and shown.phase in UNDECIDED:
+        # One key for all requests of this call: a repeat asks what became of the change of the first one.
+        key = os.urandom(KEY_BYTES).hex()
+        while True:
+            left_s = max(0.0, end - time.monotonic())
+            fields["wait_ms"] = round(min(left_s, REQUEST_WAIT_S) * 1_000)
+            shown = self._request(topic, action, key=key, **fields)
+            if not wait_s or not shown.change or shown.phase not in UNDECIDED:
+                break
             if time.monotonic() >= end:
                 raise WaitTimeoutError(
                     f"layout change {shown.change} is {shown.phase} after {wait_s:g} s and goes on; "
@@ -134,42 +140,14 @@ class LayoutAdmin:
                     change=shown.change,
                 )
             time.sleep(POLL_S)
-            shown = self._progress(topic, shown)
         if shown.phase == "ABORTED":
             message = f"layout change {shown.change} was aborted, nothing has changed; ask again"
             raise ConflictError(message, change=shown.change)
         return shown
 
-    def _progress(self, topic: str, before: LayoutChange) -> LayoutChange:
-        """The change as the topic's layout shows it now; UnknownOutcomeError if it has left no trace."""
-        described = self._describe(topic)
-        children = tuple(part for part in described.partitions if part.partition >> 16 == before.change)
-        for one in described.transitions:
-            if one.change == before.change:
-                return msgspec.structs.replace(before, phase=one.phase, partitions=children)
-        if not children:
-            raise UnknownOutcomeError(
-                f"layout change {before.change} was aborted, or its partitions were changed again; read the "
-                "layout of the topic",
-                change=before.change,
-            )
-        version = children[0].created_version
-        return msgspec.structs.replace(before, phase="COMMITTED", version=version, partitions=children)
-
-    def _describe(self, topic: str) -> layout_messages.LayoutDescribed:
-        """All pages of the layout, and the open changes."""
-        parts: list[PartitionEntry] = []
-        while True:
-            message = layout_messages.LayoutDescribe(topic=topic, after=parts[-1].partition if parts else 0)
-            answer = self._admin.request(wire.Opcode.LAYOUT_DESCRIBE, message, topic=topic)[0]
-            page = answer.control(layout_messages.LayoutDescribed)
-            parts += page.partitions
-            if not page.more or not page.partitions:
-                return msgspec.structs.replace(page, partitions=parts)
-
-    def _request(self, topic: str, action: str, **fields: Any) -> LayoutChange:
+    def _request(self, topic: str, action: str, key: str = "", **fields: Any) -> LayoutChange:
         # The same key for all tries of this call: a try whose answer was lost has begun the change already.
-        key = os.urandom(KEY_BYTES).hex()
+        key = key or os.urandom(KEY_BYTES).hex()
         message = layout_messages.LayoutChange(topic=topic, action=action, key=key, **fields)
         answer = self._admin.request(wire.Opcode.LAYOUT_CHANGE, message, topic=topic)[0]
         shown = answer.control(layout_messages.LayoutChanged)

@@ -16,6 +16,8 @@ publish, read, rebalance, scope, serve, status, token, top, topic.
     signals                                    signals that end a command, deferred while a child starts
     demo_steps, demo_spark                     the steps of `demo`
     dev_story, cluster_story, cluster_load     the demos of `dev`
+    loaded_story                               what its demos under load share
+    layout_story, layout_load, layout_jobs     its demo of splits and merges, with Spark
     pipeline_story, pipeline_jobs, pipeline_answers, spark_process  the demo of `dev` with Spark
 """
 

@@ -14,13 +14,15 @@ import pyarrow as pa
 
 from ringfence.control.cli.connection import open_client
 from ringfence.native.errors import RingfenceError
+from ringfence.native.slots import slots
+from ringfence.native.wire import SLOT_COUNT
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from numpy.typing import NDArray
 
-    from ringfence import Place
+    from ringfence import Client, Place, Producer
 
 # Rows per send: 140 KB, so that an answer depends on the cluster and not on the disk.
 SLICE_ROWS: Final = 1_000
@@ -73,6 +75,7 @@ class Writer:
         self.sends, self.errors, self.error = 0, 0, ""
         self.has_answer = False  # whether a send has been answered
         self._address, self._topic, self._source, self._rate = address, topic, source, bytes_per_s
+        self._began_s, self._sent_bytes = 0.0, 0
         self._lock = threading.Lock()
         self._pending: deque[_PendingSend] = deque()
         self._stats = WriterStats(0, 0, 0.0)
@@ -99,27 +102,36 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            with (
-                open_client(self._address) as client,
-                client.producer(self._topic, timeout_s=WAIT_S) as producer,
-            ):
+            with open_client(self._address) as client:
                 self._next()  # the first conversion of a numpy array may import pandas, which takes seconds
-                began, sent_bytes = time.perf_counter(), 0
-                while not self._stop.is_set():
-                    batch = self._next()
-                    sent_s = time.perf_counter()
-                    self.sends += 1
-                    sent = _PendingSend(producer.send(batch), batch.nbytes, sent_s)
-                    with self._lock:
-                        self._pending.append(sent)
-                    self.sent += batch.num_rows
-                    sent_bytes += batch.nbytes
-                    self._settle(WINDOW)
-                    self._stop.wait(max(0.0, began + sent_bytes / self._rate - time.perf_counter()))
-                self._settle(0)
+                self._began_s = time.perf_counter()
+                self._write(client)
         except Exception as error:  # noqa: BLE001 - the story reports it
             self._count_error(error)
             self.failure = self.error
+
+    def _write(self, client: Client) -> None:
+        """Send until `finish`, and wait for all answers."""
+        with client.producer(self._topic, timeout_s=WAIT_S) as producer:
+            while not self._stop.is_set():
+                self._send(producer)
+            self._settle(0)
+
+    def _send(self, producer: Producer) -> None:
+        batch = self._next()
+        sent_s = time.perf_counter()
+        self.sends += 1
+        sent = _PendingSend(producer.send(batch), batch.nbytes, sent_s)
+        with self._lock:
+            self._pending.append(sent)
+        self.sent += batch.num_rows
+        self._settle(WINDOW)
+        self._pace(batch.nbytes)
+
+    def _pace(self, size: int) -> None:
+        """Wait so that the bytes sent so far, with `size` new ones, keep the rate."""
+        self._sent_bytes += size
+        self._stop.wait(max(0.0, self._began_s + self._sent_bytes / self._rate - time.perf_counter()))
 
     def _count_error(self, error: Exception) -> None:
         self.errors += 1
@@ -144,20 +156,28 @@ class Writer:
             except RingfenceError as error:
                 rows = 0
                 self._count_error(error)
-            waited = max(0.0, sent.answered_s - sent.sent_s)
             with self._lock:
                 self._pending.popleft()
-                self.has_answer = True
-                old = self._stats
-                self._stats = WriterStats(old.rows + rows, old.size + sent.size, max(old.longest_s, waited))
+            self._record(rows, sent.size, max(0.0, sent.answered_s - sent.sent_s))
+
+    def _record(self, rows: int, size: int, waited_s: float) -> None:
+        """Count an answer."""
+        with self._lock:
+            self.has_answer = True
+            old = self._stats
+            self._stats = WriterStats(old.rows + rows, old.size + size, max(old.longest_s, waited_s))
 
 
 class FollowingReader:
     """A reader that follows the topic in a thread and checks the identity of each row."""
 
-    def __init__(self, address: str, topic: str) -> None:
-        self.rows, self.failure = 0, ""
+    def __init__(
+        self, address: str, topic: str, order: RowOrderCheck | None = None, pause_s: float = 0.0
+    ) -> None:
+        """`pause_s`: pause after each batch, for a slow reader."""
+        self.rows, self.failure, self.pause_s = 0, "", pause_s
         self._address, self._topic, self._closing = address, topic, False
+        self._order = order or RowOrderCheck()
         self._client: Any = None
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
 
@@ -166,6 +186,7 @@ class FollowingReader:
 
     def finish(self, rows: int) -> None:
         """Wait until the reader has `rows` rows, then stop it."""
+        self.pause_s = 0.0
         end = time.monotonic() + WAIT_S
         while self.rows < rows and not self.failure and time.monotonic() < end:
             time.sleep(0.02)
@@ -176,13 +197,13 @@ class FollowingReader:
         self._thread.join(WAIT_S)
 
     def _run(self) -> None:
-        order = RowOrderCheck()
         try:
             with open_client(self._address, WAIT_S) as self._client:
-                reader = self._client.read(self._topic, follow=True, columns=[PRODUCER, NUMBER])
+                reader = self._client.read(self._topic, follow=True, columns=self._order.columns)
                 for batch in reader:
-                    order.check(reader.place, batch)
+                    self._order.check(reader.place, batch)
                     self.rows += batch.num_rows
+                    time.sleep(self.pause_s)
         except ProofError as error:
             self.failure = str(error)
         except RingfenceError as error:
@@ -191,36 +212,67 @@ class FollowingReader:
 
 
 class RowOrderCheck:
-    """Checks that a partition has the rows of each producer once, in the order of the sends."""
+    """Checks that a partition has the rows of each producer once, in the order of the sends.
 
-    def __init__(self) -> None:
-        self._last: dict[tuple[int, int], int] = {}
+    With `key` each slot of this column is checked instead of each partition: a split or a merge gives a slot
+    to another partition, and its rows are read in their order all the same.
+    """
+
+    def __init__(self, key: str | None = None) -> None:
+        self.columns = [PRODUCER, NUMBER] if key is None else [key, PRODUCER, NUMBER]
+        self._key = key
+        # Of each lane the last row; the lanes are the slots, or one for each partition.
+        self._last: dict[tuple[int, int], NDArray[np.int64]] = {}
 
     def check(self, where: Place | None, batch: pa.RecordBatch) -> None:
         """`where`: position of the reader after the batch. Raises ProofError."""
         assert where is not None, "no batch was read"
-        partition = where.partition
         producers, numbers = identity_of(batch)
+        if self._key is None:
+            group, count = where.partition, 1
+            lanes = np.zeros(len(numbers), np.int64)
+        else:
+            group, count = 0, SLOT_COUNT
+            lanes = slots(batch, [self._key]).astype(np.int64)
         for producer in np.unique(producers):
-            own = numbers[producers == producer]
-            place = (partition, int(producer))
-            steps = np.diff(own, prepend=self._last.get(place, -1))
-            if (steps <= 0).any():
-                at = int(own[int(np.argmax(steps <= 0))])
+            own = producers == producer
+            last = self._last.setdefault((group, int(producer)), np.full(count, -1, np.int64))
+            wrong = _first_not_ascending(last, lanes[own], numbers[own])
+            if wrong is not None:
                 raise ProofError(
-                    f"partition {partition}: row {at} of producer {producer} is repeated or out of order"
+                    f"partition {where.partition}: row {wrong} of producer {producer} is repeated or out of "
+                    "order"
                 )
-            self._last[place] = int(own[-1])
 
 
-def verify_topic(address: str, topic: str, source: pa.RecordBatch, sent: dict[int, int]) -> int:
+def _first_not_ascending(
+    last: NDArray[np.int64], lanes: NDArray[np.int64], numbers: NDArray[np.int64]
+) -> int | None:
+    """Return a number that is not above the one before it in its lane, and set the last one of each lane."""
+    order = np.argsort(lanes, kind="stable")
+    lanes, numbers = lanes[order], numbers[order]
+    before = np.concatenate(([-1], numbers[:-1]))
+    is_first = np.concatenate(([True], lanes[1:] != lanes[:-1]))
+    before[is_first] = last[lanes[is_first]]
+    wrong = np.flatnonzero(numbers <= before)
+    is_last = np.concatenate((is_first[1:], [True]))
+    last[lanes[is_last]] = numbers[is_last]
+    return int(numbers[wrong[0]]) if wrong.size else None
+
+
+def verify_topic(
+    address: str, topic: str, source: pa.RecordBatch, sent: dict[int, int], key: str | None = None
+) -> int:
     """Read the topic and verify its rows. Raises ProofError; RingfenceError if a read fails."""
     with open_client(address) as client, client.read(topic) as reader:
-        return verify_rows(((reader.place, batch) for batch in reader), source, sent)
+        return verify_rows(((reader.place, batch) for batch in reader), source, sent, key)
 
 
 def verify_rows(
-    read: Iterable[tuple[Place | None, pa.RecordBatch]], source: pa.RecordBatch, sent: dict[int, int]
+    read: Iterable[tuple[Place | None, pa.RecordBatch]],
+    source: pa.RecordBatch,
+    sent: dict[int, int],
+    key: str | None = None,
 ) -> int:
     """Verify that the topic has all sent rows once, in order, with their content.
 
@@ -228,6 +280,7 @@ def verify_rows(
         read: all batches of the topic, each with the position of the reader.
         source: the rows that each producer sent repeatedly.
         sent: number of acknowledged rows by producer.
+        key: the column whose slots have their rows in order; None: each partition has.
 
     Returns:
         Number of rows.
@@ -236,7 +289,7 @@ def verify_rows(
         ProofError: a row is lost, doubled, out of order or altered.
     """
     counts = {producer: np.zeros(count, np.uint8) for producer, count in sent.items()}
-    order, rows = RowOrderCheck(), 0
+    order, rows = RowOrderCheck(key), 0
     for where, batch in read:
         order.check(where, batch)
         producers, numbers = identity_of(batch)

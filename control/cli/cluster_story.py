@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
-from ringfence.control.cli.admin import Admin
-from ringfence.control.cli.cluster_load import FollowingReader, ProofError, Writer, topic_schema, verify_topic
+from ringfence.control.cli.cluster_load import FollowingReader, Writer, topic_schema
 from ringfence.control.cli.connection import open_client
 from ringfence.control.cli.demo_steps import KEY
 from ringfence.control.cli.dev_story import Scene, StoryError
-from ringfence.control.cli.tables import Source
+from ringfence.control.cli.loaded_story import TOPIC, LoadedStory
 from ringfence.control.model.text import counted
 
 if TYPE_CHECKING:
-    from ringfence.control.cli.local_cluster import LocalCluster, NodeProcess
+    from ringfence.control.cli.local_cluster import LocalCluster
 
-TOPIC: Final = "lineitem"
-PLACE: Final = f"/admin/topics/public/default/{TOPIC}"
 PARTITIONS: Final = 6
 REPLICATION: Final = 3
 WRITERS: Final = 2
@@ -33,25 +28,18 @@ BYTES_PER_S: Final = 10e6
 STEADY_S: Final = 5.0
 # Copy rate while the leader is killed during a move: slow, so that the move is still running.
 SLOW_COPY_BYTES_PER_S: Final = 4_000_000
-WAIT_S: Final = 60.0
-POLL_S: Final = 0.02
 
 
-class ClusterStory:
+class ClusterStory(LoadedStory):
     """The demo of changes in a serving cluster of three or more nodes."""
 
     def __init__(self, cluster: LocalCluster) -> None:
-        self._cluster = cluster
-        self._writers: list[Writer] = []
-        self._readers: list[FollowingReader] = []
-        self._taken_s = time.perf_counter()
+        super().__init__(cluster)
         self._run_before = 0
 
     def run(self, source: Path) -> Iterator[Scene]:
         """Run the demo and yield each step. Raises StoryError, RingfenceError."""
-        with Source(str(source)) as rows:
-            table = pa.Table.from_batches(list(rows), rows.schema).combine_chunks()
-        self._source = table.to_batches()[0]
+        self._load(source)
         began = time.perf_counter()
         self._until(self._all_voters, "all nodes are voters and in the ring")
         yield Scene("nodes agree on a leader", self._name(self._leader()), time.perf_counter() - began)
@@ -82,17 +70,10 @@ class ClusterStory:
 
     def _flow(self) -> Iterator[Scene]:
         rate = BYTES_PER_S / WRITERS
-        self._writers = [
-            Writer(self._addresses(), TOPIC, number, self._source, rate) for number in range(WRITERS)
-        ]
-        self._readers = [FollowingReader(self._addresses(), TOPIC) for _ in range(READERS)]
-        for writer in self._writers:
-            writer.start()
-        for reader in self._readers:
-            reader.start()
-        # Wait for the first answers, so that connections, tables and imports do not count.
-        self._until(lambda: all(writer.has_answer for writer in self._writers), "the first answers")
-        self._take()
+        self._start_load(
+            [Writer(self._addresses(), TOPIC, number, self._source, rate) for number in range(WRITERS)],
+            [FollowingReader(self._addresses(), TOPIC) for _ in range(READERS)],
+        )
         time.sleep(STEADY_S)
         yield self._scene(f"{WRITERS} writers and {READERS} readers, undisturbed", "", STEADY_S)
 
@@ -174,56 +155,7 @@ class ClusterStory:
         self._cluster.leave(name)
         return self._scene(f"{name} is drained and leaves", f"{moved}; ", time.perf_counter() - began)
 
-    def _proved(self) -> Iterator[Scene]:
-        began = time.perf_counter()
-        for writer in self._writers:
-            writer.finish()
-        sent = {writer.number: writer.sent for writer in self._writers}
-        total = sum(sent.values())
-        self._check_failures()
-        for reader in self._readers:
-            reader.finish(total)
-        self._check_failures()
-        errors, sends = (
-            sum(each) for each in zip(*((w.errors, w.sends) for w in self._writers), strict=True)
-        )
-        yield Scene(
-            "errors that a producer saw", f"{errors:,} of {sends:,} sends", time.perf_counter() - began
-        )
-        if errors:
-            raise StoryError(next(writer.error for writer in self._writers if writer.error))
-        began = time.perf_counter()
-        try:
-            rows = verify_topic(self._addresses(), TOPIC, self._source, sent)
-        except ProofError as error:
-            raise StoryError(str(error)) from error
-        result = f"{rows:,} acknowledged rows, each present once, in order, with its content"
-        yield Scene("all rows read again", result, time.perf_counter() - began)
-        yield Scene("rows at the readers", f"all {total:,} rows, each once and in order", 0.0)
-
     # ---- parts --------------------------------------------------------------------------------------
-
-    def _scene(self, title: str, text: str, seconds: float) -> Scene:
-        rows, size, longest_s, spent = self._take()
-        rate = f"{rows / spent:,.0f} rows/s, {size / spent / 1e6:.1f} MB/s"
-        return Scene(title, f"{text}{rate}, longest wait {longest_s * 1e3:,.0f} ms", seconds)
-
-    def _take(self) -> tuple[int, int, float, float]:
-        """Return rows, bytes, longest wait and seconds since the last call. StoryError after an error."""
-        self._check_failures()
-        now = time.perf_counter()
-        spent, self._taken_s = now - self._taken_s, now
-        stats = [writer.take_stats() for writer in self._writers]
-        longest_s = max(each.longest_s for each in stats)
-        return sum(each.rows for each in stats), sum(each.size for each in stats), longest_s, max(spent, 1e-3)
-
-    def _check_failures(self) -> None:
-        for writer in self._writers:
-            if writer.failure:
-                raise StoryError(f"writer {writer.number}: {writer.failure}")
-        for reader in self._readers:
-            if reader.failure:
-                raise StoryError(f"a reader: {reader.failure}")
 
     def _movable_partition(self, leader: int) -> tuple[int, list[int]]:
         """Return a partition and its nodes after a move that does not touch replicas of the leader."""
@@ -265,57 +197,3 @@ class ClusterStory:
 
     def _configure(self, **values: int) -> None:
         self._admin().change("PATCH", "/admin/config", {"values": values})
-
-    def _partitions(self) -> list[dict[str, Any]]:
-        values: list[dict[str, Any]] = self._admin().get(f"{PLACE}/assignments")["partitions"]
-        return values
-
-    def _open(self) -> bool:
-        return all(part["state"] == "ONLINE" for part in self._partitions())
-
-    def _nodes(self) -> list[dict[str, Any]]:
-        values: list[dict[str, Any]] = self._admin().get("/admin/nodes")["nodes"]
-        return values
-
-    def _node(self, number: int) -> dict[str, Any]:
-        values = [node for node in self._nodes() if node["node"] == number]
-        if not values:
-            raise StoryError(f"node {number} is not a member of the cluster")
-        return values[0]
-
-    def _all_voters(self) -> bool:
-        nodes = self._nodes()
-        votes = [node["role"] in {"leader", "voter"} for node in nodes]
-        return (
-            len(nodes) == len(self._cluster.nodes) and all(votes) and all(node["in_ring"] for node in nodes)
-        )
-
-    def _leader(self) -> int:
-        return int(self._admin().get("/admin/nodes")["leader"])
-
-    def _number(self, node: NodeProcess) -> int:
-        return int(Admin(node.http, None, WAIT_S).get("/admin/status")["node"])
-
-    def _name(self, number: int) -> str:
-        """Return the name of a node's process."""
-        listens = set(self._node(number)["addresses"])
-        return next(node.name for node in self._cluster.nodes.values() if node.address in listens)
-
-    def _alive(self) -> list[NodeProcess]:
-        gone = self._cluster.ended()
-        return [node for name, node in self._cluster.nodes.items() if name not in gone]
-
-    def _admin(self) -> Admin:
-        return Admin(",".join(node.http for node in self._alive()), None, WAIT_S)
-
-    def _addresses(self) -> str:
-        return ",".join(node.address for node in self._alive())
-
-    def _until(self, condition: Callable[[], bool], description: str) -> None:
-        end = time.monotonic() + WAIT_S
-        while not condition():
-            if self._writers:
-                self._check_failures()
-            if time.monotonic() > end:
-                raise StoryError(f"after {WAIT_S:g} s the demo still waits for: {description}")
-            time.sleep(POLL_S)

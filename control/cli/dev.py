@@ -19,6 +19,7 @@ from ringfence.control.cli.demo import missing_for_spark
 from ringfence.control.cli.demo_steps import generate
 from ringfence.control.cli.dev_story import LineitemStory, Scene, StoryError
 from ringfence.control.cli.exit_codes import Exit, storage_errors
+from ringfence.control.cli.layout_story import LayoutStory
 from ringfence.control.cli.local_cluster import POLL_S, ClusterDirectory, LocalCluster, temporary
 from ringfence.control.cli.output import emit, format_bytes, json_option, show_table
 from ringfence.control.cli.signals import handle_ending
@@ -52,6 +53,11 @@ VOTERS_MIN = 3
     help="Stream, join and compact TPC-H with Spark while tasks, the driver and a node are killed.",
 )
 @click.option(
+    "--demo-layout",
+    is_flag=True,
+    help="Send rows while one partition becomes 2, 4, 16 and 3, and a node is killed.",
+)
+@click.option(
     "--scale",
     type=click.FloatRange(0.001, 100),
     default=0.1,
@@ -72,6 +78,7 @@ def command(
     demo: bool,
     demo_cluster: bool,
     demo_pipeline: bool,
+    demo_layout: bool,
     scale: float,
     file: Path | None,
     as_json: bool,
@@ -81,21 +88,23 @@ def command(
     Print the addresses when all nodes serve, and a line for each process that ends; the other nodes continue.
     Exits with 8 when no process is left.
 
-    With --demo, --demo-cluster or --demo-pipeline, run a demo instead. Exits with 0 if no row and no command
-    was lost.
+    With --demo, --demo-cluster, --demo-pipeline or --demo-layout, run a demo instead. Exits with 0 if no row
+    and no command was lost.
 
     \b
     Example:
       ringfence dev --nodes 3 --data ./cluster
       ringfence dev --nodes 3 --demo
     """  # noqa: D301
-    demo_count = demo + demo_cluster + demo_pipeline
+    demo_count = demo + demo_cluster + demo_pipeline + demo_layout
     if demo_count > 1:
         raise click.UsageError(
-            "--demo, --demo-cluster and --demo-pipeline exclude each other: pass one of them"
+            "--demo, --demo-cluster, --demo-pipeline and --demo-layout exclude each other: pass one of them"
         )
     if demo_pipeline:
         _check_pipeline(file)
+    if demo_layout and (missing := missing_for_spark()):
+        raise click.UsageError(f"--demo-layout: {missing}")
     if demo_count and count < VOTERS_MIN:
         raise click.UsageError(
             f"--nodes {count}: a demo kills a node and needs at least {VOTERS_MIN} for a majority"
@@ -120,7 +129,10 @@ def command(
             code = _pipeline(cluster, root, scale, as_json=as_json)
         elif demo_count:
             source = file if file is not None else generate(scale, root)
-            story = LineitemStory(cluster).run(source) if demo else ClusterStory(cluster).run(source)
+            if demo_layout:
+                story = LayoutStory(cluster, root).run(source)
+            else:
+                story = LineitemStory(cluster).run(source) if demo else ClusterStory(cluster).run(source)
             code = _run_demo(story, root, as_json=as_json)
         else:
             _show(cluster, is_kept=data is not None, as_json=as_json)

@@ -115,7 +115,11 @@ class LayoutApi:
         return bool(layout["transitions"]) or any(part["change"] for part in layout["partitions"])
 
     def _progress(self, topic: str, change: int) -> dict[str, Any]:
-        """The change as the layout shows it now. UnknownOutcomeError: it ended without effect."""
+        """The change as the layout shows it now.
+
+        Raises:
+            AlreadyExistsError: it was aborted. UnknownOutcomeError: it has left no trace.
+        """
         layout = self.layout(topic)
         for transition in layout["transitions"]:
             if transition["change"] == change:
@@ -125,6 +129,11 @@ class LayoutApi:
         committed = _committed(layout, change)
         if committed["partitions"]:
             return {"change": change, "kind": None, "phase": "COMMITTED"} | committed
+        why = self.transitions().get("aborted", {}).get(str(change))
+        if why is not None:
+            raise AlreadyExistsError(
+                f"layout change {change} was aborted, nothing has changed: {why}. Ask again"
+            )
         raise UnknownOutcomeError(
             f"layout change {change} was aborted, or its children were changed again; "
             f"`ringfence topic layout {topic}` shows the layout"

@@ -93,6 +93,15 @@ class SparkProcess:
         *lines, self._rest = self._rest.split(b"\n")
         return lines[-1] if lines else b""
 
+    def read_line(self, timeout_s: float) -> bytes:
+        """Return the next complete line. ConnectError: the application ended, or wrote none in time."""
+        end = time.monotonic() + timeout_s
+        while not (line := self._newest_line()):
+            if not self.is_running or time.monotonic() > end:
+                raise ConnectError(f"Spark wrote no answer; its log ends with: {self.last_lines()}")
+            time.sleep(POLL_S)
+        return line
+
     def tasks(self) -> int:
         """Return the number of running tasks. The application prints {"tasks": n} whenever n changes."""
         if line := self._newest_line():

@@ -52,6 +52,11 @@ class ThreeNodes:
             )
         ]
 
+    @property
+    def addresses(self) -> str:
+        """Of all nodes, for clients."""
+        return ",".join(node.address for node in self.nodes)
+
     def join(self, place: int) -> tuple[str, ...]:
         return ("--join", self.controls[0]) if place else ()
 

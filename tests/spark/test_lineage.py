@@ -1,4 +1,4 @@
-"""Spark over a topic that is split and merged, by a node in Python: real processes cannot split yet."""
+"""Spark over a topic that is split and merged, by a node in Python that stops where a test says."""
 
 from __future__ import annotations
 

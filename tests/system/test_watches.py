@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import ringfence
 from ringfence.native import cluster_messages, messages, wire
 from tests.harness.processes import SCHEMA, NodeProcess, batch, until
 from tests.harness.raw_client import Answer, RawClient, RawTopic
@@ -113,6 +114,33 @@ def test_a_change_is_told_to_those_who_use_the_topic_and_to_nobody_else(connect:
     table = update(told).table
     assert isinstance(table, messages.Table)
     assert len(table.schemas) == 2
+    assert [pushed(one) for one in (other, idle)] == [[], []]
+
+
+def test_a_split_is_told_to_those_who_use_the_topic_and_to_nobody_else(
+    connect: Connect, node: NodeProcess
+) -> None:
+    """P: the layout changes with one entry, and unaffected connections get no frame of any of the five."""
+    admin, user, other, idle = (connect() for _ in range(4))
+    mine, theirs = (
+        RawTopic(admin, "split-mine", SCHEMA, ["id"]),
+        RawTopic(admin, "split-theirs", SCHEMA, ["id"]),
+    )
+    held = follow(user, mine.topic)
+    follow(other, theirs.topic)
+    assert [pushed(one) for one in (user, other, idle)] == [[], [], []]
+    with ringfence.connect(node.address, timeout_s=60) as client:
+        client.admin.split("split-mine", client.layout("split-mine").active[0].partition)
+        pushes = awaited(user, "the push")
+        for push in pushes:
+            user.send(Op.TABLE_ACK, topic=mine.topic, sequence=push.header.generation)
+        until(lambda: not client.admin.transitions("split-mine"), 60, "the end of the change")
+    pushes += pushed(user)
+    tables = [push.read(messages.Table) for push in pushes]
+    assert [len(table.partitions) for table in tables] == [3] * len(tables), "the parent and its children"
+    assert {table.version for table in tables} == {2}
+    assert len(tables) == 1, "the other four entries change no table"
+    assert pushes[0].header.generation > held
     assert [pushed(one) for one in (other, idle)] == [[], []]
 
 

@@ -21,7 +21,7 @@ from ringfence.control.state_machines.metadata.ring_decisions import RingConsens
 from tests.fakes import layout_engine
 from tests.fakes.admin_api import PLACE, TOPIC, Answer, Api, joined, served
 from tests.fakes.layout_engine import FakeEngine
-from tests.fakes.layout_level import raise_program
+from tests.fakes.layout_level import lower_program, raise_program
 from tests.fakes.metadata_commands import create
 
 Patch = pytest.MonkeyPatch
@@ -268,6 +268,7 @@ def test_below_the_level_everything_is_refused(tmp_path: Path, monkeypatch: Patc
         changed = {"values": {"layout_changes_enabled": 0}}
         assert (await api("PATCH", "/admin/config", changed)).status == 422
 
+    lower_program(monkeypatch)
     served(tmp_path, monkeypatch, work)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ringfence.control.cli.admin import ADDRESS_VARIABLE as ADMIN_ADDRESS
+from tests.harness.admin_http import with_http
 from tests.harness.processes import PROGRAM, NodeProcess, free_port
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -43,8 +45,43 @@ def test_python_of_the_documents_runs(page: str, count: int, tmp_path: Path) -> 
     assert done.stdout
 
 
+def test_the_commands_and_the_program_of_the_page_about_layouts_run(tmp_path: Path) -> None:
+    [commands], [program] = blocks("docs/layouts.md", "sh"), blocks("docs/layouts.md")
+    node = NodeProcess(tmp_path / "data")
+    http = with_http(node)
+    with node:
+        environment = {
+            **os.environ,
+            "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}",
+            "RINGFENCE_ADDRESS": node.address,
+            ADMIN_ADDRESS: http,
+        }
+        done = subprocess.run(
+            ["bash", "-ec", commands],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "4 new partitions" in done.stdout
+        assert done.stdout.count("SEALED") == 1, "the tree after the first repartition"
+        ran = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program.replace("tcp://127.0.0.1:7411", node.address)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "3 new partitions" in ran.stdout
+    assert ran.stdout.count("slots ") == 3
+
+
 def test_every_command_of_a_pasted_block_but_the_last_ends() -> None:
-    pages = [*blocks("README.md", "sh|bash"), *blocks("docs/operations.md", "sh")]
+    names = ("README.md", "docs/operations.md", "docs/layouts.md")
+    pages = [block for name in names for block in blocks(name, "sh|bash")]
     assert any("ringfence dev" in block for block in pages)
     for block in pages:
         commands = [line.partition("#")[0].strip() for line in block.splitlines()]

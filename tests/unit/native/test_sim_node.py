@@ -57,7 +57,7 @@ def test_a_level_is_raised_by_an_order_and_an_unknown_one_is_refused() -> None:
         node(SimDisk(1), level=LEVEL_NEWEST + 1)
 
 
-def test_a_level_that_no_program_raises_yet_is_opened_by_its_caller_alone() -> None:
+def test_a_level_that_the_caller_knows_is_opened_and_no_other() -> None:
     made = node(SimDisk(1), level_newest=LAYOUT_LEVEL)
     made.recover(1_000_000, 1_000)
     made.order(Order.set_level(LAYOUT_LEVEL))
@@ -110,7 +110,7 @@ def test_an_answer_goes_out_behind_the_sync_and_not_before() -> None:
 
 
 def test_what_children_inherit_is_told_at_any_level_and_taken_from_its_own_on() -> None:
-    made = node(SimDisk(2))
+    made = node(SimDisk(2), level=LAYOUT_LEVEL - 1)
     serving(made, 3)
     for sequence in range(2):
         publish(made, sequence, 3)

@@ -15,6 +15,7 @@ from ringfence.arrow.decode import Place
 from ringfence.control.cli import cluster_load
 from ringfence.control.cli.cluster_load import ProofError, Writer, topic_schema, verify_rows
 from ringfence.native.errors import DeadlineError
+from ringfence.native.slots import slots
 from tests.harness.processes import until
 
 SOURCE = pa.record_batch(
@@ -73,6 +74,27 @@ def test_sound_rows_are_counted() -> None:
 def test_each_harm_is_noticed(harm: Callable[[Read], Read], said: str) -> None:
     with pytest.raises(ProofError, match=said):
         verify_rows(harm(sound()), SOURCE, SENT)
+
+
+def divided() -> Read:
+    """One partition whose slots two others take: what is sent from number 30 on, by the slot of its key."""
+    halves: Read = [(at(0), rows(0, list(range(30))))]
+    sides = slots(rows(0, list(range(30, 70))), ["l_orderkey"]) < 1 << 15
+    for part, is_there in ((1, sides), (2, ~sides)):
+        halves.append((at(part), rows(0, [30 + number for number in np.flatnonzero(is_there).tolist()])))
+    return halves
+
+
+def test_by_key_a_slot_goes_on_in_the_partition_that_takes_it_over() -> None:
+    read, sent = divided(), {0: 70}
+    assert verify_rows(read, SOURCE, sent, "l_orderkey") == 70
+    assert verify_rows([read[0], read[2], read[1]], SOURCE, sent, "l_orderkey") == 70, "children in any order"
+    with pytest.raises(ProofError, match="out of order"):
+        verify_rows([read[1], read[0], read[2]], SOURCE, sent, "l_orderkey")
+    with pytest.raises(ProofError, match="repeated"):
+        verify_rows([*read, (at(3), read[1][1])], SOURCE, sent, "l_orderkey")
+    with pytest.raises(ProofError, match="lost"):
+        verify_rows(read[:2], SOURCE, sent, "l_orderkey")
 
 
 class FailingClient:
