@@ -121,8 +121,9 @@ def with_starts(seeds: range, only: list[str]) -> None:
 
 
 def find_in_layouts(name: str, seeds: range) -> Finding:
-    """As `find`, in seeds with splits and merges."""
-    plans = [with_layouts(Plan.drawn(seed)) for seed in seeds]
+    """As `find`, in seeds with splits and merges, and with what the bug is in."""
+    shown_by = layouts.SHOWN_BY.get(name, lambda _: True)
+    plans = [plan for plan in (with_layouts(Plan.drawn(seed)) for seed in seeds) if shown_by(plan)]
     for plan in plans:
         birth.born(plan.machines, plan.level, plan.newest)
     return first_found(plans, lambda: layouts.planted(name), is_native=False)
