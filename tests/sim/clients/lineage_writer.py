@@ -42,6 +42,7 @@ from tests.sim.clients.writer import Writer
 
 if TYPE_CHECKING:
     from ringfence.common.routing import Layout
+    from tests.sim.checks.lineage_ledger import LineageLedger
 
 SENDS_MAX: Final = 4
 RESTAGE_S: Final = 6.0
@@ -110,6 +111,11 @@ class LineageDriver(Driver):
         return found  # type: ignore[no-any-return]
 
     @property
+    def _ledger(self) -> LineageLedger:
+        found: Any = self._world.ledger
+        return found  # type: ignore[no-any-return]
+
+    @property
     def _asker(self) -> LineageWriter:
         found: Any = self._writer
         return found  # type: ignore[no-any-return]
@@ -128,7 +134,7 @@ class LineageDriver(Driver):
         bodies: list[Body] = []
         for send in range(1, self._random.randrange(1, SENDS_MAX) + 1):
             count = self._random.randrange(1, self._world.plan.rows_max)
-            ids = self._world.ledger.draw(attempt.producer, send, count)  # type: ignore[attr-defined]
+            ids = self._ledger.draw(attempt.producer, send, count)
             attempt.sends.append(ids)
             bodies += encoder.bodies(rows_of(ids), extension=front)
         staged, end = yield from self._put(bodies, self._random.choice(STAGE_S))
@@ -140,14 +146,14 @@ class LineageDriver(Driver):
     def _attempt(self, scope: int, driver: int, epoch: int) -> LineageAttempt:
         return self._scopes.attempt(scope, driver, epoch, self._random.randbytes(TOKEN_BYTES))
 
-    def _front(self, attempt: Attempt, **items: bytes) -> bytes:
+    def _front(self, attempt: Attempt, origin: bytes | None = None) -> bytes:
         """The extension of a batch of the attempt; `origin`: of rows that were staged before."""
         identity = IDENTITY.pack(
             attempt.scope, attempt.driver, attempt.epoch, self._writer.number, 0, attempt.token
         )
         found = {wire.ExtensionKind.STAGE: identity}
-        if "origin" in items:
-            found[wire.ExtensionKind.ORIGIN] = items["origin"]
+        if origin is not None:
+            found[wire.ExtensionKind.ORIGIN] = origin
         return extension.packed(found)
 
     def _put(self, bodies: list[Body], for_s: float) -> Steps[tuple[Counter[int] | None, End]]:
@@ -288,7 +294,7 @@ class LineageDriver(Driver):
         origin = extension.items_of(record.extension).get(wire.ExtensionKind.ORIGIN)
         if origin is None:
             origin = extension.ORIGIN.pack(version, record.header.record_number)
-        return self._front(attempt, origin=origin)
+        return self._front(attempt, origin)
 
     def _staged_in(
         self, commit: Commit, partition: int, until_s: float
