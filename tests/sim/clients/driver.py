@@ -267,8 +267,8 @@ class Driver:
 
     def _stage_again(self, commit: Commit, error: RingfenceError) -> Steps[Commit | None]:
         """Partitions of it are sealed, so nothing is decided: the same rows where they are now, or None."""
+        yield from ()  # a generator, as those that override it
         raise AssertionError(f"nothing is sealed at this level: {commit}, {error}")
-        yield  # a generator, as those that override it
 
     def _message(self, commit: Commit) -> messages.ScopeCommit:
         layout = self._writer.layout
