@@ -93,6 +93,17 @@ class StoredIsLast(Inflight):
         return super()._take_word(queue, word)
 
 
+class StoredIsOneLess(Inflight):
+    """Counts one stored sequence too few: the last one that is stored is routed again."""
+
+    def _take_word(self, queue: PartitionQueue, word: Sealed) -> list[Effect]:
+        if word.stored:
+            stored = word.stored - 1
+            answers = tuple(one for one in word.answers if one[0] < stored)
+            word = word._replace(stored=stored, answers=answers)
+        return super()._take_word(queue, word)
+
+
 class ForgetsHoles(Inflight):
     """A hole of a sealed partition is none in its children."""
 
@@ -195,6 +206,7 @@ PLANTED: Final[tuple[type[Inflight], ...]] = (
     BlocksByOneParent,
     BlocksByParents,
     StoredIsLast,
+    StoredIsOneLess,
     ForgetsHoles,
     KeepsWaiting,
     NeverJoins,

@@ -61,7 +61,14 @@ APPLIED: Final = ("source_applied", "child_applied")
 """The COMMIT, at the owner of a source, or of a child."""
 ORDERS: Final = ("created", "inherited", "sealed", "rest_inherited", "open_sealed", "dropped")
 """Of engines: their records are on disk."""
-STEPS: Final = (*PROPOSED.values(), *ENTRIES, *APPLIED, *ORDERS)
+DELETED: Final[dict[str, ChangePhase]] = {
+    "deleted_prepared": ChangePhase.PREPARED,
+    "deleted_held": ChangePhase.HELD,
+    "deleted_committed": ChangePhase.COMMITTED,
+    "deleted_opened": ChangePhase.OPENED,
+}
+"""The topic is gone: an administrator asked for that as soon as the change had this phase."""
+STEPS: Final = (*PROPOSED.values(), *ENTRIES, *APPLIED, *ORDERS, *DELETED)
 ABORTED: Final = frozenset({"abort_proposed", "aborted", "dropped"})
 """Steps of a change that an operator aborts once it is held; every other change is to be committed."""
 PRUNED: Final = frozenset({"prune_proposed", "pruned"})
@@ -171,6 +178,8 @@ class Changed(Struck):
 
     def changed(self, before: Any, after: Any) -> None:
         super().changed(before, after)
+        if self.cell.step in DELETED and before.topics.keys() - after.topics.keys():
+            self.step(self.cell.step)
         if before.transitions is after.transitions:
             self._note_pruned(before, after)
             return
@@ -192,6 +201,8 @@ class Changed(Struck):
                 self.agenda.after(0, lambda: self.layouter.ask_for("abort", [], change=int(known.change)))
             if now.phase is ChangePhase.OPENED and self.cell.step in PRUNED:
                 self.agenda.after(0, self._empty)
+            if now.phase is DELETED.get(self.cell.step):
+                self.agenda.after(0, self._delete)
         if was is not None and now is None:
             self._end = "aborted" if was.may_abort else "finalized"
             self.step(self._end)
@@ -201,6 +212,13 @@ class Changed(Struck):
         if not self.healed:
             self.layouter.empty_sealed(Random(f"empty {self.agenda.now_us}"))
             self.agenda.after(BEGIN_US, self._empty)
+
+    def _delete(self) -> None:
+        """The topic with its rows, until it is gone."""
+        state = self.watch.newest[1]
+        if state is not None and state.topic_named(f"public/default/{TOPIC}") is not None:
+            self.admin.deletes(TOPIC)
+            self.agenda.after(BEGIN_US, self._delete)
 
     def _note_pruned(self, before: Any, after: Any) -> None:
         known = self._transition
@@ -274,6 +292,9 @@ class Changed(Struck):
             return
         if not self._end:
             raise ViolationError("I13", "the layout change has no end")
+        if self.cell.step in DELETED:
+            self.ends.append("deleted")
+            return
         is_whole = self._end == "finalized"
         if not is_whole and (self.cell == QUIET or self.cell.step in ONLY_FORWARD):
             raise ViolationError("I13", f"the layout change was {self._end}")

@@ -32,12 +32,13 @@ from tests.sim.clients.layouter import Layouter
 from tests.sim.clients.lineage_consumer import LineageConsumer
 from tests.sim.clients.lineage_named import LineageNamed
 from tests.sim.clients.lineage_publisher import LineagePublisher
+from tests.sim.clients.lineage_writer import LineageWriter
 from tests.sim.clients.named import NamedProducer
 from tests.sim.clients.publisher import Publisher
 from tests.sim.clients.readback import keyed_back, read_back
 from tests.sim.clients.writer import Writer
 from tests.sim.faults import forced, strikes
-from tests.sim.faults.plan import Plan
+from tests.sim.faults.plan import NAMED, Plan
 from tests.sim.world import birth, current, network, quiet
 from tests.sim.world.intercept import installed
 from tests.sim.world.levels import program_of
@@ -52,8 +53,6 @@ STEP_US: Final = SECOND_US // 4
 PRUNE_INTERVAL_MS: Final = 700
 """A run of seconds does not get to the product's."""
 READS_MAX: Final = 4
-NAMED: Final = 3
-"""Seeds that are a multiple of it have a producer with a name."""
 ROUNDS_MAX: Final = 4
 """Of collecting the garbage of a run; two do."""
 CRASHES: Final = ("kill", "power", "kill_leader", "power_all", "died_inside")
@@ -113,8 +112,9 @@ class Simulation(World):
         consumer = LineageConsumer if plan.layouts else Consumer
         self.consumer = consumer(self, Random(self.random.random()))
         self.layouter: Layouter = Layouter(self, Random(f"layouts {plan.seed}"), TOPIC)
+        writer = LineageWriter if plan.layouts else Writer
         self.writers = [  # with dice of their own: other seeds stay what they were
-            Writer(self, number, Random(f"writer {plan.seed} {number}"), TOPIC)
+            writer(self, number, Random(f"writer {plan.seed} {number}"), TOPIC)
             for number in range(1, plan.writers + 1)
         ]
         self.clients = [*self.publishers, self.admin, self.consumer, *self.writers]
@@ -239,7 +239,7 @@ class Simulation(World):
             if ended:
                 self.violate(ViolationError("I13", f"{machine.name} has lost its task {ended}"))
         for client in self.publishers:
-            if not client.idle:
+            if not client.idle and not (isinstance(client, LineageNamed) and self._rows_topic() is None):
                 return f"batches of {client.name} have no outcome"
         if not self.admin.idle:
             return "a request of the administrator has no end"
@@ -247,15 +247,13 @@ class Simulation(World):
             if not writer.idle:
                 return f"the scope of {writer.name} is not begun for the last time"
         waits = self.scopes.unpublished(self.machines[0].replica.state, self._of_node)
-        return waits or self._unopened() or self._unlike() or self._uneven()
+        missing = waits or self._unopened() or self._unlike()
+        known = self.machines[0].replica.state, self._of_node
+        return missing or layouts.uneven(*known, self.consumer, self._rows_topic())
 
-    def _uneven(self) -> str:
-        """What is not over yet of splits and merges, and what the reader has not read yet."""
-        if not isinstance(self.consumer, LineageConsumer):
-            return ""
-        state, name = self.machines[0].replica.state, f"public/default/{TOPIC}"
-        missing = layouts.unfinished(state, self._of_node)
-        return missing or self.consumer.lagging(layouts.active_ends(state, self._of_node, name))
+    def _rows_topic(self) -> Any:
+        """The topic that rows go to; None: it was deleted."""
+        return self.machines[0].replica.state.topic_named(f"public/default/{TOPIC}")
 
     def _unlike(self) -> str:
         """What is not over yet of changes, and of copies."""
@@ -309,9 +307,7 @@ class Simulation(World):
             for partition, assignment in topic.assignments.items():
                 if partition in self.ledger.partitions:
                     self._check(topic.topic, partition, self._of_node[int(assignment.owner.node)])
-        if isinstance(self.ledger, LineageLedger) and isinstance(self.consumer, LineageConsumer):
-            self.ledger.check_lineage(state.topic_named(f"public/default/{TOPIC}").layout)
-            self.consumer.check()
+        layouts.reckon(self.ledger, self.scopes, self.consumer, self._rows_topic())
         self._fsck()
 
     def _owned(self, machine: Machine, statuses: list[dict[str, Any]]) -> list[dict[str, Any]]:

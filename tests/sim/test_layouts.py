@@ -10,7 +10,8 @@ import pytest
 
 from tests.sim import layout_matrix
 from tests.sim.faults.plan import Plan, with_layouts
-from tests.sim.layout_matrix import QUIET, cells_of_day, run_cell
+from tests.sim.faults.struck import Cell
+from tests.sim.layout_matrix import DELETED, QUIET, cells_of_day, run_cell
 from tests.sim.simulation import Result, run
 
 SEEDS = range(1, 13)
@@ -25,6 +26,7 @@ CLIENTS = {
     "reader_finished",
     "reader_restored",
 }
+WRITERS = {"epoch_acknowledged", "epoch_moved", "attempt_rerouted", "reader_published"}
 CHANGES = {"layout_committed", "layout_aborted", "layout_aborted_held", "layout_finalized", "pruned"}
 
 
@@ -43,7 +45,8 @@ def test_changes_of_all_ends_meet_batches_names_and_a_reader() -> None:
     found = Counter[str]()
     for seed in SEEDS:
         found.update(result(seed).counts)
-    assert found.keys() >= CLIENTS | CHANGES, f"never seen: {(CLIENTS | CHANGES) - found.keys()}"
+    wanted = CLIENTS | CHANGES | WRITERS | {"source_unheard", "owner_forced"}
+    assert found.keys() >= wanted, f"never seen: {wanted - found.keys()}"
     assert found["layout_committed"] >= 3 * len(SEEDS), found["layout_committed"]
 
 
@@ -61,6 +64,12 @@ def test_some_seeds_of_a_mix_have_layout_changes() -> None:
 def test_a_change_that_nobody_disturbs_is_committed(seed: int) -> None:
     told, end = run_cell(QUIET, seed)
     assert (told.violation, end) == (None, "committed")
+
+
+@pytest.mark.parametrize("step", DELETED)
+def test_a_topic_that_is_deleted_while_its_partitions_are_changed_leaves_nothing(step: str) -> None:
+    told, end = run_cell(Cell(step, "source", "kill", "short"))
+    assert (told.violation, end) == (None, "deleted")
 
 
 def test_the_cells_of_the_day(soak: int) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from ringfence.native._node import Encoder
-from tests.sim.checks.ledger import Stored
+from tests.sim.checks.ledger import Forced, Stored
 from tests.sim.checks.lineage_ledger import LineageLedger
+from tests.sim.checks.lineage_scopes import LineageScopes
 from tests.sim.checks.violation import ViolationError
 from tests.sim.clients.keyed import SCHEMA, ids_of, key_of, rows_of, slot_of
 
@@ -142,3 +143,56 @@ def test_a_sealed_end_never_changes() -> None:
     written.ledger.has_layout(written.topic)
     with pytest.raises(ViolationError, match="ended at"):
         written.ledger.has_layout(layout({PARENT: (2, 2)}))
+
+
+# ---- transactions, and owners that an operator chose ----
+
+
+def settle(written: Written, ids: list[int], *, is_decided: bool) -> None:
+    """These rows were staged by one attempt, whose token a COMMIT named, or not."""
+    scopes = LineageScopes(written.ledger)
+    scopes.attempt(5, 9, 1, b"token").sends.append(tuple(ids))
+    if is_decided:
+        scopes.decided[5, 1] = frozenset({b"token"})
+    scopes.settle()
+
+
+def test_rows_of_a_decided_transaction_stand_once_in_their_order() -> None:
+    written = Written(end=1)
+    first, second = same_key(written.ledger, 1, 2)
+    written.put(PARENT, [first], is_told=False)
+    written.put(LOWER, [second], is_told=False)
+    settle(written, [first, second], is_decided=True)
+    written.check()
+
+
+def test_rows_of_a_decided_transaction_in_another_order_are_found() -> None:
+    written = Written(end=1)
+    first, second = same_key(written.ledger, 1, 2)
+    written.put(PARENT, [second], is_told=False)
+    written.put(LOWER, [first], is_told=False)
+    settle(written, [first, second], is_decided=True)
+    assert broken(written) == "I7"
+
+
+@pytest.mark.parametrize(("is_decided", "invariant"), [(True, "I5"), (False, "I15")])
+def test_all_rows_of_a_transaction_stand_or_none(is_decided: bool, invariant: str) -> None:
+    written = Written(end=1)
+    first, second = same_key(written.ledger, 1, 2)
+    written.put(PARENT, [first], is_told=False)
+    settle(written, [first, second], is_decided=is_decided)
+    assert broken(written) == invariant
+
+
+@pytest.mark.parametrize("end", [1, 2])
+def test_only_rows_above_the_end_of_a_chosen_log_may_be_gone(end: int) -> None:
+    written = Written(end=end)
+    first, second = same_key(written.ledger, 1, 2)
+    for offset, number in enumerate((first, second)):
+        written.ledger.stored([number], PARENT, offset, (1, 1))
+    written.ledger.forced(PARENT, Forced(epoch=7, last_epoch=1, end=end))
+    if end == 1:
+        written.put(PARENT, [first], is_told=False)
+        written.check()
+    else:
+        assert broken(written) == "I5"

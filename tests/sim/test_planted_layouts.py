@@ -20,6 +20,13 @@ QUICK = (
     "rest_left_out",
     "one_source_only",
     "held_is_sealed",
+    "stored_is_one_more",
+    "lost_is_not_stored",
+    "children_at_once",
+    "two_bodies_of_one_send",
+    "points_by_the_greatest",
+    "reader_begins_children_at_once",
+    "reader_ends_at_an_empty_answer",
 )
 
 

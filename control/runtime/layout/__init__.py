@@ -3,7 +3,6 @@
 engine         the engine's calls for layout changes
 inheritance    what a child's owner fetches and appends, source by source
 late_inheritance  inherits again what an owner's log lacks after an accepted loss
-sealed_owners  hands sealed partitions over whose records this owner lacks
 sources        what a source's owner tells other nodes of its table, gates and log
 participant    executes the leader's orders of layout changes
 order_sender   sends orders and questions to the nodes that they are for

@@ -15,7 +15,6 @@ from ringfence.control.runtime.layout.late_inheritance import LateInheritance
 from ringfence.control.runtime.layout.leader import LayoutLeader
 from ringfence.control.runtime.layout.order_sender import LayoutOrderSender
 from ringfence.control.runtime.layout.participant import LayoutParticipant
-from ringfence.control.runtime.layout.sealed_owners import SealedOwners
 from ringfence.control.runtime.layout.sources import SourceAnswers
 from ringfence.control.runtime.layout.times import LayoutTimes
 from ringfence.control.runtime.process.start_gate import StartGate
@@ -36,7 +35,6 @@ class LayoutParts:
     counts: LayoutCounts
     times: LayoutTimes
     late_inheritance: LateInheritance
-    sealed_owners: SealedOwners
     auto: AutoLayouts
     sender: LayoutOrderSender
 
@@ -48,10 +46,8 @@ class LayoutParts:
     def serve(self) -> None:
         """Start what needs this node's own start: its partitions have their epochs now."""
         self.late_inheritance.start()
-        self.sealed_owners.start()
 
     async def close(self) -> None:
-        await self.sealed_owners.close()
         await self.auto.close()
         await self.late_inheritance.close()
         await self.leader.close()
@@ -81,7 +77,6 @@ def build(
     times = LayoutTimes()
     leader = LayoutLeader(proposer, sender.send, sender.ask_sealed, times)
     late_inheritance = LateInheritance(proposer, executor, engine, sources, here)
-    sealed_owners = SealedOwners(proposer, executor, engine, here)
     auto = AutoLayouts(
         proposer,
         loads_of_board(board),
@@ -97,7 +92,6 @@ def build(
         LayoutCounts(),
         times,
         late_inheritance,
-        sealed_owners,
         auto,
         sender,
     )

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ringfence.control.model.reassignments import ChangePhase
 from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Topic
+from tests.sim.checks.lineage_ledger import LineageLedger
+from tests.sim.checks.lineage_scopes import LineageScopes
 from tests.sim.checks.violation import ViolationError
+from tests.sim.clients.lineage_consumer import LineageConsumer
 
 if TYPE_CHECKING:
-    from tests.sim.checks.lineage_ledger import LineageLedger
     from tests.sim.world.machine import Machine
     from tests.sim.world.world import World
 
@@ -61,6 +64,23 @@ def unfinished(state: MetadataState, machines: Machines) -> str:
         or without_sources(state, machines)
         or strays(state, machines)
     )
+
+
+def uneven(state: MetadataState, machines: Machines, consumer: object, topic: Topic | None) -> str:
+    """What is not over yet of splits and merges, and what the reader of a lineage has not read yet."""
+    if not isinstance(consumer, LineageConsumer):
+        return ""
+    missing = unfinished(state, machines)
+    return missing if missing or topic is None else consumer.lagging(active_ends(topic, machines))
+
+
+def reckon(ledger: object, scopes: object, consumer: object, topic: Topic | None) -> None:
+    """All was read: each row once, in the order of its key. Of a topic that was deleted nothing is left."""
+    if isinstance(ledger, LineageLedger) and isinstance(consumer, LineageConsumer) and topic is not None:
+        if isinstance(scopes, LineageScopes):
+            scopes.settle()
+        ledger.check_lineage(topic.layout)
+        consumer.check()
 
 
 def open_changes(state: MetadataState) -> str:
@@ -125,12 +145,11 @@ def strays(state: MetadataState, machines: Machines) -> str:
     return ""
 
 
-def active_ends(state: MetadataState, machines: Machines, name: str) -> dict[int, int]:
+def active_ends(topic: Topic, machines: Machines) -> dict[int, int]:
     """The end offset of each ACTIVE partition of a topic, as its owner has it."""
-    topic = state.topic_named(name)
     ends: dict[int, int] = {}
-    for part in topic.layout.active() if topic is not None else ():
-        owner = machines.get(int(topic.assignments[part.partition].owner.node))  # type: ignore[union-attr]
+    for part in topic.layout.active():
+        owner = machines.get(int(topic.assignments[part.partition].owner.node))
         known = _status(owner, int(part.partition))
         ends[int(part.partition)] = 0 if known is None else int(known["end_offset"])
     return ends

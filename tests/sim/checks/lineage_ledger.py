@@ -7,11 +7,11 @@ way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.sim.checks.ledger import Ledger, Partition, Stored
+from tests.sim.checks.ledger import Forced, Ledger, Partition, Stored
 from tests.sim.checks.violation import ViolationError
 from tests.sim.clients.keyed import ids_of, key_of, slot_of
 
@@ -28,6 +28,8 @@ class Row:
     outcome: str = ""
     partition: int = ANYWHERE
     offset: int = -1
+    epochs: tuple[int, int] = (0, 0)
+    """Lowest and highest owner epoch that may have acknowledged it."""
 
 
 class LineageLedger(Ledger):
@@ -44,6 +46,8 @@ class LineageLedger(Ledger):
         """Of each partition that a COMMIT, or the topic's creation, made."""
         self.ends: dict[int, tuple[int, int]] = {}
         """By SEALED partition: the offset after its last row, and its records."""
+        self.passed_over: set[int] = set()
+        """Rows of owners whom an operator passed over: they may be gone, or be sent and read again."""
         self._placed: dict[
             int, list[tuple[int, int]]
         ] = {}  # by partition: id and offset, as it was read last
@@ -73,14 +77,41 @@ class LineageLedger(Ledger):
             self.rows[number] = Row(producer, send)
         return ids
 
-    def stored(self, ids: Sequence[int], partition: int, first_offset: int) -> None:
-        """A batch was acknowledged with this offset."""
+    def stored(
+        self, ids: Sequence[int], partition: int, first_offset: int, epochs: tuple[int, int] = (0, 0)
+    ) -> None:
+        """A batch was acknowledged with this offset, by an owner of one of these epochs."""
         self.acknowledged += 1
         for place, number in enumerate(ids):
             self._end(number, "done", partition, first_offset + place)
+            self.rows[number].epochs = epochs
         part, end = self.partitions[partition], first_offset + len(ids)
+        if part.may_lack(epochs, end):
+            self.passed_over.update(ids)
+            return
         part.end = max(part.end, end)
         self._check_end(partition, end)
+
+    def forced(self, partition: int, forced: Forced) -> None:
+        """As of `Ledger`; rows above the chosen log's end may be gone."""
+        part = self.partitions[partition]
+        before = {**part.seen}
+        super().forced(partition, forced)
+        for offset in before.keys() - part.seen.keys():
+            self.passed_over.update(ids_of(before[offset].body))
+        for number, row in self.rows.items():
+            if row.partition == partition and part.may_lack(row.epochs, row.offset + 1):
+                self.passed_over.add(number)
+
+    def sent_again(self, ids: Iterable[int]) -> None:
+        """A successor of their producer learned that rows which were given up are not stored."""
+        for number in ids:
+            row, slot = self.rows[number], self.slot(number)
+            is_untold = row.outcome == "done" and row.partition == ANYWHERE and slot is not None
+            if is_untold and any(self.partitions[part].forced for part in self._with_slot(slot)):
+                self.passed_over.add(number)
+            if number in self.passed_over:
+                row.outcome, row.partition = "", ANYWHERE
 
     def known(self, number: int) -> None:
         """A resume point says that the row is stored."""
@@ -131,7 +162,12 @@ class LineageLedger(Ledger):
     # ---- what must hold ----
 
     def read(self, partition: int, record: Any) -> None:
-        self._check_end(partition, record.offset + record.rows)
+        end = record.offset + record.rows
+        if self.partitions[partition].may_lack((record.epoch, record.epoch), end):
+            if isinstance(record, Stored):
+                self.passed_over.update(ids_of(record.body))
+        else:
+            self._check_end(partition, end)
         super().read(partition, record)
 
     def _check_sent(self, part: Partition, record: Stored) -> None:
@@ -167,7 +203,7 @@ class LineageLedger(Ledger):
                     raise ViolationError("I6", f"row {number} stands at {found[number]} and at {here}")
                 found[number] = here
                 row, key = self.rows[number], self.order(number)
-                if row.outcome != "done" or key is None:
+                if row.outcome != "done" or key is None or number in self.passed_over:
                     continue
                 place = row.send, number
                 if place < last.get(key, (0, 0)):
@@ -183,6 +219,8 @@ class LineageLedger(Ledger):
             raise ViolationError("I15", f"{name} was refused and stands at {place}")
         if row.outcome != "done":
             return
+        if number in self.passed_over:
+            return
         if place is None:
             if not self._may_be_truncated(number, row):
                 raise ViolationError(
@@ -195,13 +233,16 @@ class LineageLedger(Ledger):
 
     def may_be_lost(self, number: int) -> bool:
         """Whether the row was truncated, or may have been."""
-        return self._may_be_truncated(number, self.rows[number])
+        return number in self.passed_over or self._may_be_truncated(number, self.rows[number])
 
     def _may_be_truncated(self, number: int, row: Row) -> bool:
         if row.partition != ANYWHERE:
             return row.offset < self.partitions[row.partition].start
         slot = self.slot(number)
         assert slot is not None, f"no resume point can name row {number}"
-        return any(
-            self.partitions[part].start > 0 for part, (lo, hi) in self.slots.items() if lo <= slot <= hi
-        )
+        known = (self.partitions[part] for part in self._with_slot(slot))
+        return any(part.start > 0 or part.forced for part in known)
+
+    def _with_slot(self, slot: int) -> Iterator[int]:
+        """Partitions of the lineage that have it."""
+        return (part for part, (lo, hi) in self.slots.items() if lo <= slot <= hi)

@@ -245,6 +245,13 @@ class Admin(ClusterClient):
 
             target.call(lambda: target.spawn(ask()))
 
+    def deletes(self, topic: str) -> None:
+        """The topic that rows go to; it is not made again."""
+        machine = self.tried()
+        if machine is not None:
+            self.world.count("delete_asked")
+            self._request(machine, Opcode.TOPIC_DELETE, messages.TopicName(name=topic), lambda _: None)
+
     def truncates(self, topic: str, dice: Random) -> None:
         """Acknowledged places of one partition become its start."""
         parts = sorted(self.world.ledger.partitions)

@@ -21,11 +21,12 @@ from ringfence.native.errors import (
     InvalidArgumentError,
     RerouteError,
     RetriableError,
+    RingfenceError,
     UnknownOutcomeError,
 )
 from ringfence.native.frame import pack_request
 from ringfence.native.messages import Message
-from ringfence.native.wire import HEADER_BYTES, AnswerFlags, Opcode, Status
+from ringfence.native.wire import HEADER_BYTES, AnswerFlags, Code, Opcode, Status
 from ringfence.send.stager import IDENTITY, TOKEN_BYTES
 from tests.sim.checks.ledger import Batch
 from tests.sim.checks.scopes import Attempt, Commit
@@ -160,7 +161,7 @@ class Driver:
             return End.OVER
         if random.random() < SLOW:
             yield 1 + int(random.expovariate(1 / SLOW_US))
-        commit = self._world.scopes.sends(chosen)
+        commit = self._sends(chosen)
         message = self._message(commit)
         if random.random() < DIES:  # nobody hears what becomes of it
             wish = self._writer.control(Opcode.COMMIT, message, CONTROL_US)
@@ -260,6 +261,15 @@ class Driver:
 
     # ---- its end ----
 
+    def _sends(self, chosen: list[Attempt]) -> Commit:
+        """The COMMIT of these attempts, which is about to be sent."""
+        return self._world.scopes.sends(chosen)
+
+    def _stage_again(self, commit: Commit, error: RingfenceError) -> Steps[Commit | None]:
+        """Partitions of it are sealed, so nothing is decided: the same rows where they are now, or None."""
+        yield from ()  # a generator, as those that override it
+        raise AssertionError(f"nothing is sealed at this level: {commit}, {error}")
+
     def _message(self, commit: Commit) -> messages.ScopeCommit:
         layout = self._writer.layout
         assert layout is not None
@@ -291,6 +301,16 @@ class Driver:
                 self._world.count({True: "epoch_own", False: "epoch_others", None: "epoch_untold"}[own])
                 return End.NEXT
             error = None if answer is None else answer.error()
+            if error is not None and error.code is Code.MOVED:
+                self._world.count("epoch_moved")
+                again = yield from self._stage_again(commit, error)
+                if again is None:
+                    return End.AGAIN
+                commit, message = again, self._message(again)
+                continue
+            if error is not None and error.code is Code.UNKNOWN_PARTITION:
+                self._world.count("epoch_pruned")  # with what was staged there
+                return End.AGAIN
             if isinstance(error, FencedError):
                 scopes.fenced(commit)
                 self._world.count("driver_fenced")

@@ -13,11 +13,11 @@ from ringfence.cluster.offsets import has_ended
 from ringfence.common.codec import Answer
 from ringfence.common.lineage import Begin, Effect, FetchTable, Finish, Lineage, Lost, restore, view_of
 from ringfence.native.wire import Code, Features, Status
-from tests.sim.checks.ledger import Stored
+from tests.sim.checks.ledger import Published, Stored
 from tests.sim.checks.violation import ViolationError
 from tests.sim.clients.customer import ClusterClient
 from tests.sim.clients.keyed import first_id, ids_of
-from tests.sim.clients.reader import fetch_header, latest_ms, records_of
+from tests.sim.clients.reader import fetch_header, latest_ms, records_of, staged_header, staged_of
 
 if TYPE_CHECKING:
     from ringfence.common.routing import Layout
@@ -30,6 +30,11 @@ POLL_MS: Final = 200
 PATIENCE_US: Final = 1_500_000
 SAVES: Final = 0.04
 """Share of answers behind which it saves its positions; of as many it begins again from them."""
+
+
+RESTS: Final = 0.03
+"""Share of answers after which it leaves that partition alone for a while, and reads others."""
+RESTS_US: Final = (100_000, 1_500_000)
 
 
 class Saved(NamedTuple):
@@ -51,6 +56,7 @@ class LineageConsumer(ClusterClient):
         self._lineage: Lineage | None = None
         self._cursors: dict[int, tuple[int, int]] = {}
         self._asking: set[int] = set()
+        self._rests_until: dict[int, int] = {}
         self._given: list[int] = []
         self._saved: Saved | None = None
         self._pass = 0
@@ -62,7 +68,8 @@ class LineageConsumer(ClusterClient):
         return found  # type: ignore[no-any-return]
 
     def rest(self, partition: int, us: int) -> None:
-        """As of `Consumer`; this one does not rest."""
+        """Ask for nothing of a partition for a while: the log goes on meanwhile."""
+        self._rests_until[partition] = self.world.agenda.now_us + us
 
     # ---- tables ----
 
@@ -79,7 +86,8 @@ class LineageConsumer(ClusterClient):
             for number in self._lineage.admitted:
                 entry = self._layout.partitions.get(number)
                 machine = self.tried() if entry is None else self.world.machine_of(entry)
-                if number not in self._asking and machine is not None and self.reach(machine):
+                rests = self._rests_until.get(number, 0) > self.world.agenda.now_us and not self.world.healed
+                if number not in self._asking and not rests and machine is not None and self.reach(machine):
                     self._ask(machine, self._layout.topic, number)
         self.world.agenda.after(BEAT_US, self._beat)
 
@@ -108,7 +116,8 @@ class LineageConsumer(ClusterClient):
                     start = self._ledger.partitions[number].start
                     known = self._ledger.ends.get(number, (0, 0))[0]
                     self.world.count("reader_lost")
-                    if start < (known if end is None else end):
+                    is_given_up = bool(self._ledger.partitions[number].forced)
+                    if start < (known if end is None else end) and not is_given_up:
                         what = f"partition {number}: the reader is told that rows from {offset} on are lost"
                         self.world.violate(ViolationError("I14", f"{what}, the log starts at {start}"))
                     self._apply(lineage.skip(number))
@@ -122,18 +131,22 @@ class LineageConsumer(ClusterClient):
         self._asking.add(partition)
         offset, epoch = self._cursors[partition]
         frame = fetch_header(topic, number, partition, offset, epoch, POLL_MS)
-        self.put(machine, number, frame, b"", partial(self._told, self._pass, partition), PATIENCE_US)
+        self.put(
+            machine, number, frame, b"", partial(self._told, self._pass, machine, partition), PATIENCE_US
+        )
 
-    def _told(self, read: int, partition: int, answer: Answer | None) -> None:
+    def _told(self, read: int, machine: Machine, partition: int, answer: Answer | None) -> None:
         if read != self._pass:
             return  # of before it began again
         self._asking.discard(partition)
         if answer is None or self._lineage is None or partition not in self._cursors:
             return
         try:
-            self._check(self._lineage, partition, answer)
+            self._check(self._lineage, machine, partition, answer)
         except ViolationError as broken:
             self.world.violate(broken)
+        if self.random.random() < RESTS:
+            self._rests_until[partition] = self.world.agenda.now_us + self.random.randrange(*RESTS_US)
         if not self.world.healed and self.random.random() < 2 * SAVES:
             self._save_or_begin_again()
 
@@ -149,24 +162,29 @@ class LineageConsumer(ClusterClient):
         """Of all partitions that are open, also of those that wait for others."""
         return dict(self._cursors)
 
-    def _check(self, lineage: Lineage, partition: int, answer: Answer) -> None:
+    def _check(self, lineage: Lineage, machine: Machine, partition: int, answer: Answer) -> None:
         """Take rows, and what else the owner says. Raises ViolationError."""
         header, body = answer.header, bytes(answer.body)
         if header.status == Status.OK:
-            records = [one for one in records_of(header, body, first_id) if isinstance(one, Stored)]
             self.world.times.check(f"a record of partition {partition}", latest_ms(body))
-            for record in records:
+            for record in records_of(header, body, first_id):
                 self._ledger.read(partition, record)
+                if isinstance(record, Published):
+                    self._follow(machine, partition, record, [])
+                    return  # what comes after it is asked for once these rows are here
                 self._take(partition, record)
             if has_ended(header):
                 self._apply(lineage.ended(partition))
         elif header.status == Status.REFUSED and header.code == Code.TRUNCATED:
             offset, epoch = self._cursors[partition]
             part = self._ledger.partitions[partition]
-            if offset > part.start and header.first_offset <= offset:
+            is_given_up = part.may_lack((epoch, epoch), offset)
+            self.world.counts["position_refused"] += is_given_up
+            if offset > part.start and header.first_offset <= offset and not is_given_up:
                 what = f"partition {partition}: the rows below {offset} that were read under {epoch} are gone"
                 raise ViolationError("I14", what)
-            self._cursors[partition] = header.first_offset, 0
+            common = min((one.end for one in part.forced), default=0) if is_given_up else 0
+            self._cursors[partition] = max(header.first_offset, min(common, offset)), 0
         elif header.status == Status.REFUSED and header.code == Code.UNKNOWN_PARTITION:
             if self._layout is not None and partition not in self._layout.partitions:
                 self._apply(lineage.missing(partition, self._cursors[partition][0]))
@@ -175,6 +193,54 @@ class LineageConsumer(ClusterClient):
             raise ViolationError("protocol", what)
         else:
             self._simulation.publishers[0]._fetch()
+
+    def _follow(self, machine: Machine, partition: int, published: Published, found: list[Stored]) -> None:
+        """Fetch the staged rows that a publish gives offsets to, and take them when all are here."""
+        left = published.places[len(found) :]
+        if not left:
+            for record in found:
+                self._ledger.read(partition, record)
+                if record.offset + record.rows > self._cursors[partition][0]:
+                    self._take(partition, record)
+            self.world.count("reader_published")
+            return
+        if self._layout is None or not self.reach(machine):
+            return
+        number = self.next_request()
+        self._asking.add(partition)
+        frame = staged_header(self._layout.topic, number, partition, left[0].record)
+        told = partial(self._told_staged, self._pass, machine, partition, published, found)
+        self.put(machine, number, frame, b"", told, PATIENCE_US)
+
+    def _told_staged(
+        self,
+        read: int,
+        machine: Machine,
+        partition: int,
+        published: Published,
+        found: list[Stored],
+        answer: Answer | None,
+    ) -> None:
+        if read != self._pass:
+            return
+        self._asking.discard(partition)
+        if answer is None or answer.header.status != Status.OK or partition not in self._cursors:
+            return  # the publish is read again
+        here = {one.record: one for one in staged_of(bytes(answer.body), first_id)}
+        more: list[Stored] = []
+        for place in published.places[len(found) :]:
+            one = here.get(place.record)
+            if one is None:
+                break
+            more.append(Stored(place.offset, one.rows, one.first, published.epoch, one.body))
+        if not more:
+            what = f"partition {partition}: of the publish at {published.offset} a record is not in the log"
+            self.world.violate(ViolationError("all or nothing", what))
+            return
+        try:
+            self._follow(machine, partition, published, [*found, *more])
+        except ViolationError as broken:
+            self.world.violate(broken)
 
     def _take(self, partition: int, record: Stored) -> None:
         offset, _ = self._cursors[partition]
@@ -200,6 +266,8 @@ class LineageConsumer(ClusterClient):
         rows, last = self._ledger.rows, dict[tuple[int, int], tuple[int, int]]()
         given = set[int]()
         for number in self._given:
+            if number in self._ledger.passed_over:
+                continue
             if number in given:
                 raise ViolationError("R2", f"row {number} was given to the reader twice")
             given.add(number)

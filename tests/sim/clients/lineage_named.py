@@ -6,12 +6,13 @@ leaves out what resume points say is stored: that must be exactly what the log h
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from ringfence.arrow.body_router import BodyRouter
 from ringfence.common.codec import Answer
-from ringfence.common.send_effects import BatchRefused, BatchUnknown, Effect
+from ringfence.common.send_effects import BatchRefused, BatchUnknown, Effect, Transmit
 from ringfence.native import messages
 from ringfence.native.errors import RingfenceError
 from ringfence.native.wire import Status
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 DEATH: Final = 0.01
 """How often it dies instead of sending."""
+DEATH_RETURNED: Final = 0.15
+"""How often it dies after a batch that a layout change routed again: others of the send do not leave it."""
+HOLE_US: Final = 600_000
+"""How long it goes on at most after a batch that has no place in the order any more."""
 UNDER_WAY_MAX: Final = 40
 """Bodies without outcome, above which it does not send."""
 LOOKED_AT: Final = 40
@@ -43,6 +48,7 @@ class LineageNamed(LineagePublisher):
         """Of each send, until all of its rows are stored and it is none of the newest."""
         self._resumes: list[messages.ResumePoint] | None = None
         self._was_opened = self._is_dying = False
+        self._lives = 0
 
     @property
     def idle(self) -> bool:
@@ -71,8 +77,13 @@ class LineageNamed(LineagePublisher):
             self._is_dying = True
             self.world.agenda.after(0, self._die)
 
+    def _dies_within(self, life: int) -> None:
+        if life == self._lives:
+            self._dies()
+
     def _die(self) -> None:
         self.world.count("named_died")
+        self._lives += 1
         for name in list(self._lines):
             self.hang_up(name, 0.5)
         self._parts.clear()
@@ -83,6 +94,13 @@ class LineageNamed(LineagePublisher):
     def _send(self) -> None:
         if not self._is_dying:
             super()._send()
+
+    def _transmit(self, owner: object, order: Transmit) -> None:
+        if self._is_dying:
+            return
+        super()._transmit(owner, order)
+        if self._parts[order.key].is_returned and self.random.random() < DEATH_RETURNED:
+            self._dies()
 
     def _accepts_fresh_start(self) -> bool:
         return not self._was_opened
@@ -130,6 +148,7 @@ class LineageNamed(LineagePublisher):
         self._forget()
         self._resumes = None
         for send, ids in again:
+            self.ledger.sent_again(ids)
             self.ledger.undecided(ids)
             self.world.count("send_again")
             self._submit(send, ids)
@@ -163,4 +182,6 @@ class LineageNamed(LineagePublisher):
     def _run(self, effects: list[Effect]) -> None:
         super()._run(effects)
         if any(isinstance(effect, BatchRefused | BatchUnknown) for effect in effects):
-            self._dies()
+            # A program sends on until it looks at its futures.
+            late_us = 0 if self.random.random() < 0.3 else self.random.randrange(HOLE_US)
+            self.world.agenda.after(late_us, partial(self._dies_within, self._lives))

@@ -31,6 +31,7 @@ from ringfence.native.frame import open_answer
 from ringfence.native.wire import MESSAGE_BYTES_MAX, Features, Opcode, RedirectReason
 from ringfence.send import sender
 from ringfence.send.inflight import Inflight
+from tests.sim.checks.violation import ViolationError
 from tests.sim.clients.held_table import newest
 from tests.sim.clients.keyed import ids_of, rows_of
 from tests.sim.clients.publisher import DEADLINES_S, Frame, Publisher
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from tests.sim.checks.lineage_ledger import LineageLedger
     from tests.sim.world.world import World
 
+ANY_LATER: Final = 1 << 62
+"""Above every owner epoch."""
 LARGE_ROWS: Final = 2_100
 LARGE: Final = 0.01
 
@@ -49,6 +52,8 @@ class Part(NamedTuple):
 
     body: Body
     send: int
+    is_returned: bool = False
+    """A layout change routed it again."""
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -69,6 +74,12 @@ class LineagePublisher(Publisher):
         self._encoder: tuple[Layout, TopicEncoder] | None = None
         self._sends = 0
         self._is_routing = False
+        self._epochs: dict[int, tuple[int, int]] = {}
+        """By key: of the owner that answered OK."""
+        self._tries: dict[int, int] = {}
+        """By key: the newest try."""
+        self._not_stored_there: set[int] = set()
+        """Keys of which the owner of a sealed partition said that they are not stored there."""
 
     @property
     def ledger(self) -> LineageLedger:
@@ -156,8 +167,15 @@ class LineagePublisher(Publisher):
         return owner if owner is not None and self.reach(owner) else None
 
     def _frame(self, order: Transmit) -> Frame:
-        body, send = self._parts[order.key]
+        body, send, _ = self._parts[order.key]
         return Frame(bytes(body.data), body.extension_bytes, body.rows, send)
+
+    def _transmit(self, owner: object, order: Transmit) -> None:
+        if order.key in self._not_stored_there:
+            what = f"batch {order.key} is asked for again at {order.partition}, which is sealed without it"
+            self.world.violate(ViolationError("C2", what))
+        self._tries[order.key] = order.attempt
+        super()._transmit(owner, order)
 
     def _needed_version(self) -> int:
         return 0 if self._machine is None else self._machine.needed_version
@@ -169,7 +187,8 @@ class LineagePublisher(Publisher):
     # ---- outcomes and layout changes ----
 
     def _acknowledged(self, order: Transmit, epoch: int) -> None:
-        """Rows have their outcomes from effects."""
+        """Rows have their outcomes from effects, which come right after it."""
+        self._epochs[order.key] = epoch, epoch
 
     def _refused(
         self,
@@ -180,6 +199,8 @@ class LineagePublisher(Publisher):
         jitter: float,
     ) -> list[Effect]:
         if isinstance(error, RerouteError) and error.reason is RedirectReason.SEALED:
+            if error.details.get("stored") is not None and self._tries[order.key] == order.attempt:
+                self._not_stored_there.add(order.key)
             return machine.sealed(order.key, order.attempt, sender._word(error), header.generation)
         return super()._refused(machine, order, error, header, jitter)
 
@@ -192,7 +213,8 @@ class LineagePublisher(Publisher):
             match effect:
                 case BatchStored(key, offset):
                     part = self._parts.pop(key)
-                    self.ledger.stored(part.ids, part.body.partition, offset)
+                    epochs = self._epochs.pop(key, (0, ANY_LATER))  # or told by the word of a sealed one
+                    self.ledger.stored(part.ids, part.body.partition, offset, epochs)
                 case BatchRefused(key, error):
                     self.world.count("part_refused")
                     self._not_stored(self._parts.pop(key), "refused", error)
@@ -217,7 +239,7 @@ class LineagePublisher(Publisher):
             part = self._parts.pop(key)
             pieces = []
             for body, slot in self._router.routed(layout, part.body, part.send):
-                pieces.append(Piece(self._add(Part(body, part.send)), body.partition, slot))
+                pieces.append(Piece(self._add(Part(body, part.send, is_returned=True)), body.partition, slot))
             self.world.count("part_rerouted")
             self.world.counts["pieces"] += len(pieces) > 1
             self._run(machine.rerouted(key, pieces))
@@ -234,6 +256,6 @@ class LineagePublisher(Publisher):
             self._run(machine.not_joined(first, second, error))
             return
         self.world.count("parts_joined")
-        key = self._add(Part(whole, one.send))
+        key = self._add(Part(whole, one.send, is_returned=True))
         del self._parts[first], self._parts[second]
         self._run(machine.joined(first, second, key))

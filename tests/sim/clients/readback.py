@@ -40,7 +40,7 @@ def _read(node: Any, connection: int, topic: int, partition: int, first_of: Firs
         for record in found:
             records.append(record)
             if isinstance(record, Published):
-                staged = _staged(node, connection, topic, partition, record)
+                staged = _staged(node, connection, topic, partition, record, first_of)
                 if staged is None:
                     return None
                 record.staged = staged
@@ -67,7 +67,7 @@ def keyed_back(node: Any, connection: int, topic: int, partition: int) -> list[R
 
 
 def _staged(
-    node: Any, connection: int, topic: int, partition: int, published: Published
+    node: Any, connection: int, topic: int, partition: int, published: Published, first_of: FirstId
 ) -> list[Stored] | None:
     """The rows that a publish names, in the order of their offsets; None if reading is refused."""
     left = {place.record: place for place in published.places}
@@ -77,7 +77,7 @@ def _staged(
         header, body = _ask(node, connection, staged_header(topic, 1, partition, at))
         if header.status != Status.OK:
             return None
-        staged = staged_of(body)
+        staged = staged_of(body, first_of)
         if not staged:
             what = f"partition {partition}: of the publish at {published.offset} the records {sorted(left)}"
             raise ViolationError("all or nothing", f"{what} are not in the log")

@@ -60,6 +60,10 @@ def staged_header(topic: int, request_id: int, partition: int, record: int) -> b
     )
 
 
+FirstId = Callable[[memoryview | bytes, int], int]
+"""The first id of a body of so many rows."""
+
+
 class Staged(NamedTuple):
     """A staged record, which has no offsets of its own. `body`: its rows."""
 
@@ -69,17 +73,13 @@ class Staged(NamedTuple):
     body: bytes
 
 
-FirstId = Callable[[memoryview, int], int]
-"""The first id of a body of so many rows."""
-
-
-def staged_of(body: bytes) -> list[Staged]:
+def staged_of(body: bytes, first_of: FirstId = first_id) -> list[Staged]:
     """Of the answer to a FETCH of staged records."""
     found = []
     for packed, start, length in RecordReader(body):
         record = _MAKE(_UNPACK(packed))
         rows = body[start + record.extension_bytes : start + length]
-        found.append(Staged(record.record_number, record.rows, first_id(rows, record.rows), rows))
+        found.append(Staged(record.record_number, record.rows, first_of(rows, record.rows), rows))
     return found
 
 

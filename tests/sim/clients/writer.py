@@ -56,14 +56,17 @@ class Writer(ClusterClient):
                 self._start(self._last())
         elif self.layout is not None and (not self._drivers or self._joins()):
             self._instance += self.random.random() >= SAME
-            self._start(Driver(self, b"run %d" % self._instance).steps())
+            self._start(self.driver(b"run %d" % self._instance).steps())
         self.world.agenda.after(BEAT_US, self._beat)
+
+    def driver(self, instance: bytes) -> Driver:
+        return Driver(self, instance)
 
     def _joins(self) -> bool:
         return self._drivers == 1 and self.random.random() < SECOND_DRIVER
 
     def _last(self) -> Steps[None]:
-        yield from Driver(self, b"").begin()
+        yield from self.driver(b"").begin()
         self._over = True
 
     # ---- drivers under way ----

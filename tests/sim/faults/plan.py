@@ -113,10 +113,22 @@ LAYOUTS: Final[dict[str, tuple[int, int]]] = {
     "empty_sealed": (1_500, 5_000),
     "kill_owner": (2_500, 7_000),
     "move": (1_500, 6_000),
+    "unheard_source": (700, 3_000),
 }
 """What is drawn beside the others in a seed with layout changes; each is in four of five such seeds."""
+FORCED_LAYOUTS: Final[dict[str, tuple[int, int]]] = {
+    "split": (300, 1_500),
+    "merge": (400, 2_000),
+    "repartition": (1_000, 4_000),
+    "abort_layout": (400, 3_000),
+}
+"""What is drawn in a seed in which an operator chooses owners as well."""
+FORCED_TOO: Final = 0.1
+"""Share of such seeds among those with layout changes."""
 STRUCK_TOO: Final = (0.15, 0.4, 1.0)
 """Shares of its other strikes that such a seed keeps: while owners are missing, nothing can be split."""
+NAMED: Final = 3
+"""Seeds that are a multiple of it have a producer with a name."""
 KEYLESS: Final = 0.25
 """Share of seeds with layout changes whose topic has no key."""
 LINEAGES: Final = 0.2
@@ -124,7 +136,7 @@ LINEAGES: Final = 0.2
 NOT_MOVED: Final = ("row_rot",)
 """Left out where partitions move: whose copy rotted is quarantined, and nothing brings it back yet."""
 FORCING: Final = ("force", "older")
-"""Left out where partitions split and merge: an operator who accepts a loss."""
+"""Left out where partitions split and merge, but in seeds of their own: an operator who accepts a loss."""
 CROWD: Final = 6
 """With more kinds than these each strikes more seldom: a cluster that never serves shows nothing."""
 THEMES: Final = (
@@ -225,6 +237,8 @@ class Plan:
     """Share of groups of rows that their disk is late with."""
     stall_us: int = 0
     """By how much at most."""
+    heard_us: int = 0
+    """How late at most a node hears what its engine has done: an entry may be applied before."""
     together: int = BATCH_ORDERS_MIN
     """So many orders of one turn go to a node in one question: with few, nearly all do."""
     strikes: tuple[Strike, ...] = field(default=())
@@ -359,19 +373,39 @@ def with_layouts(plan: PlanT) -> PlanT:
     }
     level = random.choice([LAYOUT_LEVEL] * 6 + [LEVEL_NEWEST, 0])
     keyless = random.random() < KEYLESS
-    return replace(
+    made = replace(
         plan,
         layouts=True,
         newest=LAYOUT_LEVEL,
         level=LAYOUT_LEVEL if keyless else level,  # a name of before has no rule
         keyless=keyless,
         moves=True,
-        writers=0,
+        # Without a key a send has no place of its own, so rows of a transaction could not be looked for.
+        writers=0 if keyless else Random(f"layout writers {plan.seed}").choice([0, 0, 1, 2]),
         loss=min(plan.loss, 0.02),
         partitions=random.choice([1, 2, 4]),
         replication=random.choice([1, 3, 3]),
+        heard_us=Random(f"heard {plan.seed}").choice([0, 0, 5_000, 30_000]),
         limits=tuple(limits.items()),
         strikes=_numbered(own + _repeated(random, LAYOUTS, plan.seconds, 0.8)),
+    )
+    forced = Random(f"forced beside {plan.seed}")
+    return _with_choices(made, forced) if forced.random() < FORCED_TOO else made
+
+
+def _with_choices(plan: PlanT, random: Random) -> PlanT:
+    """The same seed with splits and merges on five machines, and an operator who chooses owners."""
+    kinds = FORCED_THEME | FORCED_LAYOUTS
+    return replace(
+        plan,
+        machines=5,
+        replication=3,
+        cold=False,
+        writers=0,  # what was staged in rows that are given up waits for an operator
+        keyless=False,
+        level=LAYOUT_LEVEL,
+        limits=tuple((dict(plan.limits) | {"resolve_keep_s": 1_200}).items()),  # nothing is pruned
+        strikes=_numbered(_repeated(random, kinds, plan.seconds)),
     )
 
 

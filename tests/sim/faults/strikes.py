@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ringfence.control.consensus import events
 from ringfence.control.consensus.configuration_changes import Change, NodeChange, Operation
 from ringfence.control.consensus.errors import ConsensusError
-from tests.sim.faults import stories
+from tests.sim.faults import layout_stories, stories
 from tests.sim.world.network import Weather
 
 if TYPE_CHECKING:
@@ -398,5 +398,6 @@ _ACTS: Final[dict[str, Callable[[World, Random], None]]] = {
     "empty_sealed": lambda world, dice: world.layouter.empty_sealed(dice),
     "abort_soon": lambda world, dice: world.layouter.abort_soon(dice),
     "abort_layout": lambda world, dice: world.layouter.abort(dice),
+    "unheard_source": layout_stories.unheard_source,
     "force": lambda world, dice: world.forcer.begin(dice),
 }

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
 from ringfence.native import _node
-from tests.sim import data_plane, matrix, simulation
+from tests.sim import data_plane, layout_matrix, matrix, simulation
 from tests.sim.checks.violation import ViolationError
-from tests.sim.faults.plan import Plan, with_layouts
+from tests.sim.faults.plan import NAMED, Plan, with_layouts
+from tests.sim.faults.struck import Cell
 from tests.sim.planted import control, layouts, native, replicas, scopes, starts
 from tests.sim.world import birth
 
@@ -121,11 +122,26 @@ def with_starts(seeds: range, only: list[str]) -> None:
 
 
 def find_in_layouts(name: str, seeds: range) -> Finding:
-    """As `find`, in seeds with splits and merges."""
-    plans = [with_layouts(Plan.drawn(seed)) for seed in seeds]
+    """As `find`, in seeds with splits and merges, and with what the bug is in; or in those of a cell."""
+    cell = layouts.CELLS.get(name)
+    if cell is not None:
+        return _find_in_cell(name, cell, [seed for seed in seeds if seed % NAMED == 0])
+    shown_by = layouts.SHOWN_BY.get(name, lambda _: True)
+    plans = [plan for plan in (with_layouts(Plan.drawn(seed)) for seed in seeds) if shown_by(plan)]
     for plan in plans:
         birth.born(plan.machines, plan.level, plan.newest)
     return first_found(plans, lambda: layouts.planted(name), is_native=False)
+
+
+def _find_in_cell(name: str, cell: Cell, seeds: list[int]) -> Finding:
+    plan = layout_matrix.plan_of(1)
+    birth.born(plan.machines, plan.level, plan.newest)
+    for tried, seed in enumerate(seeds, 1):
+        with layouts.planted(name):
+            result, _ = layout_matrix.run_cell(cell, seed)
+        if result.violation is not None:
+            return f"{tried} of {cell}", result.violation
+    return f"not in {len(seeds)} of {cell}", None
 
 
 def with_layout_changes(seeds: range, only: list[str]) -> None:

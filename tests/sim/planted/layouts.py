@@ -1,6 +1,11 @@
 """Bugs of layout changes, one at a time, patched into the control plane and into the client's machines.
 
 docs/design/layout_changes.md and docs/design/producer_cuts.md have the rules that they break.
+
+Not here is a `stored` that is one less than it should be. A connection keeps the order of answers, and of a
+sealed partition one batch is asked for at a time, the lowest first: so the last batch that is stored has its
+outcome before anything is said of later ones. Walks of the producer deliver answers in any order and find it
+(`StoredIsOneLess` in tests/fakes/cut_planted.py).
 """
 
 from __future__ import annotations
@@ -14,17 +19,22 @@ import pytest
 from msgspec.structs import replace
 
 from ringfence.common import lineage
+from ringfence.common.routes import overlap
 from ringfence.common.send_effects import Sealed
 from ringfence.control.model.reassignments import ChangePhase
 from ringfence.control.runtime.layout import participant
 from ringfence.control.runtime.layout.inheritance import Inheritance
 from ringfence.control.runtime.layout.participant import LayoutParticipant
-from ringfence.control.state_machines.metadata import cluster, layout_rules, reassignments
+from ringfence.control.state_machines.layout.hand_over import LackBoard
+from ringfence.control.state_machines.metadata import cluster, layout_rules, reassignments, scopes
 from ringfence.native.wire import Code
 from ringfence.send import resuming, sender
 from ringfence.send.inflight import Inflight
 from ringfence.send.reroute import Reroute
 from tests.sim.clients import lineage_consumer
+from tests.sim.clients.lineage_writer import LineageDriver
+from tests.sim.faults.plan import NAMED, Plan
+from tests.sim.faults.struck import Cell
 
 Patch = pytest.MonkeyPatch
 
@@ -106,6 +116,11 @@ def _look_wants_admits(patch: Patch) -> None:
     patch.setattr(participant, "is_settled", is_settled)
 
 
+def _sealed_owner_stays(patch: Patch) -> None:
+    """Nobody hands a sealed partition over whose owner lacks records of it."""
+    patch.setattr(LackBoard, "due", lambda *_: ())
+
+
 # ---- producers -------------------------------------------------------------------------------------------
 
 
@@ -122,23 +137,13 @@ def _held_is_sealed(patch: Patch) -> None:
     patch.setattr(Inflight, "refused", refused)
 
 
-def _stored_is_one_less(patch: Patch) -> None:
-    """`stored` is taken for the last sequence, and the last is taken for not stored."""
-    _stored_differs(patch, -1)
-
-
 def _stored_is_one_more(patch: Patch) -> None:
-    _stored_differs(patch, 1)
-
-
-def _stored_differs(patch: Patch, by: int) -> None:
+    """`stored` is taken for the last sequence, and the first that is not stored for a stored one."""
     original = sender._word
 
     def word(error: Any) -> Sealed:
         found = original(error)
-        stored = None if found.stored is None else max(0, found.stored + by)
-        answers = [one for one in found.answers if stored is None or one[0] < stored]
-        return found._replace(stored=stored, answers=tuple(answers))
+        return found if found.stored is None else found._replace(stored=found.stored + 1)
 
     patch.setattr(sender, "_word", word)
 
@@ -163,14 +168,20 @@ def _children_at_once(patch: Patch) -> None:
 
 
 def _parents_only(patch: Patch) -> None:
-    """A child waits for the youngest of its ancestors that have batches."""
+    """A child waits for its parents, not for older ancestors."""
 
     def is_blocked(self: Any, queue: Any) -> bool:
-        former = [one for one in self._cut.values() if one is not queue and lineage_overlap(one, queue)]
-        return bool(former) and not max(former, key=lambda one: one.partition).is_empty
-
-    def lineage_overlap(one: Any, other: Any) -> bool:
-        return bool(one.slots[0] <= other.slots[1] and other.slots[0] <= one.slots[1])
+        older = {
+            number: slots
+            for number, slots in {**self.routes.active, **self.routes.sealed}.items()
+            if number < queue.partition and overlap(slots, queue.slots)
+        }
+        parents = {
+            number
+            for number, slots in older.items()
+            if not any(number < newer and overlap(slots, other) for newer, other in older.items())
+        }
+        return any(number in self._cut and not self._cut[number].is_empty for number in parents)
 
     patch.setattr(Reroute, "_is_blocked", is_blocked)
 
@@ -200,6 +211,19 @@ def _points_by_the_greatest(patch: Patch) -> None:
         return made
 
     patch.setattr(resuming, "ResumePoints", points)
+
+
+# ---- transactions ----------------------------------------------------------------------------------------
+
+
+def _moved_unchecked(patch: Patch) -> None:
+    """A COMMIT may name a sealed partition, which takes no publish record."""
+    patch.setattr(scopes, "seal_fault", lambda *_: None)
+
+
+def _origin_left_out(patch: Patch) -> None:
+    """Rows that are staged again count as the newest of their transaction."""
+    patch.setattr(LineageDriver, "_with_origin", lambda self, attempt, *_: self._front(attempt))
 
 
 # ---- readers ---------------------------------------------------------------------------------------------
@@ -234,8 +258,8 @@ OWN: Final = (
     _rest_left_out,
     _one_source_only,
     _look_wants_admits,
+    _sealed_owner_stays,
     _held_is_sealed,
-    _stored_is_one_less,
     _stored_is_one_more,
     _lost_is_not_stored,
     _children_at_once,
@@ -243,10 +267,35 @@ OWN: Final = (
     _two_bodies_of_one_send,
     _hole_is_forgotten,
     _points_by_the_greatest,
+    _moved_unchecked,
+    _origin_left_out,
     _reader_begins_children_at_once,
     _reader_ends_at_an_empty_answer,
     _positions_lack_what_waits,
 )
+
+
+def _has_name(plan: Plan) -> bool:
+    return plan.seed % NAMED == 0 and not plan.keyless
+
+
+def _has_writers(plan: Plan) -> bool:
+    return plan.writers > 0
+
+
+SHOWN_BY: Final[dict[str, Callable[[Plan], bool]]] = {
+    "create_unchecked": lambda plan: plan.heard_us > 0,
+    "points_by_the_greatest": _has_name,
+    "moved_unchecked": _has_writers,
+    "origin_left_out": _has_writers,
+}
+"""Seeds that have what the bug is in."""
+CELLS: Final = {
+    "two_bodies_of_one_send": Cell("held", "client", "partition", "short"),
+    "hole_is_forgotten": Cell("held", "client", "partition", "long"),
+}
+"""Cells of the layout matrix, in seeds with a name whose partitions are repartitioned, that show these more
+often than seeds do: sends wait at sources, and are joined at their child, or their time is over."""
 LAYOUT_BUGS: Final[dict[str, Callable[[Patch], None]]] = {bug.__name__.removeprefix("_"): bug for bug in OWN}
 
 

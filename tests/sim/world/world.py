@@ -23,6 +23,7 @@ from ringfence.native import _node
 from ringfence.native.errors import StorageError
 from tests.sim.checks.ledger import Ledger
 from tests.sim.checks.lineage_ledger import LineageLedger
+from tests.sim.checks.lineage_scopes import LineageScopes
 from tests.sim.checks.scopes import ScopeLedger
 from tests.sim.checks.times import Times
 from tests.sim.checks.violation import ViolationError
@@ -73,8 +74,13 @@ class World:
         self._trace = hashlib.blake2b(digest_size=16)
         self.network = Network(self.agenda, Random(self.random.random()), self.counts, self.trace)
         self.watch = Watch(self)
-        self.ledger = LineageLedger(has_key=not plan.keyless) if plan.layouts else Ledger([])
-        self.scopes = ScopeLedger(self.ledger)
+        if plan.layouts:
+            rows = LineageLedger(has_key=not plan.keyless)
+            self.ledger: Ledger = rows
+            self.scopes: ScopeLedger = LineageScopes(rows)
+        else:
+            self.ledger = Ledger([])
+            self.scopes = ScopeLedger(self.ledger)
         self.lines: dict[int, Line | Cable] = {}
         self.lines_made = 0
         self.cables = Cables(self, Random(self.random.random()) if plan.moves else self.random)
