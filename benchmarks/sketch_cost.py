@@ -1,0 +1,188 @@
+"""`python -m benchmarks.sketch_cost [--before MICRO]`: what the sketch of a partition's load costs a row.
+
+Each batch goes through the whole engine, into a partition with a sketch and into one without, in turns of one
+run. CPU time is that of the faster half of the turns; instructions are counted by callgrind. `status`: all
+partitions of a node that has as many sketches as it may. `--before` names the program `micro` of another
+commit: the cost of a batch without a sketch is compared with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.micro.native_step import material
+from benchmarks.native_build import programs
+from benchmarks.paths import work_directory
+from benchmarks.resources import COLLECT, COLLECTED, TIMEOUT_S
+from benchmarks.workload import Workload, load_all
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# By workload: batches in a turn, and batches that are counted.
+WORKLOADS = {"lineitem_100": 2_000, "lineitem_1000": 400}
+STEPS = ("ingest_keys", "ingest_all_slots")
+TURNS = 20
+# As many as have a sketch at most, SKETCHES_MAX of core/node/src/maintenance/busiest.rs.
+PARTITIONS = 256
+STATUS_CALLS = 20
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one step and workload: without a sketch, and what a sketch adds."""
+
+    workload: str
+    step: str
+    rows: int
+    ns_row: float
+    sketch_ns_row: float
+    time_ratio: float
+    instructions_row: float | None  # None without valgrind
+    sketch_instructions_row: float | None
+
+
+@dataclass(frozen=True)
+class StatusCost:
+    """Of one call for all partitions: without sketches, and what a sketch of each of them adds."""
+
+    partitions: int
+    us: float
+    sketches_us: float
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Instructions of a batch without a sketch, of this commit and the one before."""
+
+    workload: str
+    now: float | None
+    before: float | None
+    ratio: float | None
+
+
+class Program:
+    """`micro` with one step, which runs as often as it is told."""
+
+    def __init__(self, micro: str, step: str, workload: Workload, partitions: int = 1) -> None:
+        self.command = [micro, "--step", step, "--partitions", str(partitions), *material(workload)]
+        self._process = subprocess.Popen(
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        if self._line() != "ready":
+            raise RuntimeError(f"{step} did not start, exit code {self._process.wait()}")
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def run(self, count: int) -> int:
+        """Nanoseconds of CPU time."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{count}\n")
+        self._process.stdin.flush()
+        return int(self._line())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+
+
+def instructions(command: Sequence[str], batches: int) -> float | None:
+    """Of one batch, or None without valgrind."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        return None
+    out = work_directory() / "callgrind.out"
+    run = [valgrind, "--tool=callgrind", f"--callgrind-out-file={out}", *COLLECT, *command]
+    done = subprocess.run(
+        [*run, "--count", str(batches)], capture_output=True, text=True, check=True, timeout=TIMEOUT_S
+    )
+    collected = re.search(COLLECTED, done.stderr)
+    if collected is None:
+        raise ValueError(f"callgrind did not say what it collected: {done.stderr[-500:]}")
+    return int(collected[1]) / batches
+
+
+def _faster_half(seconds: list[int]) -> float:
+    return statistics.mean(sorted(seconds)[: max(1, len(seconds) // 2)])
+
+
+def _in_turns(pair: Sequence[Program], count: int) -> tuple[float, float]:
+    """Nanoseconds of one step of each of the two."""
+    times: tuple[list[int], list[int]] = ([], [])
+    for turn in range(TURNS):
+        for place in (0, 1) if turn % 2 else (1, 0):
+            times[place].append(pair[place].run(count))
+    for program in pair:
+        program.close()
+    return _faster_half(times[0]) / count, _faster_half(times[1]) / count
+
+
+def cost(micro: str, workload: Workload, step: str, batches: int) -> Cost:
+    pair = [Program(micro, name, workload) for name in (step, f"{step}_sketch")]
+    without, with_sketch = (ns / workload.batch_rows for ns in _in_turns(pair, batches))
+    counted = [instructions(program.command, batches) for program in pair]
+    rows = workload.batch_rows
+    return Cost(
+        workload=workload.name,
+        step=step,
+        rows=rows,
+        ns_row=round(without, 3),
+        sketch_ns_row=round(with_sketch - without, 3),
+        time_ratio=round(with_sketch / without, 4),
+        instructions_row=None if counted[0] is None else round(counted[0] / rows, 2),
+        sketch_instructions_row=(
+            None if counted[0] is None or counted[1] is None else round((counted[1] - counted[0]) / rows, 3)
+        ),
+    )
+
+
+def status(micro: str, workload: Workload) -> StatusCost:
+    pair = [Program(micro, name, workload, PARTITIONS) for name in ("status", "status_sketch")]
+    without, with_sketch = _in_turns(pair, STATUS_CALLS)
+    return StatusCost(
+        partitions=PARTITIONS,
+        us=round(without / 1_000, 1),
+        sketches_us=round((with_sketch - without) / 1_000, 1),
+    )
+
+
+def beside(micro: str, before: str, workload: Workload, batches: int) -> Beside:
+    arguments = ["--step", "ingest", *material(workload)]
+    now, then = (instructions([program, *arguments], batches) for program in (micro, before))
+    ratio = None if now is None or then is None else round(now / then, 5)
+    return Beside(workload=workload.name, now=now, before=then, ratio=ratio)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--before", help="the program `micro` of the commit before")
+    given = parser.parse_args(arguments)
+    micro, workloads = programs()["micro"], load_all()
+    costs = [
+        asdict(cost(micro, workloads[name], step, batches))
+        for name, batches in WORKLOADS.items()
+        for step in STEPS
+    ]
+    found: dict[str, object] = {"sketch": costs, "status": asdict(status(micro, workloads["lineitem_100"]))}
+    if given.before:
+        found["without_sketch"] = [
+            asdict(beside(micro, given.before, workloads[name], batches))
+            for name, batches in WORKLOADS.items()
+        ]
+    json.dump(found, sys.stdout, indent=2)
+    print()
+
+
+if __name__ == "__main__":
+    main()
