@@ -14,7 +14,6 @@ import re
 import shutil
 import statistics
 import subprocess
-import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -27,8 +26,10 @@ from benchmarks.workload import Workload, load_all
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# By workload: batches in a turn, and batches that are counted.
-WORKLOADS = {"lineitem_100": 2_000, "lineitem_1000": 400}
+# By workload: batches in a turn.
+WORKLOADS = {"lineitem_100": 1_000, "lineitem_1000": 200}
+# What is counted; under callgrind everything takes fifty times as long.
+COUNTED, COUNTED_BATCHES = "lineitem_100", 500
 STEPS = ("ingest_keys", "ingest_all_slots")
 TURNS = 20
 # As many as have a sketch at most, SKETCHES_MAX of core/node/src/maintenance/busiest.rs.
@@ -46,7 +47,15 @@ class Cost:
     ns_row: float
     sketch_ns_row: float
     time_ratio: float
-    instructions_row: float | None  # None without valgrind
+
+
+@dataclass(frozen=True)
+class Counted:
+    """As `Cost`, in instructions; None without valgrind."""
+
+    workload: str
+    step: str
+    instructions_row: float | None
     sketch_instructions_row: float | None
 
 
@@ -131,18 +140,28 @@ def _in_turns(pair: Sequence[Program], count: int) -> tuple[float, float]:
 def cost(micro: str, workload: Workload, step: str, batches: int) -> Cost:
     pair = [Program(micro, name, workload) for name in (step, f"{step}_sketch")]
     without, with_sketch = (ns / workload.batch_rows for ns in _in_turns(pair, batches))
-    counted = [instructions(program.command, batches) for program in pair]
-    rows = workload.batch_rows
     return Cost(
         workload=workload.name,
         step=step,
-        rows=rows,
+        rows=workload.batch_rows,
         ns_row=round(without, 3),
         sketch_ns_row=round(with_sketch - without, 3),
         time_ratio=round(with_sketch / without, 4),
-        instructions_row=None if counted[0] is None else round(counted[0] / rows, 2),
+    )
+
+
+def count(micro: str, workload: Workload, step: str, batches: int) -> Counted:
+    arguments = material(workload)
+    counted = [
+        instructions([micro, "--step", name, *arguments], batches) for name in (step, f"{step}_sketch")
+    ]
+    without, with_sketch = (None if one is None else one / workload.batch_rows for one in counted)
+    return Counted(
+        workload=workload.name,
+        step=step,
+        instructions_row=without,
         sketch_instructions_row=(
-            None if counted[0] is None or counted[1] is None else round((counted[1] - counted[0]) / rows, 3)
+            None if without is None or with_sketch is None else round(with_sketch - without, 3)
         ),
     )
 
@@ -164,24 +183,25 @@ def beside(micro: str, before: str, workload: Workload, batches: int) -> Beside:
     return Beside(workload=workload.name, now=now, before=then, ratio=ratio)
 
 
+def show(found: Cost | Counted | StatusCost | Beside) -> None:
+    """One line each, when it is found: counting takes minutes."""
+    print(json.dumps({type(found).__name__: asdict(found)}), flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", help="the program `micro` of the commit before")
     given = parser.parse_args(arguments)
     micro, workloads = programs()["micro"], load_all()
-    costs = [
-        asdict(cost(micro, workloads[name], step, batches))
-        for name, batches in WORKLOADS.items()
-        for step in STEPS
-    ]
-    found: dict[str, object] = {"sketch": costs, "status": asdict(status(micro, workloads["lineitem_100"]))}
+    for name, batches in WORKLOADS.items():
+        for step in STEPS:
+            show(cost(micro, workloads[name], step, batches))
+    show(status(micro, workloads["lineitem_100"]))
+    counted = workloads[COUNTED]
     if given.before:
-        found["without_sketch"] = [
-            asdict(beside(micro, given.before, workloads[name], batches))
-            for name, batches in WORKLOADS.items()
-        ]
-    json.dump(found, sys.stdout, indent=2)
-    print()
+        show(beside(micro, given.before, counted, COUNTED_BATCHES))
+    for step in STEPS:
+        show(count(micro, counted, step, COUNTED_BATCHES))
 
 
 if __name__ == "__main__":
