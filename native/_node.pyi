@@ -415,7 +415,9 @@ class Node:
         replicas are the ones that receive an owner's records now, itself included; the times are of batches
         under this epoch, in Unix us with a resolution of 1 ms, 0 = never. sealed is None, or {records,
         end_offset, number, version, reached: the log ends there, and a record on disk says so}. One that
-        layout changes made has sources: (partition that it came from, record of its last page).
+        layout changes made has sources: (partition that it came from, record of its last page). An owner's
+        ACTIVE partition that is busy for 10 s has sketch: rows by 1,024 equal parts of its slots, as unsigned
+        32-bit integers in little endian.
         """
     def adopted(self, topics: Sequence[int]) -> list[tuple[int, int]]:
         """(topic, lowest generation of its table that connections hold), of topics that connections follow.

@@ -91,6 +91,9 @@ pub fn of_partition<'py>(py: Python<'py>, status: &PartitionStatus) -> PyResult<
     if !status.sources.is_empty() {
         out.set_item("sources", &status.sources)?;
     }
+    if !status.sketch.is_empty() {
+        out.set_item("sketch", PyBytes::new(py, &status.sketch))?;
+    }
     Ok(out)
 }
 

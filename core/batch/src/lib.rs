@@ -3,6 +3,7 @@
 //! - [`SchemaPlan`]: a topic's schema, compiled once into the arrays and buffers that a body must have.
 //! - [`SchemaPlan::check`]: validate an untrusted body against the schema, and require that its keys belong to the
 //!   partition. The check is written by hand and allocates nothing, because it runs over every byte that is stored.
+//! - [`Sample`]: slots of some rows of a body, taken by [`SchemaPlan::check_and_sample`].
 //! - [`slots_of`]: key slots, bit-equal to Spark's `xxhash64`.
 //! - [`Encoder`]: the producer's side, which gathers rows of a batch by partition into such bodies.
 //!
@@ -41,5 +42,6 @@ pub use encode::{Encoder, SizedMessages, schema_message};
 pub use error::{BodyError, EncodeError, SchemaError};
 pub use fault::Fault;
 pub use schema::{SchemaPlan, can_follow};
+pub use slots::sample::Sample;
 pub use slots::slots_of;
 pub use validate::body::take_decompressed_bytes;

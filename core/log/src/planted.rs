@@ -103,6 +103,12 @@ pub enum Bug {
     GivenAsOfTheNode,
     /// A client that holds a table gets no newer one.
     AlwaysUnchanged,
+    /// A sketch counts a slot by its part of all slots, not of the partition's own.
+    SketchOfAllSlots,
+    /// The counts of a sketch are not halved with time.
+    SketchNotHalved,
+    /// A batch that is checked again, because it found no room, is counted each time.
+    SketchCountsChecks,
 }
 
 /// Faults of what children inherit: only layout changes show them.

@@ -11,6 +11,7 @@ mod publishing;
 mod pushes;
 mod reading;
 mod runtime;
+mod sketches;
 mod staging;
 mod staging_again;
 mod support;

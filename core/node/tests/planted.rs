@@ -4,12 +4,12 @@ use std::panic::catch_unwind;
 
 use ringfence_log::planted::{Bug, plant};
 
-use crate::{pushes, staging_again};
+use crate::{pushes, sketches, staging_again};
 
 /// Each story fails when its fault is planted, and only then.
 #[test]
 fn each_planted_fault_is_found() {
-    let stories: [(Bug, fn()); 10] = [
+    let stories: [(Bug, fn()); 13] = [
         (Bug::NoOrigin, staging_again::rows_that_are_staged_again_keep_their_place),
         (Bug::OriginForgotten, staging_again::origins_outlive_a_power_cut),
         (Bug::PushForgotten, pushes::one_table_is_on_its_way_and_the_newest_follows),
@@ -20,6 +20,9 @@ fn each_planted_fault_is_found() {
         (Bug::GivenAsOfTheNode, pushes::a_table_is_given_as_of_an_entry_when_all_of_its_tables_are_there),
         (Bug::AlwaysUnchanged, pushes::a_table_that_is_held_is_not_sent_again),
         (Bug::AlwaysUnchanged, pushes::a_walk_of_changes_and_acknowledgements_leaves_nobody_behind),
+        (Bug::SketchOfAllSlots, sketches::rows_count_in_the_buckets_of_their_slots),
+        (Bug::SketchNotHalved, sketches::counts_are_halved_once_a_minute),
+        (Bug::SketchCountsChecks, sketches::a_batch_that_waits_for_room_counts_once),
     ];
     for (bug, story) in stories {
         story();

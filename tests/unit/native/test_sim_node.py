@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from ringfence.common.codec import request_header
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL
+from ringfence.control.runtime.layout.engine import figures_of
+from ringfence.control.state_machines.layout.plan import BUCKETS
 from ringfence.native import _node
 from ringfence.native._node import Order, SimDisk, SimNode
 from ringfence.native.errors import ClosedError, ConfigError, StorageError, StoreLockedError
@@ -34,10 +37,10 @@ def drain(made: SimNode) -> None:
         made.check()
 
 
-def serving(made: SimNode, epoch: int) -> None:
+def serving(made: SimNode, epoch: int, key: Sequence[int] = ()) -> None:
     made.recover(1_000_000, 1_000)
     made.connect(1)
-    made.order(Order.install_topic(TOPIC, [SCHEMA], [], 0, 0))
+    made.order(Order.install_topic(TOPIC, [SCHEMA], key, 0, 0))
     made.order(Order.install_table(TOPIC, epoch, 1, b"\x80", [(PARTITION, 0, 65_535, 1, epoch)], b"\x80"))
     made.order(Order.open(TOPIC, PARTITION, 0, 65_535, epoch))
     drain(made)
@@ -93,6 +96,30 @@ def publish(made: SimNode, sequence: int, epoch: int) -> None:
 
 def statuses(made: SimNode) -> list[int]:
     return [open_answer(header).status for _, header, _ in made.take_answers()]
+
+
+@pytest.mark.parametrize("level", [LEVEL_NEWEST, LAYOUT_LEVEL])
+def test_a_busy_partition_has_a_sketch_from_the_level_of_layout_changes_on(level: int) -> None:
+    made = node(SimDisk(1), level=level, level_newest=LAYOUT_LEVEL)
+    serving(made, 1, key=[0])
+    for sequence in range(200):
+        publish(made, sequence, 1)
+        drain(made)
+        made.tick(1_000_000 + 2_000 * sequence, 1_000 + 2_000 * sequence)
+        drain(made)
+    assert statuses(made) == [Status.OK] * 200
+    [counters] = made.partitions()
+    if level < LAYOUT_LEVEL:
+        assert "sketch" not in counters
+        return
+    assert type(counters["sketch"]) is bytes
+    weights = figures_of(counters).weights
+    assert len(weights) == BUCKETS
+    # A tenth of the rows is hashed, more or less, and old ones count less.
+    assert 20 < sum(weights) < 500
+    made.order(Order.fence(TOPIC, PARTITION, 2))
+    drain(made)
+    assert "sketch" not in made.partitions()[0]
 
 
 def test_an_answer_goes_out_behind_the_sync_and_not_before() -> None:

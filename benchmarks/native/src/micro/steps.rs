@@ -4,10 +4,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use ringfence_batch::SchemaPlan;
+use ringfence_node::LAYOUT_LEVEL;
 use ringfence_routing::{Entry, Fence, Gate, Table, Tables, Verdict};
 use ringfence_wire::RequestHeader;
 
-use super::world::World;
+use super::world::{Hosting, World};
 use crate::bodies::Body;
 
 /// A prepared step.
@@ -20,13 +21,28 @@ pub enum Step {
     Validate { plan: SchemaPlan, slots: std::ops::RangeInclusive<u16>, body: Body },
     /// CRC-32C of one body: the yardstick of `Validate`.
     Crc { body: Body },
-    /// Everything from a received request to its answer, the disk left out.
+    /// Everything from a received request to its answer, the disk left out; of partitions with and without a sketch.
     Ingest { world: Box<World>, body: Body },
+    /// The status of all partitions.
+    Status { world: Box<World> },
     /// A batch that was stored before: decode, fence, look-up, answer.
     Dedupe { world: Box<World>, body: Body },
 }
 
-pub const NAMES: &[&str] = &["route_fence", "decode", "validate", "crc", "ingest", "dedupe"];
+pub const NAMES: &[&str] = &[
+    "route_fence",
+    "decode",
+    "validate",
+    "crc",
+    "ingest",
+    "ingest_all_slots",
+    "ingest_all_slots_sketch",
+    "ingest_keys",
+    "ingest_keys_sketch",
+    "status",
+    "status_sketch",
+    "dedupe",
+];
 
 /// What a step is made of.
 pub struct Material<'a> {
@@ -57,9 +73,25 @@ pub fn prepare(name: &str, material: Material<'_>) -> Result<Step, String> {
         }
         "crc" => Ok(Step::Crc { body }),
         "ingest" | "dedupe" => {
-            let mut world = Box::new(World::new(schema, key_columns, partitions)?);
+            let mut world = Box::new(World::new(schema, key_columns, Hosting::of(partitions))?);
             world.run(partitions.max(64), &body)?;
             if name == "ingest" { Ok(Step::Ingest { world, body }) } else { Ok(Step::Dedupe { world, body }) }
+        }
+        "ingest_all_slots"
+        | "ingest_all_slots_sketch"
+        | "ingest_keys"
+        | "ingest_keys_sketch"
+        | "status"
+        | "status_sketch" => {
+            // No row has the last slot: a partition without it checks the slot of each key.
+            let last_slot = if name.starts_with("ingest_keys") { u16::MAX - 1 } else { u16::MAX };
+            let hosting = Hosting { partitions, slots: Some((0, last_slot)), level: LAYOUT_LEVEL };
+            let mut world = Box::new(World::new(schema, key_columns, hosting)?);
+            world.run(partitions.max(64), &body)?;
+            if name.ends_with("_sketch") {
+                world.make_busy(&body)?;
+            }
+            if name.starts_with("status") { Ok(Step::Status { world }) } else { Ok(Step::Ingest { world, body }) }
         }
         _ => Err(format!("unknown step {name:?}; known: {NAMES:?}")),
     }
@@ -131,6 +163,12 @@ impl Step {
                 Ok(())
             }
             Self::Ingest { world, body } => world.run(count, body),
+            Self::Status { world } => {
+                for _ in 0..count {
+                    black_box(world.status());
+                }
+                Ok(())
+            }
             Self::Dedupe { world, body } => world.repeat(count, body),
         }
     }

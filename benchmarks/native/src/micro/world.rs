@@ -4,7 +4,8 @@ use ringfence_buffer::Pool;
 use ringfence_log::{Identity, Options, Recovered, StoreLock, Writer, recover};
 use ringfence_node::engine::Engine;
 use ringfence_node::{
-    Bounds, Effects, Event, Lineage, Now, Order, Outcome, Rebuild, Settings, TableLimits, TablePartition,
+    Bounds, Effects, Event, Lineage, Now, Order, Outcome, PartitionStatus, Rebuild, Settings, TableLimits,
+    TablePartition,
 };
 use ringfence_transport::{Connection, Inbound, Payload};
 use ringfence_wire::{AnswerHeader, BLOCK_ALIGN_BYTES, Opcode, RECORD_HEADER_BYTES, RequestHeader, Status, align_up};
@@ -18,6 +19,9 @@ const CLIENT: Connection = Connection(1);
 const POOL_BYTES: usize = 128 << 20;
 /// As the native transport does it: smaller bodies stay in the receive buffer.
 const SMALL_BYTES_MAX: usize = 64 << 10;
+/// Between two looks for busy partitions, and as many looks as make one busy.
+const LOOK_MS: u64 = 2000;
+const LOOKS: u64 = 7;
 /// Batches between two groups: what comes while a group is on its way to the disk.
 const GROUP_BATCHES: u64 = 64;
 
@@ -33,12 +37,31 @@ pub struct World {
     _lock: StoreLock,
 }
 
+/// What a node has.
+#[derive(Clone, Copy)]
+pub struct Hosting {
+    /// Open ones.
+    pub partitions: u64,
+    /// With which each partition is opened; `None`: those of the table. Keys are checked unless it has all slots.
+    pub slots: Option<(u16, u16)>,
+    /// Of the cluster.
+    pub level: u16,
+}
+
+impl Hosting {
+    /// Of the newest level that clusters have.
+    #[must_use]
+    pub fn of(partitions: u64) -> Self {
+        Self { partitions, slots: None, level: ringfence_wire::LEVEL_NEWEST }
+    }
+}
+
 impl World {
-    /// A node whose one topic has `partitions` open partitions.
+    /// A node whose one topic is hosted so.
     ///
     /// # Errors
     /// Of the engine, in words.
-    pub fn new(schema: &[u8], key_columns: &[usize], partitions: u64) -> Result<Self, String> {
+    pub fn new(schema: &[u8], key_columns: &[usize], hosting: Hosting) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let disk = Nowhere::default();
         let limits = TableLimits { entries: 65_536, bytes: 16 << 20, expiry_ms: u64::MAX };
@@ -49,8 +72,8 @@ impl World {
         let settings = Settings {
             store: identity.store,
             node: 1,
-            level: ringfence_wire::LEVEL_NEWEST,
-            level_newest: ringfence_wire::LEVEL_NEWEST,
+            level: hosting.level,
+            level_newest: hosting.level,
             cluster: [1; 16],
             history: [2; 16],
             pool_bytes: POOL_BYTES,
@@ -70,16 +93,36 @@ impl World {
             writer: Writer::new(disk.clone()),
             disk,
             now,
-            partitions,
+            partitions: hosting.partitions,
             sent: 0,
             _lock: lock,
         };
         world.handle(Event::Opened(CLIENT));
-        world.install(schema, key_columns)?;
+        world.install(schema, key_columns, hosting.slots)?;
         Ok(world)
     }
 
-    fn install(&mut self, schema: &[u8], key_columns: &[usize]) -> Result<(), String> {
+    /// Let time pass while rows come, until each partition has a sketch.
+    ///
+    /// # Errors
+    /// Of [`World::run`]; or a partition has none.
+    pub fn make_busy(&mut self, body: &Body) -> Result<(), String> {
+        for _ in 0..LOOKS {
+            self.run(self.partitions, body)?;
+            self.now.unix_ms += LOOK_MS;
+            self.now.mono_ms += LOOK_MS;
+            self.handle(Event::Tick);
+        }
+        let without = self.status().iter().filter(|status| status.sketch.is_empty()).count();
+        if without == 0 { Ok(()) } else { Err(format!("{without} partitions have no sketch")) }
+    }
+
+    /// The status of all partitions, as the control plane asks for it.
+    pub fn status(&self) -> Vec<PartitionStatus> {
+        self.engine.partition_list()
+    }
+
+    fn install(&mut self, schema: &[u8], key_columns: &[usize], slots: Option<(u16, u16)>) -> Result<(), String> {
         let count = self.partitions;
         let slot = |at: u64| u16::try_from(at * 65_536 / count).expect("below 65,536");
         let table: Vec<TablePartition> = (0..count)
@@ -110,8 +153,8 @@ impl World {
         let open = |entry: &TablePartition| Order::Open {
             topic: TOPIC,
             partition: entry.partition,
-            lo: entry.lo,
-            hi: entry.hi,
+            lo: slots.map_or(entry.lo, |(lo, _)| lo),
+            hi: slots.map_or(entry.hi, |(_, hi)| hi),
             epoch: 1,
             replicas: vec![],
             quorum: 1,

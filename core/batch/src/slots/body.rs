@@ -4,10 +4,11 @@ use std::ops::RangeInclusive;
 
 use arrow::datatypes::{DataType, Schema};
 
-use ringfence_wire::MESSAGE_BYTES_MAX;
+use ringfence_wire::{MESSAGE_BYTES_MAX, SLOT_SEED};
 
 use super::column::{Bits, Column, Offsets, Values};
 use super::key_type::{KEY_COLUMNS_MAX, leaf};
+use super::sample::Sample;
 use super::{CHUNK_ROWS, chain};
 use crate::buffers::Cursor;
 use crate::decompress::Decompressor;
@@ -46,17 +47,16 @@ pub(crate) struct Keys<'k> {
 }
 
 impl<'k> Keys<'k> {
-    /// Require that the slot of every row is in `slots`. `cursor` stands at the start of the record batch.
-    pub fn require(&self, cursor: Cursor<'k>, rows: usize, slots: &RangeInclusive<u16>) -> Result<(), Fault> {
-        let mut columns: [Option<Column<'k>>; KEY_COLUMNS_MAX] = std::array::from_fn(|_| None);
-        for (place, &key) in columns.iter_mut().zip(self.key_columns) {
-            let mut cursor = cursor;
-            for &at in &self.plan.columns[..key] {
-                self.plan.skip_over(&self.plan.nodes, at, &mut cursor)?;
-            }
-            let data_type = self.schema.field(key).data_type();
-            *place = Some(self.column(&self.plan.nodes, self.plan.columns[key], data_type, &mut cursor)?.0);
-        }
+    /// Require that the slot of every row is in `slots`, and sample them. `cursor` stands at the start of the record
+    /// batch.
+    pub fn require(
+        &self,
+        cursor: Cursor<'k>,
+        rows: usize,
+        slots: &RangeInclusive<u16>,
+        mut sample: Option<&mut Sample>,
+    ) -> Result<(), Fault> {
+        let columns = self.key_columns(cursor)?;
         for column in columns.iter().flatten().filter(|column| column.shares()) {
             let mut weight = 0;
             for row in 0..rows {
@@ -67,6 +67,9 @@ impl<'k> Keys<'k> {
             }
         }
         let (lo, hi) = (*slots.start(), *slots.end());
+        if let Some(sample) = &mut sample {
+            sample.begin_checked(rows);
+        }
         let mut hashes = [0; CHUNK_ROWS];
         for start in (0..rows).step_by(CHUNK_ROWS) {
             let hashes = &mut hashes[..CHUNK_ROWS.min(rows - start)];
@@ -78,8 +81,46 @@ impl<'k> Keys<'k> {
                 let slot = (hashes[row] >> 48) as u16;
                 return Err(Fault::Slot { row: start + row, slot, lo, hi });
             }
+            if let Some(sample) = &mut sample {
+                sample.take(start, hashes);
+            }
         }
         Ok(())
+    }
+
+    /// Sample the slots of a body of which none is required to be in a range. At most the bytes of the body are hashed:
+    /// a body whose sampled keys are longer, because they share values, has no sample.
+    pub fn sample(&self, cursor: Cursor<'k>, rows: usize, sample: &mut Sample) -> Result<(), Fault> {
+        if !sample.begin_unchecked(rows) {
+            return Ok(());
+        }
+        let columns = self.key_columns(cursor)?;
+        let columns = || columns.iter().flatten();
+        let mut left = self.body.len();
+        for row in sample.rows(rows) {
+            for column in columns() {
+                let Some(rest) = left.checked_sub(column.weight(row, left)) else {
+                    sample.clear();
+                    return Ok(());
+                };
+                left = rest;
+            }
+            sample.push(columns().fold(SLOT_SEED, |hash, column| column.hash_row(row, hash)));
+        }
+        Ok(())
+    }
+
+    fn key_columns(&self, cursor: Cursor<'k>) -> Result<[Option<Column<'k>>; KEY_COLUMNS_MAX], Fault> {
+        let mut columns: [Option<Column<'k>>; KEY_COLUMNS_MAX] = std::array::from_fn(|_| None);
+        for (place, &key) in columns.iter_mut().zip(self.key_columns) {
+            let mut cursor = cursor;
+            for &at in &self.plan.columns[..key] {
+                self.plan.skip_over(&self.plan.nodes, at, &mut cursor)?;
+            }
+            let data_type = self.schema.field(key).data_type();
+            *place = Some(self.column(&self.plan.nodes, self.plan.columns[key], data_type, &mut cursor)?.0);
+        }
+        Ok(columns)
     }
 
     /// The column of the array at `at`, and the index of the plan's next array. Its ranges were checked before.

@@ -142,7 +142,7 @@ impl Column<'_> {
     }
 
     /// Chain one value; a null leaves the hash unchanged.
-    fn hash_row(&self, row: usize, seed: u64) -> u64 {
+    pub fn hash_row(&self, row: usize, seed: u64) -> u64 {
         if self.validity.is_none_or(|validity| validity.get(row)) { self.hash_value(row, seed) } else { seed }
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod body;
 pub(crate) mod column;
 mod hash;
 pub(crate) mod key_type;
+pub(crate) mod sample;
 
 use arrow::record_batch::RecordBatch;
 use ringfence_wire::SLOT_SEED;

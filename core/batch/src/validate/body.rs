@@ -12,6 +12,7 @@ use crate::metadata::{DictionaryBatch, Header};
 use crate::plan::Plan;
 use crate::schema::SchemaPlan;
 use crate::slots::body::{self as keys, DictionaryPart};
+use crate::slots::sample::Sample;
 use crate::source::cursor;
 use crate::validate::{Checker, LengthRule};
 
@@ -52,12 +53,27 @@ impl SchemaPlan {
     /// # Errors
     /// [`BodyError`] names the column and the row.
     pub fn check(&self, body: &[u8], rows: u32, slots: Option<RangeInclusive<u16>>) -> Result<(), BodyError> {
+        self.check_and_sample(body, rows, slots, None)
+    }
+
+    /// [`Self::check`], and take a sample of the rows' slots. Without key columns, or with `slots` of `None`, it stays
+    /// as it is; so it may after an error.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_and_sample(
+        &self,
+        body: &[u8],
+        rows: u32,
+        slots: Option<RangeInclusive<u16>>,
+        sample: Option<&mut Sample>,
+    ) -> Result<(), BodyError> {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.decompressor.clear();
             scratch.parts.clear();
             scratch.values.clear();
             scratch.values.resize(self.plan.dictionaries.len(), None);
-            self.run(scratch, body, rows, slots).map_err(|(column, fault)| {
+            self.run(scratch, body, rows, slots, sample).map_err(|(column, fault)| {
                 let column = column.map(|column| self.schema().field(column).name().clone());
                 BodyError { column, fault }
             })
@@ -70,6 +86,7 @@ impl SchemaPlan {
         body: &[u8],
         rows: u32,
         slots: Option<RangeInclusive<u16>>,
+        sample: Option<&mut Sample>,
     ) -> Result<(), ColumnFault> {
         let whole = |fault| (None, fault);
         if rows == 0 {
@@ -97,9 +114,11 @@ impl SchemaPlan {
         let first = scratch.decompressor.decompress(&batch, frame.body).map_err(whole)?;
         let cursor = cursor(&batch, frame.body, &scratch.decompressor, first);
         self.columns(cursor, scratch, rows as usize)?;
-        let Some(slots) = slots.filter(|slots| *slots != (0..=u16::MAX) && !self.key_columns().is_empty()) else {
+        let Some(slots) = slots.filter(|_| !self.key_columns().is_empty()) else { return Ok(()) };
+        let is_whole = slots == (0..=u16::MAX);
+        if is_whole && sample.is_none() {
             return Ok(());
-        };
+        }
         let keys = keys::Keys {
             plan: &self.plan,
             key_columns: self.key_columns(),
@@ -108,7 +127,11 @@ impl SchemaPlan {
             parts: &scratch.parts,
             decompressor: &scratch.decompressor,
         };
-        keys.require(cursor, rows as usize, &slots).map_err(whole)
+        match sample {
+            Some(sample) if is_whole => keys.sample(cursor, rows as usize, sample),
+            sample => keys.require(cursor, rows as usize, &slots, sample),
+        }
+        .map_err(whole)
     }
 
     fn columns(&self, mut cursor: Cursor<'_>, scratch: &Scratch, rows: usize) -> Result<(), ColumnFault> {

@@ -14,6 +14,7 @@ mod encoded;
 mod files;
 mod mutated;
 mod refused;
+mod sampled;
 mod samples;
 mod schemas;
 mod shared;

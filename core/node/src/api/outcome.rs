@@ -212,6 +212,9 @@ pub struct PartitionStatus {
     pub stages: u64,
     /// Partitions that it came from, of which its log has everything; and the record that says so.
     pub sources: Vec<(u64, u64)>,
+    /// Rows by 1,024 equal parts of its slots, as u32 in little endian: of an owner's ACTIVE partition that is busy for
+    /// some time. Empty of others.
+    pub sketch: Vec<u8>,
 }
 
 /// Where a partition was sealed, and whether this store's log has reached that end.

@@ -12,12 +12,13 @@ impl Engine {
     /// The invariant that does not hold, with the values.
     pub fn check_invariants(&self) -> Result<(), String> {
         let mut producers_bytes = 0;
-        let mut waiting = 0;
+        let (mut waiting, mut sketches) = (0, 0);
         for partition in self.parts.store.partitions.iter() {
             let named = |why: String| format!("partition {}: {why}", partition.log.partition);
             check_partition(partition).map_err(named)?;
             producers_bytes += partition.producers.bytes();
             waiting += partition.waiting.len();
+            sketches += usize::from(partition.sketch.is_some());
         }
         if producers_bytes != self.parts.store.producers_bytes() {
             return Err(format!(
@@ -31,6 +32,7 @@ impl Engine {
         for acks in &self.parts.store.acks {
             acks.check()?;
         }
+        self.parts.maintenance.check_sketches(sketches, self.parts.store.settings.level)?;
         self.check_tails()
     }
 

@@ -58,6 +58,7 @@ impl IngestMachine<'_> {
             };
             (partition.shared_end(), Completion::Batch(ack))
         })?;
+        self.store.count_slots(index);
         turn.counters.appended += 1;
         turn.counters.rows += u64::from(header.rows);
         turn.counters.bytes += u64::from(header.body_bytes);

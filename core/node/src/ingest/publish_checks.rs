@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use ringfence_batch::Sample;
 #[cfg(feature = "planted")]
 use ringfence_log::planted::{Bug, is_on};
 use ringfence_routing::Verdict;
@@ -15,6 +16,7 @@ use crate::partition::dedupe::{Decision, Reject};
 use crate::partition::producer::Identity;
 use crate::partition::rejection::{Rejection, StoredHere, quarantined};
 use crate::partition::state::Partition;
+use crate::partition::store::Store;
 use crate::replication::state::role::Role;
 use crate::turn::Turn;
 
@@ -82,7 +84,7 @@ impl IngestMachine<'_> {
         Ok(note)
     }
 
-    /// Full validation, with its panics counted.
+    /// Full validation, with its panics counted. The sample of the partition's sketch is in the store then.
     pub(super) fn check_body(
         &mut self,
         index: PartitionIndex,
@@ -90,10 +92,16 @@ impl IngestMachine<'_> {
         bytes: &[u8],
         turn: &mut Turn<'_>,
     ) -> Result<(), Refusal> {
-        let checked = check_body(&self.store.partitions[index], header, bytes);
+        let Store { partitions, sample, .. } = &mut *self.store;
+        let checked = check_body(&partitions[index], header, bytes, sample);
         turn.counters.inflated_bytes += ringfence_batch::take_decompressed_bytes() as u64;
         if matches!(&checked, Err(refusal) if refusal.code == Code::Internal) {
             turn.counters.body_panics += 1;
+        }
+        #[cfg(feature = "planted")]
+        if is_on(Bug::SketchCountsChecks) && checked.is_ok() {
+            self.store.count_slots(index);
+            self.store.sample.clear();
         }
         checked
     }
@@ -132,7 +140,7 @@ const WAITING_MAX: usize = 65_536;
 const TOO_FEW_RETRY_MS: u32 = 100;
 
 /// Full validation, once, at the first owner. A panic in there is a defect of ours, and costs one batch, not the node.
-fn check_body(partition: &Partition, header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+fn check_body(partition: &Partition, header: &RequestHeader, bytes: &[u8], sample: &mut Sample) -> Result<(), Refusal> {
     let plan = partition.plans.as_ref().and_then(|plans| plans.schemas.get(header.schema_id as usize));
     let Some(plan) = plan else {
         let what = format!("topic {} has no schema {} here", header.topic, header.schema_id);
@@ -141,7 +149,9 @@ fn check_body(partition: &Partition, header: &RequestHeader, bytes: &[u8]) -> Re
     let has_key = partition.plans.as_ref().is_some_and(|plans| plans.has_key());
     let slots = has_key.then_some(partition.slots.0..=partition.slots.1);
     let message = &bytes[header.extension_bytes as usize..];
-    match catch_unwind(AssertUnwindSafe(|| plan.check(message, header.rows, slots))) {
+    sample.clear();
+    let sample = partition.sketch.is_some().then_some(sample);
+    match catch_unwind(AssertUnwindSafe(|| plan.check_and_sample(message, header.rows, slots, sample))) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(Refusal::new(error.code(), error.to_string())),
         Err(_) => Err(Refusal::new(Code::Internal, "the check of this body panicked; nothing was stored")),

@@ -88,6 +88,7 @@ impl IngestMachine<'_> {
             partition.idleness = Idleness::Active;
             (partition.shared_end(), Completion::Batch(ack_of(request, placed.first_offset, false)))
         })?;
+        self.store.count_slots(index);
         turn.counters.staged += 1;
         turn.counters.bytes += u64::from(header.body_bytes);
         Ok(())

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use ringfence_log::{Corruption, PunchPlan, ReplicaRecord};
 
 use crate::ids::{PartitionIndex, PartitionKey};
+use crate::maintenance::busiest::{Busiest, SketchChange};
 use crate::reads::pending_reads::Fetch;
 
 /// All state of maintenance.
@@ -12,6 +13,7 @@ use crate::reads::pending_reads::Fetch;
 pub struct Maintenance {
     pub(super) upkeep: Upkeep,
     pub(super) scrub: Scrubs,
+    pub(super) sketches: SketchRounds,
 }
 
 impl Maintenance {
@@ -57,6 +59,18 @@ pub struct Upkeep {
     pub(super) retained_at_files: u64,
     pub(super) wrote_states: bool,
     pub(super) scratch: Vec<u8>,
+}
+
+/// Rounds over all partitions that choose those with a sketch.
+#[derive(Debug, Default)]
+pub struct SketchRounds {
+    pub(super) busiest: Busiest,
+    /// Where the round goes on; `None` between two rounds.
+    pub(super) cursor: Option<PartitionIndex>,
+    /// When the next round begins.
+    pub(super) next_ms: u64,
+    /// Reused.
+    pub(super) changes: Vec<SketchChange>,
 }
 
 /// File and position.

@@ -35,6 +35,7 @@ const RETAIN_SOON_MS: u64 = 40;
 impl MaintenanceMachine<'_> {
     pub(crate) fn tick_retention(&mut self, turn: &mut Turn<'_>) {
         self.walk(turn);
+        self.tick_sketches(turn.now);
         self.punch_dropped(turn);
         self.tick_scrub(turn);
         let files = self.store.shards.iter().map(Shard::newest_file).sum();

@@ -8,6 +8,7 @@
 //!   `seal`: the end of a sealed partition. `sealing`: a partition beside its seal.
 //! - `owner_epochs`, `producer`, `producer_undo`, `dedupe`, `dedupe_blob`: tables that a log gives.
 //! - `segments`, `table_page`, `inheritance`, `lineage`: what a partition has from those that it came from.
+//! - `sketch`: where the load of a partition is. `sketching`: a partition beside its sketch.
 //! - `state_blob`, `recovery`: from tables to state records, and from records back to tables.
 
 pub(crate) mod answers;
@@ -28,6 +29,8 @@ pub(crate) mod rejection;
 pub(crate) mod seal;
 pub(crate) mod sealing;
 pub(crate) mod segments;
+pub(crate) mod sketch;
+pub(crate) mod sketching;
 pub(crate) mod state;
 pub(crate) mod state_blob;
 pub(crate) mod store;

@@ -13,6 +13,7 @@ use crate::partition::lineage::Lineage;
 use crate::partition::log_start::WantedStart;
 use crate::partition::owner_epochs::Epochs;
 use crate::partition::seal::Sealed;
+use crate::partition::sketch::Sketch;
 use crate::partition::topic::Plans;
 use crate::replication::state::role::Role;
 use crate::transactions::staged_batches::Stages;
@@ -71,6 +72,10 @@ pub struct Partition {
     /// Where it was sealed, as far as this store has been told.
     pub sealed: Option<Box<Sealed>>,
     pub lineage: Lineage,
+    /// Its rows by slots, while it is one of the busiest.
+    pub sketch: Option<Box<Sketch>>,
+    /// End of the log when it was last looked at for that.
+    pub(super) rows_seen: u64,
     /// Incarnation number: a partition that is dropped and created again gets a new one.
     pub(super) incarnation: u64,
 }
@@ -94,6 +99,7 @@ impl Partition {
         let fence = Fence::at(log.fence().max(log.end().owner_epoch));
         let mark = log.end_offset();
         Self {
+            rows_seen: log.end_offset(),
             log,
             gate: Gate::new(fence),
             producers: Producers::default(),
@@ -122,6 +128,7 @@ impl Partition {
             wanted: WantedStart::default(),
             sealed: None,
             lineage: Lineage::default(),
+            sketch: None,
             incarnation: 0,
         }
     }
@@ -149,6 +156,7 @@ impl Partition {
             + self.epochs.memory_bytes()
             + self.stages.memory_bytes()
             + self.waiting.capacity() * size_of::<u64>()
+            + self.sketch.as_ref().map_or(0, |_| size_of::<Sketch>())
     }
 
     /// What an end of the log waits for besides this store's disk.
@@ -247,6 +255,7 @@ impl Partition {
             sealed: self.sealed.as_deref().map(Sealed::status),
             stages: self.stages.open().0 as u64,
             sources: self.producers.sources.clone(),
+            sketch: self.sketch_bytes(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The store: all partitions with their shards, what waits for durable groups, topics and routing tables.
 
+use ringfence_batch::Sample;
 use ringfence_routing::{IdMap, PairMap, Tables};
 
 use crate::ids::{PartitionIndex, PartitionKey, Reach};
@@ -146,6 +147,8 @@ pub struct Store {
     pub absent: BTreeMap<PartitionKey, Reach>,
     pub topics: IdMap<Topic>,
     pub tables: Tables,
+    /// Slots of the batch that is checked, if its partition has a sketch. Empty between two requests, or of no use.
+    pub sample: Sample,
     /// Newest generation of any installed table, or that the control plane has told.
     pub(super) generation: u64,
     /// Every table is installed that entries up to this one changed.
@@ -182,6 +185,7 @@ impl Store {
             absent: BTreeMap::new(),
             topics: IdMap::default(),
             tables: Tables::default(),
+            sample: Sample::default(),
             generation: 0,
             settled_generation: 0,
             credit_bytes: 0,

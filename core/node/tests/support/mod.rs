@@ -30,6 +30,8 @@ pub struct World {
     pub disk: FaultyDisk,
     pub now: Now,
     pub epoch: u64,
+    /// Of the topic.
+    pub key_columns: &'static [usize],
     pub answers: Vec<Reply>,
     pub outcomes: Vec<Outcome>,
     /// Jobs that were not performed, while `is_held`.
@@ -73,11 +75,17 @@ pub fn schema() -> Vec<u8> {
 
 /// A body of the schema: ids `first..first + rows`, each with its square.
 pub fn body_of(first: i64, rows: i64) -> Vec<u8> {
-    let ids = Int64Array::from_iter_values(first..first + rows);
-    let squares = Int64Array::from_iter_values((first..first + rows).map(|id| id.wrapping_mul(id)));
+    body_of_ids(&(first..first + rows).collect::<Vec<_>>())
+}
+
+/// A body of the schema: these ids, each with its square.
+pub fn body_of_ids(ids: &[i64]) -> Vec<u8> {
+    let squares = Int64Array::from_iter_values(ids.iter().map(|id| id.wrapping_mul(*id)));
+    let rows = ids.len();
+    let ids = Int64Array::from(ids.to_vec());
     let encoder = Encoder::new(&schema()).unwrap();
     let batch = RecordBatch::try_new(encoder.schema().clone(), vec![Arc::new(ids), Arc::new(squares)]).unwrap();
-    let gathered = encoder.whole(&batch, 0, usize::try_from(rows).unwrap()).unwrap();
+    let gathered = encoder.whole(&batch, 0, rows).unwrap();
     let mut body = vec![0; gathered.bytes(0)];
     gathered.write(0, &mut body).unwrap();
     body
@@ -86,10 +94,22 @@ pub fn body_of(first: i64, rows: i64) -> Vec<u8> {
 impl World {
     /// An empty store; the topic is installed, the partition open.
     pub fn new(seed: u64, shape: Shape) -> Self {
-        let mut world = Self::open(FaultyDisk::new(seed), shape, Now { unix_ms: 1_000_000, mono_ms: 1000 });
+        let mut world = Self::empty(seed, shape);
         world.install(1);
         world.open_partition();
         world
+    }
+
+    /// As [`Self::new`], with the column `id` as the topic's key and these slots of the partition.
+    pub fn keyed(seed: u64, shape: Shape, lo: u16, hi: u16) -> Self {
+        let mut world = Self::empty(seed, shape);
+        world.key_columns = &[0];
+        world.open_again(lo, hi);
+        world
+    }
+
+    fn empty(seed: u64, shape: Shape) -> Self {
+        Self::open(FaultyDisk::new(seed), shape, Now { unix_ms: 1_000_000, mono_ms: 1000 })
     }
 
     /// What a start makes of the store: nothing installed, nothing open.
@@ -128,6 +148,7 @@ impl World {
             pool,
             now,
             epoch,
+            key_columns: &[],
             answers: Vec::new(),
             outcomes: Vec::new(),
             held: Vec::new(),
@@ -251,7 +272,7 @@ impl World {
     }
 
     pub fn install_table(&mut self, generation: u64, version: u64, partitions: &[TablePartition]) {
-        self.ordered(install_topic(&[])).unwrap();
+        self.ordered(install_topic(self.key_columns)).unwrap();
         self.ordered(Order::InstallTable {
             topic: TOPIC,
             generation,
@@ -263,6 +284,13 @@ impl World {
             lineage: Lineage::default(),
         })
         .unwrap();
+    }
+
+    /// Open the partition with these slots under a new epoch.
+    pub fn open_again(&mut self, lo: u16, hi: u16) {
+        self.epoch += 1;
+        self.install(1);
+        self.ordered(open_order_of(lo, hi, self.epoch)).unwrap();
     }
 
     pub fn open_partition(&mut self) {
