@@ -91,8 +91,10 @@ def load(three: ThreeNodes) -> tuple[list[Sender], list[Following]]:
     address = three.addresses
     senders = [Sender(address, "t", 0), NamedSender(address, "t", 1), TransactionSender(address, "t", 2)]
     readers = [Following(address, "t", OrderCheck()), Following(address, "t", OrderCheck(), pause_s=0.1)]
-    for one in (*senders, *readers):
-        one.start()
+    for sender in senders:
+        sender.start()
+    for reader in readers:
+        reader.start()
     rows_grow(senders)
     return senders, readers
 

@@ -131,7 +131,7 @@ async def split_at_half(api: Api, node: Node, part: Partition, loaded: tuple[int
     done = await api("POST", f"{PLACE}/split/{part.partition}", {})
     assert done.status == 200, done
     left, right = sorted(done.body["partitions"], key=lambda child: int(child["lo"]))
-    assert (left["lo"], right["hi"]) == part.slots
+    assert part.slots == SlotRange(left["lo"], right["hi"])
     share = weight_of(part.slots, SlotRange(left["lo"], left["hi"]), weights) / sum(weights)
     assert 0.45 < share < 0.55, f"{share:.0%} of the load is in {left}"
     size = part.slots.hi - part.slots.lo + 1

@@ -107,8 +107,12 @@ class LineageLedger(Ledger):
         """A successor of their producer learned that rows which were given up are not stored."""
         for number in ids:
             row, slot = self.rows[number], self.slot(number)
-            is_untold = row.outcome == "done" and row.partition == ANYWHERE and slot is not None
-            if is_untold and any(self.partitions[part].forced for part in self._with_slot(slot)):
+            is_untold = row.outcome == "done" and row.partition == ANYWHERE
+            if (
+                is_untold
+                and slot is not None
+                and any(self.partitions[part].forced for part in self._with_slot(slot))
+            ):
                 self.passed_over.add(number)
             if number in self.passed_over:
                 row.outcome, row.partition = "", ANYWHERE

@@ -151,7 +151,7 @@ class LineageDriver(Driver):
         identity = IDENTITY.pack(
             attempt.scope, attempt.driver, attempt.epoch, self._writer.number, 0, attempt.token
         )
-        found = {wire.ExtensionKind.STAGE: identity}
+        found: dict[int, bytes] = {wire.ExtensionKind.STAGE: identity}
         if origin is not None:
             found[wire.ExtensionKind.ORIGIN] = origin
         return extension.packed(found)

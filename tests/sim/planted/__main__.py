@@ -126,7 +126,7 @@ def find_in_layouts(name: str, seeds: range) -> Finding:
     cell = layouts.CELLS.get(name)
     if cell is not None:
         return _find_in_cell(name, cell, [seed for seed in seeds if seed % NAMED == 0])
-    shown_by = layouts.SHOWN_BY.get(name, lambda _: True)
+    shown_by: Callable[[Plan], bool] = layouts.SHOWN_BY.get(name, lambda _: True)
     plans = [plan for plan in (with_layouts(Plan.drawn(seed)) for seed in seeds) if shown_by(plan)]
     for plan in plans:
         birth.born(plan.machines, plan.level, plan.newest)
