@@ -1,10 +1,8 @@
 //! Faults that are planted into the engine: the story of each must fail.
 
-use std::panic::catch_unwind;
+use ringfence_log::planted::Bug;
 
-use ringfence_log::planted::{Bug, plant};
-
-use crate::{pushes, staging_again};
+use crate::{pushes, staging_again, support};
 
 /// Each story fails when its fault is planted, and only then.
 #[test]
@@ -21,11 +19,5 @@ fn each_planted_fault_is_found() {
         (Bug::AlwaysUnchanged, pushes::a_table_that_is_held_is_not_sent_again),
         (Bug::AlwaysUnchanged, pushes::a_walk_of_changes_and_acknowledgements_leaves_nobody_behind),
     ];
-    for (bug, story) in stories {
-        story();
-        plant(Some(bug));
-        let found = catch_unwind(story).is_err();
-        plant(None);
-        assert!(found, "{bug:?} is not found");
-    }
+    support::each_is_found(&stories);
 }
