@@ -148,10 +148,12 @@ class PendingRequest(Pending):
 
     __slots__ = ("_io_thread", "_peer", "polls_until", "request")
 
-    def __init__(self, io_thread: IoThread, peer: Peer, request: Request, give_up_at: float) -> None:
+    def __init__(
+        self, io_thread: IoThread, peer: Peer, request: Request, give_up_at: float, polls_until: float = 0.0
+    ) -> None:
         super().__init__(give_up_at)
         self._io_thread, self._peer, self.request = io_thread, peer, request
-        self.polls_until = 0.0
+        self.polls_until = polls_until
 
     def answered(self, answer: Answer) -> None:
         request = self.request
@@ -217,8 +219,8 @@ def _send_or_wait(
     wait = request.wait_s if request.wait_s > 0 else left - now
     # Also a short poll waits for a late answer: a busy node answers it after many others, and would serve the
     # same poll twice if it came again.
-    pending = PendingRequest(io_thread, peer, request, left + ANSWER_GRACE_S)
-    pending.polls_until = now + wait + ANSWER_GRACE_S if request.wait_s > 0 else 0.0
+    polls_until = now + wait + ANSWER_GRACE_S if request.wait_s > 0 else 0.0
+    pending = PendingRequest(io_thread, peer, request, left + ANSWER_GRACE_S, polls_until)
     deadline = deadline_ms(min(left, now + wait), now)
     if connection.send(request.opcode, request.body, pending, deadline_ms=deadline, **request.fields):
         request.sent = True

@@ -9,10 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from ringfence.control.http.authorize import About
 from ringfence.control.http.layout_bodies import LayoutExplained
+from ringfence.control.http.layout_routes import reads_of_layouts
 from ringfence.control.http.mutation_pipeline import Mutations
 from ringfence.control.http.openapi_bodies import Receipt
-from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
-from ringfence.control.http.read_routes import LinearizableRead, NamePart, topic_at
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs
+from ringfence.control.http.read_routes import NamePart, topic_at
 from ringfence.control.model.tokens import Role
 
 TOPIC = "/admin/topics/{tenant}/{namespace}/{name}"
@@ -34,16 +35,7 @@ def router(mutations: Mutations) -> APIRouter:
 
 
 def _reads(mutations: Mutations) -> APIRouter:
-    node = mutations.node
-    reads = APIRouter(
-        tags=["layouts"],
-        dependencies=[
-            *needs(mutations.access, Role.VIEWER, About.TOPICS),
-            Depends(LinearizableRead(node)),
-            Depends(no_store),
-        ],
-        responses=PROBLEMS,
-    )
+    node, reads = mutations.node, reads_of_layouts(mutations)
 
     @reads.get(f"{TOPIC}/explain", operation_id="explain_layout")
     async def explain_layout(tenant: NamePart, namespace: NamePart, name: NamePart) -> LayoutExplained:

@@ -93,17 +93,21 @@ def router(mutations: Mutations) -> APIRouter:
     return combine_routers(_reads(mutations), _changes(mutations))
 
 
-def _reads(mutations: Mutations) -> APIRouter:
-    node = mutations.node
-    reads = APIRouter(
+def reads_of_layouts(mutations: Mutations) -> APIRouter:
+    """A router without operations: its reads are linearizable on request, and no cache keeps them."""
+    return APIRouter(
         tags=["layouts"],
         dependencies=[
             *needs(mutations.access, Role.VIEWER, About.TOPICS),
-            Depends(LinearizableRead(node)),
+            Depends(LinearizableRead(mutations.node)),
             Depends(no_store),
         ],
         responses=PROBLEMS,
     )
+
+
+def _reads(mutations: Mutations) -> APIRouter:
+    node, reads = mutations.node, reads_of_layouts(mutations)
 
     @reads.get(f"{TOPIC}/partitions/{{partition}}", operation_id="topic_partition")
     async def topic_partition(

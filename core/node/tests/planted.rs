@@ -1,10 +1,8 @@
 //! Faults that are planted into the engine: the story of each must fail.
 
-use std::panic::catch_unwind;
+use ringfence_log::planted::Bug;
 
-use ringfence_log::planted::{Bug, plant};
-
-use crate::{pushes, sketches, staging_again};
+use crate::{pushes, sketches, staging_again, support};
 
 /// Each story fails when its fault is planted, and only then.
 #[test]
@@ -24,11 +22,5 @@ fn each_planted_fault_is_found() {
         (Bug::SketchNotHalved, sketches::counts_are_halved_once_a_minute),
         (Bug::SketchCountsChecks, sketches::a_batch_that_waits_for_room_counts_once),
     ];
-    for (bug, story) in stories {
-        story();
-        plant(Some(bug));
-        let found = catch_unwind(story).is_err();
-        plant(None);
-        assert!(found, "{bug:?} is not found");
-    }
+    support::each_is_found(&stories);
 }

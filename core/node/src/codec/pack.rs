@@ -237,35 +237,37 @@ pub(super) fn array(out: &mut Vec<u8>, items: usize) {
     encode::write_array_len(out, u32::try_from(items).expect("few items")).expect("a Vec grows");
 }
 
+/// A map of values that are packed already: what another program sends.
+#[cfg(test)]
+pub(super) fn packed_map(fields: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut out = Vec::new();
+    map(&mut out, fields.len());
+    for (name, value) in fields {
+        text(&mut out, name);
+        out.extend_from_slice(value);
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use ringfence_wire::Code;
 
-    fn hello(fields: &[(&str, &[u8])]) -> Vec<u8> {
-        let mut out = Vec::new();
-        map(&mut out, fields.len());
-        for (name, value) in fields {
-            text(&mut out, name);
-            out.extend_from_slice(value);
-        }
-        out
-    }
-
     #[test]
     fn hello_reads_what_it_needs_and_skips_the_rest() {
         let mut fields: Vec<(&str, &[u8])> =
             vec![("version_min", &[1]), ("new", &[0x92, 1, 2]), ("version_max", &[3]), ("cluster", &[0xC4, 1, 9])];
-        let read = Hello::read(&hello(&fields)).unwrap();
+        let read = Hello::read(&packed_map(&fields)).unwrap();
         let expected = Hello { version_min: 1, version_max: 3, cluster: Some(vec![9]), ..Hello::default() };
         assert_eq!(read, expected);
         fields.push(("features", &[5]));
-        assert_eq!(Hello::read(&hello(&fields)).unwrap(), Hello { features: 5, ..expected });
+        assert_eq!(Hello::read(&packed_map(&fields)).unwrap(), Hello { features: 5, ..expected });
     }
 
     #[test]
     fn what_a_sealed_partition_has_is_added_to_the_installed_body() {
-        let installed = hello(&[("owner", &[2]), ("children", &[0x92, 7, 8])]);
+        let installed = packed_map(&[("owner", &[2]), ("children", &[0x92, 7, 8])]);
         let told = sealed(&installed, 3, Some((5, &[(4, 12, 3)])));
         let head = b"\x85\xA5owner\x02\xA8children\x92\x07\x08";
         assert_eq!(*told, [&head[..], b"\xA6stored\x05\xA7answers\x91\x93\x04\x0C\x03\xA7version\x03"].concat());
@@ -296,7 +298,7 @@ mod tests {
     #[test]
     fn a_table_digest_ignores_the_generation_and_loads_only() {
         let table = |generation: u8, version: u8, loads: &[u8]| {
-            hello(&[("generation", &[generation]), ("version", &[version]), ("loads", loads)])
+            packed_map(&[("generation", &[generation]), ("version", &[version]), ("loads", loads)])
         };
         assert_eq!(table_digest(&table(1, 7, b"\x80")), table_digest(&table(2, 7, b"\x81\x01\x05")));
         assert_ne!(table_digest(&table(1, 7, b"\x80")), table_digest(&table(1, 8, b"\x80")));

@@ -78,22 +78,13 @@ pub fn listed(batches: &[(u64, u32, usize)], more: bool, sealed_version: u64) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn body(fields: &[(&str, &[u8])]) -> Vec<u8> {
-        let mut out = Vec::new();
-        map(&mut out, fields.len());
-        for (name, value) in fields {
-            text(&mut out, name);
-            out.extend_from_slice(value);
-        }
-        out
-    }
+    use crate::codec::pack::packed_map;
 
     #[test]
     fn a_request_is_read_or_refused_by_field() {
         let token = [&[0x91, 0xC4, 16][..], &[7; 16]].concat();
         let sound: Vec<(&str, &[u8])> = vec![("scope", &[5]), ("epoch", &[8]), ("tokens", &token), ("later", &[0xC0])];
-        let read = Wanted::read(&body(&sound)).unwrap();
+        let read = Wanted::read(&packed_map(&sound)).unwrap();
         assert_eq!(read, Wanted { scope: 5, epoch: 8, tokens: vec![[7; 16]], after: 0 });
         let short = [&[0x91, 0xC4, 15][..], &[7; 15]].concat();
         let many = [&[0xDC, 0x40, 0x41][..], &[0xC4, 0].repeat(TOKENS_MAX + 1)].concat();
@@ -101,10 +92,10 @@ mod tests {
             let mut fields = sound.clone();
             fields.retain(|one| one.0 != field);
             fields.push((field, value));
-            let why = Wanted::read(&body(&fields)).unwrap_err();
+            let why = Wanted::read(&packed_map(&fields)).unwrap_err();
             assert!(why.contains(field.trim_end_matches('s')), "{why}");
         }
-        assert!(Wanted::read(&body(&sound[..2])).unwrap_err().contains("lacks"));
+        assert!(Wanted::read(&packed_map(&sound[..2])).unwrap_err().contains("lacks"));
     }
 
     #[test]

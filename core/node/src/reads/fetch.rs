@@ -218,10 +218,13 @@ impl ReadMachine<'_> {
             return;
         }
         self.reads.queue_look_ms = now_ms + QUEUE_LOOK_MS;
-        let (late, waiting) =
-            std::mem::take(&mut self.reads.queued).into_iter().partition(|fetch| fetch.queued_until_ms <= now_ms);
+        let is_late = |fetch: &Fetch| fetch.queued_until_ms <= now_ms;
+        if !self.reads.queued.iter().any(is_late) {
+            return;
+        }
+        let (late, waiting): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.reads.queued).into_iter().partition(is_late);
         self.reads.queued = waiting;
-        let late: VecDeque<Fetch> = late;
         for fetch in late {
             let what =
                 format!("partition {}: the fetch waited too long for memory or the disk", fetch.header.partition);

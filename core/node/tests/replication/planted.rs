@@ -1,10 +1,8 @@
 //! Faults that are planted into the engine: the story of each must fail.
 
-use std::panic::catch_unwind;
+use ringfence_log::planted::Bug;
 
-use ringfence_log::planted::{Bug, plant};
-
-use super::{inherits, inherits_replicas, sealed, sealed_replicas as replicas};
+use super::{inherits, inherits_replicas, sealed, sealed_replicas as replicas, support};
 
 /// Each story fails when its fault is planted, and only then.
 #[test]
@@ -42,11 +40,5 @@ fn each_planted_fault_is_found() {
         (Bug::ForcedAdmitsAtOnce, inherits::an_owner_that_lacks_a_source_inherits_before_it_takes_rows),
         (Bug::PrunedIsNew, inherits::what_a_pruned_source_had_counts_as_forgotten),
     ];
-    for (bug, story) in stories {
-        story();
-        plant(Some(bug));
-        let found = catch_unwind(story).is_err();
-        plant(None);
-        assert!(found, "{bug:?} is not found");
-    }
+    support::each_is_found(&stories);
 }

@@ -429,3 +429,17 @@ pub fn table_body(generation: u64, version: u64) -> Vec<u8> {
     body.extend_from_slice(&version.to_be_bytes());
     body
 }
+
+/// The story of each fault fails while the fault is planted, and only then.
+#[cfg(feature = "planted")]
+pub fn each_is_found(stories: &[(ringfence_log::planted::Bug, fn())]) {
+    use ringfence_log::planted::plant;
+
+    for (bug, story) in stories {
+        story();
+        plant(Some(*bug));
+        let found = std::panic::catch_unwind(story).is_err();
+        plant(None);
+        assert!(found, "{bug:?} is not found");
+    }
+}
