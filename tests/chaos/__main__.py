@@ -139,7 +139,7 @@ class Load:
 def run(fleet: Fleet, seconds: float, seed: int) -> int:
     _say(f"{NODES} nodes serve under {fleet.root}")
     load, goals = Load(fleet), Goals.of(seconds)
-    mover = Mover(fleet, load.partitions, seed)
+    mover = Mover(fleet, lambda: load.partitions, seed)
     harmer = Harmer(fleet, mover, goals, load.rows, seed, load.is_broken)
     load.start()
     mover.start()

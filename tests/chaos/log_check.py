@@ -1,7 +1,7 @@
 """`python -m tests.chaos.log_check --minutes N`: what clients saw of a harmed cluster, judged as a history.
 
 `python -m tests.chaos` compares the rows of eight equal writers. This run has plain, named and transactional
-writers, truncates, a forced owner, questions about ends, and readers of several kinds.
+writers, layout changes, truncates, a forced owner, questions about ends, and readers of several kinds.
 `tests.checker.log_anomalies` names what is wrong. Exit code 1: there is an anomaly, a client failed, a node
 ended by itself, or too little happened.
 """
@@ -23,6 +23,7 @@ import numpy as np
 
 import ringfence
 from tests.chaos import sandbox
+from tests.chaos.changer import Changer, active
 from tests.chaos.fleet import NODES, TOPIC, Fleet
 from tests.chaos.forced import Forcer
 from tests.chaos.goals import Goals
@@ -49,6 +50,8 @@ CUT_TOPIC = "cut"
 PARTITIONS = 8
 WRITERS_EACH = 1_000
 """Numbers of writers that one plain writer may use up: it takes the next after a send without outcome."""
+CHANGE_EVERY_S = 30.0
+"""At least so often a layout change must have ended well."""
 ROWS_PER_S = 60
 """The least that counts as work, of all writers of a topic."""
 
@@ -63,12 +66,17 @@ class Clients:
                 topic, schema=SCHEMA, key=["key"], partitions=PARTITIONS, replication=REPLICAS
             )
         self.partitions = [part.partition for part in made.partitions]
-        halves = self.partitions[::2], self.partitions[1::2]
+        # The layout of the topic that is not truncated changes: its readers follow all of it.
+        followed = (
+            {"of even ones": self.partitions[::2], "of odd ones": self.partitions[1::2]}
+            if truncates
+            else {"one": None, "two": None}
+        )
         where, seeds = (fleet.addresses, topic), iter(range(seed * 100, seed * 100 + 100))
         self.named = list[NamedWriter]()
         self.witnesses: list[Witness] = [
             *(PlainWriter(*where, next(seeds), number * WRITERS_EACH) for number in (1, 2)),
-            *(Follower(*where, next(seeds), half) for half in halves),
+            *(Follower(*where, next(seeds), name, some) for name, some in followed.items()),
             EndAsker(*where, next(seeds)),
         ]
         if truncates:
@@ -119,9 +127,9 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None) -> int:
         Clients(fleet, TOPIC, seed, fleet.root, truncates=False),
         Clients(fleet, CUT_TOPIC, seed + 1, fleet.root, truncates=True),
     ]
-    main_topic = clients[0]
     goals = dataclasses.replace(Goals.of(seconds), rows=int(seconds * ROWS_PER_S))
-    mover = Mover(fleet, [*main_topic.partitions, *clients[1].partitions], seed)
+    mover = Mover(fleet, lambda: [*active(fleet.addresses, TOPIC), *clients[1].partitions], seed)
+    changer = Changer(fleet, TOPIC, seed)
     harmer = Harmer(
         fleet,
         mover,
@@ -134,15 +142,20 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None) -> int:
     for one in clients:
         one.start()
     mover.start()
+    changer.start()
     harmer.run(seconds)
     say("the last fault is over: an owner is forced, then moves, writers and readers come to their end")
     mover.finish()
-    say(f"{mover.committed} moves are over")
+    changer.finish()
+    say(f"{mover.committed} moves and {changer.changed} layout changes are over")
     fleet.until_whole()
     forced = forcer.run()
     say("an owner was forced; clients end")
     wrong = [*harmer.ended]
     wrong += [f"the mover: {mover.failure!r}"] if mover.failure is not None else []
+    wrong += [f"layout changes: {changer.failure!r}"] if changer.failure is not None else []
+    if changer.changed < (least := max(1, int(seconds / CHANGE_EVERY_S))):
+        wrong.append(f"too little happened: {changer.changed} layout changes, wanted {least}")
     wrong += [f"too little happened: {line}" for line in goals.missing(harmer.counts())]
     histories = {forcer.topic: forced}
     for one in clients:
@@ -152,7 +165,7 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None) -> int:
     wrong += judged(histories)
     # Replicas that come back after an owner was forced keep what they have, and fsck tells it.
     wrong += [line for line in fleet.checked() if f"'partition': {forcer.partition}," not in line]
-    tell(histories, harmer, mover, seed)
+    tell(histories, harmer, mover, changer, seed)
     if wrong and keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         (keep / "histories.json").write_text(json.dumps(histories, default=_plain))
@@ -180,10 +193,10 @@ def judged(histories: dict[str, History]) -> list[str]:
     return [*found[:50], *([f"{len(found) - 50} more anomalies"] if len(found) > 50 else [])]
 
 
-def tell(histories: dict[str, History], harmer: Harmer, mover: Mover, seed: int) -> None:
+def tell(histories: dict[str, History], harmer: Harmer, mover: Mover, changer: Changer, seed: int) -> None:
     counts = harmer.counts()
     kinds = ", ".join(f"{count} {name}" for name, count in sorted(counts.faults.items()))
-    moved = f"{mover.committed} moves, {mover.drains} drains"
+    moved = f"{mover.committed} moves, {mover.drains} drains, {changer.changed} layout changes"
     print(f"{counts.faults.total()} faults ({kinds}), {moved}; seed {seed}")
     for topic, history in histories.items():
         outcomes = Counter(send.outcome.value for send in history.sends if not send.transaction)

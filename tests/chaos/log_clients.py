@@ -41,6 +41,8 @@ IN_FLIGHT_MAX: Final = 24
 TIMEOUT_S: Final = 30.0
 SESSION_S: Final = 10.0
 """Of a follower; the next session begins at its positions."""
+ASKED: Final = 50
+"""Questions about the partitions of one layout; then the newest layout is asked for."""
 LOOK_ROWS: Final = 500
 """That a reader from the log start takes of one partition."""
 
@@ -220,11 +222,16 @@ class _AbortError(Exception):
 
 
 class Follower(Witness):
-    """Follows partitions, in sessions: each begins at the positions of the one before."""
+    """Follows partitions, or the whole topic through its layout changes, in sessions.
 
-    def __init__(self, addresses: str, topic: str, seed: int, partitions: list[int]) -> None:
+    Each session begins at the positions of the one before.
+    """
+
+    def __init__(
+        self, addresses: str, topic: str, seed: int, name: str, partitions: list[int] | None
+    ) -> None:
         super().__init__(addresses, topic, seed)
-        self._partitions, self._session = partitions, 0
+        self._name, self._partitions, self._session = f"follower {name}", partitions, 0
         self._start: Any = None
 
     def _live(self, client: ringfence.Client) -> None:
@@ -256,10 +263,9 @@ class Follower(Witness):
     def _note(self, reader: ringfence.Reader, batch: pa.RecordBatch, begun: float) -> None:
         where = reader.place
         assert where is not None
-        name, ended = f"follower of {self._partitions[0]}", time.monotonic()
-        values = values_of(batch)
+        values, ended = values_of(batch), time.monotonic()
         self.history.reads.append(
-            Read(name, self._session, where.partition, where.first_offset, values, begun, ended)
+            Read(self._name, self._session, where.partition, where.first_offset, values, begun, ended)
         )
 
 
@@ -303,11 +309,13 @@ class EndAsker(Witness):
 
     def _live(self, client: ringfence.Client) -> None:
         try:
-            partitions = [one.partition for one in client.layout(self._topic).active]
+            partitions = list(client.layout(self._topic).partitions)
         except RingfenceError:
             self.retries += 1
             return
-        while not self._stop.wait(0.1):
+        for _ in range(ASKED):
+            if self._stop.wait(0.1):
+                return
             partition = self._dice.choice(partitions)
             begun = time.monotonic()
             try:

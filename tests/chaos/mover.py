@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable
 
 from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import RingfenceError
@@ -21,7 +22,7 @@ RUN_S = 60.0
 class Mover:
     """A thread; `committed` counts moves that the metadata says are done."""
 
-    def __init__(self, fleet: Fleet, partitions: list[int], seed: int) -> None:
+    def __init__(self, fleet: Fleet, partitions: Callable[[], list[int]], seed: int) -> None:
         self.committed = self.failed = self.refused = self.drains = 0
         self.moving = threading.Event()
         self.failure: BaseException | None = None
@@ -51,6 +52,11 @@ class Mover:
     def _one(self, number: int) -> None:
         nodes = [self._fleet.id(place) for place in range(NODES)]
         favoured = self._fleet.favoured
+        try:
+            partitions = self._partitions()
+        except RingfenceError:  # no node tells the layout just now
+            self.refused += 1
+            return
         if number % DRAIN_EVERY == 0 and favoured is None:
             node = self._dice.choice(nodes)
             call = messages.SteerRebalance(verb="start", action="drain", node=node)
@@ -58,7 +64,7 @@ class Mover:
             node = 0
             moves = tuple(
                 (partition, tuple(self._dice.sample(nodes, REPLICAS)))
-                for partition in self._dice.sample(self._partitions, 4)
+                for partition in self._dice.sample(partitions, min(4, len(partitions)))
             )
             moves = tuple(
                 (partition, tuple(sorted(replicas, key=lambda one: one != favoured)))

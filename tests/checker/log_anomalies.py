@@ -7,7 +7,7 @@
 | invented | a row was read that no writer sent |
 | aborted read | a row was read whose send was refused, or whose transaction was aborted |
 | two values | two reads, or a read and an acknowledgement, differ in what stands at an offset |
-| order | rows of one writer and key are not in the order of their sends |
+| order | rows of one writer and key are not in the order of their sends, in a partition or for a reader |
 | partial transaction | some rows of a transaction are in the final read, and others are not |
 | skip, back | a reader without a seek left rows out, or was given rows again |
 | ends went back | an end or a start is below one known before the question was asked |
@@ -63,6 +63,7 @@ def anomalies(history: History) -> list[Anomaly]:
         _aborted,
         _two_values,
         _order,
+        _delivered,
         _partial,
         _sessions,
         _ends,
@@ -225,25 +226,50 @@ def _see(
 
 def _order(view: _View) -> Iterator[Anomaly]:
     """Of each partition as the final read has it: a writer's numbers ascend within a key."""
+    keys = _sent_keys(view)
+    for partition, values in _final_by_partition(view).items():
+        yield from _descents(values, keys, f"in partition {partition}")
+
+
+def _delivered(view: _View) -> Iterator[Anomaly]:
+    """Of each session of a reader: a key's rows come in order, through splits and merges of its partition.
+
+    After an accepted loss a session may have been given rows that are gone.
+    """
+    if view.history.forced:
+        return
+    keys, sessions = _sent_keys(view), defaultdict[tuple[str, int], list[Values]](list)
+    for read in view.history.reads:
+        sessions[read.reader, read.session].append(read.values)
+    for (reader, session), parts in sessions.items():
+        yield from _descents(_joined(parts), keys, f"for reader {reader}, session {session}")
+
+
+def _sent_keys(view: _View) -> dict[int, list[tuple[int, int, int]]]:
+    """Writer -> (first number, end, key) of its sends, by number."""
     keys: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for send in view.history.sends:
         keys[send.writer].append((send.first, send.first + send.rows, send.key))
     for ranges in keys.values():
         ranges.sort()
-    for partition, values in _final_by_partition(view).items():
-        writers, numbers = writers_of(values), numbers_of(values)
-        for writer in np.unique(writers):
-            own = numbers[writers == writer]
-            key_of = _keys_of(own, keys.get(int(writer), []))
-            for key in np.unique(key_of):
-                of_key = own[key_of == key]
-                wrong = np.flatnonzero(np.diff(of_key) < 0)
-                if len(wrong):
-                    text = (
-                        f"row {of_key[wrong[0] + 1]} of writer {writer} comes after row {of_key[wrong[0]]} "
-                        f"in partition {partition}, key {key}"
-                    )
-                    yield Anomaly("order", text, len(wrong))
+    return keys
+
+
+def _descents(values: Values, keys: dict[int, list[tuple[int, int, int]]], where: str) -> Iterator[Anomaly]:
+    """Where a writer's numbers do not ascend within a key, in the order of `values`."""
+    writers, numbers = writers_of(values), numbers_of(values)
+    for writer in np.unique(writers):
+        own = numbers[writers == writer]
+        key_of = _keys_of(own, keys.get(int(writer), []))
+        for key in np.unique(key_of):
+            of_key = own[key_of == key]
+            wrong = np.flatnonzero(np.diff(of_key) < 0)
+            if len(wrong):
+                text = (
+                    f"row {of_key[wrong[0] + 1]} of writer {writer} comes after row {of_key[wrong[0]]} "
+                    f"{where}, key {key}"
+                )
+                yield Anomaly("order", text, len(wrong))
 
 
 def _keys_of(numbers: Values, ranges: list[tuple[int, int, int]]) -> Values:

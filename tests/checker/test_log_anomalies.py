@@ -145,6 +145,26 @@ def test_a_planted_anomaly_is_found_and_nothing_else(name: str, kind: str) -> No
     assert set(kinds(planted(name))) == {kind}
 
 
+def of_a_split(*, child_first: bool, sessions: tuple[int, int] = (0, 0)) -> History:
+    """Rows 0 and 1 are in a parent, rows 2 and 3 of the same key in its child; a follower reads both."""
+    history = History(sends=[send(0, 0.0), send(2, 10.0)])
+    parent, child = (
+        Read("follower", session, partition, 0, values(*rows), 20.0, 21.0)
+        for session, partition, rows in zip(sessions, (P, P + 1), ((0, 1), (2, 3)), strict=True)
+    )
+    history.reads = [child, parent] if child_first else [parent, child]
+    history.reads += [Read(FINAL, 0, P, 0, values(0, 1), 100.0, 101.0)]
+    history.reads += [Read(FINAL, 0, P + 1, 0, values(2, 3), 100.0, 101.0)]
+    return history
+
+
+def test_a_reader_that_is_given_a_child_before_its_parent_is_found() -> None:
+    assert kinds(of_a_split(child_first=False)) == []
+    assert kinds(of_a_split(child_first=True)) == ["order"]
+    # A later session may begin with older rows: it began at other positions.
+    assert kinds(of_a_split(child_first=True, sessions=(1, 0))) == []
+
+
 def test_rows_below_the_final_log_start_are_not_lost() -> None:
     history = sound()
     history.truncates[0] = replace(history.truncates[0], before=2)

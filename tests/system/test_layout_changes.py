@@ -29,6 +29,7 @@ from tests.harness.layout_load import (
     rows_grow,
 )
 from tests.harness.processes import NodeProcess, cli, until
+from tests.harness.random_layout import changed_at_random
 
 COUNTS = (2, 4, 16, 3)
 RANDOM_CHANGES = 10
@@ -60,22 +61,6 @@ def started(*groups: Sequence[Sender | Following]) -> None:
     for group in groups:
         for one in group:
             one.start()
-
-
-def changed_at_random(client: ringfence.Client, dice: random.Random) -> str:
-    """One change that the layout of topic `t` allows: a split, a merge or a repartition."""
-    parts, kind = client.layout("t").active, dice.choice(["split", "merge", "repartition"])
-    if kind == "split" and len(parts) < 24:
-        into = dice.choice([2, 2, 3])
-        done = client.admin.split("t", dice.choice(parts).partition, into=into, wait_s=WAIT_S)
-    elif kind == "merge" and len(parts) > 1:
-        at = dice.randrange(len(parts) - 1)
-        done = client.admin.merge("t", parts[at].partition, parts[at + 1].partition, wait_s=WAIT_S)
-    else:
-        count = dice.choice([one for one in range(1, 17) if one != len(parts)])
-        done = client.admin.repartition("t", count, wait_s=WAIT_S)
-    after = len(client.layout("t").active)
-    return f"{kind}, {len(parts)} partitions become {after}, gap {done.gap_us / 1e3:.0f} ms"
 
 
 @pytest.mark.timeout(400)
@@ -119,7 +104,7 @@ def test_random_layout_changes_under_load_lose_double_and_reorder_nothing(
         started(senders, readers)
         rows_grow(senders)
         for number in range(RANDOM_CHANGES * soak):
-            print(f"{number}: {changed_at_random(client, dice)}")
+            print(f"{number}: {changed_at_random(client, 't', dice, WAIT_S)}")
             assert [reader.errors for reader in readers] == [[]] * len(readers)
             rows_grow(senders, 100)
         counts = finish(senders, readers)
