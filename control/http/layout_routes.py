@@ -58,7 +58,7 @@ Preview = Annotated[bool, Query(description="answer with what would be prepared;
 
 class _Given(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    wait_s: Annotated[float, Field(ge=0, le=600, strict=False)] = Field(
+    wait_s: Annotated[float, Field(ge=0, le=600)] = Field(
         default=WAIT_S, description="seconds until the answer, even if the change is not decided by then"
     )
 

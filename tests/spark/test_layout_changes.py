@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import ringfence
 import ringfence.spark
+from tests.harness.layout_load import repartitioned
 from tests.harness.processes import NodeProcess, batch, until
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
@@ -109,21 +110,21 @@ def test_a_write_whose_tasks_began_before_two_repartitions_is_exact_though_a_tas
         step = frame.mapInArrow(waits_and_dies(tmp_path, after=2), frame.schema)
         failed: list[BaseException] = []
 
-        def write() -> None:
+        def change() -> None:
             try:
-                sink = step.write.format("ringfence").option("address", node.address)
-                sink.mode("append").save("write-early")
+                until((tmp_path / "waits").exists, 120, "a task in its middle")
+                repartitioned(client, "write-early", 5)
+                repartitioned(client, "write-early", 3)
             except BaseException as error:  # noqa: BLE001 - the test shows it
                 failed.append(error)
+            finally:
+                (tmp_path / "go").touch()
 
-        job = threading.Thread(target=write)
-        job.start()
-        until(lambda: failed or (tmp_path / "waits").exists(), 120, "a task in its middle")
-        client.admin.repartition("write-early", 5)
-        client.admin.repartition("write-early", 3)
-        (tmp_path / "go").touch()
-        job.join(180)
-        assert not job.is_alive()
+        # Spark finds data sources of Python only in threads that have an active session: this one.
+        changing = threading.Thread(target=change)
+        changing.start()
+        step.write.format("ringfence").option("address", node.address).mode("append").save("write-early")
+        changing.join()
         assert failed == []
         assert (tmp_path / "died").exists(), "no task died"
         assert ids_of(client, "write-early") == list(range(rows))

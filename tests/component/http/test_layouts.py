@@ -288,6 +288,8 @@ def test_what_no_state_allows_is_refused(tmp_path: Path, monkeypatch: Patch) -> 
         await refused(api, f"{split}/{first}", {"at": [5], "into": 2}, 422, "not both")
         await refused(api, f"{split}/{first}", {"into": 1}, 422)
         await refused(api, f"{split}/{first}", {"unknown": 1}, 422)
+        for wait_s in (True, "1", None, -1, 601):  # a number of seconds, and nothing that only looks like one
+            await refused(api, f"{split}/{first}", {"wait_s": wait_s}, 422)
         await refused(api, f"{split}/{first}", b"{", 422)
         await refused(api, f"{merge}/{first}/{third}", {}, 422, "not adjacent")
         await refused(api, f"{merge}/{first}/{first}", {}, 422)

@@ -276,10 +276,13 @@ class Plan:
             limits = _limits(replicas)
         theme, strikes = _themed(seed, seconds, strikes) if replication > 1 else ("", strikes)
         is_forced = theme == "forced"
+        # A name that chooses partitions by itself, in a topic without key, is one of the level before.
+        newest = LAYOUT_LEVEL - 1 if seed % NAMED == 0 else LEVEL_NEWEST
         extra = max(0, 5 - machines) if is_forced else extra
         return cls(
             seed=seed,
-            level=LEVEL_NEWEST if theme or Random(f"level {seed}").random() >= UPGRADED else 0,
+            level=newest if theme or Random(f"level {seed}").random() >= UPGRADED else 0,
+            newest=newest,
             machines=machines + extra,
             shards=random.choice([1, 1, 2]),
             segment_bytes=random.choice([32_768, 32_768, 65_536, 262_144]),
@@ -349,7 +352,7 @@ def with_forced_owners(plan: Plan) -> Plan:
         moves=True,
         cold=False,
         writers=0,
-        level=LEVEL_NEWEST,
+        level=plan.newest,
         strikes=strikes,
     )
 
@@ -371,7 +374,7 @@ def with_layouts(plan: PlanT) -> PlanT:
         "hold_timeout_ms": random.choice([500, 2_000, 5_000]),
         "resolve_keep_s": random.choice([1, 3, 1_200]),
     }
-    level = random.choice([LAYOUT_LEVEL] * 6 + [LEVEL_NEWEST, 0])
+    level = random.choice([LAYOUT_LEVEL] * 6 + [LAYOUT_LEVEL - 1, 0])
     keyless = random.random() < KEYLESS
     made = replace(
         plan,
