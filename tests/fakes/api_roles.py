@@ -30,7 +30,7 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("PATCH", f"{PLACE}/auto", {"values": {"auto_split": 1}}, "admin"),
     ("POST", f"{PLACE}/split/7", {}, "admin"),
     ("POST", f"{PLACE}/merge/7/8", {}, "admin"),
-    ("POST", f"{PLACE}/repartition", {"partitions": 2}, "admin"),
+    ("POST", f"{PLACE}/repartition", {"partitions": 2, "wait_s": 0}, "admin"),
     ("POST", "/admin/transitions/7/abort", {}, "admin"),
     ("GET", f"{PLACE}/producers", None, "viewer"),
     ("GET", "/admin/scopes", None, "viewer"),

@@ -159,8 +159,10 @@ def check_plans(scene: Scene, loads: list[Load], before: dict[str, int], hot: in
     assert following["why"].startswith("policy: loads"), following
     after = scene.owners()
     moved = {name for name, owner in after.items() if owner != before[name]}
-    assert moved
-    assert moved < {f"public/default/{topic}" for topic in scene.topics}, "of the hot node, and not all of it"
+    of_hot = {f"public/default/{topic}" for topic in scene.topics}
+    # Idle partitions of the node that takes the load may move on: each counts as a little load of its own.
+    assert moved & of_hot, "none of the hot node"
+    assert not of_hot <= moved, "all of the hot node"
     for load in loads:
         load.finish()
     assert [load.errors for load in loads] == [[], []]

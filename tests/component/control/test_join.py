@@ -11,6 +11,7 @@ from ringfence.control.runtime.handlers.member_questions import limits_fault
 from ringfence.control.runtime.process.settings import Settings
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import ask_address
+from ringfence.native.wire import LEVEL_NEWEST
 from tests.fakes.node_bench import Bench, run
 from tests.harness.processes import free_port
 
@@ -66,7 +67,7 @@ def test_the_weight_of_a_node_is_known_with_its_join(
     """Partitions may be placed as soon as it is live."""
     control = f"tcp://127.0.0.1:{free_port()}"
     call = messages.encode(
-        messages.Join(store=b"s" * 16, control=("tcp://127.0.0.1:1",), weight=given, level=1)
+        messages.Join(store=b"s" * 16, control=("tcp://127.0.0.1:1",), weight=given, level=LEVEL_NEWEST)
     )
 
     async def work(bench: Bench) -> None:

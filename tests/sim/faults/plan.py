@@ -346,14 +346,7 @@ def with_forced_owners(plan: Plan) -> Plan:
     """The same seed, with three replicas on five machines, and an operator who chooses without a majority."""
     strikes = _numbered(_repeated(Random(f"forced {plan.seed}"), FORCED_THEME, plan.seconds))
     return replace(
-        plan,
-        machines=5,
-        replication=3,
-        moves=True,
-        cold=False,
-        writers=0,
-        level=plan.newest,
-        strikes=strikes,
+        plan, machines=5, replication=3, moves=True, cold=False, writers=0, level=plan.newest, strikes=strikes
     )
 
 

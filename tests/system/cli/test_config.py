@@ -50,7 +50,7 @@ def test_a_limit_is_shown_changed_and_put_back(http: str) -> None:
 @pytest.mark.parametrize(
     ("pairs", "code", "says"),
     [
-        (["nothing=1"], Exit.REFUSED, "no limit is named 'nothing'; the limits are changes_max,"),
+        (["nothing=1"], Exit.REFUSED, "no limit is named 'nothing'; the limits are auto_merge,"),
         (["voters_max=2"], Exit.REFUSED, "voters_max"),
         (["moves_concurrent=65"], Exit.REFUSED, "moves_concurrent=65: from 1 to 64; one at a time"),
         (["moves_concurrent=1" + "0" * 30], Exit.REFUSED, "from 1 to 64"),
