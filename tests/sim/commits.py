@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tests.sim.checks.violation import ViolationError
 from tests.sim.clients.customer import ClusterClient
-from tests.sim.faults.plan import Plan
+from tests.sim.faults.plan import Plan, level_without_layouts
 from tests.sim.faults.struck import Cell, Struck, cells_of
 from tests.sim.simulation import TOPIC
 from tests.sim.world.machine import Machine
@@ -53,6 +53,8 @@ def plan_of(seed: int) -> Plan:
         seconds=SECONDS,
         replication=3,
         moves=True,
+        level=level_without_layouts(seed),
+        newest=level_without_layouts(seed),
         limits=(("reverse_hold_s", 0),),
         writers=1,
         commit_us=30_000,

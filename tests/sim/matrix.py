@@ -23,7 +23,7 @@ from ringfence.native import _node
 from tests.sim import commits, simulation
 from tests.sim.checks.violation import ViolationError
 from tests.sim.clients.customer import ClusterClient
-from tests.sim.faults.plan import Plan
+from tests.sim.faults.plan import Plan, level_without_layouts
 from tests.sim.faults.struck import Cell, Struck, cells_of
 from tests.sim.simulation import TOPIC, Result
 from tests.sim.world import birth
@@ -66,6 +66,8 @@ def plan_of(seed: int) -> Plan:
         seconds=SECONDS,
         replication=3 if seed % 2 else 1,
         moves=True,
+        level=level_without_layouts(seed),
+        newest=level_without_layouts(seed),
         limits=(("reverse_hold_s", 0), ("sync_bytes_per_s", 2_000_000)),
     )
 

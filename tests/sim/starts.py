@@ -12,7 +12,7 @@ from typing import Any, Final
 from ringfence.native import _node
 from tests.sim import simulation
 from tests.sim.checks.violation import ViolationError
-from tests.sim.faults.plan import Plan
+from tests.sim.faults.plan import Plan, level_without_layouts
 from tests.sim.simulation import TOPIC, Result, Simulation
 from tests.sim.world import birth
 from tests.sim.world.machine import Machine
@@ -46,6 +46,8 @@ def plan_of(seed: int) -> Plan:
         seconds=SECONDS,
         replication=3,
         moves=True,
+        level=level_without_layouts(seed),
+        newest=level_without_layouts(seed),
         limits=(("reverse_hold_s", 0),),
     )
 

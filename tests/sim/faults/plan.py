@@ -165,6 +165,15 @@ ALWAYS: Final = ("kill", "partition")
 """A seed counts only with crashes and partitions."""
 
 
+def level_without_layouts(seed: int) -> int:
+    """The newest level of a seed without layout changes.
+
+    Its producer with a name chooses partitions by itself. In a topic without key, that is a name of the level
+    before.
+    """
+    return LAYOUT_LEVEL - 1 if seed % NAMED == 0 else LEVEL_NEWEST
+
+
 @dataclass(frozen=True, slots=True)
 class Strike:
     """One thing that goes wrong, or that an operator does. `dice` seeds whatever it draws."""
@@ -276,8 +285,7 @@ class Plan:
             limits = _limits(replicas)
         theme, strikes = _themed(seed, seconds, strikes) if replication > 1 else ("", strikes)
         is_forced = theme == "forced"
-        # A name that chooses partitions by itself, in a topic without key, is one of the level before.
-        newest = LAYOUT_LEVEL - 1 if seed % NAMED == 0 else LEVEL_NEWEST
+        newest = level_without_layouts(seed)
         extra = max(0, 5 - machines) if is_forced else extra
         return cls(
             seed=seed,
