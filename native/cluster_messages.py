@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ringfence.native.messages import Message, Table
+from ringfence.native.messages import Message, Table, prepare_messages
 
 # ---- layout watch and cohorts -----------------------------------------------------------------------
 
@@ -193,3 +193,6 @@ class ScopeExpire(Message):
     scope_id: int
     epoch: int
     driver: int = 0
+
+
+prepare_messages(globals())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ringfence.native.messages import Message, PartitionEntry
+from ringfence.native.messages import Message, PartitionEntry, prepare_messages
 
 # ---- layout changes ---------------------------------------------------------------------------------
 
@@ -105,3 +105,6 @@ class StagedBatches(Message):
     batches: list[tuple[int, int, int]]
     more: bool = False
     sealed_version: int = 0
+
+
+prepare_messages(globals())

@@ -7,10 +7,15 @@ get their defaults, and wrong types are refused. Callers check the length before
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
+
+from ringfence.native.struct_types import prepare_types
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -326,3 +331,11 @@ def encode(message: Message) -> bytes:
 def decode(kind: type[AnyMessage], body: bytes | memoryview) -> AnyMessage:
     """`body` as `kind`. Raises msgspec.DecodeError, ValidationError; callers check its length first."""
     return msgspec.msgpack.decode(body, type=kind)
+
+
+def prepare_messages(module: Mapping[str, object]) -> None:
+    """Prepare the messages of a module, whose `globals()` these are: its last statement."""
+    prepare_types(*(kind for kind in module.values() if isinstance(kind, type) and issubclass(kind, Message)))
+
+
+prepare_messages(globals())

@@ -58,6 +58,14 @@ IMPURE_MODULES = {
 }
 FORBIDDEN_CALLS = {"eval", "exec"}
 FORBIDDEN_MODULES = {"pickle", "marshal", "shelve"}
+PRODUCT = ("client/", "native/", "control/", "pyspark_ringfence/")
+PREPARED = {
+    "native/struct_types.py:prepare_types": "it prepares them",
+    "native/messages.py:decode": "messages, which `prepare_messages` prepares",
+    "client/common/codec.py:control_body": "the same",
+    "control/state_machines/rebalance/run_rates.py:decode_windows": "its module prepares `Windows`",
+}
+"""Functions that name to msgspec a type to decode, and why its fields are read already."""
 
 
 def tracked(*endings: str) -> list[str]:
@@ -169,6 +177,33 @@ def test_no_code_is_read_from_data(name: str) -> None:
             assert not {alias.name for alias in node.names} & FORBIDDEN_MODULES, f"{name}:{node.lineno}"
         if isinstance(node, ast.keyword) and node.arg == "shell" and isinstance(node.value, ast.Constant):
             assert not node.value.value, f"{name}:{node.lineno}: shell=True"
+
+
+def _names_a_type_to_msgspec(call: ast.Call) -> bool:
+    name = ast.unparse(call.func)
+    if name.split(".")[0] != "msgspec":
+        return False
+    typed = len(call.args) > 1 or any(keyword.arg == "type" for keyword in call.keywords)
+    return name.endswith(".Decoder") or (name.endswith((".decode", ".convert")) and typed)
+
+
+@pytest.mark.parametrize("name", [name for name in PYTHON if name.startswith(PRODUCT)])
+def test_types_to_decode_are_read_at_import_since_msgspec_lets_threads_use_half_read_ones(name: str) -> None:
+    """`native/struct_types.py` says why. A decoder at the level of its module needs nothing else."""
+    tree = ast.parse(text_of(name))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "msgspec":
+            hidden = {alias.name for alias in node.names} & {"convert", "json", "msgpack"}
+            assert not hidden, f"{name}:{node.lineno}: write msgspec.{hidden.pop()}, which this test finds"
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if f"{name}:{function.name}" in PREPARED:
+            continue
+        for call in ast.walk(function):
+            assert not isinstance(call, ast.Call) or not _names_a_type_to_msgspec(call), (
+                f"{name}:{call.lineno}: make the decoder outside of functions, or call prepare_types there"
+            )
 
 
 def test_the_repository_speaks_of_ringfence_alone() -> None:

@@ -63,6 +63,10 @@ class _ServingLine(msgspec.Struct):
     node: int
 
 
+_NODE_PORTS: Final = msgspec.json.Decoder(_NodePorts)
+_SERVING_LINE: Final = msgspec.json.Decoder(_ServingLine)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeProcess:
     """A node's process and addresses. `is_new`: its directory is new; `node`: id, 0 until it serves."""
@@ -235,7 +239,7 @@ class LocalCluster:
         while not self._stop.is_set():
             readable, _, _ = select.select([process.stdout], [], [], POLL_S)
             if readable and (line := process.stdout.readline()):
-                ready = msgspec.json.decode(line, type=_ServingLine)
+                ready = _SERVING_LINE.decode(line)
                 self.nodes[name] = replace(self.nodes[name], node=ready.node)
                 return
             waited = time.monotonic() - began
@@ -278,7 +282,7 @@ def _ports_file(root: Path, name: str) -> Path:
 def _ports(path: Path) -> tuple[_NodePorts, bool]:
     if path.exists():
         try:
-            return msgspec.json.decode(path.read_bytes(), type=_NodePorts), False
+            return _NODE_PORTS.decode(path.read_bytes()), False
         except msgspec.DecodeError as error:
             raise StorageError(
                 f"{path} does not contain a node's ports ({error}); remove the file for new ports"

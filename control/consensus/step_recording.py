@@ -97,6 +97,14 @@ class Recording(Struct, frozen=True, kw_only=True):
     segments: tuple[Segment, ...]
 
 
+class _Head(Struct):
+    format: int
+
+
+_HEADS: Final = msgspec.msgpack.Decoder(_Head)
+_RECORDINGS: Final = msgspec.msgpack.Decoder(Recording)
+
+
 class Recorder:
     """Records every step *before* it is done, so that a failing step is the last one recorded."""
 
@@ -169,10 +177,10 @@ def decode(data: bytes) -> Recording:
     if len(data) > FILE_BYTES_MAX:
         raise ValueError(f"{len(data)} bytes; a recording has at most {FILE_BYTES_MAX}")
     try:
-        head = msgspec.msgpack.decode(data, type=_Head)
+        head = _HEADS.decode(data)
         if head.format != FORMAT:
             raise ValueError(f"a recording of format {head.format}, this program reads {FORMAT}")
-        return msgspec.msgpack.decode(data, type=Recording)
+        return _RECORDINGS.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(f"no recording of consensus: {error}") from error
 
@@ -201,10 +209,6 @@ def replay(recording: Recording) -> Iterator[Shown]:
     """
     for number, segment in enumerate(recording.segments):
         yield from _Replay(segment, number).run()
-
-
-class _Head(Struct):
-    format: int
 
 
 class _Replay:

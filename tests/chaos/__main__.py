@@ -2,6 +2,7 @@
 
 Exit code 1: a row is lost, doubled, out of order, was two at one offset, or vanished; a writer or a reader
 saw an error; a node ended by itself; replicas differ; or too little happened: then nothing was proven.
+A run that crashes itself ends with 128 + the signal, and says where its threads were.
 """
 
 from __future__ import annotations

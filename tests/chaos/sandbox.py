@@ -11,8 +11,11 @@ ends: no handler has to run for it.
 
 from __future__ import annotations
 
+import faulthandler
+import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from types import FrameType
 
@@ -33,7 +36,10 @@ OWN = ("/run", "/dev/shm")
 
 
 def run(command: list[str]) -> int:
-    """Run `command` in a sandbox; its exit code. At a signal to end, everything in it dies."""
+    """Run `command` in a sandbox; its exit code. At a signal to end, everything in it dies.
+
+    Of a command that a signal ended, the code is that of a shell, and a line names the signal.
+    """
     process = subprocess.Popen([*ENTER, *command])
 
     def end(number: int, _: FrameType | None) -> None:
@@ -42,11 +48,18 @@ def run(command: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, end)
     try:
-        return process.wait()
+        return _told(process.wait())
     finally:
         if process.poll() is None:
             _kill_first(process)
             process.wait()
+
+
+def _told(code: int) -> int:
+    if code >= 0:
+        return code
+    print(f"the run itself was ended by {signal.Signals(-code).name}: it proves nothing", file=sys.stderr)
+    return 128 - code
 
 
 def _kill_first(process: subprocess.Popen[bytes]) -> None:
@@ -59,7 +72,12 @@ def _kill_first(process: subprocess.Popen[bytes]) -> None:
 
 
 def prepare() -> None:
-    """What a process in a fresh sandbox lacks. CalledProcessError: not root, or a program is missing."""
+    """What a process in a fresh sandbox lacks. CalledProcessError: not root, or a program is missing.
+
+    A process of the sandbox that crashes says where each of its threads was: this one, and those it starts.
+    """
+    faulthandler.enable()
+    os.environ["PYTHONFAULTHANDLER"] = "1"
     for folder in OWN:
         subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from ringfence.control.model.rebalances import Run
+from ringfence.native.struct_types import prepare_types
 
 # Length of the windows before and after a run.
 WINDOW_MS: Final = 5_000
@@ -44,6 +45,7 @@ class Window(msgspec.Struct, frozen=True, array_like=True):
 
 # Windows of runs by the run's number, and by name; a window that has not begun is left out.
 Windows = dict[int, dict[str, Window]]
+prepare_types(Windows)
 
 
 class _Totals(msgspec.Struct, frozen=True):
