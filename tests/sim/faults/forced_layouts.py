@@ -22,7 +22,7 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from tests.sim.faults.forced import ACCEPTS, AWAY_US, LOOK_US, SECOND
-from tests.sim.faults.story import Story, active, topic_of
+from tests.sim.faults.story import PATIENCE_US, Story, active, topic_of
 
 if TYPE_CHECKING:
     from ringfence.control.model.layout import Partition
@@ -38,7 +38,8 @@ class ForcedLayouts:
 
     def __init__(self, world: Simulation) -> None:
         self._world = world
-        self._until_us = 0
+        self.until_us = 0
+        """Until then a story is told."""
 
     def begin_child(self, dice: Random) -> None:
         """Split a partition; one follower of a child misses what the child inherits."""
@@ -55,14 +56,14 @@ class ForcedLayouts:
         if (
             not parts
             or topic.replication == 1
-            or world.agenda.now_us < self._until_us
+            or world.agenda.now_us < self.until_us
             or world.forcer.is_busy
         ):
             return
         part = dice.choice(parts)
         if world.ledger.partitions[int(part.partition)].forced:
             return
-        self._until_us = world.agenda.now_us + AWAY_US[1] + 2 * SECOND
+        self.until_us = world.agenda.now_us + 2 * PATIENCE_US
         kind(world, dice, part).begin()
 
 
@@ -89,6 +90,7 @@ class _Forced(Story):
     def _silence(self) -> None:
         """The others are off for longer than the time-out of failures."""
         away_us = self._dice.randrange(*AWAY_US)
+        self._world.forced_layouts.until_us = self._world.agenda.now_us + away_us + SECOND
         for machine in self._silent:
             self._world.tell(machine.name, f"is off for {away_us / 1e6:.3f} s")
             machine.crash(power=self._dice.random() < self._world.plan.power)
@@ -188,7 +190,9 @@ def _end_of(machine: Machine, partition: int) -> LogEnd | None:
     """Where a store's log ends, as its files say; None: it does not run, or has none."""
     if not machine.host.running:
         return None
-    known = (one for one in machine.host.disk.fsck()["partitions"] if int(one["partition"]) == partition)
+    known = (
+        one for one in machine.host.disk.copy().fsck()["partitions"] if int(one["partition"]) == partition
+    )
     found: dict[str, Any] | None = next(known, None)
     if found is None:
         return None
