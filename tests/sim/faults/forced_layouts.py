@@ -53,12 +53,7 @@ class ForcedLayouts:
         world = self._world
         parts = active(world)
         topic = topic_of(world)
-        if (
-            not parts
-            or topic.replication == 1
-            or world.agenda.now_us < self.until_us
-            or world.forcer.is_busy
-        ):
+        if not parts or topic.replication == 1 or world.agenda.now_us < self.until_us or world.forcer.is_busy:
             return
         part = dice.choice(parts)
         if world.ledger.partitions[int(part.partition)].forced:

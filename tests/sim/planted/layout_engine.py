@@ -42,7 +42,7 @@ FOUND: Final[dict[str, Seeds]] = {
     "no_inheritance": Seeds(_has_name),
     "segments_as_max": Seeds(_has_name),
     "greater_epoch_replaces": Seeds(_has_name, {"opens_at_fence": (300, 700)}),
-    "rest_left_out": Seeds(_has_name),
+    "rest_left_out": Seeds(_has_name, CHANGES),
     "owner_only_inherits": Seeds(),
     "forced_admits_at_once": Seeds(_has_name, {"force_child": (300, 900)}),
     # sealed partitions
