@@ -54,6 +54,9 @@ RESTAGED_MAX: Final = 64
 # Of one answer with staged records: a few bodies, which the budget of the attempt limits as well.
 FETCH_BYTES: Final = 8 << 20
 TRY_S: Final = 5.0
+# Between two questions to an owner that does not know yet that its partition is sealed: a node may apply the
+# COMMIT of the layout change some ms after the one that refused the transaction.
+UNSEALED_S: Final = 0.01
 
 
 class Restager:
@@ -134,19 +137,37 @@ class Restager:
         wanted = StagedList(scope=message.scope_id, epoch=message.epoch, tokens=list(message.tokens))
         found: list[int] = []
         while True:
-            body = encode(wanted)
-            answer = self._ask(topic, partition, wire.Opcode.STAGED_LIST, body, {})
-            page = answer.control(StagedBatches)
+            page = self._page(topic, partition, wanted)
             found += [record for record, _, _ in page.batches]
             if not page.more or not page.batches:
                 return found, page.sealed_version
             wanted = replace(wanted, after=found[-1])
 
+    def _page(self, topic: int, partition: int, wanted: StagedList) -> StagedBatches:
+        """A part of the list, from an owner that serves the partition as sealed.
+
+        Raises:
+            RetriableError: the owner did not hear of the seal in time.
+        """
+        end, body = time.monotonic() + self._timeout_s, encode(wanted)
+        while True:
+            answer = self._ask(topic, partition, wire.Opcode.STAGED_LIST, body, {})
+            page = answer.control(StagedBatches)
+            if page.sealed_version:
+                return page
+            if time.monotonic() >= end:
+                raise RetriableError("its owner does not know yet that it is sealed", partition=partition)
+            time.sleep(UNSEALED_S)
+
     def _records(
         self, topic: int, partition: int, listed: list[int]
     ) -> Iterator[tuple[wire.RecordHeader, memoryview, memoryview]]:
-        """(header, extension, Arrow message) of the listed records. They are final: the log is sealed."""
-        wanted = deque(listed)
+        """(header, extension, Arrow message) of the listed records. They are final: the log is sealed.
+
+        An owner that is new, and does not serve the partition as sealed yet, shows none that is staged at its
+        end.
+        """
+        wanted, end = deque(listed), time.monotonic() + self._timeout_s
         while wanted:
             first = wanted[0]
             fields = {"sequence": first, "send": FETCH_BYTES, "flags": int(wire.RequestFlags.STAGED)}
@@ -157,8 +178,12 @@ class Restager:
                     wanted.popleft()
                     rows = start + header.extension_bytes
                     yield header, answer.body[start:rows], answer.body[rows : start + length]
-            if wanted and wanted[0] == first:
+            if not wanted or wanted[0] != first:
+                end = time.monotonic() + self._timeout_s
+            elif time.monotonic() >= end:
                 raise ProtocolError("a staged record is not in the log", partition=partition, record=first)
+            else:
+                time.sleep(UNSEALED_S)
 
     def _layout(self, topic: int) -> Layout:
         return self._tables.get_by_id(topic, time.monotonic() + self._timeout_s)

@@ -56,5 +56,7 @@ mod _node {
     use crate::sim_node::SimNode;
     #[cfg(feature = "planted")]
     #[pymodule_export]
-    use crate::sim_planted::{plant, plantable, plantable_replicas, plantable_scopes, plantable_starts};
+    use crate::sim_planted::{
+        plant, plantable, plantable_layouts, plantable_replicas, plantable_scopes, plantable_starts,
+    };
 }

@@ -1,7 +1,9 @@
 //! Faults on purpose: what `tests/sim/planted` switches.
 
 use pyo3::prelude::*;
-use ringfence_log::planted::{self, BUGS, REPLICA_BUGS, SCOPE_BUGS, START_BUGS};
+use ringfence_log::planted::{
+    self, BUGS, Bug, LAYOUT_BUGS, PUSH_BUGS, REPLICA_BUGS, RESTAGE_BUGS, SCOPE_BUGS, SEAL_BUGS, START_BUGS,
+};
 
 use crate::error::raise_with;
 
@@ -13,11 +15,12 @@ pub fn plant(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
         planted::plant(None);
         return Ok(());
     };
-    let known =
-        BUGS.iter().chain(&REPLICA_BUGS).chain(&SCOPE_BUGS).chain(&START_BUGS).find(|(known, _)| *known == name);
+    let others = BUGS.iter().chain(&REPLICA_BUGS).chain(&SCOPE_BUGS).chain(&START_BUGS);
+    let known = others.chain(of_layouts()).find(|(known, _)| *known == name);
     let (_, bug) = known.ok_or_else(|| {
         let message = format!(
-            "no fault is called {name:?}; ask plantable(), plantable_replicas(), plantable_scopes(), plantable_starts()"
+            "no fault is called {name:?}; ask plantable(), plantable_replicas(), plantable_scopes(), \
+             plantable_starts(), plantable_layouts()"
         );
         raise_with(py, "InvalidArgumentError", &message, "name", name)
     })?;
@@ -47,4 +50,14 @@ pub fn plantable_scopes() -> Vec<&'static str> {
 #[pyfunction]
 pub fn plantable_starts() -> Vec<&'static str> {
     START_BUGS.iter().map(|(name, _)| *name).collect()
+}
+
+/// Names for `plant`: what only layout changes show.
+#[pyfunction]
+pub fn plantable_layouts() -> Vec<&'static str> {
+    of_layouts().map(|(name, _)| *name).collect()
+}
+
+fn of_layouts() -> impl Iterator<Item = &'static (&'static str, Bug)> {
+    LAYOUT_BUGS.iter().chain(&SEAL_BUGS).chain(&RESTAGE_BUGS).chain(&PUSH_BUGS)
 }

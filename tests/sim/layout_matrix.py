@@ -68,7 +68,15 @@ DELETED: Final[dict[str, ChangePhase]] = {
     "deleted_opened": ChangePhase.OPENED,
 }
 """The topic is gone: an administrator asked for that as soon as the change had this phase."""
-STEPS: Final = (*PROPOSED.values(), *ENTRIES, *APPLIED, *ORDERS, *DELETED)
+WRITTEN: Final[dict[str, str]] = {
+    "epoch_moved": "moved",
+    "stage_read": "stage_read",
+    "restaged": "restaged",
+    "epoch_acknowledged": "acknowledged",
+}
+"""Of a transactional writer whose rows lie in a source: its COMMIT was refused; it was told what is staged
+there; those rows are staged again in children; a COMMIT was acknowledged. By what its driver counts."""
+STEPS: Final = (*PROPOSED.values(), *ENTRIES, *APPLIED, *ORDERS, *DELETED, *WRITTEN.values())
 ABORTED: Final = frozenset({"abort_proposed", "aborted", "dropped"})
 """Steps of a change that an operator aborts once it is held; every other change is to be committed."""
 PRUNED: Final = frozenset({"prune_proposed", "pruned"})
@@ -83,10 +91,14 @@ ONLY_FORWARD: Final = frozenset(
         "open_sealed",
         *APPLIED,
         *PRUNED,
+        "moved",
+        "stage_read",
+        "restaged",
     }
 )
 """Steps after which the change is committed, whoever is struck."""
 VICTIMS: Final = ("leader", "source", "source_follower", "child", "child_follower", "client")
+"""The last are all producers and the reader; at a writer's steps its driver dies, and the next goes on."""
 QUIET: Final = Cell("none", "nobody", "nothing", "short")
 """Nobody is struck: such a change is committed."""
 
@@ -100,8 +112,8 @@ def cells_of_day(day: int, count: int = DAILY) -> list[Cell]:
     return Random(f"cells {day}").sample(cells(), count)
 
 
-def plan_of(seed: int) -> Plan:
-    """A quiet cluster at the level of layout changes."""
+def plan_of(seed: int, *, writers: int = 0) -> Plan:
+    """A quiet cluster at the level of layout changes. Writers commit late."""
     return Plan(
         seed=seed,
         machines=MACHINES,
@@ -123,6 +135,8 @@ def plan_of(seed: int) -> Plan:
         layouts=True,
         newest=LAYOUT_LEVEL,
         level=LAYOUT_LEVEL,
+        writers=writers,
+        late_commits=1.0,
         limits=(
             ("reverse_hold_s", 0),
             ("repartition_adoption_timeout_ms", 300),
@@ -136,9 +150,10 @@ def plan_of(seed: int) -> Plan:
 class Changed(Struck):
     """One layout change, struck once."""
 
+    _transition: Transition | None = None
+
     def __init__(self, plan: Plan, native: ModuleType, cell: Cell, ends: list[str]) -> None:
         super().__init__(plan, native, cell, ends)
-        self._transition: Transition | None = None
         self._end = ""
         self._sources: tuple[Any, ...] = ()
 
@@ -150,7 +165,7 @@ class Changed(Struck):
         topic = None if state is None else state.topic_named(f"public/default/{TOPIC}")
         is_ready = topic is not None and state.config.get("resolve_keep_s") == 1  # type: ignore[union-attr]
         if self._transition is None and not self.healed:
-            if is_ready and all(publisher.ready for publisher in self.publishers):
+            if is_ready and all(client.ready for client in self.publishers) and self._are_staged():
                 parts = [int(part.partition) for part in topic.layout.active()]  # type: ignore[union-attr]
                 match self.plan.seed % 3:
                     case 1:
@@ -160,6 +175,15 @@ class Changed(Struck):
                     case _:
                         self.layouter.ask_for("repartition", [], into=3)
             self.agenda.after(BEGIN_US, self.act)
+
+    def _are_staged(self) -> bool:
+        """Each writer waits before its COMMIT."""
+        return all(writer.is_late for writer in self.writers)
+
+    def count(self, what: str) -> None:
+        super().count(what)
+        if self._transition is not None and what in WRITTEN:
+            self.step(WRITTEN[what])
 
     def proposes(self, machine: Machine, command: Any) -> None:
         name = PROPOSED.get(type(command))
@@ -275,7 +299,13 @@ class Changed(Struck):
         return self.by_node(nodes[self.cell.victim])
 
     def clients_meant(self) -> list[ClusterClient]:
-        return [*self.publishers, self.consumer]
+        return [*self.publishers, self.consumer, *self.writers]
+
+    def _harm_clients(self, span_us: int) -> None:
+        super()._harm_clients(span_us)
+        if self.cell.harm in {"kill", "power"}:
+            for writer in self.writers:
+                writer.dies()
 
     def seen_by_clients(self) -> list[Machine | None]:
         """Owners of a source and of a child."""
@@ -306,7 +336,8 @@ def run_cell(
 ) -> tuple[Result, str]:
     """One cell's result, and how its layout change ended."""
     ends: list[str] = []
-    result = simulation.run(plan_of(seed), native, is_told=is_told, make=partial(_made, cell, ends))
+    plan = plan_of(seed, writers=int(cell.step in WRITTEN.values()))
+    result = simulation.run(plan, native, is_told=is_told, make=partial(_made, cell, ends))
     return result, ends[0] if ends else ""
 
 

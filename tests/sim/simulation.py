@@ -36,8 +36,10 @@ from tests.sim.clients.lineage_writer import LineageWriter
 from tests.sim.clients.named import NamedProducer
 from tests.sim.clients.publisher import Publisher
 from tests.sim.clients.readback import keyed_back, read_back
+from tests.sim.clients.stranger import Stranger
 from tests.sim.clients.writer import Writer
 from tests.sim.faults import forced, strikes
+from tests.sim.faults.forced_layouts import ForcedLayouts
 from tests.sim.faults.plan import NAMED, Plan
 from tests.sim.world import birth, current, network, quiet
 from tests.sim.world.intercept import installed
@@ -100,6 +102,7 @@ class Simulation(World):
         self.doomed: dict[Machine, Callable[[], None]] = {}
         """Who dies as soon as it is made an owner."""
         self.forcer: forced.Forcer = forced.Forcer(self)
+        self.forced_layouts: ForcedLayouts = ForcedLayouts(self)
         self._changes = any(each.kind == "change" for each in plan.strikes)
         self.admin = Admin(self, Random(self.random.random()))
         unnamed, named = (LineagePublisher, LineageNamed) if plan.layouts else (Publisher, NamedProducer)
@@ -119,7 +122,8 @@ class Simulation(World):
         ]
         self.clients = [*self.publishers, self.admin, self.consumer, *self.writers]
         if plan.layouts:
-            self.clients.append(self.layouter)
+            stranger = Stranger(self, Random(f"stranger {plan.seed}"), TOPIC)
+            self.clients += [self.layouter, stranger]
 
     # ---- the run ----
 

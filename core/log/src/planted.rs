@@ -138,6 +138,23 @@ pub const SEAL_BUGS: [(&str, Bug); 9] = [
     ("end_of_any_reader", Bug::EndOfAnyReader),
 ];
 
+/// Faults of rows that are staged again, because their partition was sealed.
+pub const RESTAGE_BUGS: [(&str, Bug); 3] = [
+    ("no_origin", Bug::NoOrigin),
+    ("staged_below_mark", Bug::StagedBelowMark),
+    ("origin_forgotten", Bug::OriginForgotten),
+];
+
+/// Faults of tables that nodes push to clients, and of what is counted as held by them.
+pub const PUSH_BUGS: [(&str, Bug); 6] = [
+    ("push_forgotten", Bug::PushForgotten),
+    ("pushed_to_all", Bug::PushedToAll),
+    ("pushed_at_once", Bug::PushedAtOnce),
+    ("first_not_counted", Bug::FirstNotCounted),
+    ("given_as_of_the_node", Bug::GivenAsOfTheNode),
+    ("always_unchanged", Bug::AlwaysUnchanged),
+];
+
 /// Faults of staged rows: only clusters with transactional writers show them.
 pub const SCOPE_BUGS: [(&str, Bug); 4] = [
     ("staged_before_sync", Bug::StagedBeforeSync),

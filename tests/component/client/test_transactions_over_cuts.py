@@ -50,6 +50,31 @@ def test_a_split_between_the_sends_needs_no_second_staging_of_later_rows() -> No
             assert set(origins) == {None}, "what was sent after the split is staged once"
 
 
+@pytest.mark.parametrize("fetches", [0, 1])
+def test_an_owner_that_does_not_know_yet_that_it_is_sealed_is_asked_again(fetches: int) -> None:
+    """The node that refuses the commit may have heard of the layout change some ms before the owner."""
+    with staged_topic() as (node, client):
+        with client.transaction("t", scope="s") as block:
+            block.send(keyed(0, 8))
+            block.flush()
+            node.split("t")
+
+            def hook(header: wire.RequestHeader) -> Fault:
+                if header.opcode == (Opcode.FETCH if fetches else Opcode.STAGED_LIST) and not asked:
+                    asked.append(header.opcode)
+                    node.unsealed_answers = 3
+                return None
+
+            asked: list[int] = []
+            node.hook = hook
+        assert asked, "nothing was staged again"
+        check_visible(node, 8)
+        last = node.commits[-1].tokens[-1]
+        again = [one for log in node.active("t") for one in node.staged[log.partition] if one.token == last]
+        version = node.topic_of("t").version
+        assert [one.origin for one in again] == [(version, 1)] * len(again) != [], "where it was sealed"
+
+
 def test_order_stays_over_two_splits_and_a_merge_between_stage_and_commit() -> None:
     """Origins are copied: a batch that is staged again twice keeps the place of its first staging."""
     commit_over_cuts()

@@ -15,7 +15,7 @@ from ringfence.native import wire
 from ringfence.native.cluster_messages import ScopeCommit
 from ringfence.native.errors import (
     ConflictError,
-    FencedError,
+    DeadlineError,
     InvalidArgumentError,
     UnknownOutcomeError,
     refusal,
@@ -87,7 +87,7 @@ PLANTED: list[tuple[Callable[[Patch], None], Callable[[], None], type[Exception]
     (origin_of_last, commit_over_cuts, AssertionError, "T2"),
     (claim_token_dropped, commit_over_cuts, InvalidArgumentError, "0 rows are staged, not"),
     (keeps_sealed_parts, commit_over_cuts, ConflictError, "sealed"),
-    (restage_on_unknown, commit_with_a_lost_answer, FencedError, "another writer"),
+    (restage_on_unknown, commit_with_a_lost_answer, DeadlineError, "does not know yet that it is sealed"),
 ]
 
 

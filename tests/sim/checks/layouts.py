@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ringfence.control.model.reassignments import ChangePhase
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
+from tests.sim.checks.ledger import Forced
 from tests.sim.checks.lineage_ledger import LineageLedger
 from tests.sim.checks.lineage_scopes import LineageScopes
 from tests.sim.checks.violation import ViolationError
@@ -50,10 +51,26 @@ def note(world: World, ledger: LineageLedger, before: MetadataState, after: Meta
     world.counts.update(ended(before, after))
     try:
         for number, topic in after.topics.items():
-            if before.topics.get(number) is not topic:
+            was = before.topics.get(number)
+            if was is not topic:
+                if was is not None:
+                    _note_lowered(world, ledger, was, topic)
                 ledger.has_layout(topic)
     except ViolationError as broken:
         world.violate(broken)
+
+
+def _note_lowered(world: World, ledger: LineageLedger, before: Topic, after: Topic) -> None:
+    """An operator accepted that a sealed partition ends earlier. ViolationError: nobody did."""
+    for part in after.layout.partitions:
+        known, seal = before.seal(part.partition), after.seal(part.partition)
+        if known is None or seal is None or seal.lowered == known.lowered:
+            continue
+        number, end = int(part.partition), seal.end
+        if (number, end) not in world.accepted_ends:
+            raise ViolationError("L1", f"sealed partition {number} ends at {end}, which nobody has accepted")
+        ledger.forced(number, Forced(int(seal.lowered), int(end.epoch), int(end.offset)))
+        world.count("sealed_lowered")
 
 
 def unfinished(state: MetadataState, machines: Machines) -> str:

@@ -46,6 +46,8 @@ class LineageLedger(Ledger):
         """Of each partition that a COMMIT, or the topic's creation, made."""
         self.ends: dict[int, tuple[int, int]] = {}
         """By SEALED partition: the offset after its last row, and its records."""
+        self._lowered: dict[int, int] = {}
+        """By SEALED partition: the entry by which an operator accepted this end, if one did."""
         self.passed_over: set[int] = set()
         """Rows of owners whom an operator passed over: they may be gone, or be sent and read again."""
         self._placed: dict[
@@ -150,6 +152,8 @@ class LineageLedger(Ledger):
             if seal is None:
                 continue
             end = seal.end.offset, seal.end.records
+            if seal.lowered > self._lowered.get(number, 0):
+                self._lowered[number], self.ends[number] = int(seal.lowered), end
             if self.ends.setdefault(number, end) != end:
                 raise ViolationError(
                     "I3", f"sealed partition {number} ended at {self.ends[number]}, now {end}"
@@ -242,11 +246,9 @@ class LineageLedger(Ledger):
     def _may_be_truncated(self, number: int, row: Row) -> bool:
         if row.partition != ANYWHERE:
             return row.offset < self.partitions[row.partition].start
-        slot = self.slot(number)
-        assert slot is not None, f"no resume point can name row {number}"
-        known = (self.partitions[part] for part in self._with_slot(slot))
+        known = (self.partitions[part] for part in self._with_slot(self.slot(number)))
         return any(part.start > 0 or part.forced for part in known)
 
-    def _with_slot(self, slot: int) -> Iterator[int]:
-        """Partitions of the lineage that have it."""
-        return (part for part, (lo, hi) in self.slots.items() if lo <= slot <= hi)
+    def _with_slot(self, slot: int | None) -> Iterator[int]:
+        """Partitions of the lineage that have it; None: all of them."""
+        return (part for part, (lo, hi) in self.slots.items() if slot is None or lo <= slot <= hi)

@@ -53,9 +53,8 @@ GIVEN_UP: Final = 0.08
 STAGED_ANEW: Final = 0.1
 DIES: Final = 0.06
 REPEATED: Final = 0.15
-SLOW: Final = 0.15
 SLOW_US: Final = 1_500_000
-"""Share of epochs whose commit comes long after what they staged, and how long about: its partitions move."""
+"""How long about a late commit comes after what its epoch staged: its partitions move meanwhile."""
 HASTY: Final = 0.3
 """Share of drivers that ask once for a commit, and go on whatever becomes of it: epochs wait side by side."""
 
@@ -159,8 +158,10 @@ class Driver:
             return End.AGAIN
         if dice < GIVEN_UP + STAGED_ANEW + DIES:
             return End.OVER
-        if random.random() < SLOW:
+        if random.random() < self._world.plan.late_commits:
+            self._writer.is_late = True
             yield 1 + int(random.expovariate(1 / SLOW_US))
+            self._writer.is_late = False
         commit = self._sends(chosen)
         message = self._message(commit)
         if random.random() < DIES:  # nobody hears what becomes of it

@@ -30,7 +30,7 @@ DEATH: Final = 0.01
 """How often it dies instead of sending."""
 DEATH_RETURNED: Final = 0.15
 """How often it dies after a batch that a layout change routed again: others of the send do not leave it."""
-HOLE_US: Final = 600_000
+HOLE_US: Final = (600_000, 2_500_000)
 """How long it goes on at most after a batch that has no place in the order any more."""
 UNDER_WAY_MAX: Final = 40
 """Bodies without outcome, above which it does not send."""
@@ -90,6 +90,13 @@ class LineageNamed(LineagePublisher):
         self._machine = None
         self._resumes = None
         self._is_dying = False
+
+    def dies_and_opens(self) -> None:
+        """Its successor opens the name immediately."""
+        if not self._is_dying and self._machine is not None:
+            self._is_dying = True
+            self._die()
+            self._open()
 
     def _send(self) -> None:
         if not self._is_dying:
@@ -183,5 +190,6 @@ class LineageNamed(LineagePublisher):
         super()._run(effects)
         if any(isinstance(effect, BatchRefused | BatchUnknown) for effect in effects):
             # A program sends on until it looks at its futures.
-            late_us = 0 if self.random.random() < 0.3 else self.random.randrange(HOLE_US)
+            is_soon = self.random.random() < 0.3
+            late_us = 0 if is_soon else self.random.randrange(self.random.choice(HOLE_US))
             self.world.agenda.after(late_us, partial(self._dies_within, self._lives))

@@ -35,6 +35,7 @@ from ringfence.native.wire import (
 from ringfence.send.stager import IDENTITY, TOKEN_BYTES
 from tests.sim.checks.lineage_scopes import LineageAttempt, LineageScopes
 from tests.sim.checks.scopes import Attempt, Commit
+from tests.sim.checks.violation import ViolationError
 from tests.sim.clients.driver import AGAIN_US, STAGE_S, STAGE_US, Begun, Driver, End, Steps, Wish
 from tests.sim.clients.keyed import rows_of
 from tests.sim.clients.reader import staged_header
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from tests.sim.checks.lineage_ledger import LineageLedger
 
 SENDS_MAX: Final = 4
+SLOW_TASKS: Final = 0.4
+"""Share of tasks that stage one send after the other: their partitions are replaced between two of them."""
+SLOW_TASK_US: Final = 150_000
 RESTAGE_S: Final = 6.0
 """To find and stage again what lies in sealed partitions; then the epoch is begun again."""
 
@@ -130,17 +134,27 @@ class LineageDriver(Driver):
     def _stage(self, begun: Begun, epoch: int) -> Steps[tuple[Attempt | None, End]]:
         """As of `Driver`; an attempt whose partition is sealed on the way is nobody's."""
         attempt = self._attempt(begun.scope, begun.driver, epoch)
-        encoder, front = TopicEncoder(self._layout, split=True), self._front(attempt)
+        sequences, for_s = Counter[int](), self._random.choice(STAGE_S)
+        is_slow = self._random.random() < SLOW_TASKS
         bodies: list[Body] = []
         for send in range(1, self._random.randrange(1, SENDS_MAX) + 1):
             count = self._random.randrange(1, self._world.plan.rows_max)
             ids = self._ledger.draw(attempt.producer, send, count)
             attempt.sends.append(ids)
-            bodies += encoder.bodies(rows_of(ids), extension=front)
-        staged, end = yield from self._put(bodies, self._random.choice(STAGE_S))
+            bodies += TopicEncoder(self._layout, split=True).bodies(
+                rows_of(ids), extension=self._front(attempt)
+            )
+            if is_slow:
+                staged, end = yield from self._put(bodies, for_s, sequences)
+                if staged is None:
+                    return None, end
+                attempt.placed += staged
+                bodies.clear()
+                yield 1 + int(self._random.expovariate(1 / SLOW_TASK_US))
+        staged, end = yield from self._put(bodies, for_s, sequences)
         if staged is None:
             return None, end
-        attempt.placed = staged
+        attempt.placed += staged
         return attempt, End.NEXT
 
     def _attempt(self, scope: int, driver: int, epoch: int) -> LineageAttempt:
@@ -156,12 +170,15 @@ class LineageDriver(Driver):
             found[wire.ExtensionKind.ORIGIN] = origin
         return extension.packed(found)
 
-    def _put(self, bodies: list[Body], for_s: float) -> Steps[tuple[Counter[int] | None, End]]:
+    def _put(
+        self, bodies: list[Body], for_s: float, sequences: Counter[int]
+    ) -> Steps[tuple[Counter[int] | None, End]]:
         """Until each is on disk: rows by partition. None: not all are, and how to go on.
 
-        What a sealed partition has not is routed again once nothing there is without an answer (C3, C4).
+        `sequences`: of the attempt, by partition. What a sealed partition has not is routed again once
+        nothing there is without an answer (C3, C4).
         """
-        sequences, rows, left = Counter[int](), Counter[int](), list[Piece]()
+        rows, left = Counter[int](), list[Piece]()
 
         def add(body: Body) -> None:
             left.append(Piece(body, sequences[body.partition]))
@@ -283,7 +300,7 @@ class LineageDriver(Driver):
                 head = record.header
                 body = Body(partition, data, crc32c(data), head.rows, head.schema_id, len(own), None)
                 bodies += [routed.body for routed in router.routed(self._layout, body, 0)]
-        staged, _ = yield from self._put(bodies, RESTAGE_S)
+        staged, _ = yield from self._put(bodies, RESTAGE_S, Counter())
         if staged is None:
             return None
         self._world.count("restaged")
@@ -311,6 +328,11 @@ class LineageDriver(Driver):
             if answer is None:
                 return None
             page = answer.control(layout_messages.StagedBatches)
+            if not page.sealed_version:  # it has not applied the COMMIT yet
+                if self._writer.now_s > until_s:
+                    return None
+                yield self._random.randrange(*AGAIN_US)
+                continue
             numbers += [record for record, _, _ in page.batches]
             if not page.more or not page.batches:
                 break
@@ -322,7 +344,14 @@ class LineageDriver(Driver):
             if answer is None:
                 return None
             left = {*numbers[len(found) :]}
-            found += [one for one in _listed(bytes(answer.body)) if one.header.record_number in left]
+            more = [one for one in _listed(bytes(answer.body)) if one.header.record_number in left]
+            if not more and self._writer.now_s > until_s:
+                what = f"partition {partition} lists the staged record {first}, and does not return it"
+                raise ViolationError("T3", what)
+            if not more:  # a new owner that does not serve it as sealed yet
+                yield self._random.randrange(*AGAIN_US)
+            found += more
+        self._world.count("stage_read")
         return page.sealed_version, found
 
     def _owner_says(self, wish: Callable[[], Wish], until_s: float) -> Steps[Answer | None]:

@@ -39,6 +39,9 @@ class Writer(ClusterClient):
         self._drivers = 0
         self._instance = 0
         self._is_last = self._over = False
+        self._deaths = 0
+        self.is_late = False
+        """Its driver has staged an epoch, and will commit it much later."""
         world.agenda.after(random.randrange(BEAT_US), self._beat)
 
     @property
@@ -71,11 +74,19 @@ class Writer(ClusterClient):
 
     # ---- drivers under way ----
 
+    def dies(self) -> None:
+        """The process with its drivers: nobody goes on with what is under way."""
+        if not self._is_last:
+            self._deaths += 1
+            self._drivers, self.is_late = 0, False
+
     def _start(self, driver: Steps[None]) -> None:
         self._drivers += 1
-        self._go(driver, None)
+        self._go(driver, self._deaths, None)
 
-    def _go(self, driver: Steps[None], got: Any) -> None:
+    def _go(self, driver: Steps[None], deaths: int, got: Any) -> None:
+        if deaths != self._deaths:
+            return
         try:
             wanted = driver.send(got)
         except StopIteration:
@@ -85,11 +96,11 @@ class Writer(ClusterClient):
             self.world.violate(broken)
             return
         if isinstance(wanted, int):
-            self.world.agenda.after(wanted, partial(self._go, driver, []))
+            self.world.agenda.after(wanted, partial(self._go, driver, deaths, []))
         else:
-            self._ask_all(driver, wanted)
+            self._ask_all(driver, deaths, wanted)
 
-    def _ask_all(self, driver: Steps[None], wishes: list[Wish]) -> None:
+    def _ask_all(self, driver: Steps[None], deaths: int, wishes: list[Wish]) -> None:
         answers: list[Answer | None] = [None] * len(wishes)
         left = len(wishes)
 
@@ -98,7 +109,7 @@ class Writer(ClusterClient):
             answers[at] = answer
             left -= 1
             if not left:
-                self.world.agenda.after(0, partial(self._go, driver, answers))
+                self.world.agenda.after(0, partial(self._go, driver, deaths, answers))
 
         for at, wish in enumerate(wishes):
             self.put_wish(wish, partial(told, at))

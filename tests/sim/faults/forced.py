@@ -95,6 +95,21 @@ class Forcer:
         world.count("isolate")
         world.agenda.after(lag_us, partial(self._truncate, story, pairs))
 
+    @property
+    def is_busy(self) -> bool:
+        """A story is told."""
+        return self._story is not None
+
+    def seeks(self, partition: PartitionId, left: Replica, silent: tuple[Machine, ...], dice: Random) -> bool:
+        """`left` is to be the owner: the others are silent from now on. False: another story is told."""
+        if self._story is not None:
+            return False
+        story = self._story = Story(partition, left, silent, dice)
+        self._until_us = self._world.agenda.now_us + AWAY_US[1]
+        self._world.count("owner_sought")
+        self._look(story)
+        return True
+
     def changed(self, before: MetadataState, after: MetadataState) -> None:
         """An entry was applied for the first time: was it a choice?"""
         for partition, change in after.changes.items():
@@ -110,7 +125,7 @@ class Forcer:
         topic = None if state is None else state.topic_named("public/default/rows")
         if topic is None or topic.replication == 1:
             return []
-        # A sealed partition has no failover, so nobody is asked to choose an owner of it.
+        # A sealed partition has no failover: `forced_layouts` has those.
         return [(part.partition, topic.assignments[part.partition]) for part in topic.layout.active()]
 
     def _is_whole(self, partition: PartitionId, assignment: Assignment) -> bool:

@@ -114,6 +114,8 @@ LAYOUTS: Final[dict[str, tuple[int, int]]] = {
     "kill_owner": (2_500, 7_000),
     "move": (1_500, 6_000),
     "unheard_source": (700, 3_000),
+    "opens_at_fence": (1_500, 5_000),
+    "parted_source": (5_000, 15_000),
 }
 """What is drawn beside the others in a seed with layout changes; each is in four of five such seeds."""
 FORCED_LAYOUTS: Final[dict[str, tuple[int, int]]] = {
@@ -121,6 +123,8 @@ FORCED_LAYOUTS: Final[dict[str, tuple[int, int]]] = {
     "merge": (400, 2_000),
     "repartition": (1_000, 4_000),
     "abort_layout": (400, 3_000),
+    "force_child": (1_500, 5_000),
+    "force_sealed": (1_500, 5_000),
 }
 """What is drawn in a seed in which an operator chooses owners as well."""
 FORCED_TOO: Final = 0.1
@@ -159,6 +163,7 @@ LATE: Final = 0.15
 as many have such strikes beside theirs."""
 COMMITTING: Final = 0.4
 """Share of seeds with transactional writers."""
+LATE_COMMITS: Final = 0.15
 UPGRADED: Final = 0.2  # clusters that an older program began
 THEMED: Final = 0.4
 ALWAYS: Final = ("kill", "partition")
@@ -234,6 +239,8 @@ class Plan:
     """Who stage, and commit epochs over several partitions."""
     commit_us: int = 200_000
     """Mean time between two epochs of a writer."""
+    late_commits: float = LATE_COMMITS
+    """Share of epochs whose commit comes long after what they staged."""
     level: int = LEVEL_NEWEST
     """Of the cluster at its birth; an older one is raised by an administrator on the way."""
     newest: int = LEVEL_NEWEST
@@ -384,8 +391,7 @@ def with_layouts(plan: PlanT) -> PlanT:
         level=LAYOUT_LEVEL if keyless else level,  # a name of before has no rule
         keyless=keyless,
         moves=True,
-        # Without a key a send has no place of its own, so rows of a transaction could not be looked for.
-        writers=0 if keyless else Random(f"layout writers {plan.seed}").choice([0, 0, 1, 2]),
+        writers=Random(f"layout writers {plan.seed}").choice([0, 0, 1, 2]),
         loss=min(plan.loss, 0.02),
         partitions=random.choice([1, 2, 4]),
         replication=random.choice([1, 3, 3]),
@@ -410,6 +416,20 @@ def _with_choices(plan: PlanT, random: Random) -> PlanT:
         level=LAYOUT_LEVEL,
         limits=tuple((dict(plan.limits) | {"resolve_keep_s": 1_200}).items()),  # nothing is pruned
         strikes=_numbered(_repeated(random, kinds, plan.seconds)),
+    )
+
+
+def with_stories(plan: PlanT, kinds: dict[str, tuple[int, int]]) -> PlanT:
+    """The same seed at the level of layout changes, with three replicas and no strikes but these."""
+    made = with_layouts(plan)
+    return replace(
+        made,
+        machines=5,
+        replication=3,
+        level=LAYOUT_LEVEL,
+        cold=False,
+        limits=tuple((dict(made.limits) | {"resolve_keep_s": 1_200}).items()),  # nothing is pruned
+        strikes=_numbered(_repeated(Random(f"stories {plan.seed}"), kinds, plan.seconds)),
     )
 
 

@@ -12,13 +12,15 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 
 from ringfence.native import _node
 from tests.sim import data_plane, layout_matrix, matrix, simulation
 from tests.sim.checks.violation import ViolationError
-from tests.sim.faults.plan import NAMED, Plan, with_layouts
+from tests.sim.faults.plan import NAMED, Plan
 from tests.sim.faults.struck import Cell
-from tests.sim.planted import control, layouts, native, replicas, scopes, starts
+from tests.sim.planted import control, layout_engine, layouts, native, replicas, scopes, starts
+from tests.sim.planted.layout_engine import Seeds
 from tests.sim.world import birth
 
 Finding = tuple[str, ViolationError | None]
@@ -126,11 +128,13 @@ def find_in_layouts(name: str, seeds: range) -> Finding:
     cell = layouts.CELLS.get(name)
     if cell is not None:
         return _find_in_cell(name, cell, [seed for seed in seeds if seed % NAMED == 0])
-    shown_by: Callable[[Plan], bool] = layouts.SHOWN_BY.get(name, lambda _: True)
-    plans = [plan for plan in (with_layouts(Plan.drawn(seed)) for seed in seeds) if shown_by(plan)]
+    is_native = name in layout_engine.FOUND
+    shown_by = Seeds(layouts.SHOWN_BY.get(name, lambda _: True), layouts.STORIES.get(name))
+    plans = [*layout_engine.FOUND.get(name, shown_by).plans(seeds)]
     for plan in plans:
         birth.born(plan.machines, plan.level, plan.newest)
-    return first_found(plans, lambda: layouts.planted(name), is_native=False)
+    switch = partial(native.planted if is_native else layouts.planted, name)
+    return first_found(plans, switch, is_native=is_native)
 
 
 def _find_in_cell(name: str, cell: Cell, seeds: list[int]) -> Finding:
@@ -145,7 +149,7 @@ def _find_in_cell(name: str, cell: Cell, seeds: list[int]) -> Finding:
 
 
 def with_layout_changes(seeds: range, only: list[str]) -> None:
-    names = layouts.LAYOUT_BUGS
+    names = [name for name in layouts.LAYOUT_BUGS if name not in layouts.ELSEWHERE] + [*layout_engine.FOUND]
     show("seeds with layout changes needed", names, only, lambda name: find_in_layouts(name, seeds))
 
 

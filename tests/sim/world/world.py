@@ -18,6 +18,7 @@ from random import Random
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from ringfence.control.model.log_end import LogEnd
 from ringfence.control.runtime.process.settings import Settings
 from ringfence.native import _node
 from ringfence.native.errors import StorageError
@@ -90,6 +91,8 @@ class World:
         self.times = Times(self)
         self.clients: list[ClusterClient] = []
         self.mover = Mover(self)
+        self.accepted_ends: set[tuple[int, LogEnd]] = set()
+        """Ends of sealed partitions that an operator has accepted, below those of their COMMITs."""
         self.older: Machine | None = None
         """The machine whose rows come back older, once there is one."""
         self._of_node: dict[int, Machine] = {}

@@ -20,6 +20,7 @@ from ringfence.native.errors import (
     UnknownOutcomeError,
     refusal,
 )
+from ringfence.native.layout_messages import StagedBatches
 from ringfence.send.restage import RESTAGED_MAX, Restager, is_definite
 
 COMMIT = ScopeCommit(
@@ -161,3 +162,29 @@ def test_only_moved_decides_nothing_whatever_was_lost_before() -> None:
     assert is_definite(moved(1))
     assert not is_definite(refusal(wire.Code.CONFLICT, "content"))
     assert not is_definite(UnknownOutcomeError("?"))
+
+
+class Unsealed(Restager):
+    """The owner lists one record, and never serves its partition as sealed."""
+
+    def __init__(self, sealed_version: int) -> None:
+        nothing: Any = None
+        super().__init__(nothing, nothing, lambda: Attempt({}), 0.05)
+        self.version = sealed_version
+
+    def _layout(self, topic: int) -> Any:
+        return f"layout of {topic}"
+
+    def _ask(self, topic: int, partition: int, opcode: int, body: bytes, fields: dict[str, int]) -> Any:
+        page = StagedBatches(batches=[(5, 1, 0)], more=False, sealed_version=self.version)
+        return SimpleNamespace(control=lambda _: page, body=memoryview(b""))
+
+
+def test_an_owner_that_never_hears_of_the_seal_ends_the_commit_which_decided_nothing() -> None:
+    with pytest.raises(DeadlineError, match="does not know yet that it is sealed"):
+        Unsealed(0).moved(COMMIT, {1})
+
+
+def test_a_listed_record_that_is_never_shown_is_a_fault_of_the_node() -> None:
+    with pytest.raises(ProtocolError, match="a staged record is not in the log"):
+        Unsealed(4).moved(COMMIT, {1})
