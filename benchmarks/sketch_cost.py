@@ -1,17 +1,15 @@
-"""`python -m benchmarks.sketch_cost [--before MICRO]`: what the sketch of a partition's load costs a row.
+"""`python -m benchmarks.sketch_cost`: what the sketch of a partition's load costs a row.
 
 Each batch goes through the whole engine, into a partition with a sketch and into one without, in turns of one
 run. CPU time is that of the faster half of the turns; instructions are counted by callgrind. `status`: all
-partitions of a node that has as many sketches as it may. `--before` names the program `micro` of another
-commit: the cost of a batch without a sketch is compared with it.
+partitions of a node that has as many sketches as it may. `benchmarks.resources --before MICRO` compares a batch
+without a sketch with another commit.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
-import shutil
 import statistics
 import subprocess
 from dataclasses import asdict, dataclass
@@ -19,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.micro.native_step import material
 from benchmarks.native_build import programs
-from benchmarks.paths import work_directory
-from benchmarks.resources import COLLECT, COLLECTED, TIMEOUT_S
+from benchmarks.resources import instructions
 from benchmarks.workload import Workload, load_all
 
 if TYPE_CHECKING:
@@ -68,16 +65,6 @@ class StatusCost:
     sketches_us: float
 
 
-@dataclass(frozen=True)
-class Beside:
-    """Instructions of a batch without a sketch, of this commit and the one before."""
-
-    workload: str
-    now: float | None
-    before: float | None
-    ratio: float | None
-
-
 class Program:
     """`micro` with one step, which runs as often as it is told."""
 
@@ -104,22 +91,6 @@ class Program:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(30)
-
-
-def instructions(command: Sequence[str], batches: int) -> float | None:
-    """Of one batch, or None without valgrind."""
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        return None
-    out = work_directory() / "callgrind.out"
-    run = [valgrind, "--tool=callgrind", f"--callgrind-out-file={out}", *COLLECT, *command]
-    done = subprocess.run(
-        [*run, "--count", str(batches)], capture_output=True, text=True, check=True, timeout=TIMEOUT_S
-    )
-    collected = re.search(COLLECTED, done.stderr)
-    if collected is None:
-        raise ValueError(f"callgrind did not say what it collected: {done.stderr[-500:]}")
-    return int(collected[1]) / batches
 
 
 def _faster_half(seconds: list[int]) -> float:
@@ -153,7 +124,8 @@ def cost(micro: str, workload: Workload, step: str, batches: int) -> Cost:
 def count(micro: str, workload: Workload, step: str, batches: int) -> Counted:
     arguments = material(workload)
     counted = [
-        instructions([micro, "--step", name, *arguments], batches) for name in (step, f"{step}_sketch")
+        instructions([micro, "--step", name, "--count", str(batches), *arguments], batches)
+        for name in (step, f"{step}_sketch")
     ]
     without, with_sketch = (None if one is None else one / workload.batch_rows for one in counted)
     return Counted(
@@ -176,30 +148,19 @@ def status(micro: str, workload: Workload) -> StatusCost:
     )
 
 
-def beside(micro: str, before: str, workload: Workload, batches: int) -> Beside:
-    arguments = ["--step", "ingest", *material(workload)]
-    now, then = (instructions([program, *arguments], batches) for program in (micro, before))
-    ratio = None if now is None or then is None else round(now / then, 5)
-    return Beside(workload=workload.name, now=now, before=then, ratio=ratio)
-
-
-def show(found: Cost | Counted | StatusCost | Beside) -> None:
+def show(found: Cost | Counted | StatusCost) -> None:
     """One line each, when it is found: counting takes minutes."""
     print(json.dumps({type(found).__name__: asdict(found)}), flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--before", help="the program `micro` of the commit before")
-    given = parser.parse_args(arguments)
+    argparse.ArgumentParser(description=__doc__).parse_args(arguments)
     micro, workloads = programs()["micro"], load_all()
     for name, batches in WORKLOADS.items():
         for step in STEPS:
             show(cost(micro, workloads[name], step, batches))
     show(status(micro, workloads["lineitem_100"]))
     counted = workloads[COUNTED]
-    if given.before:
-        show(beside(micro, given.before, counted, COUNTED_BATCHES))
     for step in STEPS:
         show(count(micro, counted, step, COUNTED_BATCHES))
 

@@ -13,4 +13,7 @@ forwards   bytes that moves send against the least, CPU a forwarded byte against
 routes     CPU a batch costs its owner before a move and after it
 copies     three replicas on one machine against one
 growth     one node becomes two, three, four under load
+splits     gaps of splits, merges and repartitions beside those of moves, at 20 MB/s and at full load
+doubled    64 partitions become 128 as one change
+repartitions  random repartitions: the longest wait of a producer
 """

@@ -17,12 +17,15 @@ from benchmarks.cluster import (
     commits,
     copies,
     dips,
+    doubled,
     elections,
     failovers,
     forwards,
     growth,
     moves,
+    repartitions,
     routes,
+    splits,
     wide,
 )
 
@@ -39,6 +42,9 @@ PARTS = {
     "copies": copies,
     "growth": growth,
     "wide": wide,
+    "splits": splits,
+    "doubled": doubled,
+    "repartitions": repartitions,
 }
 
 

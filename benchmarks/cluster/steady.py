@@ -22,17 +22,26 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 
 
 class Steady:
-    """Sends to one topic, `bytes_per_s` (inf: no pause); leaving the context waits for all answers."""
+    """Sends to one topic, `bytes_per_s` (inf: no pause); leaving the context waits for all answers.
+
+    `name`: of a producer with a name. `errors`: of sends and of the producer; leaving raises the first one.
+    """
 
     def __init__(
-        self, addresses: str, topic: str, bytes_per_s: float, batch_bytes: int = BATCH_BYTES
+        self,
+        addresses: str,
+        topic: str,
+        bytes_per_s: float,
+        batch_bytes: int = BATCH_BYTES,
+        name: str | None = None,
     ) -> None:
         self.batch_bytes = batch_bytes
         self.acknowledged_s: list[float] = []
         self.waits_s: list[float] = []
+        self.errors: list[BaseException] = []
         self._addresses, self._topic, self._pause_s = addresses, topic, batch_bytes / bytes_per_s
+        self._name = name
         self._stop = threading.Event()
-        self._failure: BaseException | None = None
         self._room = threading.Semaphore(WINDOW)
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -43,8 +52,8 @@ class Steady:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(120)
-        if self._failure is not None:
-            raise self._failure
+        if self.errors:
+            raise self.errors[0]
 
     def longest_gap_s(self, since_s: float, until_s: float) -> float:
         """Between two acknowledgements next to each other, within these moments of `time.perf_counter`."""
@@ -72,7 +81,7 @@ class Steady:
         try:
             with (
                 ringfence.connect(self._addresses) as client,
-                client.producer(self._topic, timeout_s=60) as producer,
+                client.producer(self._topic, name=self._name, timeout_s=60) as producer,
             ):
                 due = time.perf_counter()
                 while not self._stop.is_set():
@@ -82,13 +91,14 @@ class Steady:
                     due = max(due + self._pause_s, began - self._pause_s)
                     time.sleep(max(0.0, due - time.perf_counter()))
         except BaseException as error:  # noqa: BLE001 - raised again where the context ends
-            self._failure = error
+            self.errors.append(error)
 
     def _done(self, began: float, future: Future[Any]) -> None:
         now = time.perf_counter()
         self._room.release()
-        if future.exception() is not None:
-            self._failure = future.exception()
+        error = future.exception()
+        if error is not None:
+            self.errors.append(error)
             return
         self.waits_s.append(now - began)
         self.acknowledged_s.append(now)

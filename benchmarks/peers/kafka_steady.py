@@ -51,9 +51,9 @@ class KafkaSteady(Steady):
                 time.sleep(max(0.0, due - time.perf_counter()))
             left = producer.flush(FLUSH_S)
             if left:
-                self._failure = TimeoutError(f"kafka: {left} messages unanswered for {FLUSH_S:g} s")
+                self.errors.append(TimeoutError(f"kafka: {left} messages unanswered for {FLUSH_S:g} s"))
         except BaseException as error:  # noqa: BLE001 - raised again where the context ends
-            self._failure = error
+            self.errors.append(error)
         finally:
             ended.set()
 
@@ -62,7 +62,7 @@ class KafkaSteady(Steady):
             now = time.perf_counter()
             self._room.release()
             if error is not None:
-                self._failure = RuntimeError(f"kafka: {error}")
+                self.errors.append(RuntimeError(f"kafka: {error}"))
                 return
             self.waits_s.append(now - began)
             self.acknowledged_s.append(now)

@@ -65,6 +65,25 @@ def test_a_split_a_merge_and_a_repartition_take_effect(replication: int) -> None
     run(LayoutCluster(4, replication=replication), work)
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (64, 128), (128, 3)])
+def test_a_change_costs_five_entries_whatever_the_number_of_partitions(before: int, after: int) -> None:
+    async def work(world: LayoutCluster) -> None:
+        entries: list[int] = []
+        world.log.listeners.append(lambda _before, _after, index: entries.append(index))
+        number = await world.repartition(after)
+        await world.until_over()
+        assert len(entries) == 4, "PREPARE, HOLD, COMMIT, OPENED"
+        generation = world.state.transitions[number].adoption_generation
+        for node in world.nodes:
+            told = NodeAdoption(Index(generation), {world.topic: generation})
+            world.leader.record_adoption(NodeId(node), told)
+        await world.until(lambda: not world.state.transitions)
+        assert len(entries) == 5, "FINALIZED"
+        assert len(world.active) == after
+
+    run(LayoutCluster(3, partitions=before), work)
+
+
 def test_many_sources_become_many_children_with_a_limit_of_calls_at_each_node() -> None:
     async def work(world: LayoutCluster) -> None:
         for node in world.nodes.values():
