@@ -89,6 +89,44 @@ def test_a_merge_of_busy_partitions_keeps_the_order_of_keys() -> None:
         check_rows(node, 2400)
 
 
+@pytest.mark.parametrize("name", [None, "n"])
+def test_a_second_seal_during_the_resend_of_a_merge_keeps_the_order_of_keys(name: str | None) -> None:
+    """The merged partition is sealed before it has taken a batch, and so are those that are made of it."""
+    sealed: list[int] = []
+
+    def hook(header: wire.RequestHeader) -> None:
+        active = {log.partition for log in node.active("t") if node.cut(log.partition).created > 1}
+        if header.opcode == Opcode.PUBLISH and header.partition in active and len(sealed) < 6:
+            sealed.append(header.partition)
+            node.merge("t") if len(active) > 1 else node.split("t")
+
+    with topic(partitions=2) as (node, client), client.producer("t", name=name) as producer:
+        for number in range(25):
+            producer.send(keyed(number * 8, 8))
+        sources = node.hold("t", 2)
+        for number in range(25, 50):
+            producer.send(keyed(number * 8, 8))
+        node.hook = hook
+        node.commit("t", sources)
+        for number in range(50, 75):
+            producer.send(keyed(number * 8, 8))
+        producer.flush(20)
+        assert len(sealed) == 6
+        check_rows(node, 600)
+
+
+def test_a_split_at_once_after_a_merge_keeps_the_order_of_keys() -> None:
+    with topic(partitions=2) as (node, client), client.producer("t") as producer:
+        for number in range(120):
+            producer.send(keyed(number * 8, 8))
+            if number % 6 == 5:
+                node.merge("t")
+                node.split("t")
+        producer.flush(20)
+        assert node.topic_of("t").version == 41
+        check_rows(node, 960)
+
+
 def test_batches_that_are_held_wait_for_the_commit_and_go_to_the_children() -> None:
     with topic() as (node, client), client.producer("t") as producer:
         producer.send(keyed(0, 8)).result(5)
