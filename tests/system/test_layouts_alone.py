@@ -10,9 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import ringfence
+from ringfence.arrow.keys import slots
 from ringfence.native import _node, messages, wire
 from ringfence.native.errors import NotFoundError
 from tests.harness.admin_http import ask, with_http
@@ -284,6 +286,28 @@ def test_a_topic_that_is_made_again_under_sends_and_splits_mixes_no_incarnations
         finally:
             load.finish()
         assert load.refusals >= 6, "producers were at work while the topic went"
+
+
+# ---- rows of transactions are load ------------------------------------------------------------------------
+
+
+def test_a_split_is_where_the_load_of_transactions_is(alone: Alone) -> None:
+    """Lesson 25: staged rows did not count there. Here no others come; their keys have a quarter of the slots."""
+    with alone.connected() as client:
+        client.create_topic("staged", schema=SCHEMA, key=["id"], partitions=1)
+        [part] = client.layout("staged").active
+        rows = batch(0, 8_000)
+        hot = rows.filter(pa.array(slots(rows, "id") >= 3 * 16_384))
+        assert client.admin.split("staged", part.partition, preview=True).would[1][0] == 32_768, "no load yet"
+
+        def cut() -> int:
+            with client.transaction("staged", scope="load") as open_one:
+                for _ in range(5):
+                    open_one.send(hot)
+            return client.admin.split("staged", part.partition, preview=True).would[1][0]
+
+        until(lambda: cut() > 3 * 16_384, 60, "a cut in the middle of the load")
+        assert abs(cut() - 7 * 8_192) < 2_048
 
 
 # ---- what is refused at a sealed partition -----------------------------------------------------------------
