@@ -245,43 +245,43 @@ def _delivered(view: _View) -> Iterator[Anomaly]:
         yield from _descents(_joined(parts), keys, f"for reader {reader}, session {session}")
 
 
-def _sent_keys(view: _View) -> dict[int, list[tuple[int, int, int]]]:
-    """Writer -> (first number, end, key) of its sends, by number."""
-    keys: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """The sends of one writer, by number; each array has one element a send."""
+
+    firsts: Values
+    ends: Values
+    keys: Values
+
+    def keys_of(self, numbers: Values) -> Values:
+        """The key of each number; -1 of one that was never sent."""
+        place = np.searchsorted(self.firsts, numbers, side="right") - 1
+        known = (place >= 0) & (numbers < self.ends[place])
+        return np.where(known, self.keys[place], -1)
+
+
+def _sent_keys(view: _View) -> dict[int, _Sent]:
+    """By writer."""
+    sends: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for send in view.history.sends:
-        keys[send.writer].append((send.first, send.first + send.rows, send.key))
-    for ranges in keys.values():
-        ranges.sort()
-    return keys
+        sends[send.writer].append((send.first, send.first + send.rows, send.key))
+    return {writer: _Sent(*np.array(sorted(found), np.int64).T) for writer, found in sends.items()}
 
 
-def _descents(values: Values, keys: dict[int, list[tuple[int, int, int]]], where: str) -> Iterator[Anomaly]:
+def _descents(values: Values, sent: dict[int, _Sent], where: str) -> Iterator[Anomaly]:
     """Where a writer's numbers do not ascend within a key, in the order of `values`."""
     writers, numbers = writers_of(values), numbers_of(values)
     for writer in np.unique(writers):
         own = numbers[writers == writer]
-        key_of = _keys_of(own, keys.get(int(writer), []))
-        for key in np.unique(key_of):
-            of_key = own[key_of == key]
-            wrong = np.flatnonzero(np.diff(of_key) < 0)
-            if len(wrong):
-                text = (
-                    f"row {of_key[wrong[0] + 1]} of writer {writer} comes after row {of_key[wrong[0]]} "
-                    f"{where}, key {key}"
-                )
-                yield Anomaly("order", text, len(wrong))
-
-
-def _keys_of(numbers: Values, ranges: list[tuple[int, int, int]]) -> Values:
-    """The key of each number; -1 of one that was never sent."""
-    if not ranges:
-        return np.full(len(numbers), -1, np.int64)
-    firsts = np.array([first for first, _, _ in ranges])
-    ends = np.array([end for _, end, _ in ranges])
-    keys = np.array([key for _, _, key in ranges])
-    place = np.searchsorted(firsts, numbers, side="right") - 1
-    known = (place >= 0) & (numbers < ends[place])
-    return np.where(known, keys[place], -1)
+        of_writer = sent.get(int(writer))
+        keys = np.full(len(own), -1, np.int64) if of_writer is None else of_writer.keys_of(own)
+        by_key = np.argsort(keys, kind="stable")
+        keys, own = keys[by_key], own[by_key]
+        wrong = np.flatnonzero((np.diff(own) < 0) & (np.diff(keys) == 0))
+        for key in np.unique(keys[wrong]):
+            [first, *_] = of_key = wrong[keys[wrong] == key]
+            text = f"row {own[first + 1]} of writer {writer} comes after row {own[first]} {where}, key {key}"
+            yield Anomaly("order", text, len(of_key))
 
 
 def _final_by_partition(view: _View) -> dict[int, Values]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from tests.harness.raw_client import RawClient, RawTopic
 SENDS = 10_000
 WAIT_S = 60.0
 PLACE = "/admin/topics/public/default"
+Change = Callable[[ringfence.Client, str], None]
 
 
 class Alone:
@@ -66,6 +67,11 @@ def split(client: ringfence.Client, topic: str, at: int = 0) -> None:
 def merge(client: ringfence.Client, topic: str) -> None:
     one, other, *_ = client.layout(topic).active
     client.admin.merge(topic, one.partition, other.partition, wait_s=WAIT_S)
+
+
+def split_and_merge(client: ringfence.Client, topic: str) -> None:
+    split(client, topic)
+    merge(client, topic)
 
 
 def ids(client: ringfence.Client, topic: str) -> list[int]:
@@ -166,7 +172,7 @@ def test_a_send_whose_answer_was_lost_before_the_cut_is_stored_once(
     """Lesson 8: over a split, over a merge in which two tables of the producer meet, and over both."""
     node, proxy = unheard
     topic = f"lost-{name}"
-    changes = [split, merge, lambda *which: (split(*which), merge(*which)), split]
+    changes: list[Change] = [split, merge, split_and_merge, split]
     with (
         ringfence.connect(node.address, timeout_s=WAIT_S) as admin,
         ringfence.connect(proxy.address, timeout_s=WAIT_S) as client,
@@ -292,7 +298,7 @@ def test_a_topic_that_is_made_again_under_sends_and_splits_mixes_no_incarnations
 
 
 def test_a_split_is_where_the_load_of_transactions_is(alone: Alone) -> None:
-    """Lesson 25: staged rows did not count there. Here no others come; their keys have a quarter of the slots."""
+    """Lesson 25: staged rows did not count there. No others come here; their keys have a quarter of the slots."""
     with alone.connected() as client:
         client.create_topic("staged", schema=SCHEMA, key=["id"], partitions=1)
         [part] = client.layout("staged").active

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import ringfence
+from ringfence.control.model.ids import PartitionId
 from ringfence.control.runtime.node_process import Node
 from tests.fakes.admin_api import PLACE, TOPIC, Api
 from tests.fakes.layout_level import raise_program
@@ -81,7 +82,7 @@ def test_a_pruned_partition_leaves_its_childrens_parents_and_nothing_else_change
         now_ms, proposer = node.proposer.now_ms, node.proposer
         monkeypatch.setattr(proposer, "now_ms", lambda: now_ms() + 2_000_000)  # `resolve_keep_s` is over
         counters = node.parts.data_plane.native_node.node.counters
-        sealed: list[int] = []
+        sealed: list[PartitionId] = []
         for _ in range(2):
             part = next(one for one in topic_of(node).layout.active() if one.slots.lo == 0).partition
             split = await api("POST", f"{PLACE}/split/{part}", {})

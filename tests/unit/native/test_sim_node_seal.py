@@ -28,7 +28,7 @@ from ringfence.native.wire import (
 )
 from tests.sim.clients.content import SCHEMA, body_of, first_id
 
-IDENTITY = {"cluster": b"c" * 16, "history": b"h" * 16, "store": b"s" * 16}
+IDENTITY: dict[str, Any] = {"cluster": b"c" * 16, "history": b"h" * 16, "store": b"s" * 16}
 TOPIC, PARENT = 7, 9
 EPOCH = 3
 """Of the parent's owner."""
@@ -275,7 +275,7 @@ def powerless(seed: int, calls: int) -> int:
     scene.disk.crash()
     scene.start(CHANGE - 5)  # the ABORT draws an epoch for the source
     held = scene.ordered(Order.hold(TOPIC, PARENT, CHANGE))
-    stored = held["end_offset"] // ROWS
+    stored: int = held["end_offset"] // ROWS
     assert acknowledged <= {*range(stored)}, "an acknowledged row is lost"
     scene.commit(held, CHANGE - 5)
     scene.try_again(stored)

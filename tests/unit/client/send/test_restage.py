@@ -169,7 +169,7 @@ class Unsealed(Restager):
 
     def __init__(self, sealed_version: int) -> None:
         nothing: Any = None
-        super().__init__(nothing, nothing, lambda: Attempt({}), 0.05)
+        super().__init__(nothing, nothing, lambda: nothing, 0.05)
         self.version = sealed_version
 
     def _layout(self, topic: int) -> Any:
