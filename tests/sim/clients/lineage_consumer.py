@@ -32,6 +32,8 @@ SAVES: Final = 0.04
 """Share of answers behind which it saves its positions; of as many it begins again from them."""
 
 
+FETCH_BYTES: Final = (4_096, 65_536)
+"""Of one answer, by the seed: with few an answer often ends before the rows of a sealed partition do."""
 RESTS: Final = 0.03
 """Share of answers after which it leaves that partition alone for a while, and reads others."""
 RESTS_US: Final = (100_000, 1_500_000)
@@ -60,6 +62,7 @@ class LineageConsumer(ClusterClient):
         self._given: list[int] = []
         self._saved: Saved | None = None
         self._pass = 0
+        self._bytes = FETCH_BYTES[world.plan.seed % 2]
         world.agenda.after(random.randrange(BEAT_US), self._beat)
 
     @property
@@ -130,7 +133,7 @@ class LineageConsumer(ClusterClient):
         number = self.next_request()
         self._asking.add(partition)
         offset, epoch = self._cursors[partition]
-        frame = fetch_header(topic, number, partition, offset, epoch, POLL_MS)
+        frame = fetch_header(topic, number, partition, offset, epoch, POLL_MS, self._bytes)
         self.put(
             machine, number, frame, b"", partial(self._told, self._pass, machine, partition), PATIENCE_US
         )

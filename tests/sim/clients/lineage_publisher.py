@@ -45,6 +45,10 @@ ANY_LATER: Final = 1 << 62
 """Above every owner epoch."""
 LARGE_ROWS: Final = 2_100
 LARGE: Final = 0.01
+UNTOLD: Final = "no node knows any more"
+"""Of the error of a batch that nobody can tell the outcome of."""
+KEEP_S: Final = 60
+"""Above it no sealed partition forgets batches within a run."""
 
 
 class Part(NamedTuple):
@@ -220,11 +224,17 @@ class LineagePublisher(Publisher):
                     self._not_stored(self._parts.pop(key), "refused", error)
                 case BatchUnknown(key, error):
                     self.world.count("part_unknown")
+                    self._check_untold(error)
                     self._not_stored(self._parts.pop(key), "unknown", error)
                 case JoinBatches(first, second):
                     self._join(first, second)
                 case _:
                     self._effects.run([effect])
+
+    def _check_untold(self, error: RingfenceError) -> None:
+        """C2: while a batch may be asked for, the owner of a sealed partition knows what became of it."""
+        if UNTOLD in error.message and dict(self.world.plan.limits).get("resolve_keep_s", 0) > KEEP_S:
+            self.world.violate(ViolationError("C2", f"{self.name}: {error.message[:160]}"))
 
     def _not_stored(self, part: Part, outcome: str, error: RingfenceError) -> None:
         self.ledger.not_stored(part.ids, outcome)

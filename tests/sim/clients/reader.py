@@ -29,7 +29,9 @@ _UNPACK = wire.RECORD_STRUCT.unpack
 _MAKE = wire.RecordHeader._make
 
 
-def fetch_header(topic: int, request_id: int, partition: int, offset: int, epoch: int, wait_ms: int) -> bytes:
+def fetch_header(
+    topic: int, request_id: int, partition: int, offset: int, epoch: int, wait_ms: int, bytes_max: int = BYTES
+) -> bytes:
     """A FETCH from `offset` on; `epoch` is that of the row before, 0 if none was read."""
     return bytes(
         request_header(
@@ -39,7 +41,7 @@ def fetch_header(topic: int, request_id: int, partition: int, offset: int, epoch
             partition=partition,
             sequence=offset,
             owner_epoch=epoch,
-            send=BYTES,
+            send=bytes_max,
             deadline_ms=wait_ms,
         )
     )

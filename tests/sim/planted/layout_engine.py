@@ -39,17 +39,17 @@ def _has_writers(plan: Plan) -> bool:
 CHANGES: Final[Kinds] = {"split": (300, 900), "merge": (400, 1_200), "repartition": (600, 1_800)}
 FOUND: Final[dict[str, Seeds]] = {
     # what children inherit
-    "no_inheritance": Seeds(_has_name),
-    "segments_as_max": Seeds(_has_name),
+    "no_inheritance": Seeds(_has_name, CHANGES),
+    "segments_as_max": Seeds(_has_name, CHANGES),
     "greater_epoch_replaces": Seeds(_has_name, {"opens_at_fence": (300, 700)}),
     "rest_left_out": Seeds(_has_name, CHANGES),
-    "owner_only_inherits": Seeds(),
+    "owner_only_inherits": Seeds(kinds=CHANGES),
     "forced_admits_at_once": Seeds(_has_name, {"force_child": (300, 900)}),
     # sealed partitions
-    "sealed_is_opened": Seeds(),
+    "sealed_is_opened": Seeds(kinds=CHANGES),
     "sealed_by_length": Seeds(kinds={"parted_source": (300, 900)}),
-    "child_is_readable": Seeds(),
-    "ended_early": Seeds(),
+    "child_is_readable": Seeds(kinds=CHANGES),
+    "ended_early": Seeds(kinds=CHANGES),
     # rows that are staged again
     "no_origin": Seeds(_has_writers, CHANGES),
     "staged_below_mark": Seeds(_has_writers, CHANGES),

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from ringfence.common import lineage
 from ringfence.common.routes import overlap
-from ringfence.common.send_effects import Sealed
+from ringfence.common.send_effects import FetchTable, Sealed
 from ringfence.control.model.reassignments import ChangePhase
 from ringfence.control.runtime.layout import participant
 from ringfence.control.runtime.layout.inheritance import Inheritance
@@ -36,6 +36,7 @@ from ringfence.send import resuming, sender
 from ringfence.send.inflight import Inflight
 from ringfence.send.reroute import Reroute
 from tests.sim.clients import lineage_consumer
+from tests.sim.clients.lineage_publisher import KEEP_S
 from tests.sim.clients.lineage_writer import LineageDriver
 from tests.sim.faults.plan import NAMED, Plan
 from tests.sim.faults.struck import Cell
@@ -150,6 +151,26 @@ def _stored_is_one_more(patch: Patch) -> None:
         return found if found.stored is None else found._replace(stored=found.stored + 1)
 
     patch.setattr(sender, "_word", word)
+
+
+def _stored_is_untold(patch: Patch) -> None:
+    """A sealed partition's answers do not say how much of the producer is stored there."""
+    original = sender._word
+    patch.setattr(sender, "_word", lambda error: original(error)._replace(stored=None))
+
+
+def _table_is_not_fetched(patch: Patch) -> None:
+    """A client whose pushes are lost does not ask for a newer table."""
+
+    def silent(call: Any) -> Any:
+        def told(*args: Any, **more: Any) -> Any:
+            return [effect for effect in call(*args, **more) if not isinstance(effect, FetchTable)]
+
+        return told
+
+    for name in ("sealed", "redirected", "refused"):
+        patch.setattr(Inflight, name, silent(vars(Inflight)[name]))
+    patch.setattr(Inflight, "waits_for_table", property(lambda _: False))
 
 
 def _lost_is_not_stored(patch: Patch) -> None:
@@ -270,6 +291,8 @@ OWN: Final = (
     _sealed_owner_stays,
     _held_is_sealed,
     _stored_is_one_more,
+    _stored_is_untold,
+    _table_is_not_fetched,
     _lost_is_not_stored,
     _children_at_once,
     _parents_only,
@@ -294,12 +317,14 @@ SHOWN_BY: Final[dict[str, Callable[[Plan], bool]]] = {
     "moved_unchecked": lambda plan: plan.writers > 0,
     "origin_left_out": lambda plan: plan.writers > 0 and not plan.keyless,
     "hole_is_forgotten": _has_name,
+    "table_is_not_fetched": lambda plan: plan.seed % 2 == 1,
+    "stored_is_untold": lambda plan: dict(plan.limits)["resolve_keep_s"] > KEEP_S,
 }
 """Seeds that have what the bug is in."""
 STORIES: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "hole_is_forgotten": {"unheard_source": (400, 900)},
     "parents_only": {"unheard_source": (400, 900)},
-    "origin_left_out": {"split": (300, 900), "repartition": (600, 1_800)},
+    "origin_left_out": {"split": (300, 900), "merge": (400, 1_200), "repartition": (600, 1_800)},
 }
 """All that strikes in these seeds: much of what shows the bug."""
 CELLS: Final = {
