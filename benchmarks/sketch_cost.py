@@ -2,8 +2,8 @@
 
 Each batch goes through the whole engine, into a partition with a sketch and into one without, in turns of one
 run. CPU time is that of the faster half of the turns; instructions are counted by callgrind. `status`: all
-partitions of a node that has as many sketches as it may. `benchmarks.resources --before MICRO` compares a
-batch without a sketch with another commit.
+partitions of a node that has as many sketches as it may. A batch without a sketch is compared with another
+commit by `benchmarks.resources --before MICRO`.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ def measure(changes: int = CHANGES, width: int = WIDTH) -> dict[str, Any]:
     return {
         "aims": {"gap_p99_ms": GAP_AIM_MS},
         "partitions": width,
+        "aborted": layout.aborted,
         "without_a_change_ms": gap_ms(calm),
         **{kind: {"gap_ms": gap_ms(gaps[kind]), "held_ms": median(held[kind])} for kind in gaps},
     }

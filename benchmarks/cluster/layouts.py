@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import ringfence
@@ -10,9 +11,12 @@ from benchmarks.cluster.rebalances import rebalanced
 from ringfence.control.cli.rebalance_api import ask_values
 from ringfence.control.runtime.rpc.layout_messages import ShowTransitions
 from ringfence.layout_admin import LayoutChange
+from ringfence.native.errors import ConflictError
 
 ASK_S = 10.0
 CHANGE_S = 60.0
+TRIES_MAX = 5
+"""Of one change: a machine that is too busy ends it after its time on hold, and nothing has changed."""
 REPLICATION = 3
 KEY = ("id",)
 
@@ -25,11 +29,15 @@ class LeaderView(NamedTuple):
 
 
 class ChangedTopic:
-    """One topic of a cluster, whose layout is changed, or whose only partition is handed over."""
+    """One topic of a cluster, whose layout is changed, or whose only partition is handed over.
+
+    `aborted` counts changes that ended without effect, and were asked for again.
+    """
 
     def __init__(self, client: ringfence.Client, topic: str, control: str, nodes: list[int]) -> None:
         self._client, self._topic, self._control, self._nodes = client, topic, control, nodes
         self._version = 0
+        self.aborted = 0
 
     def partitions(self) -> list[int]:
         return [part.partition for part in self._newest().active]
@@ -49,15 +57,16 @@ class ChangedTopic:
 
     def split(self) -> LeaderView:
         """In two, the first partition."""
-        return self._view(self._client.admin.split(self._topic, self.partitions()[0], wait_s=CHANGE_S))
+        first = self.partitions()[0]
+        return self._changed(lambda: self._client.admin.split(self._topic, first, wait_s=CHANGE_S))
 
     def merge(self) -> LeaderView:
         """The first two partitions."""
         one, other, *_ = self.partitions()
-        return self._view(self._client.admin.merge(self._topic, one, other, wait_s=CHANGE_S))
+        return self._changed(lambda: self._client.admin.merge(self._topic, one, other, wait_s=CHANGE_S))
 
     def repartition(self, count: int) -> LeaderView:
-        return self._view(self._client.admin.repartition(self._topic, count, wait_s=CHANGE_S))
+        return self._changed(lambda: self._client.admin.repartition(self._topic, count, wait_s=CHANGE_S))
 
     def until_open(self) -> None:
         """Wait until no change holds a partition: a further one, or a move, is possible."""
@@ -66,6 +75,14 @@ class ChangedTopic:
             return all(one.phase == "OPENED" for one in self._client.admin.transitions(self._topic))
 
         until(is_open, CHANGE_S)
+
+    def _changed(self, ask: Callable[[], LayoutChange]) -> LeaderView:
+        for _ in range(TRIES_MAX - 1):
+            try:
+                return self._view(ask())
+            except ConflictError:
+                self.aborted += 1
+        return self._view(ask())
 
     def _view(self, change: LayoutChange) -> LeaderView:
         self._version = max(self._version, change.version)

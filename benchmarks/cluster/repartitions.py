@@ -69,6 +69,7 @@ def measure(changes: int = CHANGES) -> dict[str, Any]:
         "aims": {"longest_wait_s": WAIT_AIM_S},
         "limits": {"errors": 0},
         "changes": len(done),
+        "aborted": layout.aborted,
         "errors": sum(len(producer.errors) for producer in producers.values()),
         **{kind: waits(producer, done) for kind, producer in producers.items()},
     }

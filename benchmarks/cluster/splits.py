@@ -77,12 +77,14 @@ class Seen:
     def __init__(self) -> None:
         self.calm: list[float] = []
         self.mb_per_s: list[float] = []
+        self.aborted = 0
         self.gaps: dict[str, list[float]] = {kind: [] for kind in KINDS}
         self.views: dict[str, list[LeaderView]] = {kind: [] for kind in KINDS}
 
     def figures(self) -> dict[str, Any]:
         return {
             "mb_per_s": round(median(self.mb_per_s), 1),
+            "aborted": self.aborted,
             "without_a_change_ms": {"p50": _ms(median(self.calm)), "worst": _ms(max(self.calm))},
             **{kind: self._of(kind) for kind in KINDS},
         }
@@ -123,6 +125,7 @@ def _of_topic(nodes: Nodes, load: str, topic: str, rounds: int, seen: Seen) -> N
             for _ in range(rounds):
                 _round(layout, steady, seen)
         client.delete_topic(topic)
+    seen.aborted += layout.aborted
 
 
 def _round(layout: ChangedTopic, steady: Steady, seen: Seen) -> None:
