@@ -41,12 +41,16 @@ class Scope:
 
 
 class StagingNode(CutNode):
-    """`published`: by partition the ids of committed rows, in the order of the publish records."""
+    """`published`: by partition the ids of committed rows, in the order of the publish records.
+
+    `behind`: by partition, answers to STAGED_LIST of an owner that has not applied the layout change yet.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.staged: dict[int, list[Staged]] = {}
         self.published: dict[int, list[int]] = {}
+        self.behind: dict[int, int] = {}
         self.scopes: dict[str, tuple[int, Scope]] = {}
         self.commits: list[cluster_messages.ScopeCommit] = []
         self._numbers = itertools.count(1)
@@ -168,6 +172,9 @@ class StagingNode(CutNode):
             if one.token in asked.tokens and one.number > asked.after
         ]
         sealed = self.cut(header.partition).sealed
+        if self.behind.get(header.partition):
+            self.behind[header.partition] -= 1
+            sealed = 0
         page = layout_messages.StagedBatches(
             batches=found[:LISTED_MAX], more=len(found) > LISTED_MAX, sealed_version=sealed
         )

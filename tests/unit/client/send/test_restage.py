@@ -71,8 +71,11 @@ class Restaging(Restager):
     def _layout(self, topic: int) -> Any:
         return f"layout of {topic}"
 
-    def _listed(self, message: ScopeCommit, topic: int, partition: int) -> tuple[list[int], int]:
-        return [record for record, _ in self.staged[partition]], 4
+    def _listed(self, message: ScopeCommit, topic: int, partition: int) -> tuple[list[tuple[int, int]], int]:
+        """All rows that the commit names, in the first record."""
+        rows = next(rows for one, place, rows in message.parts if (one, place) == (topic, partition))
+        records = [record for record, _ in self.staged[partition]]
+        return [(record, rows if record == records[0] else 0) for record in records], 4
 
     def _records(
         self, topic: int, partition: int, listed: list[int]
