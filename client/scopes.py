@@ -37,12 +37,18 @@ if TYPE_CHECKING:
 
     from ringfence.admin import Admin
     from ringfence.cluster.table_cache import TableCache
+    from ringfence.common.codec import Answer
     from ringfence.common.scope_values import Parts, StagedRows
     from ringfence.network.io_thread import IoThread
+
+    _Key = tuple[int, int, int, frozenset[bytes]]  # scope, driver, epoch, tokens
 
 
 WRITER_MAX: Final = 2**32 - 1  # limit of the identity of a stage
 IDLE_S_MAX: Final = 3_650 * 86_400
+# Commits that layout changes have altered, and whose outcome is unknown; the oldest is dropped. Nodes record
+# as many of one scope.
+MOVED_MAX: Final = 64
 CLUSTER_SCOPE_BYTES_MAX: Final = 255
 SCOPE_BYTES_MAX: Final = 234
 """For the scope of a topic: a full name has up to 255 bytes, and `@` with the topic's id up to 21 of them."""
@@ -55,6 +61,8 @@ class Scopes(ProcessLocal):
         """`client`: the owner of the connections; kept alive by this reference."""
         self._client = client
         self._io_thread, self._tables, self._admin = io_thread, tables, admin
+        # By what the caller commits: what became of it after layout changes, until the outcome is known.
+        self._moved: dict[_Key, messages.ScopeCommit] = {}
 
     def begin(
         self,
@@ -140,13 +148,15 @@ class Scopes(ProcessLocal):
             DeadlineError: it was not confirmed in time that all rows are staged, or the commit of an earlier
                 epoch failed; nothing is committed. Repeat the call before a later epoch is committed.
             UnknownOutcomeError: no answer came: all of it is in the log, or nothing. Repeat the call with the
-                same attempts to find out, unless 64 later epochs were committed since.
+                same attempts to find out, unless 64 later epochs were committed since; with the same client
+                if partitions were split or merged meanwhile.
         """
         is_own = self._commit(begun, epoch, staged).own
         if is_own is None:
             raise UnknownOutcomeError(
                 "the epoch is committed, either by a lost try of this commit or by another one: the node "
-                "does not tell which (it runs an older version, or 64 later epochs were committed since)",
+                "does not tell which (it runs an older version, or 64 later epochs were committed since, or "
+                "partitions were split or merged and another process staged the rows again)",
                 scope=begun.scope,
                 epoch=epoch,
             )
@@ -190,14 +200,52 @@ class Scopes(ProcessLocal):
             tokens=tokens,
             parts=[(topic, partition, rows) for (topic, partition), rows in sorted(parts.items())],
         )
-        restager = Restager(
-            self._io_thread, self._tables, lambda: self.attempt(begun, epoch), timeout_s=TIMEOUT_S
-        )
-        answer = restager.commit(self._admin.commit, message)
+        answer = self._put(begun, message)
         if answer.header.status != wire.Status.ALREADY_COMMITTED:
             return messages.AlreadyCommitted(own=True)
         # An empty body does not tell which call committed; it may be one of another process.
-        return answer.control(messages.AlreadyCommitted) if len(answer.body) else messages.AlreadyCommitted()
+        told = answer.control(messages.AlreadyCommitted) if len(answer.body) else messages.AlreadyCommitted()
+        if told.own is False and not told.given_up and self._may_be_moved(message):
+            return replace(told, own=None)
+        return told
+
+    def _put(self, begun: Begun, message: messages.ScopeCommit) -> Answer:
+        """Commit. Rows that are staged again have one more token, and a repeat must name it, too.
+
+        A commit that was refused as `moved` is never decided: sealed logs end. So only the last one counts.
+        """
+        key = message.scope_id, message.driver, message.epoch, frozenset(message.tokens)
+
+        def keep(moved: messages.ScopeCommit) -> None:
+            self._moved[key] = moved
+            for oldest in list(self._moved)[:-MOVED_MAX]:
+                self._moved.pop(oldest, None)
+
+        restager = Restager(
+            self._io_thread,
+            self._tables,
+            lambda: self.attempt(begun, message.epoch),
+            timeout_s=TIMEOUT_S,
+            on_moved=keep,
+        )
+        answer = restager.commit(self._admin.commit, self._moved.get(key, message))
+        self._moved.pop(key, None)
+        return answer
+
+    def _may_be_moved(self, message: messages.ScopeCommit) -> bool:
+        """Whether another process may have staged the rows again, and committed them with one more token."""
+        deadline = self._admin.deadline()
+        for topic in {topic for topic, _, _ in message.parts}:
+            named = {partition for one, partition, _ in message.parts if one == topic}
+            try:
+                layout = self._tables.get_by_id(topic, deadline)
+            except NotFoundError:
+                continue
+            except RingfenceError:
+                return True
+            if not named <= {entry.partition for entry in layout.active}:
+                return True
+        return False
 
     def gone(self, topics: Mapping[int, str]) -> list[str]:
         """Names of the given topics that do not exist any more; empty if no node answers."""

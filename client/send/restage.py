@@ -7,6 +7,9 @@
 A sealed log takes no publish record, so a COMMIT that names one is refused, and decides nothing. Only such a
 refusal leads here: a COMMIT without an answer may be decided, and is repeated as it is.
 
+What is staged there must be what the commit names: for an ACTIVE partition its owner compares that before the
+commit is decided, and of a sealed one nobody does later.
+
 An *origin* is the place of the first staging: the version that sealed it, and the record number. A publish
 lists rows by origin, so rows keep the order of their sends over any number of layout changes. A batch that
 is staged again keeps its origin. Tokens are only added: a token that is left out may be that of a claim.
@@ -28,6 +31,7 @@ from ringfence.native._node import RecordReader, crc32c
 from ringfence.native.errors import (
     ConflictError,
     DeadlineError,
+    InvalidArgumentError,
     ProtocolError,
     RerouteError,
     RetriableError,
@@ -63,11 +67,20 @@ class Restager:
     """Of one commit; for one thread."""
 
     def __init__(
-        self, io_thread: IoThread, tables: TableCache, attempt: Callable[[], Stager], timeout_s: float
+        self,
+        io_thread: IoThread,
+        tables: TableCache,
+        attempt: Callable[[], Stager],
+        timeout_s: float,
+        on_moved: Callable[[ScopeCommit], object] | None = None,
     ) -> None:
-        """`attempt`: begins an attempt of the same scope, driver and epoch. `timeout_s`: of each request."""
+        """`attempt`: begins an attempt of the same scope, driver and epoch. `timeout_s`: of each request.
+
+        `on_moved`: gets each new commit before it is put. From then on only this one can be decided.
+        """
         self._io_thread, self._tables = io_thread, tables
         self._attempt, self._timeout_s = attempt, timeout_s
+        self._on_moved = on_moved
         self._layouts: dict[int, Layout] = {}
 
     def commit(self, put: Callable[[ScopeCommit], Answer], message: ScopeCommit) -> Answer:
@@ -75,6 +88,8 @@ class Restager:
 
         Raises:
             RingfenceError: as `put`. DeadlineError: rows were not staged again in time; nothing is committed.
+            InvalidArgumentError: a sealed partition has other rows than the commit names; nothing is
+                committed.
         """
         for _ in range(RESTAGED_MAX):
             try:
@@ -83,6 +98,8 @@ class Restager:
                 if error.code is not wire.Code.MOVED:
                     raise
                 message = self.moved(message, {int(one) for one in error.details.get("partitions", ())})
+                if self._on_moved is not None:
+                    self._on_moved(message)
         return put(message)
 
     def moved(self, message: ScopeCommit, sealed: set[int]) -> ScopeCommit:
@@ -100,7 +117,7 @@ class Restager:
         attempt = self._attempt()
         try:
             for topic, partition in gone:
-                self._stage_again(attempt, message, topic, partition)
+                self._stage_again(attempt, message, (topic, partition), left[topic, partition])
             staged = attempt.finish()
         except (UnknownOutcomeError, WaitTimeoutError, RerouteError, RetriableError) as error:
             raise DeadlineError(
@@ -118,10 +135,24 @@ class Restager:
         parts = [(topic, partition, rows) for (topic, partition), rows in sorted(left.items())]
         return replace(message, tokens=[*message.tokens, staged.token], parts=parts)
 
-    def _stage_again(self, attempt: Stager, message: ScopeCommit, topic: int, partition: int) -> None:
+    def _stage_again(
+        self, attempt: Stager, message: ScopeCommit, place: tuple[int, int], wanted: int
+    ) -> None:
+        topic, partition = place
         listed, version = self._listed(message, topic, partition)
         layout = self._layout(topic)
-        for header, front, rows in self._records(topic, partition, listed):
+        staged = sum(count for _, count in listed)
+        if staged != wanted:
+            raise InvalidArgumentError(
+                f"{wanted} rows are to be committed in partition {partition}, which was split or merged, and "
+                f"{staged} are staged there; nothing is committed: commit exactly what was staged, or stage "
+                "it again",
+                topic=layout.name,
+                partition=partition,
+                scope=message.scope_id,
+                epoch=message.epoch,
+            )
+        for header, front, rows in self._records(topic, partition, [record for record, _ in listed]):
             origin = extension.items_of(front).get(wire.ExtensionKind.ORIGIN)
             if origin is None:
                 origin = extension.ORIGIN.pack(version, header.record_number)
@@ -132,32 +163,31 @@ class Restager:
 
     # ---- what is staged there ---------------------------------------------------------------------------
 
-    def _listed(self, message: ScopeCommit, topic: int, partition: int) -> tuple[list[int], int]:
-        """Record numbers of the rows, ascending, and the version that sealed the partition."""
+    def _listed(self, message: ScopeCommit, topic: int, partition: int) -> tuple[list[tuple[int, int]], int]:
+        """(record number, rows) of what is staged, ascending, and the version that sealed the partition."""
         wanted = StagedList(scope=message.scope_id, epoch=message.epoch, tokens=list(message.tokens))
-        found: list[int] = []
+        found: list[tuple[int, int]] = []
         while True:
             page = self._page(topic, partition, wanted)
-            found += [record for record, _, _ in page.batches]
+            found += [(record, rows) for record, rows, _ in page.batches]
             if not page.more or not page.batches:
                 return found, page.sealed_version
-            wanted = replace(wanted, after=found[-1])
+            wanted = replace(wanted, after=found[-1][0])
 
     def _page(self, topic: int, partition: int, wanted: StagedList) -> StagedBatches:
-        """A part of the list, from an owner that serves the partition as sealed.
-
-        Raises:
-            RetriableError: the owner did not hear of the seal in time.
-        """
-        end, body = time.monotonic() + self._timeout_s, encode(wanted)
+        """One answer of an owner that has applied the layout change: the refusing node may be ahead of it."""
+        end, tries = time.monotonic() + self._timeout_s, 0
         while True:
-            answer = self._ask(topic, partition, wire.Opcode.STAGED_LIST, body, {})
+            answer = self._ask(topic, partition, wire.Opcode.STAGED_LIST, encode(wanted), {})
             page = answer.control(StagedBatches)
             if page.sealed_version:
                 return page
-            if time.monotonic() >= end:
-                raise RetriableError("its owner does not know yet that it is sealed", partition=partition)
-            time.sleep(UNSEALED_S)
+            tries += 1
+            behind = RetriableError("its owner does not know yet that it is sealed", partition=partition)
+            delay_s = redirect_delay_s(tries, behind)
+            if time.monotonic() + delay_s >= end:
+                raise behind
+            time.sleep(delay_s)
 
     def _records(
         self, topic: int, partition: int, listed: list[int]

@@ -45,12 +45,14 @@ class StagingNode(CutNode):
 
     `unsealed_answers`: so many answers about staged rows come before the owner knows that they are in a
     sealed partition. It says so in a list, and shows no record at the end of its log.
+    `behind`: by partition, answers to STAGED_LIST of an owner that has not applied the layout change yet.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.staged: dict[int, list[Staged]] = {}
         self.published: dict[int, list[int]] = {}
+        self.behind: dict[int, int] = {}
         self.scopes: dict[str, tuple[int, Scope]] = {}
         self.commits: list[cluster_messages.ScopeCommit] = []
         self.unsealed_answers = 0
@@ -179,6 +181,9 @@ class StagingNode(CutNode):
             if one.token in asked.tokens and one.number > asked.after
         ]
         sealed = 0 if self._is_unsealed() else self.cut(header.partition).sealed
+        if self.behind.get(header.partition):
+            self.behind[header.partition] -= 1
+            sealed = 0
         page = layout_messages.StagedBatches(
             batches=found[:LISTED_MAX], more=len(found) > LISTED_MAX, sealed_version=sealed
         )

@@ -148,3 +148,74 @@ def test_a_batch_on_its_way_at_the_seal_is_staged_once() -> None:
             node.commit("t", sources, 30_000)
         check_visible(node, 40)
         assert [len(one.tokens) for one in node.commits] == [1], "nothing was staged in the sealed partition"
+
+
+def test_a_commit_of_rows_that_were_staged_again_is_repeated_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The decided commit has one more token than the rows of the block; a repeat must name it as well."""
+    soon(monkeypatch)
+    with staged_topic() as (node, client):
+        block = client.transaction("t", scope="s")
+        block.send(keyed(0, 8))
+        block.flush()
+        node.split("t")
+        node.hook = lambda header: (
+            Drop(served=True) if header.opcode == Opcode.COMMIT and node.sent(Opcode.STAGED_LIST) else None
+        )
+        monkeypatch.setattr(client.scopes._admin, "_timeout_s", 1.0)
+        with pytest.raises(ringfence.UnknownOutcomeError):
+            block.commit()
+        check_visible(node, 8)
+        node.hook = None
+        block.commit()
+        assert block.rows == 8, "T4: told that nothing is stored, and it is decided"
+        check_visible(node, 8)
+
+
+def test_a_process_that_did_not_stage_the_rows_again_cannot_tell_whose_commit_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    soon(monkeypatch)
+    with staged_topic() as (node, client):
+        begun = client.scopes.begin("s", topic="t")
+        attempt = client.scopes.attempt(begun, 1)
+        attempt.send("t", keyed(0, 8))
+        staged = attempt.finish()
+        node.split("t")
+        assert client.scopes.commit(begun, 1, [staged])
+        with ringfence.connect(node.address, timeout_s=10) as other:
+            with pytest.raises(ringfence.UnknownOutcomeError, match="split or merged"):
+                other.scopes.commit(begun, 1, [staged])
+            assert other.scopes.commit_told(begun, 1, [staged]) is None
+        check_visible(node, 8)
+
+
+def test_rows_that_a_sealed_partition_has_lost_are_not_committed_without_them() -> None:
+    """An owner was chosen by force before the split: an ACTIVE partition would refuse the commit, too."""
+    with staged_topic() as (node, client):
+        block = client.transaction("t", scope="s")
+        block.send(keyed(0, 8))
+        block.flush()
+        block.send(keyed(8, 8))
+        block.flush()
+        (log,) = node.active("t")
+        node.staged[log.partition].pop()
+        node.split("t")
+        with pytest.raises(ringfence.InvalidArgumentError, match="8 are staged"):
+            block.commit()
+        assert node.visible("t") == []
+
+
+def test_an_owner_that_has_not_applied_the_layout_change_is_asked_again() -> None:
+    """The node that refuses the commit may be ahead of the owner, which tells no version of the seal then."""
+    with staged_topic() as (node, client):
+        with client.transaction("t", scope="s") as block:
+            block.send(keyed(0, 8))
+            block.flush()
+            (log,) = node.active("t")
+            node.split("t")
+            node.behind[log.partition] = 3
+        assert node.behind[log.partition] == 0
+        check_visible(node, 8)
+        assert all(one.origin is None or one.origin[0] > 0 for own in node.staged.values() for one in own)

@@ -85,7 +85,7 @@ def keeps_sealed_parts(patch: Patch) -> None:
 PLANTED: list[tuple[Callable[[Patch], None], Callable[[], None], type[Exception], str]] = [
     (no_origin, commit_over_cuts, AssertionError, "T2"),
     (origin_of_last, commit_over_cuts, AssertionError, "T2"),
-    (claim_token_dropped, commit_over_cuts, InvalidArgumentError, "0 rows are staged, not"),
+    (claim_token_dropped, commit_over_cuts, InvalidArgumentError, "and 12 are staged there"),
     (keeps_sealed_parts, commit_over_cuts, ConflictError, "sealed"),
     (restage_on_unknown, commit_with_a_lost_answer, DeadlineError, "does not know yet that it is sealed"),
 ]

@@ -72,8 +72,11 @@ class Restaging(Restager):
     def _layout(self, topic: int) -> Any:
         return f"layout of {topic}"
 
-    def _listed(self, message: ScopeCommit, topic: int, partition: int) -> tuple[list[int], int]:
-        return [record for record, _ in self.staged[partition]], 4
+    def _listed(self, message: ScopeCommit, topic: int, partition: int) -> tuple[list[tuple[int, int]], int]:
+        """All rows that the commit names, in the first record."""
+        rows = next(rows for one, place, rows in message.parts if (one, place) == (topic, partition))
+        records = [record for record, _ in self.staged[partition]]
+        return [(record, rows if record == records[0] else 0) for record in records], 4
 
     def _records(
         self, topic: int, partition: int, listed: list[int]
@@ -169,14 +172,15 @@ class Unsealed(Restager):
 
     def __init__(self, sealed_version: int) -> None:
         nothing: Any = None
-        super().__init__(nothing, nothing, lambda: nothing, 0.05)
+        attempt: Any = Attempt({})
+        super().__init__(nothing, nothing, lambda: attempt, 0.05)
         self.version = sealed_version
 
     def _layout(self, topic: int) -> Any:
-        return f"layout of {topic}"
+        return SimpleNamespace(name=f"topic {topic}")
 
     def _ask(self, topic: int, partition: int, opcode: int, body: bytes, fields: dict[str, int]) -> Any:
-        page = StagedBatches(batches=[(5, 1, 0)], more=False, sealed_version=self.version)
+        page = StagedBatches(batches=[(5, 10, 0)], more=False, sealed_version=self.version)
         return SimpleNamespace(control=lambda _: page, body=memoryview(b""))
 
 
