@@ -1,7 +1,6 @@
 """What is drawn ahead for one seed: which faults at all, how often, and each strike with its time.
 
 Swarm testing (Groce and others, ISSTA 2012): most seeds leave most kinds out, some have one kind only, for
-
 shows under one fault hides under ten. A strike carries dice of its own, so that others can be left out of a
 replay without changing it (shrink.py).
 """
@@ -116,6 +115,7 @@ LAYOUTS: Final[dict[str, tuple[int, int]]] = {
     "unheard_source": (700, 3_000),
     "opens_at_fence": (1_500, 5_000),
     "parted_source": (5_000, 15_000),
+    "lagging_sealed": (5_000, 15_000),
 }
 """What is drawn beside the others in a seed with layout changes; each is in four of five such seeds."""
 FORCED_LAYOUTS: Final[dict[str, tuple[int, int]]] = {
@@ -132,7 +132,7 @@ FORCED_TOO: Final = 0.1
 STRUCK_TOO: Final = (0.15, 0.4, 1.0)
 """Shares of its other strikes that such a seed keeps: while owners are missing, nothing can be split."""
 NAMED: Final = 3
-"""Seeds that are a multiple of it have a producer with a name."""
+"""Every such seed has a producer with a name."""
 KEYLESS: Final = 0.25
 """Share of seeds with layout changes whose topic has no key."""
 LINEAGES: Final = 0.2
