@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from ringfence.control.model.layout import Partition
 from ringfence.control.model.reassignments import ChangePhase
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
@@ -139,14 +140,33 @@ def without_sources(state: MetadataState, machines: Machines) -> str:
             )
             if known is None or known["quarantined"] is not None:
                 continue
-            wanted = {int(one) for one in part.parents} | {
-                int(one.partition) for one in topic.pruned_parents(part.partition)
-            }
-            has = {int(source) for source, _ in known.get("sources", ())}
-            if not wanted <= has:
-                name = f"partition {part.partition}"
-                return f"{name} has inherited of {sorted(has)}, its parents are {sorted(wanted)}"
+            missing = _missing_sources(topic, part, known)
+            if missing:
+                return missing
     return ""
+
+
+def _missing_sources(topic: Topic, part: Partition, known: dict[str, Any]) -> str:
+    wanted = {int(one) for one in part.parents} | {
+        int(one.partition) for one in topic.pruned_parents(part.partition)
+    }
+    has = {int(source) for source, _ in known.get("sources", ())}
+    if wanted <= has:
+        return ""
+    return f"partition {part.partition} has inherited of {sorted(has)}, its parents are {sorted(wanted)}"
+
+
+def check_owner(
+    state: MetadataState | None, topic: int, partition: int, epoch: int, machine: Machine
+) -> None:
+    """Its owner of this epoch takes rows. ViolationError: it lacks what a parent knew of its producers."""
+    known = _status(machine, partition)
+    found = None if state is None else state.topics.get(topic)  # type: ignore[call-overload]
+    if found is None or known is None or not known["open"] or known["owner_epoch"] != epoch:
+        return
+    for part in found.layout.active():
+        if int(part.partition) == partition and (missing := _missing_sources(found, part, known)):
+            raise ViolationError("K8", f"{missing}, and it takes rows")
 
 
 def strays(state: MetadataState, machines: Machines) -> str:

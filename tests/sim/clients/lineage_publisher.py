@@ -31,6 +31,7 @@ from ringfence.native.frame import open_answer
 from ringfence.native.wire import MESSAGE_BYTES_MAX, Features, Opcode, RedirectReason
 from ringfence.send import sender
 from ringfence.send.inflight import Inflight
+from tests.sim.checks import layouts
 from tests.sim.checks.violation import ViolationError
 from tests.sim.clients.held_table import newest
 from tests.sim.clients.keyed import ids_of, rows_of
@@ -193,6 +194,19 @@ class LineagePublisher(Publisher):
     def _acknowledged(self, order: Transmit, epoch: int) -> None:
         """Rows have their outcomes from effects, which come right after it."""
         self._epochs[order.key] = epoch, epoch
+        if self.ledger.partitions[order.partition].forced and self.layout is not None:
+            self._check_owner(order.partition, epoch)
+
+    def _check_owner(self, partition: int, epoch: int) -> None:
+        """An operator may have chosen an owner whose log lacks what it had inherited."""
+        assert self.layout is not None
+        owner = self.world.machine_of(self.layout.partitions.get(partition))
+        try:
+            if owner is not None:
+                state = self.world.watch.newest[1]
+                layouts.check_owner(state, self.layout.topic, partition, epoch, owner)
+        except ViolationError as broken:
+            self.world.violate(broken)
 
     def _refused(
         self,

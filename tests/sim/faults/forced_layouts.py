@@ -21,6 +21,7 @@ from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
+from tests.sim.clients.lineage_named import LineageNamed
 from tests.sim.faults.forced import ACCEPTS, AWAY_US, LOOK_US, SECOND
 from tests.sim.faults.story import PATIENCE_US, Story, active, topic_of
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tests.sim.simulation import Simulation
     from tests.sim.world.machine import Machine
 
+OPENS_US: Final = 20_000
 AFTER_US: Final = 400_000
 """Until the others are off, at most: clients send to the children meanwhile."""
 
@@ -48,6 +50,10 @@ class ForcedLayouts:
     def begin_sealed(self, dice: Random) -> None:
         """Split a partition of which one follower misses the last records."""
         self._begin(dice, _ForcedSealed)
+
+    def begin_lagging(self, dice: Random) -> None:
+        """The same, and its owner alone is off: whoever has all records must become the owner."""
+        self._begin(dice, _LaggingSealed)
 
     def _begin(self, dice: Random, kind: type[_ForcedChild | _ForcedSealed]) -> None:
         world = self._world
@@ -72,7 +78,7 @@ class _Forced(Story):
 
     def _leave(self, places: tuple[Replica, ...]) -> bool:
         """One of the followers hears nothing of the others. False: some machine is not known."""
-        self._left = self._dice.choice(places[1:])
+        self._left = self._chosen(places[1:])
         machines = [self._world.by_node(int(place.node)) for place in places if place != self._left]
         mine = self._world.by_node(int(self._left.node))
         if mine is None or None in machines:
@@ -81,6 +87,9 @@ class _Forced(Story):
         names = [machine.name for machine in self._silent]
         self._off([pair for name in names for pair in ((mine.name, name), (name, mine.name))])
         return True
+
+    def _chosen(self, followers: tuple[Replica, ...]) -> Replica:
+        return self._dice.choice(followers)
 
     def _silence(self) -> None:
         """The others are off for longer than the time-out of failures."""
@@ -125,10 +134,20 @@ class _ForcedChild(_Forced):
         def seek() -> None:
             if self._world.forcer.seeks(child, left, silent, self._dice):
                 self._silence()
+                self._when(lambda: self._is_forced(child), self._opens, AWAY_US[1])
             else:
                 self._on()
 
         self._later(self._dice.randrange(AFTER_US), seek)
+
+    def _is_forced(self, child: PartitionId) -> bool:
+        return bool(self._world.ledger.partitions[int(child)].forced)
+
+    def _opens(self) -> None:
+        """A name asks its new owner for a resume point, perhaps before that has inherited again."""
+        for publisher in self._world.publishers:
+            if isinstance(publisher, LineageNamed):
+                self._later(self._dice.randrange(OPENS_US), publisher.dies_and_opens)
 
 
 class _ForcedSealed(_Forced):
@@ -174,6 +193,18 @@ class _ForcedSealed(_Forced):
         self._world.tell("op", f"sealed partition {self._part.partition} shall end at row {end.offset}")
         proposer = leader.node.proposer
         leader.call(partial(leader.spawn, _proposed(proposer, command)))
+
+
+class _LaggingSealed(_ForcedSealed):
+    """The replica with the lowest number becomes the owner when the owner fails, and it lacks records."""
+
+    def _chosen(self, followers: tuple[Replica, ...]) -> Replica:
+        return min(followers, key=lambda place: place.node)
+
+    def _takes_over(self) -> None:
+        self._world.count("sealed_lagging")
+        self._silent = self._silent[:1]
+        self._silence()
 
 
 async def _proposed(proposer: RaftProposer, command: ForceOwner) -> None:

@@ -98,6 +98,7 @@ LAYOUTS: Final[dict[str, tuple[int, int]]] = {
     "unheard_source": (700, 3_000),
     "opens_at_fence": (1_500, 5_000),
     "parted_source": (5_000, 15_000),
+    "lagging_sealed": (5_000, 15_000),
 }
 """What is drawn beside the others in a seed with layout changes; each is in four of five such seeds."""
 FORCED_LAYOUTS: Final[dict[str, tuple[int, int]]] = {

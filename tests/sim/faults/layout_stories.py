@@ -167,11 +167,12 @@ class _Parted(Story):
 
 # ---- a name that is opened at the fence -----------------------------------------------------------------
 
-OPENS_US: Final = 4_000
+OPENS_US: Final = 25_000
+"""After the PREPARE: about as long as children inherit before the HOLD."""
 
 
 def opens_at_fence(world: World, dice: Random) -> None:
-    """A named producer dies at the HOLD of a change with several sources; its successor opens the name.
+    """A named producer dies before the HOLD of a change with several sources; its successor opens the name.
 
     The open reaches one source before its fence, and another one not any more.
     """
@@ -192,7 +193,7 @@ class _Opened(Story):
 
     def begin(self) -> None:
         self._change_until_open(self._part, self._world.agenda.now_us + PATIENCE_US)
-        self._when(self._is_held, self._opens)
+        self._when(self._is_prepared, self._opens)
 
     def _change(self, part: Partition) -> None:
         if self._dice.random() < 0.7:
@@ -200,11 +201,10 @@ class _Opened(Story):
         else:
             self._world.layouter.ask_for("repartition", [], into=self._dice.randrange(1, 4))
 
-    def _is_held(self) -> bool:
+    def _is_prepared(self) -> bool:
         state = self._world.watch.newest[1]
         return state is not None and any(
-            one.phase is ChangePhase.HELD and self._part.partition in one.sources
-            for one in state.transitions.values()
+            self._part.partition in one.sources for one in state.transitions.values()
         )
 
     def _opens(self) -> None:

@@ -1,7 +1,6 @@
 """What is drawn ahead for one seed: which faults at all, how often, and each strike with its time.
 
-Swarm testing (Groce and others, ISSTA 2012): most seeds leave most kinds out, some have one kind only, for
-
+Swarm testing (Groce and others, ISSTA 2012): most seeds leave most kinds out, some have one kind only: what
 shows under one fault hides under ten. A strike carries dice of its own, so that others can be left out of a
 replay without changing it (shrink.py).
 """

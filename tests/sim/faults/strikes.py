@@ -401,6 +401,7 @@ _ACTS: Final[dict[str, Callable[[World, Random], None]]] = {
     "unheard_source": layout_stories.unheard_source,
     "parted_source": layout_stories.parted_source,
     "opens_at_fence": layout_stories.opens_at_fence,
+    "lagging_sealed": lambda world, dice: world.forced_layouts.begin_lagging(dice),
     "force_child": lambda world, dice: world.forced_layouts.begin_child(dice),
     "force_sealed": lambda world, dice: world.forced_layouts.begin_sealed(dice),
     "force": lambda world, dice: world.forcer.begin(dice),

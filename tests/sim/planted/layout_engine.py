@@ -44,7 +44,7 @@ FOUND: Final[dict[str, Seeds]] = {
     "greater_epoch_replaces": Seeds(_has_name, {"opens_at_fence": (300, 700)}),
     "rest_left_out": Seeds(_has_name, CHANGES),
     "owner_only_inherits": Seeds(kinds=CHANGES),
-    "forced_admits_at_once": Seeds(_has_name, {"force_child": (300, 900)}),
+    "forced_admits_at_once": Seeds(kinds={"force_child": (300, 900)}),
     # sealed partitions
     "sealed_is_opened": Seeds(kinds=CHANGES),
     "sealed_by_length": Seeds(kinds={"parted_source": (300, 900)}),
