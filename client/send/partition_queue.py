@@ -32,6 +32,9 @@ UNANSWERED_S = 3.0
 if TYPE_CHECKING:
     from ringfence.native.errors import RingfenceError
 
+# Order of sending in a partition: number, slot and key of a batch.
+Place = tuple[int, int, int]
+
 
 @dataclass(slots=True, eq=False)
 class SendEntry:
@@ -54,7 +57,7 @@ class SendEntry:
     version: int = 0  # of the routing table when the current try was sent
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def place(self) -> Place:
         """Order of sending in a partition."""
         return self.number, self.slot, self.key
 
@@ -139,6 +142,12 @@ class PartitionQueue:
     def is_empty(self) -> bool:
         """Whether no batch of the partition lacks its outcome."""
         return not (self.flight or self.waiting or self.returned)
+
+    @property
+    def first_place(self) -> Place | None:
+        """Of the earliest batch without an outcome; None: there is no batch."""
+        firsts = (self.first_in_flight(), self.first_waiting())
+        return min((one.place for one in firsts if one is not None), default=None)
 
     def first_waiting(self) -> SendEntry | None:
         """The next batch that draws a sequence."""

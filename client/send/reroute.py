@@ -14,8 +14,8 @@ Rules (C1, ... of docs/design/producer_cuts.md):
          asked for at the sealed partition. If nobody can tell, its outcome is unknown.
     C3   once every batch of the flight is settled, the rest leaves in the order of submission: it is routed
          again by the newest table.
-    C4   a queue draws no sequence while the queue of a former partition with some of its slots has batches.
-         Batches that were routed again go before later ones.
+    C4   a queue draws no sequence for a batch while the queue of a former partition with some of its slots
+         has an earlier one; of a named producer, any. Batches that were routed again go before later ones.
     C7   of a named producer, batches of one send for one partition are joined before a sequence is drawn.
     C8   of a named producer, a hole of a partition is a hole of every partition that has its slots later.
     C12  a sealed partition without batches is forgotten.
@@ -41,7 +41,7 @@ from ringfence.common.send_effects import (
 from ringfence.native.errors import RingfenceError, UnknownOutcomeError
 from ringfence.native.wire import DEDUPE_WINDOW, Code
 from ringfence.send.failures import hole_error, unknown_error
-from ringfence.send.partition_queue import PartitionQueue, SendEntry
+from ringfence.send.partition_queue import PartitionQueue, Place, SendEntry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,12 +132,18 @@ class Reroute(ABC):
             self._cut[queue.partition] = queue
 
     def _is_blocked(self, queue: PartitionQueue) -> bool:
-        """C4: whether a former partition with some of these slots has batches."""
-        return any(
-            overlap(former.slots, queue.slots) and not former.is_empty
+        """C4: whether a former partition with some of these slots has earlier batches; of a name any (C7)."""
+        first = queue.first_waiting()
+        return first is not None and any(
+            overlap(former.slots, queue.slots) and self._is_earlier(former, first.place)
             for former in self._cut.values()
             if former is not queue
         )
+
+    def _is_earlier(self, former: PartitionQueue, place: Place) -> bool:
+        """Whether the former partition has batches that go before those at this place."""
+        earliest = former.first_place
+        return earliest is not None and (self._named or earliest < place)
 
     def _has_gone(self, queue: PartitionQueue) -> bool:
         """Whether the held table has children in the partition's place."""

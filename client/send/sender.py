@@ -59,8 +59,9 @@ if TYPE_CHECKING:
 TRY_S_MAX = 30.0  # how long a node parks or queues one try; the node's own default
 TICK_S = 0.02  # delay with which the end of a backoff or a deadline may be noticed
 AGAIN_S = 0.25  # pause before a table or an identity is requested again after an error
-# Bodies that are routed again in one turn of the I/O thread: 10 ms of decoding and encoding.
-ROUTED_BYTES_MAX = 8 << 20
+# Bodies that are routed again in one turn of the I/O thread: 2 ms of decoding and encoding. They are sent
+# before the next ones are routed.
+ROUTED_BYTES_MAX = 1 << 20
 logger = logging.getLogger("ringfence")
 
 

@@ -10,7 +10,7 @@ from ringfence.native.errors import RingfenceError
 from ringfence.native.wire import Code
 from ringfence.send.failures import hole_error
 from ringfence.send.inflight import Inflight
-from ringfence.send.partition_queue import PartitionQueue, SendEntry
+from ringfence.send.partition_queue import PartitionQueue, Place, SendEntry
 from ringfence.send.reroute import Hole, Phase
 
 
@@ -81,6 +81,13 @@ class BlocksByParents(_Parents):
 
     def _is_blocked(self, queue: PartitionQueue) -> bool:
         return self._waits_for(self._parents(queue))
+
+
+class BlocksByFlight(Inflight):
+    """A child waits only for what may be stored in the sealed partition, not for what is routed again."""
+
+    def _is_earlier(self, former: PartitionQueue, place: Place) -> bool:
+        return bool(former.flight) and super()._is_earlier(former, place)
 
 
 class StoredIsLast(Inflight):
@@ -205,6 +212,7 @@ PLANTED: Final[tuple[type[Inflight], ...]] = (
     BlocksNothing,
     BlocksByOneParent,
     BlocksByParents,
+    BlocksByFlight,
     StoredIsLast,
     StoredIsOneLess,
     ForgetsHoles,

@@ -183,6 +183,41 @@ def test_c4_what_was_routed_again_goes_before_what_was_sent_later() -> None:
     assert [sent(machine, 1).key for _ in range(3)] == [101, 201, 7]
 
 
+def test_c4_a_child_begins_while_later_batches_of_its_parent_wait_to_be_routed() -> None:
+    machine = machine_with(3)
+    machine.table_arrived(AFTER)
+    machine.submit(7, 1, 100.0)
+    assert machine.transmit(1, 0.0) is None, "three earlier batches wait at the parent"
+    machine.rerouted(0, [Piece(100, 1, 1), Piece(200, 2, 50)])
+    assert [sent(machine, partition).key for partition in (1, 2)] == [100, 200]
+    assert machine.transmit(1, 0.0) is None, "batch 7 is later than what the parent has"
+    routed(machine, 1)
+    assert [sent(machine, 1).key for _ in range(3)] == [201, 301, 7]
+
+
+def test_c4_of_a_merge_a_child_waits_for_earlier_batches_of_each_parent() -> None:
+    machine = Inflight(Identity(1, 1), routes=routes({0: (0, 49), 1: (50, 99)}))
+    for key, partition in ((0, 0), (1, 1), (2, 0)):
+        machine.submit(key, partition, 100.0)
+    asked = sent(machine, 1)
+    machine.table_arrived(routes({2: (0, 99)}, {0: (0, 49), 1: (50, 99)}, version=2))
+    routed(machine, 2)
+    assert sent(machine, 2).key == 102
+    assert machine.transmit(2, 0.0) is None, "batch 1 is earlier than batch 2"
+    machine.sealed(asked.key, asked.attempt, word(0), 5)
+    routed(machine, 2)
+    assert [sent(machine, 2).key for _ in range(2)] == [202, 302]
+
+
+def test_c7_a_child_of_a_named_producer_waits_for_all_batches_of_its_parents() -> None:
+    machine = machine_with(2, named=True)
+    machine.table_arrived(AFTER)
+    machine.rerouted(0, [Piece(100, 1, 1)])
+    assert machine.transmit(1, 0.0) is None, "a body of the same send may come from another parent"
+    machine.rerouted(1, [Piece(200, 1, 1)])
+    assert [sent(machine, 1).key for _ in range(2)] == [100, 200]
+
+
 def test_c7_two_parts_of_a_send_are_joined_before_a_sequence_is_drawn() -> None:
     machine = Inflight(Identity(1, 1), named=True, routes=routes({0: (0, 49), 1: (50, 99)}))
     for key, partition in ((0, 0), (1, 1), (2, 0), (3, 1)):
