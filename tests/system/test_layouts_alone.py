@@ -292,7 +292,7 @@ def test_a_topic_that_is_made_again_under_sends_and_splits_mixes_no_incarnations
 
 
 def test_a_split_is_where_the_load_of_transactions_is(alone: Alone) -> None:
-    """Lesson 25: staged rows did not count there. Here no others come; their keys have a quarter of the slots."""
+    """Lesson 25: staged rows did not count there. Here no others come, in a quarter of the slots."""
     with alone.connected() as client:
         client.create_topic("staged", schema=SCHEMA, key=["id"], partitions=1)
         [part] = client.layout("staged").active

@@ -85,13 +85,5 @@ def build(
         on_decision=on_decision,
     )
     return LayoutParts(
-        engine,
-        answers,
-        participant,
-        leader,
-        LayoutCounts(),
-        times,
-        late_inheritance,
-        auto,
-        sender,
+        engine, answers, participant, leader, LayoutCounts(), times, late_inheritance, auto, sender
     )
