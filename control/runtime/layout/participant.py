@@ -28,6 +28,7 @@ from ringfence.control.runtime.data_plane.native_node import OrderError, OrderWi
 from ringfence.control.runtime.layout.engine import ChildPlace, LayoutEngine, PartitionFigures, Permit, Place
 from ringfence.control.runtime.layout.inheritance import Inheritance
 from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.raft.order_terms import OrderTerms
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.state_machines.layout.messages import (
     CreateChild,
@@ -74,8 +75,7 @@ class LayoutParticipant:
     ) -> None:
         self._proposer, self._executor, self._engine, self._here = proposer, executor, engine, here
         self._inheritance = inheritance
-        # The newest term of an order; orders of older terms are refused.
-        self._term = 0
+        self._terms = OrderTerms(proposer)
         # The work of orders by change, type and ends; open transitions bound it.
         self._jobs: dict[tuple[ChangeId, type[Any], Any], _Job] = {}
 
@@ -85,10 +85,7 @@ class LayoutParticipant:
         Raises:
             RequestRefused: the order is too early, or withdrawn, or nothing is done yet.
         """
-        if term < self._term:
-            message = f"the order is of term {term}, but this node has seen term {self._term}"
-            raise RequestRefused(Code.TOO_OLD, message)
-        self._term = term
+        self._terms.check(term)
         await self._until_valid(order)
         await self._executor.until_executed(self._proposer.applied.index)
         if isinstance(order, LookLayout):

@@ -23,6 +23,7 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
 from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError
 from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.raft.order_terms import OrderTerms
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
 from ringfence.control.state_machines.reassignment.messages import (
@@ -65,8 +66,7 @@ class Participant:
         self, proposer: RaftProposer, executor: OrderExecutor, native_node: NativeNode, here: Replica
     ) -> None:
         self._proposer, self._executor, self._native_node, self._here = proposer, executor, native_node, here
-        # The newest term of an order; orders of older terms are refused.
-        self._term = 0
+        self._terms = OrderTerms(proposer)
         # Copies that this node receives: (change, attempt).
         self._receiving: set[tuple[int, int]] = set()
         # Copy rates in bytes/s by (change, target): this node may copy a partition to several targets.
@@ -79,7 +79,7 @@ class Participant:
         Raises:
             RequestRefused: the order is too early, or withdrawn; a later attempt may succeed.
         """
-        self._check_term(term)
+        self._terms.check(term)
         await self._until_valid(order)
         self._drop_finished()
         await self._executor.until_executed(self._proposer.applied.index)
@@ -101,9 +101,9 @@ class Participant:
         """Execute orders together; None for one that is refused, or not done soon after the first answer.
 
         Raises:
-            RequestRefused: the term is older than the newest term that this node has seen.
+            RequestRefused: the term is older than the newest one of an order, or consensus does not know it.
         """
-        self._check_term(term)
+        self._terms.check(term)
         polls = [order for order in orders if isinstance(order, LookOpen) and order.to == self._here]
         others = [order for order in orders if not isinstance(order, LookOpen)]
         tasks = [asyncio.create_task(self._try_execute(term, order)) for order in others]
@@ -132,12 +132,6 @@ class Participant:
         except RequestRefused as refusal:
             _LOG.debug("order not executed", order=repr(order), why=refusal.message)
             return {}
-
-    def _check_term(self, term: int) -> None:
-        if term < self._term:
-            message = f"the order is of term {term}, but this node has seen term {self._term}"
-            raise RequestRefused(Code.TOO_OLD, message)
-        self._term = term
 
     def _drop_finished(self) -> None:
         """Drop the records of finished changes now and then; their orders are refused."""

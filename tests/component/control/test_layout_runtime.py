@@ -281,7 +281,7 @@ def test_an_owner_by_force_inherits_again_before_it_takes_rows() -> None:
     run(LayoutCluster(3, repartition_adoption_timeout_ms=100), work)
 
 
-def test_an_order_of_an_older_term_is_refused() -> None:
+def test_an_order_of_an_older_term_and_one_of_a_term_that_nobody_leads_are_refused() -> None:
     async def work(world: LayoutCluster) -> None:
         world.loss = 1.0  # the leader reaches nobody
         await world.split()
@@ -290,10 +290,15 @@ def test_an_order_of_an_older_term_is_refused() -> None:
         place = transition.owners[0]
         order = CreateChild(to=place, topic=world.topic, change=transition.change)
         participant = world.nodes[place.node].participant
+        world.log.replica.term = 6
         await participant.execute(5, order)
         assert await world.refuses(participant.execute(4, order))
         again = await participant.execute(5, order)
         assert again == await participant.execute(6, order), "a repeated order is answered equally"
+        # No leader of term 7 is known: a forged order must not lock out the one of term 6.
+        for term in (7, 1 << 40):
+            assert await world.refuses(participant.execute(term, order))
+        assert again == await participant.execute(6, order)
 
     run(LayoutCluster(1), work)
 

@@ -190,6 +190,9 @@ def test_a_node_answers_each_order_of_a_question_by_its_own_log() -> None:
             over = msgspec.structs.replace(fences[0], change=ChangeId(1))
             strange = msgspec.structs.replace(fences[1], to=Replica(node=NodeId(2), store=bytes(16)))
             closed = LookOpen(to=here, partition=small.partitions[2], epoch=Epoch(1), **which)
+            small.log.replica.term = 5
+            with pytest.raises(RequestRefused, match="terms up to 5"):
+                await small.obeys[2].execute_many(6, fences)
             first, *told = await small.obeys[2].execute_many(5, (over, *fences, strange, closed))
             assert first is None
             assert all(isinstance(answer, Ended) for answer in told[:3])
