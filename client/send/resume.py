@@ -105,6 +105,15 @@ class ResumePoints:
         """K8: whether the rows of this send with this slot are stored."""
         return number <= int(self.sends[slot])
 
+    def has_everywhere(self, number: int) -> bool:
+        """Whether a send is stored, whichever slots have its rows."""
+        return number <= int(self.sends.min())
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all slots have one point, so that nothing after it is stored."""
+        return int(self.sends.min()) == self.greatest
+
     def least(self) -> ResumePoint | None:
         """The point with the least send; None if a slot has no point."""
         if not self.points or int(self.sends.min()) == 0:
@@ -122,9 +131,7 @@ class ResumePoints:
                 return end + int(missing[0])
             end += STEP
 
-    def resume_from(
-        self, rule: Rule, name: str | None, *, has_key: bool, partitions: int
-    ) -> ResumeFrom | None:
+    def resume_from(self, rule: Rule, name: str | None, *, has_key: bool) -> ResumeFrom | None:
         """K9: the last send up to which everything is stored; None: not known, or nothing is stored."""
         point: ResumePoint | None = None
         if rule is Rule.LINE and name is not None:
@@ -133,7 +140,7 @@ class ResumePoints:
             end = self.spread_end()
             whole = [one for _, one in self.points if one.send <= end]
             point = max(whole, key=lambda one: one.send, default=None)
-        elif has_key or partitions == 1:
+        elif has_key or self.is_even:
             point = self.least()
         return None if point is None else ResumeFrom(point.send, point.note)
 

@@ -33,9 +33,7 @@ class Resuming:
         self.points = ResumePoints(points, slots_of)
         self.by_partition = dict(self.points.by_partition)
         self.slot_of_send = slot_of_send(rule, name)
-        self.resume_from: ResumeFrom | None = self.points.resume_from(
-            rule, name, has_key=bool(layout.key), partitions=len(layout.active)
-        )
+        self.resume_from: ResumeFrom | None = self.points.resume_from(rule, name, has_key=bool(layout.key))
         before = self.points.greatest
         if rule is Rule.LINE and name is not None:
             before = int(self.points.sends[name_slot(name)])
@@ -90,9 +88,15 @@ class Resuming:
         return True
 
     def unstored(self, bodies: list[Body], number: int) -> list[Body]:
-        """Of a name that chooses partitions as producers without a name do: bodies without stored ones."""
+        """Of a name that chooses partitions as producers without a name do: bodies without stored ones.
+
+        A send is one body. It is stored if it is the last one of any point, or if every slot has a point that
+        is not below it, whatever partition has these slots now.
+        """
         if self._key or self.slot_of_send is not None:
             return bodies
+        if self.points.has_everywhere(number) or any(point.send == number for _, point in self.points.points):
+            return []
         points = self.by_partition
         return [
             body for body in bodies if body.partition not in points or number > points[body.partition].send

@@ -138,7 +138,7 @@ class KeylessWorld(CutWorld):
             if send
         ]
         known = ResumePoints(points, lambda _: (0, -1))
-        found = known.resume_from(self.rule, "n", has_key=False, partitions=2)
+        found = known.resume_from(self.rule, "n", has_key=False)
         if self.rule is Rule.LINE:
             self.sent = self.points.get(LINE_SLOT, 0)
         else:

@@ -80,24 +80,26 @@ def test_a_partition_with_several_ranges_shows_the_least_one() -> None:
 
 def test_a_topic_with_key_goes_on_after_the_least_point_and_never_after_the_greatest() -> None:
     def from_(*points: ResumePoint) -> ResumeFrom | None:
-        return points_of(*points).resume_from(Rule.NONE, "n", has_key=True, partitions=2)
+        return points_of(*points).resume_from(Rule.NONE, "n", has_key=True)
 
     assert from_(point(1, 4), point(2, 6)) == ResumeFrom(4, b"note 4")
     assert from_(point(2, 6)) is None, "nothing is stored of the slots of partition 1"
     assert from_() is None
 
 
-def test_an_older_name_in_a_topic_without_key_is_known_with_one_partition_only() -> None:
+def test_an_older_name_in_a_topic_without_key_is_known_where_all_slots_have_one_point() -> None:
     points = points_of(point(1, 4), point(2, 6))
-    assert points.resume_from(Rule.NONE, "n", has_key=False, partitions=2) is None
+    assert points.resume_from(Rule.NONE, "n", has_key=False) is None
     one = points_of(point(1, 4, 0, 65535))
-    assert one.resume_from(Rule.NONE, "n", has_key=False, partitions=1) == ResumeFrom(4, b"note 4")
+    assert one.resume_from(Rule.NONE, "n", has_key=False) == ResumeFrom(4, b"note 4")
+    merged = points_of(point(3, 4, 0, 99), point(3, 9, 100, 65535))
+    assert merged.resume_from(Rule.NONE, "n", has_key=False) is None, "some of 5 to 8 may be stored"
 
 
 def test_a_line_goes_on_after_the_point_of_its_slot() -> None:
     points = points_of(point(1, 4), point(2, 6))
     assert name_slot("loader") >= 32768
-    assert points.resume_from(Rule.LINE, "loader", has_key=False, partitions=2) == ResumeFrom(6, b"note 6")
+    assert points.resume_from(Rule.LINE, "loader", has_key=False) == ResumeFrom(6, b"note 6")
 
 
 def test_a_spread_with_a_hole_goes_on_before_the_hole() -> None:
@@ -111,16 +113,14 @@ def test_a_spread_with_a_hole_goes_on_before_the_hole() -> None:
         6,
     ]
     assert points.spread_end() == 4
-    assert points.resume_from(Rule.SPREAD, "n", has_key=False, partitions=2) == ResumeFrom(4, b"note 4")
+    assert points.resume_from(Rule.SPREAD, "n", has_key=False) == ResumeFrom(4, b"note 4")
 
 
 def test_a_spread_whose_lagging_partition_has_no_point_yet_is_counted_from_zero() -> None:
     points = points_of(point(2, 6))
     assert points.spread_end() == 1, "1 is in partition 2, 2 is not"
-    assert points.resume_from(Rule.SPREAD, "n", has_key=False, partitions=2) is None
-    assert points_of(point(2, 1)).resume_from(Rule.SPREAD, "n", has_key=False, partitions=2) == ResumeFrom(
-        1, b"note 1"
-    )
+    assert points.resume_from(Rule.SPREAD, "n", has_key=False) is None
+    assert points_of(point(2, 1)).resume_from(Rule.SPREAD, "n", has_key=False) == ResumeFrom(1, b"note 1")
 
 
 def test_a_range_of_one_slot_is_met_after_at_most_121393_numbers() -> None:

@@ -88,3 +88,25 @@ def test_an_older_name_compares_the_point_of_the_partition_that_is_chosen() -> N
     assert resuming.unstored(bodies, 5) == bodies[:1]
     assert resuming.unstored(bodies, 4) == []
     assert Resuming(layout(), "n", Rule.NONE, [point(1, 9)]).unstored(bodies, 5) == bodies
+
+
+def ranged(partition: int, send: int, lo: int, hi: int) -> ResumePoint:
+    return ResumePoint(
+        partition=partition, sequence=0, send=send, note=b"n", first_offset=0, rows=1, lo=lo, hi=hi
+    )
+
+
+def test_an_older_name_leaves_out_what_a_partition_that_was_split_has_stored() -> None:
+    """Its topic had one partition, and no child has a point of its own yet."""
+    bodies = [Body(number, bytearray(), 0, 1, 0, 0, None) for number in (1, 2)]
+    resuming = Resuming(layout(()), "old", Rule.NONE, [ranged(9, 6, 0, 32767), ranged(9, 6, 32768, 65535)])
+    assert resuming.resume_from == (6, b"n")
+    assert resuming.unstored(bodies, 5) == resuming.unstored(bodies, 6) == []
+    assert resuming.unstored(bodies, 7) == bodies
+
+
+def test_an_older_name_leaves_out_the_last_sends_of_partitions_that_were_merged() -> None:
+    bodies = [Body(3, bytearray(), 0, 1, 0, 0, None)]
+    resuming = Resuming(layout(()), "old", Rule.NONE, [ranged(1, 9, 0, 99), ranged(2, 6, 100, 65535)])
+    assert resuming.resume_from is None
+    assert [number for number in range(1, 11) if not resuming.unstored(bodies, number)] == [*range(1, 7), 9]
