@@ -41,7 +41,7 @@ from ringfence.network.failover import OverdueRead, overdue_read
 from ringfence.network.io_thread import IoThread
 from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
-from ringfence.scopes import Scopes
+from ringfence.scopes import MovedCommits, Scopes
 from ringfence.send.resume import Rule
 from ringfence.topic_calls import TopicCalls
 from ringfence.transaction import Transaction
@@ -97,6 +97,7 @@ class Client(TopicCalls, ProcessLocal):
         self._process = os.getpid()
         self._io_thread_of_process = io_thread = IoThread(self.addresses, token=self._token)
         self._tables = TableCache(io_thread)
+        self._moved: MovedCommits = {}
         self._watches = Watches(io_thread, self._tables)
         # A client without any references, also from its producers and readers, is closed.
         weakref.finalize(self, io_thread.drop).atexit = False
@@ -245,7 +246,7 @@ class Client(TopicCalls, ProcessLocal):
     @property
     def scopes(self) -> Scopes:
         """Atomic writes by several tasks, for distributed jobs."""
-        return Scopes(self._io_thread, self._tables, self._admin, client=self)
+        return Scopes(self._io_thread, self._tables, self._admin, self._moved, client=self)
 
     def transaction(
         self,

@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from ringfence.common.scope_values import Parts, StagedRows
     from ringfence.network.io_thread import IoThread
 
-    _Key = tuple[int, int, int, frozenset[bytes]]  # scope, driver, epoch, tokens
-
 
 WRITER_MAX: Final = 2**32 - 1  # limit of the identity of a stage
 IDLE_S_MAX: Final = 3_650 * 86_400
 # Commits that layout changes have altered, and whose outcome is unknown; the oldest is dropped. Nodes record
 # as many of one scope.
 MOVED_MAX: Final = 64
+MovedCommits = dict[tuple[int, int, int, frozenset[bytes]], messages.ScopeCommit]
+"""By scope, driver, epoch and tokens of a caller's commit: what layout changes have made of it."""
 CLUSTER_SCOPE_BYTES_MAX: Final = 255
 SCOPE_BYTES_MAX: Final = 234
 """For the scope of a topic: a full name has up to 255 bytes, and `@` with the topic's id up to 21 of them."""
@@ -57,12 +57,17 @@ SCOPE_BYTES_MAX: Final = 234
 class Scopes(ProcessLocal):
     """Begins scopes, stages rows and commits epochs; created by `Client.scopes`."""
 
-    def __init__(self, io_thread: IoThread, tables: TableCache, admin: Admin, client: object = None) -> None:
-        """`client`: the owner of the connections; kept alive by this reference."""
+    def __init__(
+        self,
+        io_thread: IoThread,
+        tables: TableCache,
+        admin: Admin,
+        moved: MovedCommits,
+        client: object = None,
+    ) -> None:
+        """`client`: the owner of the connections; kept alive by this reference. `moved`: of the client."""
         self._client = client
-        self._io_thread, self._tables, self._admin = io_thread, tables, admin
-        # By what the caller commits: what became of it after layout changes, until the outcome is known.
-        self._moved: dict[_Key, messages.ScopeCommit] = {}
+        self._io_thread, self._tables, self._admin, self._moved = io_thread, tables, admin, moved
 
     def begin(
         self,
@@ -214,12 +219,13 @@ class Scopes(ProcessLocal):
 
         A commit that was refused as `moved` is never decided: sealed logs end. So only the last one counts.
         """
+        moves = self._moved
         key = message.scope_id, message.driver, message.epoch, frozenset(message.tokens)
 
         def keep(moved: messages.ScopeCommit) -> None:
-            self._moved[key] = moved
-            for oldest in list(self._moved)[:-MOVED_MAX]:
-                self._moved.pop(oldest, None)
+            moves[key] = moved
+            for oldest in list(moves)[:-MOVED_MAX]:
+                moves.pop(oldest, None)
 
         restager = Restager(
             self._io_thread,
@@ -228,8 +234,8 @@ class Scopes(ProcessLocal):
             timeout_s=TIMEOUT_S,
             on_moved=keep,
         )
-        answer = restager.commit(self._admin.commit, self._moved.get(key, message))
-        self._moved.pop(key, None)
+        answer = restager.commit(self._admin.commit, moves.get(key, message))
+        moves.pop(key, None)
         return answer
 
     def _may_be_moved(self, message: messages.ScopeCommit) -> bool:

@@ -123,9 +123,9 @@ def plan(
     marks = ends_of(answers)
     restored = sort(layout)
     positions = _positions(requests, layout, restored, marks, given, start)
-    for one, position in positions.items():
+    for one in given:  # those of a time are of the log, and may be after a mark that was told before
         if one in marks:
-            positions[one] = _in_log(layout, marks[one], position, skips=skips)
+            positions[one] = _in_log(layout, marks[one], positions[one], skips=skips)
     limited = named is not None
     lineage = Lineage(view_of(layout), restored, grows=follow and not limited, limited=limited)
     _begin(layout, lineage, positions, skips=skips)

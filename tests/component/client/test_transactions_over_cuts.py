@@ -156,6 +156,7 @@ def test_a_commit_of_rows_that_were_staged_again_is_repeated_as_it_was(
     """The decided commit has one more token than the rows of the block; a repeat must name it as well."""
     soon(monkeypatch)
     with staged_topic() as (node, client):
+        monkeypatch.setattr(client, "_timeout_s", 2.0)
         block = client.transaction("t", scope="s")
         block.send(keyed(0, 8))
         block.flush()
@@ -163,7 +164,6 @@ def test_a_commit_of_rows_that_were_staged_again_is_repeated_as_it_was(
         node.hook = lambda header: (
             Drop(served=True) if header.opcode == Opcode.COMMIT and node.sent(Opcode.STAGED_LIST) else None
         )
-        monkeypatch.setattr(client.scopes._admin, "_timeout_s", 1.0)
         with pytest.raises(ringfence.UnknownOutcomeError):
             block.commit()
         check_visible(node, 8)
@@ -171,6 +171,26 @@ def test_a_commit_of_rows_that_were_staged_again_is_repeated_as_it_was(
         block.commit()
         assert block.rows == 8, "T4: told that nothing is stored, and it is decided"
         check_visible(node, 8)
+
+
+def test_attempts_of_a_moved_commit_are_known_as_committed_by_another_call_of_the_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    soon(monkeypatch)
+    with staged_topic() as (node, client):
+        begun = client.scopes.begin("s", topic="t")
+        attempt = client.scopes.attempt(begun, 1)
+        attempt.send("t", keyed(0, 8))
+        staged = attempt.finish()
+        node.split("t")
+        node.hook = lambda header: (
+            Drop(served=True) if header.opcode == Opcode.COMMIT and node.sent(Opcode.STAGED_LIST) else None
+        )
+        monkeypatch.setattr(client, "_timeout_s", 2.0)
+        with pytest.raises(ringfence.UnknownOutcomeError):
+            client.scopes.commit(begun, 1, [staged])
+        node.hook = None
+        assert client.scopes.commit(begun, 1, [staged])
 
 
 def test_a_process_that_did_not_stage_the_rows_again_cannot_tell_whose_commit_it_was(

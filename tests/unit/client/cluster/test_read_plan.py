@@ -137,6 +137,33 @@ def test_a_time_is_found_in_the_lineage(seconds: int) -> None:
         assert len(client.offsets_at("t", at)) == 3
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_rows_that_come_while_a_time_is_looked_up_are_before_it(follow: bool) -> None:
+    """The node's clock is behind: they are older than the time, and after the end that was told before."""
+    with topic() as (node, client):
+        writer = Writer(node)
+        writer.put()
+        came = list[int]()
+
+        def hook(header: RequestHeader) -> Fault | None:
+            if header.opcode == Opcode.OFFSET_FOR_TIME and not came:
+                came.append(header.partition)
+                writer.put()
+            return None
+
+        node.hook = hook
+        at = dt.datetime.fromtimestamp(FIRST_MS / 1000, dt.UTC) + dt.timedelta(days=1)
+        reader = client.read("t", start=at, follow=follow)
+        assert came
+        before = len(writer.ids)
+        writer.put()
+        if follow:
+            assert following(reader, ROWS) == writer.ids[before:]
+        else:
+            assert read(reader) == []
+            assert read(client.read("t", start=reader.positions())) == writer.ids[before:]
+
+
 def test_latest_at_each_step_of_a_split_gives_what_comes_later() -> None:
     with topic() as (node, client):
         writer = Writer(node)
