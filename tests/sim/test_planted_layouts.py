@@ -17,7 +17,6 @@ QUICK = (
     "abort_draws_no_epoch",
     "restart_aborts_nothing",
     "abort_leaves_children",
-    "rest_left_out",
     "one_source_only",
     "held_is_sealed",
     "stored_is_one_more",

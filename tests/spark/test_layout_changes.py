@@ -100,7 +100,7 @@ def test_reads_that_were_planned_before_a_repartition_have_the_rows_of_their_pla
 def test_a_write_whose_tasks_began_before_two_repartitions_is_exact_though_a_task_dies(
     spark: SparkSession, node: NodeProcess, tmp_path: Path
 ) -> None:
-    """Lesson 6: some rows are staged in partitions that are sealed when the job commits."""
+    """Some rows are staged in partitions that are sealed when the job commits."""
     rows = 12_000
     frame = spark.range(0, rows, numPartitions=2).selectExpr(
         "id", "id AS producer", "md5(string(id)) AS text"

@@ -22,7 +22,7 @@ LOOKUPS = (Opcode.END_OFFSETS, Opcode.OFFSET_FOR_TIME)
 @pytest.mark.parametrize("code", [Code.QUARANTINED, Code.UNKNOWN_PARTITION, Code.UNAUTHORIZED])
 @pytest.mark.parametrize("failing", ["parent", "children"])
 def test_a_question_that_fails_ends_the_batch_and_is_no_offset(code: Code, failing: str) -> None:
-    """Lesson 16. Neither `latest` nor the beginning takes the place of an answer."""
+    """Neither `latest` nor the beginning takes the place of an answer."""
     with topic() as (node, _):
         writer = Writer(node)
         writer.put()
@@ -60,7 +60,7 @@ def test_a_question_that_fails_ends_the_batch_and_is_no_offset(code: Code, faili
 def test_a_checkpoint_in_a_sealed_parent_with_empty_children_goes_on_at_the_next_row(
     taken: int, parts: int
 ) -> None:
-    """Lesson 15: at the start of the parent, after its first row, before its last, and at its end."""
+    """At the start of the parent, after its first row, before its last, and at its end."""
     with topic() as (node, _):
         writer = Writer(node)
         writer.put()

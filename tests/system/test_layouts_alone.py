@@ -85,7 +85,7 @@ def ids(client: ringfence.Client, topic: str) -> list[int]:
 def test_a_split_under_ten_thousand_sends_opens_nothing_and_logs_little(
     alone: Alone, caplog: pytest.LogCaptureFixture, name: str | None
 ) -> None:
-    """Lesson 1. The node stands still until all sends are on their way, and the split is asked for."""
+    """The node stands still until all sends are on their way, and the split is asked for."""
     topic = f"storm-{name}"
     with alone.connected() as client, alone.connected() as admin, ThreadPoolExecutor(1) as pool:
         admin.create_topic(topic, schema=SCHEMA, key=["id"], partitions=4)
@@ -118,7 +118,7 @@ def test_a_split_under_ten_thousand_sends_opens_nothing_and_logs_little(
 
 
 def test_a_close_in_the_middle_of_a_split_takes_no_second(alone: Alone) -> None:
-    """Lesson 1: closing made 1,112 more opens there. Here it gives each send its outcome, and ends."""
+    """Closing made 1,112 more opens there. Here it gives each send its outcome, and ends."""
     with alone.connected() as client, alone.connected() as admin, ThreadPoolExecutor(1) as pool:
         admin.create_topic("closed", schema=SCHEMA, key=["id"], partitions=2)
         producer = client.producer("closed")
@@ -169,7 +169,7 @@ def unheard(module_folder: Path) -> Iterator[tuple[NodeProcess, Proxy]]:
 def test_a_send_whose_answer_was_lost_before_the_cut_is_stored_once(
     unheard: tuple[NodeProcess, Proxy], name: str | None
 ) -> None:
-    """Lesson 8: over a split, over a merge in which two tables of the producer meet, and over both."""
+    """Over a split, over a merge in which two tables of the producer meet, and over both."""
     node, proxy = unheard
     topic = f"lost-{name}"
     changes: list[Change] = [split, merge, split_and_merge, split]
@@ -256,7 +256,7 @@ class Incarnations:
 
 
 def test_a_topic_that_is_made_again_under_sends_and_splits_mixes_no_incarnations(alone: Alone) -> None:
-    """Lesson 7: an acknowledgement belongs to the topic that was opened, or the send is a typed error."""
+    """An acknowledgement belongs to the topic that was opened, or the send is a typed error."""
     with alone.connected() as client:
         load = Incarnations(alone.node.address, "again")
         load.start()

@@ -226,7 +226,8 @@ def states(desk: AdminCluster) -> list[str]:
     """The hash of the metadata at each node; they are equal."""
 
     def is_quiet() -> bool:
-        return ask(desk.doors[0], "GET", "/admin/transitions?linearizable=true").body["count"] == 0
+        found = ask(desk.doors[0], "GET", "/admin/transitions?linearizable=true").body["count"]
+        return bool(found == 0)
 
     def hashes() -> list[str]:
         return [ask(door, "GET", "/admin/metadata?linearizable=true").body["hash"] for door in desk.doors]
@@ -441,7 +442,7 @@ def lagging(desk: AdminCluster) -> Iterator[tuple[int, int]]:
 
 
 def test_a_client_of_a_node_that_stands_still_gets_the_newest_table_in_time(desk: AdminCluster) -> None:
-    """Lesson 3: reject, refresh, the same stale table, reject. The client asks elsewhere in time."""
+    """Reject, refresh, the same stale table, reject. The client asks elsewhere in time."""
     create(desk, "frozen", 4, replication=1)
     with lagging(desk) as (lag, _), connected(desk, lag) as client, client.producer("frozen") as producer:
         parts = active(desk, "frozen")
@@ -468,7 +469,7 @@ def test_a_client_of_a_node_that_stands_still_gets_the_newest_table_in_time(desk
 def test_a_topic_that_is_made_again_while_a_replica_stands_still_mixes_no_incarnations(
     desk: AdminCluster,
 ) -> None:
-    """Lesson 7, with a node that lags: it knows the old topic when the new one has rows and was split."""
+    """With a node that lags: it knows the old topic when the new one has rows and was split."""
     old = create(desk, "again", 2)
     with lagging(desk) as (lag, other), connected(desk, lag) as client:
         before = client.producer("again")

@@ -140,7 +140,7 @@ def test_a_push_before_the_first_table_is_looked_at_is_used(monkeypatch: pytest.
 def test_ten_thousand_sends_in_flight_over_a_split_open_nothing_and_fetch_few_tables(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Lesson 1: one split, 2,958 opens in a second."""
+    """One split, 2,958 opens in a second."""
     with topic(partitions=4) as (node, client):
         producer = client.producer("t")
         futures = [producer.send(rows(number)) for number in range(5000)]

@@ -1,6 +1,6 @@
 """A seal meets commit groups under way on a disk whose syncs stall, or end with the power.
 
-The end of a sealed partition must be read after the groups that were on their way (lesson 4). A row that was
+The end of a sealed partition must be read after the groups that were on their way. A row that was
 acknowledged is before that end. A row that was not is in exactly one place once its producer has tried again.
 """
 

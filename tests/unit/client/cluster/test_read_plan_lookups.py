@@ -1,6 +1,6 @@
 """Looking up where to read: an error is never taken for "no position", and sealed ends are exact.
 
-Lessons 15 and 16: a saved position at the end of a sealed parent whose child is empty, and a lookup that
+A saved position at the end of a sealed parent whose child is empty, and a lookup that
 fails. Only what the owners say is a place to begin at; every failure of a question is an error to the caller.
 """
 

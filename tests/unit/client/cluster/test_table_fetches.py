@@ -91,7 +91,7 @@ def test_an_error_is_told_to_all() -> None:
 
 
 def test_a_frozen_node_that_gives_the_same_old_table_does_not_keep_a_fetch() -> None:
-    """Lesson 3: reject, refresh, same stale table, reject."""
+    """Reject, refresh, same stale table, reject."""
     thread, tables = cache(2, 3)
     told: Told = []
     tables.fetch(7, note(told), 2)

@@ -73,7 +73,7 @@ def test_members_that_come_and_go_are_planned() -> None:
 
 
 def test_idle_members_write_nothing_for_ten_minutes() -> None:
-    """P31, lesson 23: constant membership makes no change."""
+    """P31: constant membership makes no change."""
     log = CohortLog(partitions=8)
     number = log.create()
     leader = Leader(log)
