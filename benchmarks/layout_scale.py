@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from benchmarks import layout_pushes
 from benchmarks.metadata_log import COLUMN, Log, applied, committed, seconds
-from ringfence.control.model.commands import CreateTopic
+from ringfence.control.model.commands import Command, CreateTopic
 from ringfence.control.model.ids import Index, TopicId
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL, Transition
 from ringfence.control.model.layout_commands import ConfirmLayout, FinalizeLayout, HoldLayout, PrepareLayout
@@ -75,7 +75,7 @@ def change_figures(
     now = Log()
     now.state, now.index = log.state, log.index
 
-    def take(entry: str, command: object) -> None:
+    def take(entry: str, command: Command) -> None:
         found[f"apply {name} {entry} ms"] = 1e3 * seconds(applied(now, lambda: command))
         now.take(command)
 
