@@ -37,8 +37,8 @@ COLLECTED = re.compile(r"Collected\s*:\s*(\d+)")
 COMPARED = {
     "route_fence": (200_000, (1, 10_000)),
     "decode": (50_000, (1,)),
-    "dedupe": (20_000, (1,)),
-    "ingest": (BATCHES, PARTITIONS),
+    "dedupe": (2_000, (1,)),
+    "ingest": (2_000, (1,)),
 }
 BESIDE_MAX = 1.05
 """Of the commit before."""

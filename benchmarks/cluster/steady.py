@@ -24,7 +24,8 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 class Steady:
     """Sends to one topic, `bytes_per_s` (inf: no pause); leaving the context waits for all answers.
 
-    `name`: of a producer with a name. `errors`: of sends and of the producer; leaving raises the first one.
+    `name`: of a producer with a name. `errors`: of sends and of the producer; leaving raises the first one if
+    it `raises`.
     """
 
     def __init__(
@@ -34,13 +35,15 @@ class Steady:
         bytes_per_s: float,
         batch_bytes: int = BATCH_BYTES,
         name: str | None = None,
+        *,
+        raises: bool = True,
     ) -> None:
         self.batch_bytes = batch_bytes
         self.acknowledged_s: list[float] = []
         self.waits_s: list[float] = []
         self.errors: list[BaseException] = []
         self._addresses, self._topic, self._pause_s = addresses, topic, batch_bytes / bytes_per_s
-        self._name = name
+        self._name, self._raises = name, raises
         self._stop = threading.Event()
         self._room = threading.Semaphore(WINDOW)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -52,7 +55,7 @@ class Steady:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(120)
-        if self.errors:
+        if self.errors and self._raises:
             raise self.errors[0]
 
     def longest_gap_s(self, since_s: float, until_s: float) -> float:

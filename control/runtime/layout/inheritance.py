@@ -5,16 +5,14 @@
     rest   (HELD)      entries touched since the base's first page, exactly at the end; the last page says so
 
 A log with the last page of a source has everything of it, its gates too: these always come before. Pages
-repeat without harm, so a new leader simply asks again. Producers wait for the rest, so several sources of a
-child are copied at the same time: pages of different sources may come in any order.
+repeat without harm, so a new leader simply asks again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ringfence.control.model.ids import NodeId, PartitionId
@@ -39,8 +37,6 @@ TRIES_MAX: Final = 6
 PAUSE_S: Final = 0.02
 # Pages of one source: a table of 16 MiB has 64 full pages. An owner that gives more does not advance.
 PAGES_MAX: Final = 1_024
-# Sources that are copied at a time for all children of this node: 16 MiB of pages.
-COPIES_MAX: Final = 64
 
 
 class SourceReader:
@@ -95,7 +91,6 @@ class Inheritance:
         # The record that the first page of a base was as of, by child and source. Without an entry the rest
         # is the whole table.
         self._base_records: dict[tuple[ChangeId, PartitionId, PartitionId], int] = {}
-        self._copies = asyncio.Semaphore(COPIES_MAX)
 
     def keep_only(self, open_changes: Mapping[ChangeId, Transition]) -> None:
         """Forget changes that are over."""
@@ -113,16 +108,13 @@ class Inheritance:
             OrderError: the engine refuses; a repeat changes nothing.
         """
         sizes: dict[PartitionId, int] = {}
-
-        async def copy(heritage: _Heritage) -> None:
+        for heritage in heritages(state, transition, child):
             if heritage.is_heir:
                 call = GatesOf(
                     change=transition.change, topic=transition.topic, source=heritage.source, size_only=True
                 )
                 sizes[heritage.source] = (await self._sources.gates_of(heritage.owner, call)).size
             await self._copy_base_table(transition, child, heritage, permit)
-
-        await self._together(partial(copy, heritage) for heritage in heritages(state, transition, child))
         return sizes
 
     async def _copy_base_table(
@@ -153,36 +145,20 @@ class Inheritance:
         permit: Permit,
     ) -> None:
         """Copy gates and the rest of the tables, exactly at the sources' ends. Raises as `copy_base`."""
-
-        async def copy(heritage: _Heritage) -> None:
+        for heritage in heritages(state, transition, child):
             end = ends[heritage.source]
             if heritage.is_heir:
-                await self._copy_gates(transition, child, heritage, end, permit)
+                call = GatesOf(
+                    change=transition.change,
+                    topic=transition.topic,
+                    source=heritage.source,
+                    records=end.records,
+                )
+                gates = (await self._sources.gates_of(heritage.owner, call)).gates
+                if gates:
+                    place = transition.topic, child.partition
+                    await self._engine.gates_in(place, heritage.source, transition.change, gates, permit)
             await self._copy_rest_table(transition, child, heritage, end, permit)
-
-        await self._together(partial(copy, heritage) for heritage in heritages(state, transition, child))
-
-    async def _copy_gates(
-        self, transition: Transition, child: Child, heritage: _Heritage, end: LogEnd, permit: Permit
-    ) -> None:
-        call = GatesOf(
-            change=transition.change, topic=transition.topic, source=heritage.source, records=end.records
-        )
-        gates = (await self._sources.gates_of(heritage.owner, call)).gates
-        if gates:
-            place = transition.topic, child.partition
-            await self._engine.gates_in(place, heritage.source, transition.change, gates, permit)
-
-    async def _together(self, copies: Iterable[Callable[[], Awaitable[None]]]) -> None:
-        """Copy several sources. All copies have ended before the first error is raised."""
-
-        async def one(copy: Callable[[], Awaitable[None]]) -> None:
-            async with self._copies:
-                await copy()
-
-        results = await asyncio.gather(*map(one, copies), return_exceptions=True)
-        for error in filter(None, results):
-            raise error
 
     async def _copy_rest_table(
         self, transition: Transition, child: Child, heritage: _Heritage, end: LogEnd, permit: Permit

@@ -12,7 +12,6 @@ from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.layout_commands import AbortLayout
 from ringfence.control.model.node_commands import FailNode
 from ringfence.control.model.reassignments import ChangeId
-from ringfence.control.runtime.layout import inheritance
 from ringfence.control.state_machines.layout.adoption import NodeAdoption
 from ringfence.control.state_machines.layout.messages import (
     CreateChild,
@@ -21,7 +20,7 @@ from ringfence.control.state_machines.layout.messages import (
     LookLayout,
     Seal,
 )
-from tests.fakes.layout_cluster import Engine, LayoutCluster, run
+from tests.fakes.layout_cluster import LayoutCluster, run
 
 # The first order of each step of a change, as a text: type, and whether it has ends or is committed.
 STEPS = ("CreateChild", "Inherit base", "LookLayout", "Seal", "Inherit rest", "LookLayout committed")
@@ -100,36 +99,6 @@ def test_many_sources_become_many_children_with_a_limit_of_calls_at_each_node() 
         assert most == [64] * 3
 
     run(LayoutCluster(3, replication=3, partitions=7), work)
-
-
-@pytest.mark.parametrize("limit", [2, 3])
-def test_sources_of_a_child_are_copied_at_the_same_time_up_to_a_limit(
-    limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each copy waits until as many others have begun as may: one after the other they would never end."""
-    original, under_way, most = Engine.table_in, 0, 0
-
-    async def table_in(self: Engine, *given: Any, **options: Any) -> None:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        async with asyncio.timeout(5):
-            while most < limit:  # noqa: ASYNC110 - another copy makes it true
-                await asyncio.sleep(0.001)
-        await original(self, *given, **options)
-        under_way -= 1
-
-    monkeypatch.setattr(Engine, "table_in", table_in)
-    monkeypatch.setattr(inheritance, "COPIES_MAX", limit)
-
-    async def work(world: LayoutCluster) -> None:
-        await world.repartition(1)
-        await world.until_over()
-        world.check()
-        assert len(world.active) == 1
-        assert most == limit
-
-    run(LayoutCluster(3, partitions=6), work)
 
 
 @pytest.mark.parametrize("step", STEPS)
