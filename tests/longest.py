@@ -14,6 +14,8 @@ FILES: Final = (
     "tests/system/test_layout_changes.py",
     "tests/spark/test_demo_layout.py",
     "tests/system/test_layout_kills.py",
+    "tests/system/test_layouts_of_three.py",
+    "tests/system/test_layouts_alone.py",
     "tests/system/test_log_check.py",
     "tests/system/test_changes.py",
     "tests/system/test_failing_target.py",

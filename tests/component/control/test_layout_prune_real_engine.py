@@ -79,8 +79,6 @@ def test_a_pruned_partition_leaves_its_childrens_parents_and_nothing_else_change
         load = Load(node.addresses[0])
         flowing = [asyncio.ensure_future(asyncio.to_thread(one)) for one in (load.produce, load.follow)]
         await until(lambda: load.sent > 500)
-        now_ms, proposer = node.proposer.now_ms, node.proposer
-        monkeypatch.setattr(proposer, "now_ms", lambda: now_ms() + 2_000_000)  # `resolve_keep_s` is over
         counters = node.parts.data_plane.native_node.node.counters
         sealed: list[PartitionId] = []
         for _ in range(2):
@@ -88,6 +86,8 @@ def test_a_pruned_partition_leaves_its_childrens_parents_and_nothing_else_change
             split = await api("POST", f"{PLACE}/split/{part}", {})
             assert split.status == 200, split
             sealed.append(part)
+        now_ms, proposer = node.proposer.now_ms, node.proposer
+        monkeypatch.setattr(proposer, "now_ms", lambda: now_ms() + 2_000_000)  # `resolve_keep_s` is over
         for number, part in enumerate(sealed):
             sent = load.sent
             await until(lambda sent=sent: load.sent > sent + 500)  # type: ignore[misc]
