@@ -84,25 +84,29 @@ class PushedFilters(NamedTuple):
         offsets = self.values.get("_offset") if self.metadata else None
         if offsets and all(isinstance(offset, int) for offset in offsets):
             first, last = max(first, min(offsets)), min(last, max(offsets))
-        partitions = self._partitions(client, topic)
+        by_name = self.values.get("_partition") if self.metadata else None
+        excluded = self._without_key(client, topic)
         since = {} if self.time_first is None else client.offsets_at(topic, self.time_first)
         return [
             span.within(max(first, since.get(span.partition, 0)), last + 1)
             for span in spans
-            if partitions is None or span.partition in partitions
+            if span.partition not in excluded and (by_name is None or span.partition in by_name)
         ]
 
-    def _partitions(self, client: Client, topic: str) -> frozenset[int] | None:
-        """Partitions that can hold a match; None = any."""
-        by_filter = self.values.get("_partition") if self.metadata else None
+    def _without_key(self, client: Client, topic: str) -> frozenset[int]:
+        """Partitions of the topic that cannot hold a match.
+
+        One that the topic does not have any more, or that the node does not know yet, is none of these: its
+        task finds the rows, or fails because they were removed.
+        """
         info = client.topic(topic)
         if not info.key or any(column not in self.values for column in info.key):
-            return by_filter
+            return frozenset()
         rows: list[tuple[Any, ...]] = [()]
         for column in info.key:
             rows = [(*row, value) for row in rows for value in self.values[column]]
             if len(rows) > VALUES_MAX:
-                return by_filter
+                return frozenset()
         schema = info.schemas[0]
         key_schema = pa.schema([schema.field(column) for column in info.key])
         try:
@@ -110,11 +114,11 @@ class PushedFilters(NamedTuple):
                 [dict(zip(info.key, row, strict=True)) for row in rows], key_schema
             )
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            return by_filter  # the column cannot hold the value, so no row matches; Spark's filter finds none
+            # The column cannot hold the value, so no row matches; Spark's filter finds none.
+            return frozenset()
         key_slots = slots(keys, info.key).tolist() if rows else []
-        by_key = frozenset(
+        return frozenset(
             part.partition
             for part in info.partitions
-            if any(part.lo <= slot <= part.hi for slot in key_slots)
+            if not any(part.lo <= slot <= part.hi for slot in key_slots)
         )
-        return by_key if by_filter is None else by_key & by_filter

@@ -87,6 +87,19 @@ def test_partitions_are_chosen_by_name_and_by_the_key() -> None:
     assert left(EqualTo(("id",), lower[0]), EqualTo(("id",), lower[1])) == [], "no row has two values"
 
 
+def test_a_partition_that_the_topic_does_not_have_any_more_is_no_reason_to_leave_rows_out() -> None:
+    """The plan is of `load`; the partition was split, emptied and pruned since. Its task fails."""
+    spans = [*SPANS, Range(9, 0, 5)]
+    for filters, wanted in (
+        ([EqualTo(("id",), 1)], {9}),
+        ([EqualTo(("id",), 1), EqualTo(("_partition",), 2)], set()),
+        ([EqualTo(("_partition",), 9)], {9}),
+    ):
+        pushed = PushedFilters.of(filters, metadata=True)
+        found = {one.partition for one in pushed.restrict(Topics(), "t", spans)}  # type: ignore[arg-type]
+        assert found - {1, 2} == wanted
+
+
 def test_what_narrows_nothing_is_left_to_spark() -> None:
     whole = [(1, 0, 100), (2, 10, 60)]
     assert left() == whole
