@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +17,7 @@ from ringfence.arrow.keys import slots
 from ringfence.native import _node, messages, wire
 from ringfence.native.errors import NotFoundError
 from tests.harness.admin_http import ask, with_http
+from tests.harness.layouts_seen import Layouts, layouts_seen
 from tests.harness.processes import SCHEMA, NodeProcess, batch, cli, until
 from tests.harness.proxy import Proxy
 from tests.harness.raw_client import RawClient, RawTopic
@@ -39,12 +39,12 @@ class Alone:
         counters: dict[str, int] = ask(self.http, "GET", "/admin/status").body["counters"]
         return counters
 
-    def hash(self) -> Any:
-        """Of the metadata, once no layout change of an earlier test is open."""
+    def layouts(self) -> Layouts:
+        """All layouts, once no layout change of an earlier test is open."""
         until(
             lambda: ask(self.http, "GET", "/admin/transitions").body["count"] == 0, 60, "the end of changes"
         )
-        return ask(self.http, "GET", "/admin/metadata").body["hash"]
+        return layouts_seen(self.http)
 
     def connected(self) -> ringfence.Client:
         return ringfence.connect(self.node.address, timeout_s=WAIT_S)
@@ -337,7 +337,7 @@ def test_a_sealed_partition_refuses_raw_requests_and_keeps_its_end(alone: Alone)
         split(admin, "sealed")
         topic.refresh()
         assert topic.table.version == 2
-        metadata = alone.hash()
+        metadata = alone.layouts()
         body = batch(30, 10)
         wrong = [
             {},
@@ -375,7 +375,7 @@ def test_a_sealed_partition_refuses_raw_requests_and_keeps_its_end(alone: Alone)
         for sequence in (1, 31, 1 << 60):
             beyond = raw.ask(wire.Opcode.FETCH, **where, sequence=30 + sequence, send=1 << 16)
             assert beyond.code == wire.Code.TRUNCATED
-        assert alone.hash() == metadata
+        assert alone.layouts() == metadata
         assert raw.ask(wire.Opcode.END_OFFSETS, **where).header.end_offset == 30
 
 
@@ -383,7 +383,7 @@ def test_acknowledgements_and_requests_for_tables_of_the_future_change_nothing(a
     with RawClient(alone.node.address) as raw, alone.connected() as admin:
         raw.hello()
         topic = RawTopic(raw, "future", SCHEMA, ["id"])
-        metadata = alone.hash()
+        metadata = alone.layouts()
         for number in (0, 1, (1 << 63) + 5, (1 << 64) - 1):
             raw.send(wire.Opcode.TABLE_ACK, topic=topic.topic, sequence=number)
             raw.send(wire.Opcode.TABLE_ACK, topic=1 << 60, sequence=number)
@@ -392,7 +392,7 @@ def test_acknowledgements_and_requests_for_tables_of_the_future_change_nothing(a
             assert ahead.code == wire.Code.AHEAD
         held = raw.ask(wire.Opcode.TABLE, topic=topic.topic, sequence=(1 << 64) - 1)
         assert held.status == wire.Status.OK
-        assert alone.hash() == metadata
+        assert alone.layouts() == metadata
         # And none of it keeps the next change from being adopted and ended.
         split(admin, "future")
         current = raw.ask(wire.Opcode.TABLE, topic=topic.topic).header.generation
@@ -407,7 +407,7 @@ def test_a_partition_is_no_topic_and_no_topic_is_named_like_one(alone: Alone) ->
         split(admin, "named")
         parts = ask(alone.http, "GET", f"{PLACE}/named/layout").body["partitions"]
         assert {part["state"] for part in parts} == {"ACTIVE", "SEALED"}
-        before = alone.hash()
+        before = alone.layouts()
         column = {"name": "id", "type": "int64", "nullable": False}
         raw.hello()
         for name in (part["name"] for part in parts):
@@ -434,7 +434,7 @@ def test_a_partition_is_no_topic_and_no_topic_is_named_like_one(alone: Alone) ->
         for part in parts:
             unknown = raw.ask(wire.Opcode.TABLE, topic=part["partition"])
             assert unknown.code == wire.Code.UNKNOWN_TOPIC
-        assert alone.hash() == before
+        assert alone.layouts() == before
 
 
 # ---- deletion ---------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from ringfence.native.errors import NotFoundError
 from tests.fakes.admin_api import Answer
 from tests.harness.admin_cluster import CRAWL_BYTES_S, AdminCluster
 from tests.harness.admin_http import ask
+from tests.harness.layouts_seen import Layouts, layouts_seen
 from tests.harness.processes import SCHEMA, batch, cli, until
 from tests.harness.raw_client import RawClient
 
@@ -222,19 +223,19 @@ def check_refused(desk: AdminCluster, status: int, topic: str, path: str, **give
         assert answer.slug
 
 
-def states(desk: AdminCluster) -> list[str]:
-    """The hash of the metadata at each node; they are equal."""
+def states(desk: AdminCluster) -> list[Layouts]:
+    """All layouts, as each node shows them; they are equal."""
 
     def is_quiet() -> bool:
         found = ask(desk.doors[0], "GET", "/admin/transitions?linearizable=true").body["count"]
         return bool(found == 0)
 
-    def hashes() -> list[str]:
-        return [ask(door, "GET", "/admin/metadata?linearizable=true").body["hash"] for door in desk.doors]
+    def seen() -> list[Layouts]:
+        return [layouts_seen(door) for door in desk.doors]
 
     until(is_quiet, 60, "the end of all changes")
-    until(lambda: len({*hashes()}) == 1, what="equal nodes")
-    return hashes()
+    until(lambda: all(one == first for first, *others in [seen()] for one in others), what="equal nodes")
+    return seen()
 
 
 def test_a_move_a_split_and_a_repartition_exclude_each_other_by_partition(desk: AdminCluster) -> None:
