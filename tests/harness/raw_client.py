@@ -101,7 +101,8 @@ class RawClient:
     ) -> Answer:
         self.send(opcode, body, **fields)
         answer = self.receive(timeout_ms)
-        while answer is not None and answer.header.opcode == wire.Opcode.TABLE_PUSH:  # it answers nothing
+        # A pushed table answers nothing.
+        while answer is not None and answer.header.opcode == wire.Opcode.TABLE_PUSH != opcode:
             answer = self.receive(timeout_ms)
         assert answer is not None, f"no answer to {wire.Opcode(opcode).name} within {timeout_ms} ms"
         return answer

@@ -26,13 +26,18 @@ def part(number: int, lo: int, hi: int, created: int) -> Any:
     return SimpleNamespace(partition=number, slots=SimpleNamespace(lo=lo, hi=hi), created_version=created)
 
 
-def layout(ends: dict[int, tuple[int, int]]) -> Any:
-    """A topic whose only partition was split; `ends`: offset and records of sealed partitions."""
+def layout(ends: dict[int, tuple[int, int]], lowered: int = 0) -> Any:
+    """A topic whose only partition was split; `ends`: offset and records of sealed partitions.
+
+    `lowered`: the entry by which an operator accepted them.
+    """
     parts = (part(PARENT, 0, 65_535, 1), part(LOWER, 0, MIDDLE - 1, 2), part(UPPER, MIDDLE, 65_535, 2))
 
     def seal(number: int) -> Any:
         end = ends.get(number)
-        return None if end is None else SimpleNamespace(end=SimpleNamespace(offset=end[0], records=end[1]))
+        if end is None:
+            return None
+        return SimpleNamespace(end=SimpleNamespace(offset=end[0], records=end[1]), lowered=lowered)
 
     return SimpleNamespace(layout=SimpleNamespace(partitions=parts), seal=seal)
 
@@ -143,6 +148,17 @@ def test_a_sealed_end_never_changes() -> None:
     written.ledger.has_layout(written.topic)
     with pytest.raises(ViolationError, match="ended at"):
         written.ledger.has_layout(layout({PARENT: (2, 2)}))
+
+
+def test_a_sealed_end_that_an_operator_lowered_counts_from_then_on() -> None:
+    ledger = LineageLedger()
+    ledger.has_layout(layout({PARENT: (9, 9)}))
+    ledger.has_layout(layout({PARENT: (2, 2)}, lowered=50))
+    assert ledger.ends[PARENT] == (2, 2)
+    with pytest.raises(ViolationError, match="ended at"):
+        ledger.has_layout(layout({PARENT: (1, 1)}, lowered=50))
+    with pytest.raises(ViolationError, match="rows below 3 are known to be stored"):
+        ledger.stored(ledger.draw(1, 1, 3), PARENT, 0)
 
 
 # ---- transactions, and owners that an operator chose ----
