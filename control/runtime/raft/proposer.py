@@ -26,6 +26,7 @@ from ringfence.control.model.entries import Entry, Proposal, encode_proposal
 from ringfence.control.model.ids import Index, SessionId
 from ringfence.control.model.requests import Condition, RequestKey
 from ringfence.control.model.results import NodeRestarted, Refused, Result, SessionOpened
+from ringfence.control.model.scopes import BeginScope
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.process.errors import NoMajorityError, RequestRefused
 from ringfence.control.runtime.raft.level_gate import older_fault
@@ -247,7 +248,11 @@ class RaftProposer(ReplicaListener):
         self.on_entry(entry, result)
         pending = self._pending.pop((proposal.session, proposal.sequence), None)
         if pending is not None and not pending.answer.done():
-            if isinstance(result, Refused) and pending.attempts > 1 and result.code != Code.FORGOTTEN:
+            if (
+                isinstance(result, Refused)
+                and pending.attempts > 1
+                and not _is_final(proposal.command, result)
+            ):
                 # A copy may still arrive, and the state machine checks a refused command again.
                 pending.answer.set_exception(
                     _unknown(f"sent {pending.attempts} times, then refused: {result.message}")
@@ -389,6 +394,15 @@ class RaftProposer(ReplicaListener):
             if lost:
                 self._send(lost)
             self._flush_soon()
+
+
+def _is_final(command: Command, refused: Refused) -> bool:
+    """Whether no other copy of a refused command can be accepted later.
+
+    Drivers of a scope only ascend, so a BEGIN that came too late to fence one stays too late.
+    """
+    is_late_begin = isinstance(command, BeginScope) and command.after is not None
+    return refused.code == Code.FORGOTTEN or (is_late_begin and refused.code == Code.CONFLICT)
 
 
 def _unknown(why: str) -> RequestRefused:
