@@ -101,6 +101,8 @@ class RaftProposer(ReplicaListener):
         # The time of proposals; `set_clock` bounds it by the cluster's time.
         self.now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         self._on_own_start, self._on_other_start = on_own_start, on_other_start
+        # Called with each applied entry and its result, also with entries that were refused.
+        self.on_entry: Callable[[Entry, Result], None] = lambda *_: None
         # Sequences of this process's proposals without a session: they identify its own start.
         self._without_session: deque[int] = deque(maxlen=SESSION_WINDOW)
         self._replica: Replica | None = None
@@ -243,6 +245,7 @@ class RaftProposer(ReplicaListener):
                 self._on_own_start()
             else:
                 self._on_other_start(proposal.command, entry.index)
+        self.on_entry(entry, result)
         pending = self._pending.pop((proposal.session, proposal.sequence), None)
         if pending is not None and not pending.answer.done():
             if (
