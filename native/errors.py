@@ -18,7 +18,7 @@ There is one branch for each reaction of a caller:
     |  |- ForgottenError      ... open a new producer epoch, resume from the application's own state
     |  |- ResumeUnknownError  ... read which rows are stored, then open with accept_fresh_start=True
     |  |- ConflictError       ... the sequence is stored with other content
-    |  |  `- MemberExistsError ... another process has this name in the cohort: choose another one, or take it over
+    |  |  `- MemberExistsError ... a process has this name in the cohort: choose another
     |  |- PositionError       ... the application's store is behind the cohort: restore it, or seek
     |  |- TruncatedError      ... read from the log start instead
     |  |- QuarantinedError    ... an operator must repair the partition
