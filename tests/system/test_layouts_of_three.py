@@ -489,8 +489,7 @@ def test_a_topic_that_is_made_again_while_a_replica_stands_still_mixes_no_incarn
                 producer.send(batch(300, 100, producer=made.topic)).result(WAIT_S)
         desk.three.until_whole()
         with connected(desk, lag) as late:
-            until(lambda: late.layout("again").topic == made.topic, what="the new topic where it lagged")
-            until(lambda: late.count("again") == 200, what="its rows")
+            until(lambda: late.layout("again").topic == made.topic and late.count("again") == 200, what="rows")
             found: list[tuple[int, int]] = []
             for part in late.read("again"):
                 columns = (part.column(name).to_pylist() for name in ("id", "producer"))
