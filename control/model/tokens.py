@@ -34,9 +34,9 @@ RANKS: Final = {role: rank for rank, role in enumerate(Role)}
 # Rights of a role on the data socket, as bits. No role has `Right.NODE`.
 RIGHTS: Final[dict[Role, int]] = {
     Role.VIEWER: Right.READ,
-    Role.WRITER: Right.READ | Right.WRITE,
-    Role.OPERATOR: Right.READ | Right.WRITE | Right.MANAGE,
-    Role.ADMIN: Right.READ | Right.WRITE | Right.MANAGE,
+    Role.WRITER: Right.READ | Right.CONSUME | Right.WRITE,
+    Role.OPERATOR: Right.READ | Right.CONSUME | Right.WRITE | Right.MANAGE,
+    Role.ADMIN: Right.READ | Right.CONSUME | Right.WRITE | Right.MANAGE,
 }
 
 

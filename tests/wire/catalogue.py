@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ringfence.native import cluster_messages as cluster
 from ringfence.native import messages, wire
+from tests.wire.catalogue_gates import gates
 from tests.wire.catalogue_layouts import layout_changes
 from tests.wire.catalogue_watches import tables, watches
 from tests.wire.codec import (
@@ -487,5 +488,5 @@ def all_vectors() -> Iterator[tuple[str, dict[str, Any]]]:
     for part in (handshake, topics, rows, refusals, reading):
         yield from part()
     yield from watches(TABLE)
-    for part in (cohorts, replicas, scopes, layout_changes):
+    for part in (cohorts, gates, replicas, scopes, layout_changes):
         yield from part()

@@ -53,7 +53,11 @@ def test_the_table_has_hashes_rights_ends_and_prefixes_and_last_what_nodes_show(
     short = token("short", Role.WRITER, 7, expires_ms=99, prefix="acme/")
     access = access_of(state_with(ROOT, short))
     known = {grant.name: grant for grant in access.grants}
-    assert (known["short"].rights, known["short"].expires_ms, known["short"].prefix) == (3, 99, "acme/")
+    assert (known["short"].rights, known["short"].expires_ms, known["short"].prefix) == (
+        Right.READ | Right.CONSUME | Right.WRITE,
+        99,
+        "acme/",
+    )
     assert known["short"].hash == short.hash
     assert known[NODES].rights == Right.NODE
     assert known[NODES].hash == sha256(access.credential.encode()).digest()
