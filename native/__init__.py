@@ -8,7 +8,7 @@ START HERE: the modules.
     frame.pyx       pack and read the headers of requests and answers in place
     wire.py         all numbers of the protocol; generated from core/wire/wire.toml, like wire.pxd
     messages.py     bodies of control requests and answers; cluster_messages.py has the bodies for clusters,
-                    layout_messages.py those of layout changes
+                    layout_messages.py those of layout changes, cohort_messages.py those of cohorts
     struct_types.py let msgspec read the fields of types while one thread imports them
     gen_wire.py     generates wire.py and wire.pxd
     errors.py       the exception tree of all packages

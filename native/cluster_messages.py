@@ -1,4 +1,4 @@
-"""MessagePack bodies that only clusters, cohorts and atomic writers use. Their shapes are fixed.
+"""MessagePack bodies that only watches, clusters and atomic writers use. Their shapes are fixed.
 
 docs/protocol.md has the bytes of each, and lists the ones that a node of this version serves. REPLICATE,
 REPLICA_ACK, COPY, CONFIRM_MARK and TABLE_ACK have no body: all of their values are in the header.
@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from ringfence.native.messages import Message, Table, prepare_messages
 
-# ---- layout watch and cohorts -----------------------------------------------------------------------
+# ---- layout watch -----------------------------------------------------------------------------------
 
 
 class WatchOpen(Message):
@@ -57,56 +57,6 @@ class WatchClose(Message):
     """WATCH_CLOSE: no frame of the session follows the answer."""
 
     session: bytes
-
-
-class Slice(Message):
-    """One partition of a member's share."""
-
-    partition: int
-    lo: int
-    hi: int
-    name: str
-
-
-class Join(Message):
-    """JOIN: `mode` is STREAM, QUEUE or CHECKPOINT; `start` (earliest, latest) is for a new cohort."""
-
-    name: str
-    cohort: str
-    mode: str
-    member: str
-    start: str = "earliest"
-
-
-class Joined(Message):
-    version: int
-    generation: int
-    slices: list[Slice]
-
-
-class Leave(Message):
-    name: str
-    cohort: str
-    member: str
-
-
-class Assign(Message):
-    """ASSIGN: the member's new share under a plan generation."""
-
-    cohort: str
-    generation: int
-    slices: list[Slice]
-
-
-class Acknowledge(Message):
-    """ACKNOWLEDGE: STREAM has `through` (rows up to and including it), QUEUE lists single `offsets`."""
-
-    cohort: str
-    member: str
-    partition: int
-    generation: int
-    through: int | None = None
-    offsets: list[int] = msgspec.field(default_factory=list)
 
 
 # ---- replicas ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ringfence.native import cluster_messages as cluster
 from ringfence.native import messages, wire
+from tests.wire.catalogue_cohorts import acknowledgements, administration, members, parked
 from tests.wire.catalogue_gates import gates
 from tests.wire.catalogue_layouts import layout_changes
 from tests.wire.catalogue_watches import tables, watches
@@ -375,29 +376,6 @@ def reading() -> Iterator[tuple[str, dict[str, Any]]]:
     )
 
 
-def cohorts() -> Iterator[tuple[str, dict[str, Any]]]:
-    piece = cluster.Slice(partition=PARTITION, lo=0, hi=65535, name="0000-ffff-9")
-    name, cohort, member = "lineitem", "loaders", "m-1"
-    yield (
-        "join",
-        control(Op.JOIN, cluster.Join(name=name, cohort=cohort, mode="STREAM", member=member), request_id=22),
-    )
-    yield "join_ok", reply(Op.JOIN, cluster.Joined(version=0, generation=16, slices=[piece]), request_id=22)
-    yield "leave", control(Op.LEAVE, cluster.Leave(name=name, cohort=cohort, member=member), request_id=23)
-    yield (
-        "assign",
-        reply(Op.ASSIGN, cluster.Assign(cohort=cohort, generation=17, slices=[piece]), St.PUSH, topic=TOPIC),
-    )
-    yield (
-        "acknowledge",
-        control(
-            Op.ACKNOWLEDGE,
-            cluster.Acknowledge(cohort=cohort, member=member, partition=PARTITION, generation=17, through=14),
-            request_id=24,
-        ),
-    )
-
-
 def replicas() -> Iterator[tuple[str, dict[str, Any]]]:
     run = record(BATCH_MESSAGE, record_number=6, first_offset=12, rows=3, **WRITER)
     # The mark is below record 6, at row 12.
@@ -488,5 +466,5 @@ def all_vectors() -> Iterator[tuple[str, dict[str, Any]]]:
     for part in (handshake, topics, rows, refusals, reading):
         yield from part()
     yield from watches(TABLE)
-    for part in (cohorts, gates, replicas, scopes, layout_changes):
+    for part in (members, acknowledgements, gates, administration, parked, replicas, scopes, layout_changes):
         yield from part()

@@ -104,7 +104,8 @@ fn is_equal(one: &Hash, other: &Hash) -> bool {
 fn role_with(right: Right) -> &'static str {
     match right {
         Right::Read => "viewer",
-        Right::Write | Right::Consume => "writer",
+        Right::Consume => "consumer",
+        Right::Write => "writer",
         Right::Manage | Right::Node => "operator",
     }
 }

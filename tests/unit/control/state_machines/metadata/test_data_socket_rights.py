@@ -42,7 +42,7 @@ def test_without_tokens_nothing_is_asked_and_with_them_it_is_unless_the_setting_
 
 def test_each_role_has_the_rights_of_those_before_it_and_none_is_a_nodes() -> None:
     ordered = sorted(Role, key=RANKS.__getitem__)
-    assert ordered == [Role.VIEWER, Role.WRITER, Role.OPERATOR, Role.ADMIN]
+    assert ordered == [Role.VIEWER, Role.CONSUMER, Role.WRITER, Role.OPERATOR, Role.ADMIN]
     for lower, higher in itertools.pairwise(ordered):
         assert RIGHTS[lower] & RIGHTS[higher] == RIGHTS[lower]
     assert not any(rights & Right.NODE for rights in RIGHTS.values())
