@@ -71,11 +71,9 @@ def test_document_shows_four_messages_and_names_every_opcode_and_code() -> None:
 
 
 def test_every_opcode_has_a_worked_message() -> None:
-    # No node serves requests about cohorts yet: their bodies are described together with their handlers.
-    not_served = {name.lower() for name in wire.Opcode.__members__ if name.startswith("COHORT_")}
     assert {vector["opcode"] for vector in VECTORS.values()} == {
         opcode.name.lower() for opcode in wire.Opcode
-    } - not_served
+    }
 
 
 @pytest.mark.parametrize("name", sorted(VECTORS))
