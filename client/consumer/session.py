@@ -105,7 +105,7 @@ class Session:
         if refusal is not None and refusal.why is Why.NOT_ATTACHED:
             self._must_join, self._join_at = True, max(self._join_at, now)
         elif refusal is not None and refusal.why is Why.FINAL and refusal.error is not None:
-            self._state.fail(refusal.error)
+            self._state.fail(refusal.error, is_final=True)
 
     # ---- plans -------------------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class Session:
         if refusal.why is Why.NAME_TAKEN:
             self._name_taken(refusal, now)
         elif refusal.error is not None:
-            self._state.fail(refusal.error)
+            self._state.fail(refusal.error, is_final=True)
             self._join_at = float("inf")
 
     def _name_taken(self, refusal: Refusal, now: float) -> None:
@@ -185,7 +185,8 @@ class Session:
                 "name, stop that process, or pass takeover=True",
                 member=self._state.options.name,
                 presence=details.get("presence", "unknown"),
-            )
+            ),
+            is_final=True,
         )
 
     # ---- the end -----------------------------------------------------------------------------------------
