@@ -331,6 +331,9 @@ CODE_ERRORS: dict[Code, type[RingfenceError]] = {
     Code.UNKNOWN_OUTCOME: UnknownOutcomeError,
     Code.RESUME_UNKNOWN: ResumeUnknownError,
     Code.MOVED: ConflictError,
+    Code.NOT_ASSIGNED: FencedError,
+    Code.FENCED_MEMBER: FencedError,
+    Code.UNKNOWN_COHORT: NotFoundError,
 }
 
 
