@@ -133,10 +133,10 @@ def _unpacked(form: struct.Struct, answer: Answer) -> Iterable[tuple[int, ...]]:
 
 
 def fetched_of(call: Fetch, answer: Answer) -> Fetched:
-    """The answer to FETCH of a member. Rows before the wanted one are cut."""
+    """The answer to FETCH of a member. Its first record may begin before the row that it counts from (`send`)."""
     header = answer.header
     is_elsewhere = bool(header.flags & wire.AnswerFlags.ELSEWHERE)
-    start = header.first_offset if call.offset is None else max(header.first_offset, call.offset)
+    start = max(header.first_offset, header.send if call.offset is None else call.offset)
     return Fetched(
         hold=header.sequence,
         start=start,

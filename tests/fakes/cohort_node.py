@@ -270,4 +270,4 @@ class CohortNode(FakeNode):
         plain = wire.AnswerHeader._make(wire.ANSWER_STRUCT.unpack(head))
         names = ("first_offset", "end_offset", "rows", "owner_epoch")
         fields = {name: getattr(plain, name) for name in names}
-        return self._answer(header, Status.OK, body, sequence=gate.hold, **fields)
+        return self._answer(header, Status.OK, body, sequence=gate.hold, send=start, **fields)

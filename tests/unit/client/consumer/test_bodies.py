@@ -69,6 +69,14 @@ def test_rows_before_the_wanted_one_do_not_count() -> None:
     assert (got.hold, got.start, got.end, got.mark, got.bytes) == (9, 50, 70, 99, 4)
 
 
+def test_an_opening_begins_at_the_settled_position_also_in_the_middle_of_a_record() -> None:
+    opening = FETCH._replace(reopen=True, offset=None)
+    got = bodies.fetched_of(opening, answer(b"rows", first_offset=40, rows=30, sequence=9, send=55))
+    assert (got.start, got.end) == (55, 70)
+    without = bodies.fetched_of(opening, answer(first_offset=40, sequence=9, owner_epoch=3))
+    assert (without.start, without.end, without.epoch) == (40, 40, 3)
+
+
 def test_a_sealed_partition_has_its_end_and_no_rows() -> None:
     flags = int(wire.AnswerFlags.ELSEWHERE)
     got = bodies.fetched_of(FETCH, answer(first_offset=60, end_offset=99, sequence=9, flags=flags))

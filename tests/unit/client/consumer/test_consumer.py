@@ -161,3 +161,13 @@ def test_a_store_that_fails_ends_the_consumer() -> None:
         for _ in range(2):
             with pytest.raises(OSError, match="no database for"):
                 consumer.next(5.0)
+
+
+def test_the_next_member_begins_in_the_middle_of_a_batch() -> None:
+    with cohort_topic() as (_, client):
+        with opened(client, ack="manual") as consumer:
+            ids(consumer, 10)
+            assert consumer.place is not None
+            consumer.ack_through(consumer.place, 4, wait=True)
+        with opened(client) as consumer:
+            assert ids(consumer, 96) == list(range(4, MANY))
