@@ -89,12 +89,8 @@ class Consumer(ProcessLocal):
         with self._look_lock:
             if self._ready:
                 return
-            if self._has_come_back:
-                self._core.check()
-            else:
-                self._core.come_back()
-                self._has_come_back = True
-            found = self._core.step()
+            comes_back, self._has_come_back = not self._has_come_back, True
+            found = self._core.step(comes_back=comes_back)
             if found is not None:
                 self._ready.append(found)
 

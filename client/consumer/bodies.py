@@ -133,7 +133,7 @@ def _unpacked(form: struct.Struct, answer: Answer) -> Iterable[tuple[int, ...]]:
 
 
 def fetched_of(call: Fetch, answer: Answer) -> Fetched:
-    """The answer to FETCH of a member. Its first record may begin before the row that it counts from (`send`)."""
+    """The answer to FETCH of a member. It counts from `send`; its first record may begin before that."""
     header = answer.header
     is_elsewhere = bool(header.flags & wire.AnswerFlags.ELSEWHERE)
     start = max(header.first_offset, header.send if call.offset is None else call.offset)

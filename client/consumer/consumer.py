@@ -87,10 +87,11 @@ class Consumer(ProcessLocal):
             timeout_s: seconds; None waits without end.
         """
         deadline = None if timeout_s is None else time.monotonic() + seconds("timeout_s", timeout_s)
-        self.core.come_back()
+        comes_back = True
         while True:
             self.bell.flag.clear()
-            found = self.core.step()
+            found = self.core.step(comes_back=comes_back)
+            comes_back = False
             if isinstance(found, Batch):
                 return found.rows
             if found is not None:
@@ -99,8 +100,8 @@ class Consumer(ProcessLocal):
             left_s = 1.0 if deadline is None else deadline - time.monotonic()
             if left_s <= 0:
                 return None
+            self.core.io_thread.check_outside("next")
             self.bell.flag.wait(min(left_s, 1.0))
-            self.core.check()
 
     def _run(self, task: Task) -> None:
         """Call the application, and tell the member that it came back."""
@@ -146,6 +147,7 @@ class Consumer(ProcessLocal):
         if not wait:
             self.core.acknowledge(place)
             return
+        self.core.io_thread.check_outside("ack(wait=True)")
         waiting = Waiting()
         self.core.acknowledge(place, waiting)
         waiting.wait(seconds("timeout_s", timeout_s), self.core.topic)

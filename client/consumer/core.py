@@ -95,23 +95,22 @@ class Core:
         self._owner.check()
         if self.is_closed:
             raise ClosedError("the consumer is closed; create another one", topic=self.topic)
-        self.io_thread.check_outside("a call of a consumer")
         if self._lock.is_mine():
             raise ReentrantError(
                 "a call of a consumer in a signal handler would interrupt another one: use a thread"
             )
 
-    def come_back(self) -> None:
-        """The application asks for the next batch: with "auto", it is done with the ones before."""
-        self.check()
-        if self.options.is_auto:
-            with self._lock.lock:
-                self.member.giving.acknowledge_given()
+    def step(self, *, comes_back: bool = False) -> Task | Batch | None:
+        """What the application gets next; None: nothing is there.
 
-    def step(self) -> Task | Batch | None:
-        """What the application gets next; None: nothing is there."""
+        `comes_back`: it asks for the next batch, so with "auto" it is done with the ones before.
+        """
+        self.check()
         while True:
             with self._lock.lock:
+                if comes_back and self.options.is_auto:
+                    self.member.giving.acknowledge_given()
+                comes_back = False
                 if (error := self.member.take_error()) is not None:
                     raise error
                 if (task := self.member.next_task()) is not None:

@@ -43,6 +43,7 @@ class ConsumerCalls:
         ack_interval_s: float = 0.2,
         idle_s: float | None = None,
         takeover: bool = False,
+        work_timeout_s: float | None = None,
         positions: Positions | None = None,
         columns: str | Sequence[str] | None = None,
         on_truncated: Literal["raise", "skip"] = "raise",
@@ -66,6 +67,8 @@ class ConsumerCalls:
             ack_interval_s: acknowledgements in the background go out at most so often.
             idle_s: iteration gives None after so long without a batch; default: never, with "manual" 1.
             takeover: end another process that has the name `member`.
+            work_timeout_s: leave the cohort if the application has not asked for rows for so long, and join
+                again when it does. Default: a member that hangs keeps its partitions.
             positions: of "checkpoint": a mapping, or a function of the partition, to the token that was saved
                 with the last rows (`ConsumerPlace.token`); None: the store has nothing of the partition.
             columns: only these, in this order; a str is one name.
@@ -93,6 +96,7 @@ class ConsumerCalls:
             ack_interval_s=ack_interval_s,
             idle_s=idle_s,
             takeover=takeover,
+            work_timeout_s=work_timeout_s,
             positions=positions,
             on_truncated=on_truncated,
             bytes_in_flight_max=bytes_in_flight_max,

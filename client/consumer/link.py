@@ -22,6 +22,7 @@ from ringfence.consumer.calls import (
     Join,
     Leave,
     Left,
+    Note,
     Read,
     Refresh,
     Refusal,
@@ -280,6 +281,8 @@ class Link:
         match effect:
             case Ring():
                 self._ring()
+            case Note(text):
+                logger.warning("topic %s, cohort %s: %s", self._layout.name, self._identity.cohort, text)
             case Refresh():
                 self._tables.fetch(self._layout.topic, self._fetched_table, effect.version)
             case Join():

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ringfence.consumer.absence import Absence
 from ringfence.consumer.beats import Beats
 from ringfence.consumer.calls import (
+    HOME,
     Attach,
     Attached,
     Beat,
@@ -56,6 +58,7 @@ class Member:
         self.fetching = Fetching(state, self.holding)
         self.session = Session(state, self.holding)
         self.giving = Giving(state, self.beats, self.fetching, self.settling)
+        self.absence = Absence(state, self.holding, self.session)
         self._leaves = False
 
     def _look(self, gate: Gate) -> None:
@@ -68,6 +71,7 @@ class Member:
 
     def tick(self, now: float) -> None:
         """Time has passed, or an event was handled: make the calls that are due."""
+        self.absence.pump(now)
         self.session.pump(now)
         if self.state.session:
             self.fetching.pump(now)
@@ -110,6 +114,7 @@ class Member:
         if known is None:
             return
         call, made_at = known
+        self.absence.heard(getattr(call, "node", HOME), now)
         match call, reply:
             case (Join(), Joined()):
                 self.session.joined(call, reply)
@@ -136,6 +141,7 @@ class Member:
         if known is None:
             return
         call, made_at = known
+        self.absence.heard(getattr(call, "node", HOME), now)
         if refusal.why is Why.NOT_ATTACHED and isinstance(call, Fetch | Settle | Beat):
             self.session.not_attached(call.node, now)
         match call:
@@ -204,6 +210,8 @@ class Member:
         return self.state.final_error or error
 
     def turn(self, now: float) -> Turn | None:
+        """The partition whose turn it is; None: nothing can be given."""
+        self.absence.came(now)
         return self.giving.turn(now)
 
     def acknowledge(

@@ -38,6 +38,7 @@ class Settings:
     ack_interval_s: float = 0.2
     idle_s: float | None = None
     takeover: bool = False
+    work_timeout_s: float | None = None
     positions: Positions | None = None
     on_truncated: Literal["raise", "skip"] = "raise"
     bytes_in_flight_max: int = 64 << 20
@@ -71,8 +72,9 @@ class Settings:
             )
         whole("bytes_in_flight_max", self.bytes_in_flight_max, 1 << 20)
         seconds("ack_interval_s", self.ack_interval_s)
-        if self.idle_s is not None:
-            seconds("idle_s", self.idle_s)
+        for name, given in (("idle_s", self.idle_s), ("work_timeout_s", self.work_timeout_s)):
+            if given is not None:
+                seconds(name, given)
         return self
 
     @property
@@ -103,6 +105,7 @@ class Settings:
             is_checkpoint=self.mode == "checkpoint",
             is_auto=self.is_auto,
             takeover=self.takeover,
+            work_timeout_s=self.work_timeout_s,
             skips=self.on_truncated == "skip",
             bytes_max=self.bytes_in_flight_max,
             interval_s=self.ack_interval_s,

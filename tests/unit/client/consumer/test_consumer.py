@@ -144,7 +144,7 @@ def test_a_reader_with_a_store_of_its_own_begins_where_that_is_and_reports() -> 
         for _ in range(12):  # each ends in the middle
             with opened(client, mode="checkpoint", positions=store.get) as consumer:
                 for _ in range(3):
-                    batch = consumer.next(1.0)
+                    batch = consumer.next(0.3)
                     if batch is not None and consumer.place is not None:
                         got += batch.column("id").to_pylist()
                         store[consumer.place.partition] = consumer.place.token()
