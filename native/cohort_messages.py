@@ -319,8 +319,8 @@ class CohortSeek(Message):
     """COHORT_SEEK: begin again, cohort-wide.
 
     Attributes:
-        to: earliest, latest, time or positions.
-        time_ms: of `time` (Unix ms); rows of that time or later are read.
+        to: earliest, latest or positions. A client resolves a time to positions by OFFSET_FOR_TIME at every
+            partition, and says latest for the rest.
         positions: of `positions`: (partition, next offset, owner epoch of the row below it; 0: not known).
         rest: where partitions begin that no position says anything of; absent: they are refused.
         incarnation: the one that is replaced; 0: whichever there is.
@@ -331,7 +331,6 @@ class CohortSeek(Message):
     topic: str
     cohort: str
     to: str
-    time_ms: int = 0
     positions: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
     rest: str | UnsetType = UNSET
     incarnation: int = 0

@@ -34,6 +34,13 @@ CREDENTIAL_BYTES_MAX: Final = 256  # bytes: a token of HELLO; ours have 46, othe
 NESTING_MAX: Final = 16  # levels: depth of nested Arrow types and of MessagePack bodies
 COLUMNS_MAX: Final = 4096  # columns: flattened fields of a schema
 PARTITIONS_MAX: Final = 65536  # partitions: one per slot
+GATE_LEASE_MS: Final = 10000  # ms: how long a member may give rows that it fetched, counted from its request; owners need not ask each other for it
+OWNER_LEASE_MS: Final = 1000  # ms: how long an owner gives rows to members without another answer of a quorum
+ACKNOWLEDGE_ENTRIES_MAX: Final = 4096  # entries: partitions or ranges in one ACKNOWLEDGE or MEMBER_BEAT: 160 KiB
+COHORT_RANGES_MAX: Final = 4096  # ranges: ranges and parkings of one gate: 64 KiB of each state record
+LOG_GATES_MAX: Final = 8192  # gates: entries of all cohorts in one log: 768 KiB of each state record
+LOG_RANGES_MAX: Final = 65536  # ranges: ranges and parkings of all gates in one log: 1 MiB of each state record
+REASON_BYTES_MAX: Final = 240  # bytes: the text of a failed row, kept while the row is parked
 
 
 
@@ -42,6 +49,7 @@ class Right(IntEnum):
     WRITE = 2  # send rows, also staged, and commit them
     MANAGE = 4  # create, change, truncate and delete topics
     NODE = 8  # be a node of this cluster: replicate its log
+    CONSUME = 16  # be a member of cohorts: read and acknowledge
 
 
 class Opcode(IntEnum):
@@ -61,6 +69,8 @@ class Opcode(IntEnum):
     LEAVE = 39  # leave a cohort
     ASSIGN = 40  # a member's slice changed
     ACKNOWLEDGE = 41  # a member is done with rows
+    ATTACH = 42  # bind this connection to a member's session
+    MEMBER_BEAT = 43  # a member is alive; extends the leases of its gates
     REPLICATE = 48  # log records from an owner to a replica
     REPLICA_ACK = 49  # how far a replica is durable
     FENCE = 50  # take no append below an epoch
@@ -82,6 +92,14 @@ class Opcode(IntEnum):
     STATUS = 87  # what the node is and how it fares
     LAYOUT_CHANGE = 88  # split, merge or repartition partitions, or end such a change
     LAYOUT_DESCRIBE = 89  # partitions of a topic with their lineage, and its open layout changes
+    COHORT_CREATE = 90  # create a cohort
+    COHORT_DESCRIBE = 91  # one cohort: settings, members, progress
+    COHORT_LIST = 92  # the cohorts of a topic
+    COHORT_CHANGE = 93  # change the settings of a cohort
+    COHORT_SEEK = 94  # begin a cohort again at other positions
+    COHORT_DELETE = 95  # delete a cohort
+    COHORT_EVICT = 96  # remove a member from a cohort
+    COHORT_PARKED = 97  # list, retry, discard or export rows that a QUEUE parked
 
 
 class Status(IntEnum):
@@ -130,6 +148,9 @@ class Code(IntEnum):
     UNKNOWN_OUTCOME = 33  # appended, but not known durable when the node had to answer; send the same sequence again
     RESUME_UNKNOWN = 34  # partitions evicted the state of this named producer: no resume point can be told; accept a fresh start, or forget the name
     MOVED = 35  # rows were staged in partitions that are sealed now; nothing was committed: stage those rows again in their children
+    NOT_ASSIGNED = 36  # another member has the partition, or the hold is over; ask for the plan
+    FENCED_MEMBER = 37  # the session is over, replaced, or not attached on this connection
+    UNKNOWN_COHORT = 38  # no such cohort, or another one of its name
 
 
 class RedirectReason(IntEnum):
@@ -147,6 +168,7 @@ class RecordKind(IntEnum):
     TABLE = 4  # producer tables inherited from ancestors
     STAGED = 5  # a batch without offsets, under (scope, epoch, token)
     PUBLISH = 6  # gives staged rows their offsets
+    COHORT = 7  # progress of cohorts, and which member may read: positions, ranges, holds
     STATE = 32  # all that recovery of one partition needs
     TRUNCATE = 33  # the log ends at record_number from here on
     FENCE = 34  # no append below owner_epoch from here on
@@ -165,6 +187,8 @@ class ExtensionKind(IntEnum):
 class RequestFlags(IntFlag):
     CONTROL = 1  # the body is MessagePack
     STAGED = 2  # FETCH: `sequence` is a record number; staged records from it on
+    COHORT = 4  # FETCH: as a member of a cohort, under its hold
+    REOPEN = 8  # FETCH, ACKNOWLEDGE: the member has no hold, or gave it up; admit it again
 
 
 class AnswerFlags(IntFlag):
@@ -173,17 +197,20 @@ class AnswerFlags(IntFlag):
     MORE = 4  # FETCH: more records below the mark remain
     CUT = 8  # FENCE: this store lost a torn tail and was not level with an owner since
     ENDED = 16  # the partition is sealed, and no row lies after this answer
+    BLOCKED = 32  # FETCH of a member: ancestors are not drained, or a seek is not over
+    ELSEWHERE = 64  # FETCH of a member: the partition is sealed; read the rows at its owner without the flag cohort
 
 
 class Features(IntFlag):
     RESUME_RANGES = 1  # resume points of named producers by slot range
     TABLE_DELTAS = 2  # routing tables as differences from one that is held
     LINEAGE = 4  # reads sealed partitions before their children
+    COHORTS = 8  # members of cohorts; implies lineage
 
 
 RETRIABLE: Final = frozenset({Code.BODY_CRC, Code.SEQUENCE_GAP, Code.AHEAD, Code.DEADLINE, Code.HELD, Code.DISK_FULL, Code.STORAGE_FAILED, Code.OVERLOADED, Code.TOO_FEW_REPLICAS, Code.STOPPING, Code.INTERNAL, Code.UNKNOWN_OUTCOME})
-RIGHTS: Final = {Opcode.PUBLISH: Right.WRITE, Opcode.FETCH: Right.READ, Opcode.END_OFFSETS: Right.READ, Opcode.RESOLVE: Right.READ, Opcode.OFFSET_FOR_TIME: Right.READ, Opcode.TABLE: Right.READ, Opcode.WATCH_OPEN: Right.READ, Opcode.WATCH_CLOSE: Right.READ, Opcode.JOIN: Right.READ, Opcode.LEAVE: Right.READ, Opcode.ACKNOWLEDGE: Right.READ, Opcode.REPLICATE: Right.NODE, Opcode.REPLICA_ACK: Right.NODE, Opcode.FENCE: Right.NODE, Opcode.COPY: Right.NODE, Opcode.CONFIRM_MARK: Right.NODE, Opcode.ORDER: Right.NODE, Opcode.BEGIN: Right.WRITE, Opcode.STAGE: Right.WRITE, Opcode.COMMIT: Right.WRITE, Opcode.EXPIRE: Right.WRITE, Opcode.STAGED_LIST: Right.WRITE, Opcode.TOPIC_CREATE: Right.MANAGE, Opcode.TOPIC_LIST: Right.READ, Opcode.TOPIC_DESCRIBE: Right.READ, Opcode.TOPIC_TRUNCATE: Right.MANAGE, Opcode.TOPIC_DELETE: Right.MANAGE, Opcode.SCHEMA_ADD: Right.MANAGE, Opcode.PRODUCER_OPEN: Right.WRITE, Opcode.STATUS: Right.READ, Opcode.LAYOUT_CHANGE: Right.MANAGE, Opcode.LAYOUT_DESCRIBE: Right.READ}
-LOG_KINDS: Final = frozenset({RecordKind.ROWS, RecordKind.EPOCH, RecordKind.PRODUCER, RecordKind.TABLE, RecordKind.STAGED, RecordKind.PUBLISH})
+RIGHTS: Final = {Opcode.PUBLISH: Right.WRITE, Opcode.FETCH: Right.READ, Opcode.END_OFFSETS: Right.READ, Opcode.RESOLVE: Right.READ, Opcode.OFFSET_FOR_TIME: Right.READ, Opcode.TABLE: Right.READ, Opcode.WATCH_OPEN: Right.READ, Opcode.WATCH_CLOSE: Right.READ, Opcode.JOIN: Right.CONSUME, Opcode.LEAVE: Right.CONSUME, Opcode.ACKNOWLEDGE: Right.CONSUME, Opcode.ATTACH: Right.CONSUME, Opcode.MEMBER_BEAT: Right.CONSUME, Opcode.REPLICATE: Right.NODE, Opcode.REPLICA_ACK: Right.NODE, Opcode.FENCE: Right.NODE, Opcode.COPY: Right.NODE, Opcode.CONFIRM_MARK: Right.NODE, Opcode.ORDER: Right.NODE, Opcode.BEGIN: Right.WRITE, Opcode.STAGE: Right.WRITE, Opcode.COMMIT: Right.WRITE, Opcode.EXPIRE: Right.WRITE, Opcode.STAGED_LIST: Right.WRITE, Opcode.TOPIC_CREATE: Right.MANAGE, Opcode.TOPIC_LIST: Right.READ, Opcode.TOPIC_DESCRIBE: Right.READ, Opcode.TOPIC_TRUNCATE: Right.MANAGE, Opcode.TOPIC_DELETE: Right.MANAGE, Opcode.SCHEMA_ADD: Right.MANAGE, Opcode.PRODUCER_OPEN: Right.WRITE, Opcode.STATUS: Right.READ, Opcode.LAYOUT_CHANGE: Right.MANAGE, Opcode.LAYOUT_DESCRIBE: Right.READ, Opcode.COHORT_CREATE: Right.MANAGE, Opcode.COHORT_DESCRIBE: Right.READ, Opcode.COHORT_LIST: Right.READ, Opcode.COHORT_CHANGE: Right.MANAGE, Opcode.COHORT_SEEK: Right.CONSUME, Opcode.COHORT_DELETE: Right.MANAGE, Opcode.COHORT_EVICT: Right.MANAGE, Opcode.COHORT_PARKED: Right.CONSUME}
+LOG_KINDS: Final = frozenset({RecordKind.ROWS, RecordKind.EPOCH, RecordKind.PRODUCER, RecordKind.TABLE, RecordKind.STAGED, RecordKind.PUBLISH, RecordKind.COHORT})
 
 
 REQUEST_STRUCT: Final = struct.Struct("<IHBBQQQQQQQQQIIIIII20xI")

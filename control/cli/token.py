@@ -39,13 +39,19 @@ def command() -> None:
     "--role",
     type=click.Choice([str(role) for role in Role]),
     required=True,
-    help="Rights: read rows; send rows; manage topics, votes and drains; everything.",
+    help="Rights: read rows; consume in cohorts; send rows; manage topics, votes and drains; everything.",
 )
 @click.option(
     "--prefix",
     default="",
     metavar="TENANT/NAMESPACE/",
     help="Restrict the token to topics whose full names begin with this prefix. [default: all]",
+)
+@click.option(
+    "--cohorts",
+    default="",
+    metavar="PREFIX",
+    help="Restrict the token to cohorts whose names begin with this prefix. [default: all]",
 )
 @click.option("--expires", metavar="TIME", help="Lifetime, for example 90d or 12h. [default: unlimited]")
 @click.option(
@@ -59,6 +65,7 @@ def create(
     *,
     role: str,
     prefix: str,
+    cohorts: str,
     expires: str | None,
     to: Path | None,
     endpoint: Endpoint,
@@ -76,6 +83,8 @@ def create(
     body: dict[str, Any] = {"name": name, "role": role, "sha256": sha256(token.encode()).hexdigest()}
     if prefix:
         body |= {"prefix": prefix}
+    if cohorts:
+        body |= {"cohorts": cohorts}
     if expires is not None:
         body |= {"expires_ms": time.time_ns() // 1_000_000 + parse_duration_ms(expires)}
     admin = endpoint.admin()

@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
 from ringfence.control.http import (
+    cohort_routes,
     event_stream,
     layout_auto_routes,
     layout_routes,
@@ -69,6 +70,7 @@ def application(node: Node, *, loopback: bool) -> ASGIApp:
         partition_routes.router(mutations),
         layout_routes.router(mutations),
         layout_auto_routes.router(mutations),
+        cohort_routes.router(mutations),
         producer_routes.router(mutations),
         scope_routes.router(mutations),
         level_routes.router(mutations),

@@ -61,6 +61,7 @@ class Mutations:
         path: str | None = None,
         topic: str | None = None,
         shown: Shown | None = None,
+        is_conditional: bool = True,
     ) -> Response:
         """Submit a change, and answer with a receipt, or with what `shown` makes of the outcome.
 
@@ -75,6 +76,7 @@ class Mutations:
             path: the path of the resource that is created or changed; None: the path of the request.
             topic: the full name of a topic that only the body names; the caller needs a right to it.
             shown: status and body of the answer; for a change that goes on after its entry.
+            is_conditional: If-Match is checked against `resource`; False: the plan checks it.
         """
         commands, caller = self.node.handlers.commands, principal(request)
         door = HttpDoor(request.method, request.url.path, peer_of(request), status)
@@ -82,7 +84,8 @@ class Mutations:
         try:
             if topic is not None:
                 check_topic(caller, topic)
-            key, condition = _key(request, caller.name, content), self._condition(request, resource)
+            key = _key(request, caller.name, content)
+            condition = self.condition(request, resource) if is_conditional else None
         except Problem as problem:
             await commands.audit_failure(context, problem)
             raise
@@ -116,7 +119,7 @@ class Mutations:
             body["pending"] = list(outcome.faults)
         return JSONResponse(body, status, headers)
 
-    def _condition(self, request: Request, resource: str | None) -> Condition | None:
+    def condition(self, request: Request, resource: str | None) -> Condition | None:
         """The condition of If-Match; `*` requires only that the resource exists."""
         headers = request.headers.getlist("if-match")
         if not headers:

@@ -88,6 +88,9 @@ class TokenGiven(_Given):
     prefix: Annotated[str, StringConstraints(max_length=255)] = Field(
         default="", description="restricts the token to topics whose full names begin so, as `acme/sales/`"
     )
+    cohorts: Annotated[str, StringConstraints(max_length=64)] = Field(
+        default="", description="restricts the token to cohorts whose names begin so"
+    )
 
 
 class Problem(BaseModel):
@@ -309,6 +312,7 @@ class TokenShown(BaseModel):
     created: int
     expires_ms: int | None
     prefix: str
+    cohorts: str = Field(default="", description="prefix of cohorts; empty: all")
 
 
 class Tokens(BaseModel):

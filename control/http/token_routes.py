@@ -6,6 +6,7 @@ from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Request, Response
+from msgspec import UNSET
 
 from ringfence.control.http import openapi_bodies
 from ringfence.control.http.authorize import About
@@ -34,6 +35,7 @@ def router(mutations: Mutations) -> APIRouter:
                     created=token.created,
                     expires_ms=token.expires_ms,
                     prefix=token.prefix,
+                    cohorts="" if token.cohorts is UNSET else token.cohorts,
                 )
                 for name, token in by_name
             ]
@@ -53,6 +55,7 @@ def router(mutations: Mutations) -> APIRouter:
             role=given.role,
             expires_ms=given.expires_ms,
             prefix=given.prefix,
+            cohorts=given.cohorts or UNSET,
         )
         return await mutations.change(
             request,

@@ -188,13 +188,17 @@ class SetConfig(CommandBase, frozen=True, kw_only=True, tag="set_config"):
 
 
 class CreateToken(CommandBase, frozen=True, kw_only=True, tag="create_token"):
-    """Create a token. The log has only the hash of its secret."""
+    """Create a token. The log has only the hash of its secret.
+
+    `cohorts` restricts it to cohorts whose names begin so; below level 3 it is UNSET, as nothing knows it.
+    """
 
     name: str
     hash: bytes
     role: Role
     expires_ms: int | None = None
     prefix: str = ""
+    cohorts: str | UnsetType = UNSET
 
 
 class RevokeToken(CommandBase, frozen=True, kw_only=True, tag="revoke_token"):

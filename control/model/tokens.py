@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from ringfence.control.model.ids import Index
 from ringfence.native.wire import Right
@@ -22,6 +23,8 @@ class Role(StrEnum):
 
     # Read.
     VIEWER = "viewer"
+    # Be a member of cohorts as well: read and acknowledge. From level 3 of the cluster on.
+    CONSUMER = "consumer"
     # Send rows to existing topics as well; a producer needs no more.
     WRITER = "writer"
     # Topics, votes, and places of partitions: changes that can be reversed, or that are routine.
@@ -34,16 +37,18 @@ RANKS: Final = {role: rank for rank, role in enumerate(Role)}
 # Rights of a role on the data socket, as bits. No role has `Right.NODE`.
 RIGHTS: Final[dict[Role, int]] = {
     Role.VIEWER: Right.READ,
-    Role.WRITER: Right.READ | Right.WRITE,
-    Role.OPERATOR: Right.READ | Right.WRITE | Right.MANAGE,
-    Role.ADMIN: Right.READ | Right.WRITE | Right.MANAGE,
+    Role.CONSUMER: Right.READ | Right.CONSUME,
+    Role.WRITER: Right.READ | Right.CONSUME | Right.WRITE,
+    Role.OPERATOR: Right.READ | Right.CONSUME | Right.WRITE | Right.MANAGE,
+    Role.ADMIN: Right.READ | Right.CONSUME | Right.WRITE | Right.MANAGE,
 }
 
 
 class Token(msgspec.Struct, frozen=True):
     """One token. `expires_ms` is Unix ms by the reader's clock, None for never.
 
-    With a `prefix` it is valid for topics whose full names begin with it, and for no other change.
+    With a `prefix` it is valid for topics whose full names begin with it, and for no other change. With
+    `cohorts` it is valid for cohorts whose names begin so; UNSET: for all.
     """
 
     name: str
@@ -52,3 +57,4 @@ class Token(msgspec.Struct, frozen=True):
     created: Index
     expires_ms: int | None = None
     prefix: str = ""
+    cohorts: str | UnsetType = UNSET

@@ -152,9 +152,12 @@ class Node:
         parts.handlers.transactions.start()
         parts.cluster.start()
         parts.layouts.start()
+        parts.cohorts.start()
+        parts.handlers.cohorts.start()
         await self._draw_epochs(parts)
         self._gate.open()
         parts.layouts.serve()
+        parts.cohorts.serve()
         recovery.report_partitions(report["partitions"], self.proposer.state, self.health)
         # Clients can connect only now: every partition of this node is open under its new epoch.
         await self._listen(parts)

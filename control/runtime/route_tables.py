@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from ringfence.control.model.ids import PartitionId
+from ringfence.control.runtime.cohorts.parts import CohortParts
 from ringfence.control.runtime.control_server import Question
+from ringfence.control.runtime.handlers import cohort_handlers
+from ringfence.control.runtime.handlers.cohort_handlers import CohortHandlers
 from ringfence.control.runtime.handlers.control_changes import ControlChanges
 from ringfence.control.runtime.handlers.data_questions import DataQuestions
 from ringfence.control.runtime.handlers.inspections import Inspections
@@ -24,7 +27,7 @@ from ringfence.control.runtime.rpc import layout_messages
 from ringfence.control.runtime.rpc import messages as calls
 from ringfence.control.runtime.rpc.dispatch import Route
 from ringfence.control.runtime.transactions.requests import TransactionRequests
-from ringfence.native import cluster_messages, messages
+from ringfence.native import cluster_messages, cohort_messages, messages
 from ringfence.native import layout_messages as layout_bodies
 from ringfence.native.wire import Opcode
 
@@ -35,6 +38,7 @@ def routes(
     producers: ProducerRequests,
     transactions: TransactionRequests,
     layouts: LayoutRequests,
+    cohorts: CohortHandlers,
     status: Callable[[None], Awaitable[messages.Message]],
 ) -> dict[int, Route]:
     return {
@@ -51,10 +55,30 @@ def routes(
         Opcode.EXPIRE: Route(cluster_messages.ScopeExpire, transactions.expire),
         Opcode.LAYOUT_CHANGE: Route(layout_bodies.LayoutChange, layouts.change),
         Opcode.LAYOUT_DESCRIBE: Route(layout_bodies.LayoutDescribe, layouts.describe),
+        **_cohort_routes(cohorts),
+    }
+
+
+def _cohort_routes(cohorts: CohortHandlers) -> dict[int, Route]:
+    requests = cohorts.requests
+    return {
+        Opcode.JOIN: Route(cohort_messages.Join, cohorts.members.join),
+        Opcode.LEAVE: Route(cohort_messages.Leave, cohorts.departures.leave),
+        Opcode.COHORT_CREATE: Route(cohort_messages.CohortCreate, requests.create),
+        Opcode.COHORT_DESCRIBE: Route(cohort_messages.CohortDescribe, requests.describe),
+        Opcode.COHORT_LIST: Route(cohort_messages.CohortList, requests.list_cohorts),
+        Opcode.COHORT_CHANGE: Route(cohort_messages.CohortChange, requests.change),
+        Opcode.COHORT_SEEK: Route(cohort_messages.CohortSeek, requests.seek),
+        Opcode.COHORT_DELETE: Route(cohort_messages.CohortDelete, requests.delete),
+        Opcode.COHORT_EVICT: Route(cohort_messages.CohortEvict, requests.evict),
     }
 
 
 Questions = dict[type[calls.Call], Question]
+
+
+def cohort_questions(parts: CohortParts) -> Questions:
+    return {call: Question(answer) for call, answer in cohort_handlers.questions(parts).items()}
 
 
 def member_questions(members: MemberQuestions) -> Questions:

@@ -17,6 +17,9 @@ from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime import route_tables
 from ringfence.control.runtime.cluster import Cluster, HeartbeatCalls, Log, build_log
+from ringfence.control.runtime.cohorts import parts as cohort_parts
+from ringfence.control.runtime.cohorts.engine import NativeCohortEngine
+from ringfence.control.runtime.cohorts.parts import CohortParts
 from ringfence.control.runtime.control_server import ControlServer
 from ringfence.control.runtime.data_plane.cleanup_confirmations import CleanupConfirmations
 from ringfence.control.runtime.data_plane.controller_news import ControllerNews
@@ -26,8 +29,10 @@ from ringfence.control.runtime.data_plane.log_witnesses import LogWitnesses
 from ringfence.control.runtime.data_plane.native_node import NativeNode
 from ringfence.control.runtime.data_plane.purge import TopicPurge
 from ringfence.control.runtime.data_plane.run_rates_feed import RunMeter
+from ringfence.control.runtime.handlers import cohort_handlers
 from ringfence.control.runtime.handlers.audit import Audit
 from ringfence.control.runtime.handlers.cluster_events import ClusterEvents
+from ringfence.control.runtime.handlers.cohort_handlers import CohortHandlers
 from ringfence.control.runtime.handlers.commands import Commands
 from ringfence.control.runtime.handlers.completion import Completion
 from ringfence.control.runtime.handlers.control_changes import ControlChanges
@@ -130,6 +135,7 @@ class Handlers:
     layout_changes: LayoutChanges
     layout_views: LayoutViews
     layout_auto: LayoutAuto
+    cohorts: CohortHandlers
     requests: RequestDispatch
     control_server: ControlServer
 
@@ -145,6 +151,7 @@ class Parts:
     data_plane: DataPlane
     cluster: Cluster
     layouts: LayoutParts
+    cohorts: CohortParts
     handlers: Handlers
 
     @property
@@ -155,6 +162,8 @@ class Parts:
         data_plane = self.data_plane
         data_plane.topic_purge.close()
         data_plane.cleanup_confirmations.close()
+        await self.cohorts.close()
+        await self.handlers.cohorts.close()
         await self.layouts.close()
         await data_plane.executor.close()
         await self.handlers.transactions.close()
@@ -215,13 +224,25 @@ def build(given: Foundation) -> Parts:
             "layout policy", log.proposer.applied.index, {"name": name, **values}
         ),
     )
-    handlers = _handlers(given, log.proposer, audit, data_plane, cluster, layouts)
+    cohorts = _cohorts(given, log.proposer, data_plane, cluster)
+    handlers = _handlers(given, log.proposer, audit, data_plane, cluster, layouts, cohorts)
+
+    parts = Parts(given.directory, given.here, log, audit, data_plane, cluster, layouts, cohorts, handlers)
+    _listen(given, parts)
+    return parts
+
+
+def _listen(given: Foundation, parts: Parts) -> None:
+    """Let the parts hear of applied entries, in this order."""
+    log, data_plane, layouts, cohorts = parts.log, parts.data_plane, parts.layouts, parts.cohorts
+    handlers = parts.handlers
 
     def emit_events(before: MetadataState, after: MetadataState, index: Index) -> None:
         if before is not EMPTY:  # what this node finds at its start is no event
             given.cluster_events.applied(before, after, index)
 
-    log.listeners.add(lambda *_: layouts.leader.wake())
+    log.listeners.add(lambda *_: layouts.leader.wake(), lambda _, after, __: cohorts.applied(after))
+    log.proposer.on_entry = cohorts.leader.entry_applied
     log.listeners.add_started(
         lambda _, __, index: data_plane.native_node.applied(index),
         data_plane.access.applied,
@@ -231,9 +252,28 @@ def build(given: Foundation) -> Parts:
         lambda before, after, _: layouts.times.apply(before, after),
         emit_events,
         lambda _, after, __: handlers.transactions.apply(after),
+        lambda *_: handlers.cohorts.members.applied(),
         data_plane.run_meter.applied,
     )
-    return Parts(given.directory, given.here, log, audit, data_plane, cluster, layouts, handlers)
+
+
+def _cohorts(
+    given: Foundation, proposer: RaftProposer, data_plane: DataPlane, cluster: Cluster
+) -> CohortParts:
+    executor = data_plane.executor
+    engine = NativeCohortEngine(data_plane.native_node, executor.opens)
+    parts = cohort_parts.build(
+        proposer,
+        cluster.peer_client,
+        engine,
+        given.here,
+        round(given.settings.session_grace_s * 1_000),
+        executor.words,
+        executor.reinstall,
+    )
+    executor.on_cohorts = parts.installed
+    data_plane.native_node.on_gates = parts.words.wake
+    return parts
 
 
 def _data_plane(
@@ -301,6 +341,7 @@ def _handlers(
     data_plane: DataPlane,
     cluster: Cluster,
     layouts: LayoutParts,
+    cohorts: CohortParts,
 ) -> Handlers:
     executor, native_node, peer_client = data_plane.executor, data_plane.native_node, cluster.peer_client
     topics = TopicPlans(proposer, executor, given.native, peer_client, cluster.members.pressures)
@@ -319,32 +360,31 @@ def _handlers(
     pulse = proposer.replica.pulse
     changes = TopicChanges(proposer, topics, commands, completion)
     served = _layout_handlers(proposer, peer_client, layouts)
+    cohort_served = cohort_handlers.build(proposer, commands, cohorts)
 
     async def status(_: None) -> messages.Message:
         return restrict_status_to_prefix(proposer.state, CALLER_PREFIX.get(), given.status())
 
+    layout_requests = LayoutRequests(proposer, commands, *served)
+    routes = route_tables.routes(
+        topics, changes, producers, transactions, layout_requests, cohort_served, status
+    )
     requests = RequestDispatch(
         given.native,
-        route_tables.routes(
-            topics, changes, producers, transactions, LayoutRequests(proposer, commands, *served), status
-        ),
+        routes,
         generation=lambda: proposer.applied.index,
         request_ms=given.settings.request_ms,
         pulse=pulse,
         narrow=partial(restrict_to_prefix, lambda: proposer.state),
     )
-    questions = route_tables.member_questions(
-        MemberQuestions(proposer, cluster.members, cluster.levels, cluster.recordings, given.settings)
-    )
+    members = MemberQuestions(proposer, cluster.members, cluster.levels, cluster.recordings, given.settings)
+    questions = route_tables.member_questions(members)
     questions |= route_tables.data_questions(_data(given, proposer, data_plane, layouts, staged_row_counts))
     layout_control = LayoutControl(proposer, commands, *served)
     questions |= route_tables.layout_questions(layouts, *served[1:], layout_control)
-    questions |= route_tables.admin_questions(
-        ControlChanges(proposer, commands, rebalances, partitions, quarantines),
-        rebalances,
-        partitions,
-        inspections,
-    )
+    questions |= route_tables.cohort_questions(cohorts)
+    control = ControlChanges(proposer, commands, rebalances, partitions, quarantines)
+    questions |= route_tables.admin_questions(control, rebalances, partitions, inspections)
     return Handlers(
         topics,
         producers,
@@ -356,6 +396,7 @@ def _handlers(
         quarantines,
         inspections,
         *served,
+        cohort_served,
         requests,
         ControlServer(questions, given.gate, pulse),
     )

@@ -1,8 +1,9 @@
 """Derive a node's orders from a change of the metadata. Pure: two states in, orders out.
 
     SetLevel                                  before any record has the level's form
-    InstallTopic, LocateNode, FencePartition, TruncatePartition -> OpenPartition, FollowPartition,
-        OpenSealed, FollowSealed, ClosePartition -> InstallTable            a topic that is new, or changed
+    InstallTopic, LocateNode, FencePartition, TruncatePartition -> InstallCohorts -> OpenPartition,
+        FollowPartition, OpenSealed, FollowSealed, ClosePartition -> InstallTable
+                                              a topic that is new, or changed; a cohort that changed
     RemoveTopic -> DropPartition -> (the runtime proposes ConfirmDropped)   a topic that was deleted
 
 Phases run one after the other; orders of one phase run concurrently. A table comes last, so its readers
@@ -25,6 +26,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from ringfence.control.model.cohorts import COHORT_LEVEL, CohortId
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.layout import Partition
 from ringfence.control.model.log_end import LogEnd
@@ -32,6 +34,7 @@ from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Tombstone, Topic
+from ringfence.control.state_machines.cohorts.gates import cohorts_to_derive
 from ringfence.control.state_machines.metadata.layout_rules import sealed_by
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
 from ringfence.control.state_machines.reassignment import cleanup
@@ -172,8 +175,21 @@ class DropPartition(msgspec.Struct, frozen=True):
     partition: PartitionId
 
 
+class InstallCohorts(msgspec.Struct, frozen=True):
+    """Derive and install the rules of these cohorts; those in `gone` were deleted, with their topics.
+
+    `complete` are topics whose cohorts are all installed now: an entry of another cohort in a log is of one
+    that was deleted.
+    """
+
+    cohorts: tuple[CohortId, ...]
+    gone: tuple[tuple[TopicId, CohortId], ...] = ()
+    complete: tuple[TopicId, ...] = ()
+
+
 NodeOrder = (
     SetLevel
+    | InstallCohorts
     | InstallTopic
     | LocateNode
     | OpenPartition
@@ -213,7 +229,27 @@ def between(before: MetadataState, after: MetadataState, here: Replica) -> Phase
                 phases[0].append(RemoveTopic(topic=number))
             phases[1] += _drops(tombstone)
     phases[2] += cleanup.last_steps(before, after, here)
-    return tuple(tuple(phase) for phase in (level, *phases) if phase)
+    # Rules come before the tables of the same entry: a member that knows a child meets its gate.
+    first, *others = phases
+    return tuple(tuple(phase) for phase in (level, first, _cohorts(before, after), *others) if phase)
+
+
+def _cohorts(before: MetadataState, after: MetadataState) -> tuple[InstallCohorts, ...]:
+    """The rules that may have changed. Nothing of it below the level of cohorts."""
+    if after.level < COHORT_LEVEL:
+        return ()
+    if before.level < COHORT_LEVEL:
+        # A node that starts, or a level that was raised: the engine knows no cohort.
+        return (InstallCohorts(tuple(sorted(after.cohorts)), complete=tuple(sorted(after.topics))),)
+    changed = cohorts_to_derive(before, after)
+    if not changed:
+        return ()
+    cohorts = tuple(number for number in changed if number in after.cohorts)
+    gone = tuple((before.cohorts[number].topic, number) for number in changed if number not in after.cohorts)
+    topics = {after.cohorts[number].topic for number in cohorts} | {
+        topic for topic, _ in gone if topic in after.topics
+    }
+    return (InstallCohorts(cohorts, gone, tuple(sorted(topics))),)
 
 
 def dropped_topics(phases: Phases) -> frozenset[TopicId]:

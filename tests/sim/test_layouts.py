@@ -15,6 +15,8 @@ from tests.sim.layout_matrix import DELETED, QUIET, cells_of_day, run_cell
 from tests.sim.simulation import Result, run
 
 SEEDS = range(1, 13)
+RARE_SEEDS = range(13, 31)
+"""Where one of the rare things was not seen: any change of a limit or of a time gives other runs."""
 QUIET_SEEDS = range(1, 5)
 """A split, a merge and a repartition with three replicas, and one of these with one."""
 CLIENTS = {
@@ -45,9 +47,13 @@ def test_changes_of_all_ends_meet_batches_names_and_a_reader() -> None:
     found = Counter[str]()
     for seed in SEEDS:
         found.update(result(seed).counts)
-    wanted = CLIENTS | CHANGES | WRITERS | {"source_unheard", "owner_forced"}
-    assert found.keys() >= wanted, f"never seen: {wanted - found.keys()}"
     assert found["layout_committed"] >= 3 * len(SEEDS), found["layout_committed"]
+    wanted = CLIENTS | CHANGES | WRITERS | {"source_unheard", "owner_forced"}
+    for seed in RARE_SEEDS:
+        if found.keys() >= wanted:
+            break
+        found.update(result(seed).counts)
+    assert found.keys() >= wanted, f"never seen: {wanted - found.keys()}"
 
 
 def test_equal_seeds_have_equal_traces() -> None:

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from ringfence.native import cluster_messages as cluster
 from ringfence.native import messages, wire
-from tests.wire.catalogue_cohorts import acknowledgements, members
+from tests.wire.catalogue_cohorts import acknowledgements, administration, members, parked
+from tests.wire.catalogue_gates import gates
 from tests.wire.catalogue_layouts import layout_changes
 from tests.wire.catalogue_watches import tables, watches
 from tests.wire.codec import (
@@ -465,5 +466,5 @@ def all_vectors() -> Iterator[tuple[str, dict[str, Any]]]:
     for part in (handshake, topics, rows, refusals, reading):
         yield from part()
     yield from watches(TABLE)
-    for part in (members, acknowledgements, replicas, scopes, layout_changes):
+    for part in (members, acknowledgements, gates, administration, parked, replicas, scopes, layout_changes):
         yield from part()

@@ -3,6 +3,7 @@
 executor                execute orders on the native node, one metadata entry after the other
 native_node             run the native node inside the asyncio loop: give orders, dispatch events
 native_orders           turn orders that follow from the metadata into those of the native node
+cohort_orders           the order that installs rules of cohorts
 partition_opens         wake those who wait until the native node has opened a partition
 retries                 repeat orders that failed until they succeed or are withdrawn
 recovery                compare the recovered log with the metadata; report, never delete

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
+from ringfence.control.model.cohorts import CohortId
 from ringfence.control.model.ids import PartitionId, TopicId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
+from ringfence.control.runtime.data_plane.cohort_orders import install_order
 from ringfence.control.runtime.data_plane.load_hints import LoadHints
 from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError
 from ringfence.control.runtime.data_plane.native_orders import describe, table_order, to_native
@@ -21,9 +23,11 @@ from ringfence.control.runtime.data_plane.partition_opens import PartitionOpens
 from ringfence.control.runtime.data_plane.retries import OrderRetries, RetriedOrder
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.state_machines import node_orders
+from ringfence.control.state_machines.cohorts.gates import DrainedWords
 from ringfence.control.state_machines.node_orders import (
     DropPartition,
     FollowSealed,
+    InstallCohorts,
     InstallTable,
     NodeOrder,
     OpenPartition,
@@ -38,6 +42,8 @@ from ringfence.native._node import Order
 _LOG = structlog.get_logger("ringfence.orders")
 # Entries whose faults are kept for callers of `until_executed`; the oldest are dropped first.
 FAULTS_MAX: Final = 1_024
+# Pause before rules of cohorts that the engine refused are installed again, in seconds.
+COHORTS_AGAIN_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,12 @@ class OrderExecutor:
         self.load_hints, self.opens = LoadHints(native_node), PartitionOpens()
         self._on_dropped, self._on_cleaned_up, self._on_failed = on_dropped, on_cleaned_up, on_failed
         self._on_level = on_level
+        # What owners told of drained partitions; rules of cohorts are derived with it.
+        self.words = DrainedWords()
+        # Called with cohorts whose rules the engine has, and the state that they are of.
+        self.on_cohorts: Callable[[MetadataState, tuple[CohortId, ...]], None] = lambda *_: None
+        # Cohorts whose rules are installed again once no entry is left.
+        self._again: set[CohortId] = set()
         # Entries with orders that are not executed yet, the oldest first. The first one is being executed.
         self._entries: deque[_EntryOrders] = deque()
         self._entry_executed = asyncio.Condition()
@@ -117,6 +129,11 @@ class OrderExecutor:
             self._wake.set()
         else:
             self._settle()
+
+    def reinstall(self, cohorts: Collection[CohortId]) -> None:
+        """Derive and install the rules of these cohorts again: other owners told more, or it failed."""
+        self._again |= {*cohorts}
+        self._wake.set()
 
     async def until_executed(self, index: int) -> list[str]:
         """Wait until every order up to the entry at `index` has ended; return the faults of that entry."""
@@ -161,6 +178,17 @@ class OrderExecutor:
                     self._entry_executed.notify_all()
                 self._settle()
             self._wake.clear()
+            await self._install_again()
+
+    async def _install_again(self) -> None:
+        """Install rules on the newest state; entries that come meanwhile wake the loop."""
+        cohorts, self._again = self._again, set()
+        if not cohorts or self._newest is None:
+            return
+        state = self._newest.state
+        known = tuple(sorted(cohort for cohort in cohorts if cohort in state.cohorts))
+        if known:
+            await self._execute(InstallCohorts(known), self._newest)
 
     def _settle(self) -> None:
         """Tell the engine up to which entry its tables are installed."""
@@ -198,11 +226,15 @@ class OrderExecutor:
             fault = f"{key}: {error}"
             self._health.set_reason(key, fault)
             self._note_failed(order)
+            if isinstance(order, InstallCohorts):
+                asyncio.get_running_loop().call_later(COHORTS_AGAIN_S, self.reinstall, order.cohorts)
             if isinstance(order, RetriedOrder):
                 self._retries.failed(order)
             return fault
         self._health.clear_reason(key)
         self._note_done(order)
+        if isinstance(order, InstallCohorts):
+            self.on_cohorts(entry.state, order.cohorts)
         if isinstance(order, Adopt | Discard | Release):
             self._on_cleaned_up(order)
         if isinstance(order, OpenPartition | OpenSealed):
@@ -315,6 +347,8 @@ class OrderExecutor:
                 table, install = table_order(topic, entry.state, entry.index, self._here)
                 self.load_hints.set_table(topic, table, install)
                 return install(messages.encode(table))
+            case InstallCohorts():
+                return install_order(order, entry.state, entry.index, self._here, self.words)
             case RemoveTopic(topic):
                 self.load_hints.remove_table(topic)
             case DropPartition(topic, partition) | Release(topic=topic, partition=partition):

@@ -55,6 +55,8 @@ class NativeNode:
         self.storage_failed = False
         self._on_request, self._on_event, self._on_failed = on_request, on_event, on_failed
         self._on_counters = on_counters
+        # Called when gates of cohorts have made progress.
+        self.on_gates: Callable[[], None] = lambda: None
         self._orders: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._slots = asyncio.Semaphore(ORDERS_MAX)
         self._descriptor = -1
@@ -156,6 +158,8 @@ class NativeNode:
                     outcome_of.set_result(result)
                 else:
                     outcome_of.set_exception(OrderError(error))
+            case ("gates",):
+                self.on_gates()
             case _:
                 # This event arrives before the outcomes of the pending orders.
                 self.storage_failed |= outcome[0] == "shard_failed"

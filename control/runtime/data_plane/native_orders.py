@@ -14,6 +14,7 @@ from ringfence.control.state_machines.node_orders import (
     FencePartition,
     FollowPartition,
     FollowSealed,
+    InstallCohorts,
     InstallTable,
     InstallTopic,
     LocateNode,
@@ -43,7 +44,9 @@ _PartitionOrder = (
 
 
 def to_native(order: NodeOrder) -> Order:
-    """The native node's order. An InstallTable needs the whole metadata: `table_order` makes its order."""
+    """The native node's order. InstallTable and InstallCohorts need the whole metadata: `table_order` and
+    `cohort_orders` make their orders.
+    """
     match order:
         case SetLevel(level):
             return Order.set_level(level)
@@ -58,8 +61,8 @@ def to_native(order: NodeOrder) -> Order:
             return _cleanup_order(order)
         case OpenSealed() | FollowSealed():
             return _sealed_order(order)
-        case InstallTable():
-            raise AssertionError("a table's order is made by `table_order`")
+        case InstallTable() | InstallCohorts():
+            raise AssertionError(f"{type(order).__name__} is made of the whole metadata")
         case _:
             return _partition_order(order)
 
@@ -160,6 +163,8 @@ def describe(order: NodeOrder) -> str:
             return f"locating node {node}"
         case RemoveTopic(topic):
             return f"removing topic {topic}"
+        case InstallCohorts():
+            return "installing rules of cohorts"
         case StopSync() | Adopt() | Discard() | Release():
             return f"{_VERBS[type(order)]} of change {order.change} of partition {order.partition}"
         case _:

@@ -17,6 +17,13 @@ layout_requests   splits, merges and repartitions at a data address
 layout_control    the same at the control address
 layout_views      layouts and open layout changes as values
 layout_auto       automatic splits and merges: explanations, settings of a topic
+cohort_handlers   build the handlers of requests about cohorts
+cohort_members    JOIN: registrations of members that join at about the same time are one entry
+cohort_departures LEAVE, and evictions
+cohort_plans      plan changes of cohorts, and seeks
+cohort_requests   requests about cohorts at a data address
+cohort_views      cohorts with members, lag and partitions
+cohort_values     find cohorts by name; values of messages
 rebalances        runs of moves: preview, start, pause, resume, cancel
 audit             the audit log: one JSON line a change or refusal
 cluster_events    events of the cluster for `/admin/events`: derived from two states

@@ -169,6 +169,10 @@ class Commands:
             await self._audit.add(context.line.ended(status, "; ".join(outcome.faults), outcome.index))
         return outcome
 
+    async def audit_done(self, context: RequestContext, index: int) -> None:
+        """Write the audit line of a change that was made in an entry with others."""
+        await self._audit.add(context.line.ended(context.door.status, "", index))
+
     async def audit_failure(self, context: RequestContext, error: BaseException) -> None:
         """Write the audit line of a change that failed, or that its door refuses before `submit`."""
         failure = context.door.failure(error)

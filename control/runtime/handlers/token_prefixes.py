@@ -15,7 +15,7 @@ from ringfence.control.model.ids import TopicId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.handlers.topic_plans import full_name
 from ringfence.control.runtime.process.errors import RequestRefused
-from ringfence.native import cluster_messages, layout_messages, messages
+from ringfence.native import cluster_messages, cohort_messages, layout_messages, messages
 from ringfence.native.messages import Message
 from ringfence.native.wire import Code
 
@@ -37,6 +37,20 @@ def restrict_to_prefix(state: Callable[[], MetadataState], prefix: str, message:
         case messages.ProducerOpen(topic=name):
             _check(prefix, full_name(name))
         case layout_messages.LayoutChange(topic=name) | layout_messages.LayoutDescribe(topic=name):
+            _check(prefix, full_name(name))
+        case (
+            cohort_messages.Join(topic=name)
+            | cohort_messages.Leave(topic=name)
+            | cohort_messages.CohortCreate(topic=name)
+            | cohort_messages.CohortChange(topic=name)
+            | cohort_messages.CohortDelete(topic=name)
+            | cohort_messages.CohortDescribe(topic=name)
+            | cohort_messages.CohortEvict(topic=name)
+            | cohort_messages.CohortSeek(topic=name)
+            | cohort_messages.CohortParked(topic=name)
+        ):
+            _check(prefix, full_name(name))
+        case cohort_messages.CohortList(topic=str(name)):
             _check(prefix, full_name(name))
         case (
             messages.TopicCreate(name=name)

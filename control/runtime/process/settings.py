@@ -202,6 +202,13 @@ class Settings(BaseSettings):
         ge=100,
         le=DEADLINE_MS_MAX,
     )
+    session_grace_s: float = _setting(
+        30.0,
+        "s without a sign of a member of a cohort after which others get its partitions; above "
+        "the 10 s for which it may hold them, with a margin",
+        ge=12,
+        le=3_600,
+    )
     stop_s: float = _setting(
         20.0,
         "s that a stop waits for batches in progress; below the 30 s after which service managers kill",

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec import UNSET
+
 from ringfence.control.model.cohorts import COHORT_LEVEL
 from ringfence.control.model.commands import Command, CreateToken, OpenNamedProducer, RestartNode
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL
@@ -17,6 +19,7 @@ from ringfence.control.model.node_commands import RegisterNode, SetNode
 from ringfence.control.model.results import Refused
 from ringfence.control.model.scopes import BeginScope
 from ringfence.control.model.state import MetadataState
+from ringfence.control.model.tokens import Role
 from ringfence.native.errors import NewerFormatError
 from ringfence.native.wire import LEVEL_NEWEST, Code
 
@@ -113,7 +116,11 @@ def older_fault(state: MetadataState, command: Command) -> Refused | None:
     if state.level >= COHORT_LEVEL:
         return None
     tag = type(command).__struct_config__.tag
-    is_newer = tag in COMMANDS_OF_LEVEL_3 or (tag in COMMANDS_OF_LEVEL_2 and state.level < LAYOUT_LEVEL)
+    is_newer = (
+        tag in COMMANDS_OF_LEVEL_3
+        or _is_of_cohorts(command)
+        or (tag in COMMANDS_OF_LEVEL_2 and state.level < LAYOUT_LEVEL)
+    )
     if is_newer or (state.level == 0 and tag not in COMMANDS):
         message = f"command `{tag}` is unknown to nodes of an older program; {NEWER_MESSAGE}"
         return Refused(code=Code.NOT_SUPPORTED, message=message)
@@ -124,6 +131,13 @@ def older_fault(state: MetadataState, command: Command) -> Refused | None:
         return None
     message = f"name {unprintable[:80]!r} may be refused by nodes of an older program; {NEWER_MESSAGE}"
     return Refused(code=Code.INVALID_ARGUMENT, message=message)
+
+
+def _is_of_cohorts(command: Command) -> bool:
+    """Whether a token has a role or a restriction that came with level 3."""
+    return isinstance(command, CreateToken) and (
+        command.role is Role.CONSUMER or command.cohorts is not UNSET
+    )
 
 
 def _names(command: Command) -> Iterator[str]:

@@ -26,6 +26,7 @@ from ringfence.control.model.entries import Entry, Proposal, encode_proposal
 from ringfence.control.model.ids import Index, SessionId
 from ringfence.control.model.requests import Condition, RequestKey
 from ringfence.control.model.results import NodeRestarted, Refused, Result, SessionOpened
+from ringfence.control.model.scopes import BeginScope
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.process.errors import NoMajorityError, RequestRefused
 from ringfence.control.runtime.raft.level_gate import older_fault
@@ -100,6 +101,8 @@ class RaftProposer(ReplicaListener):
         # The time of proposals; `set_clock` bounds it by the cluster's time.
         self.now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         self._on_own_start, self._on_other_start = on_own_start, on_other_start
+        # Called with each applied entry and its result, also with entries that were refused.
+        self.on_entry: Callable[[Entry, Result], None] = lambda *_: None
         # Sequences of this process's proposals without a session: they identify its own start.
         self._without_session: deque[int] = deque(maxlen=SESSION_WINDOW)
         self._replica: Replica | None = None
@@ -242,9 +245,14 @@ class RaftProposer(ReplicaListener):
                 self._on_own_start()
             else:
                 self._on_other_start(proposal.command, entry.index)
+        self.on_entry(entry, result)
         pending = self._pending.pop((proposal.session, proposal.sequence), None)
         if pending is not None and not pending.answer.done():
-            if isinstance(result, Refused) and pending.attempts > 1 and result.code != Code.FORGOTTEN:
+            if (
+                isinstance(result, Refused)
+                and pending.attempts > 1
+                and not _is_final(proposal.command, result)
+            ):
                 # A copy may still arrive, and the state machine checks a refused command again.
                 pending.answer.set_exception(
                     _unknown(f"sent {pending.attempts} times, then refused: {result.message}")
@@ -386,6 +394,15 @@ class RaftProposer(ReplicaListener):
             if lost:
                 self._send(lost)
             self._flush_soon()
+
+
+def _is_final(command: Command, refused: Refused) -> bool:
+    """Whether no other copy of a refused command can be accepted later.
+
+    Drivers of a scope only ascend, so a BEGIN that came too late to fence one stays too late.
+    """
+    is_late_begin = isinstance(command, BeginScope) and command.after is not None
+    return refused.code == Code.FORGOTTEN or (is_late_begin and refused.code == Code.CONFLICT)
 
 
 def _unknown(why: str) -> RequestRefused:

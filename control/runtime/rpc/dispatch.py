@@ -39,6 +39,8 @@ ANSWER_DUE_S: ContextVar[float | None] = ContextVar("ANSWER_DUE_S", default=None
 CALLER_TOKEN: ContextVar[str] = ContextVar("CALLER_TOKEN", default="")
 # For handlers: the topic prefix that the token is restricted to; empty for all topics.
 CALLER_PREFIX: ContextVar[str] = ContextVar("CALLER_PREFIX", default="")
+# For handlers: the number of the caller's connection; 0 for callers without one.
+CALLER_CONNECTION: ContextVar[int] = ContextVar("CALLER_CONNECTION", default=0)
 # For handlers: what the caller's client can do, as bits of `Features`; callers without a client: all.
 CALLER_FEATURES: ContextVar[int] = ContextVar("CALLER_FEATURES", default=ALL_FEATURES)
 # Share of a deadline after which waits end, so that the handler itself can answer with its progress.
@@ -132,6 +134,7 @@ class RequestDispatch:
         CALLER_TOKEN.set(caller.token)  # in this task, and in tasks that it creates
         CALLER_PREFIX.set(caller.prefix)
         CALLER_FEATURES.set(caller.features)
+        CALLER_CONNECTION.set(connection)
         try:
             route, message = self._decode(request, body)
             if caller.prefix and message is not None:

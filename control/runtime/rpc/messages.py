@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ringfence.control.model.nodes import WEIGHT_DEFAULT
+from ringfence.control.runtime.rpc.cohort_messages import CohortCall, CohortReply
 from ringfence.control.runtime.rpc.layout_messages import (
     ChangeLayout,
     ExplainLayout,
@@ -230,6 +231,7 @@ Call = (
     | SketchOf
     | ExplainLayout
     | ChangeLayout
+    | CohortCall
 )
 
 
@@ -375,6 +377,7 @@ Reply = (
     | Document
     | Inspected
     | LayoutReply
+    | CohortReply
 )
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

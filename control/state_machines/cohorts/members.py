@@ -204,6 +204,11 @@ class JoinBatches:
         self._by_key[key] = item
         return None
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a registration waits for an entry that is not under way."""
+        return bool(self._waiting)
+
     def due(self, now_ms: int) -> RegisterMembers | None:
         is_gathered = len(self._waiting) >= MEMBERS_OF_ENTRY_MAX or now_ms - self._since_ms >= GATHER_MS
         if not self._waiting or self._under_way or not is_gathered:

@@ -27,9 +27,9 @@ def conflict(message: str) -> Refused:
 
 
 def unknown_cohort(cohort: object) -> Refused:
-    """No cohort has this id or name. The wire has no code of its own for it yet."""
+    """No cohort has this id or name."""
     message = f"no cohort {cohort!r}; it was deleted or never existed"
-    return Refused(code=Code.INVALID_ARGUMENT, message=message)
+    return Refused(code=Code.UNKNOWN_COHORT, message=message)
 
 
 def unknown_topic(topic: int) -> Refused:

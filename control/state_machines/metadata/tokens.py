@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from ringfence.control.model.commands import RevokeToken, TokenCommand
+from ringfence.control.model.cohorts import label_fault
+from ringfence.control.model.commands import CreateToken, RevokeToken, TokenCommand
 from ringfence.control.model.ids import Index
 from ringfence.control.model.names import check_label
 from ringfence.control.model.results import Done, Refused, Result
@@ -39,6 +41,9 @@ def validate(state: MetadataState, command: TokenCommand) -> Refused | None:
         return invalid(f"prefix {command.prefix[:80]!r}: at most {NAME_BYTES_MAX} ASCII characters")
     if command.prefix and command.role is Role.ADMIN:
         return invalid(f"prefix {command.prefix!r}: an admin token is for all topics; use the role operator")
+    fault = _cohorts_fault(command)
+    if fault is not None:
+        return fault
     if not state.tokens and (command.role is not Role.ADMIN or command.expires_ms is not None):
         return invalid(
             f"the first token would be {command.role}{' and expire' if command.expires_ms else ''}: from "
@@ -46,6 +51,18 @@ def validate(state: MetadataState, command: TokenCommand) -> Refused | None:
         )
     if len(state.tokens) >= TOKENS_MAX:
         return invalid(f"the cluster has {TOKENS_MAX} tokens, the limit; revoke one")
+    return None
+
+
+def _cohorts_fault(command: CreateToken) -> Refused | None:
+    """The refusal of a restriction to cohorts that no name of a cohort could have."""
+    if command.cohorts is UNSET:
+        return None
+    text = label_fault(command.cohorts, "prefix of cohorts")
+    if text is not None:
+        return invalid(text)
+    if command.role is Role.ADMIN:
+        return invalid("an admin token is for all cohorts; use the role operator")
     return None
 
 
@@ -73,5 +90,6 @@ def execute(state: MetadataState, command: TokenCommand, index: Index) -> tuple[
         created=index,
         expires_ms=command.expires_ms,
         prefix=command.prefix,
+        cohorts=command.cohorts,
     )
     return replace(state, tokens={**state.tokens, command.name: token}), Done()

@@ -162,5 +162,8 @@ fn refused_name(code: Code) -> &'static str {
         UnknownOutcome => "refused_unknown_outcome",
         ResumeUnknown => "refused_resume_unknown",
         Moved => "refused_moved",
+        NotAssigned => "refused_not_assigned",
+        FencedMember => "refused_fenced_member",
+        UnknownCohort => "refused_unknown_cohort",
     }
 }

@@ -56,11 +56,29 @@ pub const NESTING_MAX: usize = 16;
 pub const COLUMNS_MAX: usize = 4096;
 /// Partitions: one per slot.
 pub const PARTITIONS_MAX: usize = 65536;
+/// Ms: how long a member may give rows that it fetched, counted from its request; owners need not ask each other for it.
+pub const GATE_LEASE_MS: usize = 10000;
+/// Ms: how long an owner gives rows to members without another answer of a quorum.
+pub const OWNER_LEASE_MS: usize = 1000;
+/// Entries: partitions or ranges in one ACKNOWLEDGE or MEMBER_BEAT: 160 KiB.
+pub const ACKNOWLEDGE_ENTRIES_MAX: usize = 4096;
+/// Ranges: ranges and parkings of one gate: 64 KiB of each state record.
+pub const COHORT_RANGES_MAX: usize = 4096;
+/// Gates: entries of all cohorts in one log: 768 KiB of each state record.
+pub const LOG_GATES_MAX: usize = 8192;
+/// Ranges: ranges and parkings of all gates in one log: 1 MiB of each state record.
+pub const LOG_RANGES_MAX: usize = 65536;
+/// Bytes: the text of a failed row, kept while the row is parked.
+pub const REASON_BYTES_MAX: usize = 240;
 
 /// The body is MessagePack.
 pub const REQUEST_FLAG_CONTROL: u16 = 1;
 /// FETCH: `sequence` is a record number; staged records from it on.
 pub const REQUEST_FLAG_STAGED: u16 = 2;
+/// FETCH: as a member of a cohort, under its hold.
+pub const REQUEST_FLAG_COHORT: u16 = 4;
+/// FETCH, ACKNOWLEDGE: the member has no hold, or gave it up; admit it again.
+pub const REQUEST_FLAG_REOPEN: u16 = 8;
 /// The body is MessagePack.
 pub const ANSWER_FLAG_CONTROL: u16 = 1;
 /// The batch was stored by an earlier send of the same sequence.
@@ -71,12 +89,18 @@ pub const ANSWER_FLAG_MORE: u16 = 4;
 pub const ANSWER_FLAG_CUT: u16 = 8;
 /// The partition is sealed, and no row lies after this answer.
 pub const ANSWER_FLAG_ENDED: u16 = 16;
+/// FETCH of a member: ancestors are not drained, or a seek is not over.
+pub const ANSWER_FLAG_BLOCKED: u16 = 32;
+/// FETCH of a member: the partition is sealed; read the rows at its owner without the flag cohort.
+pub const ANSWER_FLAG_ELSEWHERE: u16 = 64;
 /// Resume points of named producers by slot range.
 pub const FEATURE_RESUME_RANGES: u64 = 1;
 /// Routing tables as differences from one that is held.
 pub const FEATURE_TABLE_DELTAS: u64 = 2;
 /// Reads sealed partitions before their children.
 pub const FEATURE_LINEAGE: u64 = 4;
+/// Members of cohorts; implies lineage.
+pub const FEATURE_COHORTS: u64 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -89,6 +113,8 @@ pub enum Right {
     Manage = 4,
     /// Be a node of this cluster: replicate its log.
     Node = 8,
+    /// Be a member of cohorts: read and acknowledge.
+    Consume = 16,
 }
 
 impl Right {
@@ -98,6 +124,7 @@ impl Right {
         Right::Write,
         Right::Manage,
         Right::Node,
+        Right::Consume,
     ];
 
     /// The member with this number, if there is one.
@@ -108,6 +135,7 @@ impl Right {
             2 => Some(Self::Write),
             4 => Some(Self::Manage),
             8 => Some(Self::Node),
+            16 => Some(Self::Consume),
             _ => None,
         }
     }
@@ -120,6 +148,7 @@ impl Right {
             Self::Write => "write",
             Self::Manage => "manage",
             Self::Node => "node",
+            Self::Consume => "consume",
         }
     }
 }
@@ -159,6 +188,10 @@ pub enum Opcode {
     Assign = 40,
     /// A member is done with rows.
     Acknowledge = 41,
+    /// Bind this connection to a member's session.
+    Attach = 42,
+    /// A member is alive; extends the leases of its gates.
+    MemberBeat = 43,
     /// Log records from an owner to a replica.
     Replicate = 48,
     /// How far a replica is durable.
@@ -201,6 +234,22 @@ pub enum Opcode {
     LayoutChange = 88,
     /// Partitions of a topic with their lineage, and its open layout changes.
     LayoutDescribe = 89,
+    /// Create a cohort.
+    CohortCreate = 90,
+    /// One cohort: settings, members, progress.
+    CohortDescribe = 91,
+    /// The cohorts of a topic.
+    CohortList = 92,
+    /// Change the settings of a cohort.
+    CohortChange = 93,
+    /// Begin a cohort again at other positions.
+    CohortSeek = 94,
+    /// Delete a cohort.
+    CohortDelete = 95,
+    /// Remove a member from a cohort.
+    CohortEvict = 96,
+    /// List, retry, discard or export rows that a QUEUE parked.
+    CohortParked = 97,
 }
 
 impl Opcode {
@@ -222,6 +271,8 @@ impl Opcode {
         Opcode::Leave,
         Opcode::Assign,
         Opcode::Acknowledge,
+        Opcode::Attach,
+        Opcode::MemberBeat,
         Opcode::Replicate,
         Opcode::ReplicaAck,
         Opcode::Fence,
@@ -243,6 +294,14 @@ impl Opcode {
         Opcode::Status,
         Opcode::LayoutChange,
         Opcode::LayoutDescribe,
+        Opcode::CohortCreate,
+        Opcode::CohortDescribe,
+        Opcode::CohortList,
+        Opcode::CohortChange,
+        Opcode::CohortSeek,
+        Opcode::CohortDelete,
+        Opcode::CohortEvict,
+        Opcode::CohortParked,
     ];
 
     /// The member with this number, if there is one.
@@ -265,6 +324,8 @@ impl Opcode {
             39 => Some(Self::Leave),
             40 => Some(Self::Assign),
             41 => Some(Self::Acknowledge),
+            42 => Some(Self::Attach),
+            43 => Some(Self::MemberBeat),
             48 => Some(Self::Replicate),
             49 => Some(Self::ReplicaAck),
             50 => Some(Self::Fence),
@@ -286,6 +347,14 @@ impl Opcode {
             87 => Some(Self::Status),
             88 => Some(Self::LayoutChange),
             89 => Some(Self::LayoutDescribe),
+            90 => Some(Self::CohortCreate),
+            91 => Some(Self::CohortDescribe),
+            92 => Some(Self::CohortList),
+            93 => Some(Self::CohortChange),
+            94 => Some(Self::CohortSeek),
+            95 => Some(Self::CohortDelete),
+            96 => Some(Self::CohortEvict),
+            97 => Some(Self::CohortParked),
             _ => None,
         }
     }
@@ -310,6 +379,8 @@ impl Opcode {
             Self::Leave => "leave",
             Self::Assign => "assign",
             Self::Acknowledge => "acknowledge",
+            Self::Attach => "attach",
+            Self::MemberBeat => "member_beat",
             Self::Replicate => "replicate",
             Self::ReplicaAck => "replica_ack",
             Self::Fence => "fence",
@@ -331,6 +402,14 @@ impl Opcode {
             Self::Status => "status",
             Self::LayoutChange => "layout_change",
             Self::LayoutDescribe => "layout_describe",
+            Self::CohortCreate => "cohort_create",
+            Self::CohortDescribe => "cohort_describe",
+            Self::CohortList => "cohort_list",
+            Self::CohortChange => "cohort_change",
+            Self::CohortSeek => "cohort_seek",
+            Self::CohortDelete => "cohort_delete",
+            Self::CohortEvict => "cohort_evict",
+            Self::CohortParked => "cohort_parked",
         }
     }
 
@@ -338,9 +417,10 @@ impl Opcode {
     #[must_use]
     pub const fn right(self) -> Option<Right> {
         match self {
-            Self::TopicCreate | Self::TopicTruncate | Self::TopicDelete | Self::SchemaAdd | Self::LayoutChange => Some(Right::Manage),
+            Self::Join | Self::Leave | Self::Acknowledge | Self::Attach | Self::MemberBeat | Self::CohortSeek | Self::CohortParked => Some(Right::Consume),
+            Self::TopicCreate | Self::TopicTruncate | Self::TopicDelete | Self::SchemaAdd | Self::LayoutChange | Self::CohortCreate | Self::CohortChange | Self::CohortDelete | Self::CohortEvict => Some(Right::Manage),
             Self::Replicate | Self::ReplicaAck | Self::Fence | Self::Copy | Self::ConfirmMark | Self::Order => Some(Right::Node),
-            Self::Fetch | Self::EndOffsets | Self::Resolve | Self::OffsetForTime | Self::Table | Self::WatchOpen | Self::WatchClose | Self::Join | Self::Leave | Self::Acknowledge | Self::TopicList | Self::TopicDescribe | Self::Status | Self::LayoutDescribe => Some(Right::Read),
+            Self::Fetch | Self::EndOffsets | Self::Resolve | Self::OffsetForTime | Self::Table | Self::WatchOpen | Self::WatchClose | Self::TopicList | Self::TopicDescribe | Self::Status | Self::LayoutDescribe | Self::CohortDescribe | Self::CohortList => Some(Right::Read),
             Self::Publish | Self::Begin | Self::Stage | Self::Commit | Self::Expire | Self::StagedList | Self::ProducerOpen => Some(Right::Write),
             _ => None,
         }
@@ -481,6 +561,12 @@ pub enum Code {
     ResumeUnknown = 34,
     /// Rows were staged in partitions that are sealed now; nothing was committed: stage those rows again in their children.
     Moved = 35,
+    /// Another member has the partition, or the hold is over; ask for the plan.
+    NotAssigned = 36,
+    /// The session is over, replaced, or not attached on this connection.
+    FencedMember = 37,
+    /// No such cohort, or another one of its name.
+    UnknownCohort = 38,
 }
 
 impl Code {
@@ -521,6 +607,9 @@ impl Code {
         Code::UnknownOutcome,
         Code::ResumeUnknown,
         Code::Moved,
+        Code::NotAssigned,
+        Code::FencedMember,
+        Code::UnknownCohort,
     ];
 
     /// The member with this number, if there is one.
@@ -562,6 +651,9 @@ impl Code {
             33 => Some(Self::UnknownOutcome),
             34 => Some(Self::ResumeUnknown),
             35 => Some(Self::Moved),
+            36 => Some(Self::NotAssigned),
+            37 => Some(Self::FencedMember),
+            38 => Some(Self::UnknownCohort),
             _ => None,
         }
     }
@@ -605,6 +697,9 @@ impl Code {
             Self::UnknownOutcome => "unknown_outcome",
             Self::ResumeUnknown => "resume_unknown",
             Self::Moved => "moved",
+            Self::NotAssigned => "not_assigned",
+            Self::FencedMember => "fenced_member",
+            Self::UnknownCohort => "unknown_cohort",
         }
     }
 
@@ -681,6 +776,8 @@ pub enum RecordKind {
     Staged = 5,
     /// Gives staged rows their offsets.
     Publish = 6,
+    /// Progress of cohorts, and which member may read: positions, ranges, holds.
+    Cohort = 7,
     /// All that recovery of one partition needs.
     State = 32,
     /// The log ends at record_number from here on.
@@ -706,6 +803,7 @@ impl RecordKind {
         RecordKind::Table,
         RecordKind::Staged,
         RecordKind::Publish,
+        RecordKind::Cohort,
         RecordKind::State,
         RecordKind::Truncate,
         RecordKind::Fence,
@@ -725,6 +823,7 @@ impl RecordKind {
             4 => Some(Self::Table),
             5 => Some(Self::Staged),
             6 => Some(Self::Publish),
+            7 => Some(Self::Cohort),
             32 => Some(Self::State),
             33 => Some(Self::Truncate),
             34 => Some(Self::Fence),
@@ -746,6 +845,7 @@ impl RecordKind {
             Self::Table => "table",
             Self::Staged => "staged",
             Self::Publish => "publish",
+            Self::Cohort => "cohort",
             Self::State => "state",
             Self::Truncate => "truncate",
             Self::Fence => "fence",
@@ -756,10 +856,10 @@ impl RecordKind {
         }
     }
 
-    /// True for: rows, epoch, producer, table, staged, publish.
+    /// True for: rows, epoch, producer, table, staged, publish, cohort.
     #[must_use]
     pub const fn is_log(self) -> bool {
-        matches!(self, Self::Rows | Self::Epoch | Self::Producer | Self::Table | Self::Staged | Self::Publish)
+        matches!(self, Self::Rows | Self::Epoch | Self::Producer | Self::Table | Self::Staged | Self::Publish | Self::Cohort)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Seal and open headers: the only place that computes or checks their magic and CRC.
 
 use crate::generated::{
-    ANSWER_FLAG_CONTROL, ANSWER_FLAG_CUT, ANSWER_FLAG_ENDED, ANSWER_FLAG_MORE, ANSWER_FLAG_REPEATED, AnswerHeader,
-    Code, EXTENSION_BYTES_MAX, MAGIC, MESSAGE_BYTES_MAX, Opcode, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN,
-    RECORD_HEADER_BYTES, RECORD_MAGIC, REQUEST_FLAG_CONTROL, REQUEST_FLAG_STAGED, RecordHeader, RequestHeader,
+    ANSWER_FLAG_BLOCKED, ANSWER_FLAG_CONTROL, ANSWER_FLAG_CUT, ANSWER_FLAG_ELSEWHERE, ANSWER_FLAG_ENDED,
+    ANSWER_FLAG_MORE, ANSWER_FLAG_REPEATED, AnswerHeader, Code, EXTENSION_BYTES_MAX, MAGIC, MESSAGE_BYTES_MAX, Opcode,
+    PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, RECORD_HEADER_BYTES, RECORD_MAGIC, REQUEST_FLAG_COHORT,
+    REQUEST_FLAG_CONTROL, REQUEST_FLAG_REOPEN, REQUEST_FLAG_STAGED, RecordHeader, RequestHeader,
 };
 
 /// CRC-32C as in the formats: 0 for no bytes.
@@ -84,7 +85,7 @@ impl RequestHeader {
         if !(PROTOCOL_VERSION_MIN..=PROTOCOL_VERSION).contains(&header.version) {
             return Err(HeaderError::Version(header.version));
         }
-        if u16::from(header.flags) & !(REQUEST_FLAG_CONTROL | REQUEST_FLAG_STAGED) != 0 {
+        if u16::from(header.flags) & !REQUEST_FLAGS != 0 {
             return Err(HeaderError::Content("unknown request flags"));
         }
         if bytes[Self::RESERVED_AT..Self::HEADER_CRC_AT].iter().any(|byte| *byte != 0) {
@@ -105,9 +106,17 @@ impl RequestHeader {
     }
 }
 
+/// Every flag that a request may have.
+const REQUEST_FLAGS: u16 = REQUEST_FLAG_CONTROL | REQUEST_FLAG_STAGED | REQUEST_FLAG_COHORT | REQUEST_FLAG_REOPEN;
+
 /// Every flag that an answer may have.
-const ANSWER_FLAGS: u16 =
-    ANSWER_FLAG_CONTROL | ANSWER_FLAG_REPEATED | ANSWER_FLAG_MORE | ANSWER_FLAG_CUT | ANSWER_FLAG_ENDED;
+const ANSWER_FLAGS: u16 = ANSWER_FLAG_CONTROL
+    | ANSWER_FLAG_REPEATED
+    | ANSWER_FLAG_MORE
+    | ANSWER_FLAG_CUT
+    | ANSWER_FLAG_ENDED
+    | ANSWER_FLAG_BLOCKED
+    | ANSWER_FLAG_ELSEWHERE;
 
 fn too_large(field: &'static str, bytes: u32, max: usize) -> HeaderError {
     HeaderError::TooLarge { field, bytes: u64::from(bytes), max: max as u64 }

@@ -186,7 +186,7 @@ def test_unsound_requests_are_refused_and_change_nothing(tmp_path: Path, monkeyp
         for body in (b"", b"\xc1", b"\x93\x01\x02", b"\x81\xa4name\x01", b"\x91" * 10_000, b"\xff" * 1_000):
             assert await refused(Opcode.TOPIC_CREATE, body) == Code.BAD_BODY
         assert await refused(Opcode.BEGIN, b"") == Code.BAD_BODY
-        assert await refused(Opcode.JOIN, b"") == Code.NOT_SUPPORTED
+        assert await refused(Opcode.ATTACH, b"") == Code.NOT_SUPPORTED
         assert bench.node.proposer.applied.index == index
 
     run(tmp_path, monkeypatch, work)

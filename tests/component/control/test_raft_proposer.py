@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from ringfence.control.consensus import events
 from ringfence.control.model.commands import OpenSession, SetConfig
-from ringfence.control.model.ids import NodeId, SessionId
+from ringfence.control.model.ids import Index, NodeId, SessionId
 from ringfence.control.model.results import SessionOpened
+from ringfence.control.model.scopes import BeginScope
 from ringfence.control.model.state import digest
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft import proposer as raft_proposer
@@ -299,6 +300,41 @@ def test_too_many_waiting_proposals_are_told_to_come_back(
         assert len(proposer.state.topics) == 3
 
     run(tmp_path, 1, work)
+
+
+@pytest.mark.parametrize("after", [0, None])
+def test_a_refused_begin_that_was_sent_twice_is_certain_if_it_names_the_driver_that_it_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int | None
+) -> None:
+    """One without would fence any driver, so a copy of it that comes later may still be accepted."""
+
+    async def work(net: Net) -> None:
+        leader = await net.leader()
+        follower = next(member for member in net.members.values() if member is not leader)
+        lost: list[bytes] = []
+        step = follower.replica.step
+
+        def lose_first(event: events.Event) -> None:
+            if isinstance(event, events.Propose) and not lost:
+                lost.extend(event.data)
+            else:
+                step(event)
+
+        monkeypatch.setattr(follower.replica, "step", lose_first)
+        follows = None if after is None else Index(after)
+        own = BeginScope(name="job", instance=b"own", after=follows)
+        late = asyncio.ensure_future(follower.proposer.propose(own))
+        await until(lambda: bool(lost))
+        for other in (b"own", b"other"):  # the scope's newest driver has fenced `own`, or came after it
+            await leader.proposer.propose(
+                BeginScope(name="job", instance=other if after is None else b"other")
+            )
+        with pytest.raises(RequestRefused) as caught:
+            await asyncio.wait_for(late, 30)
+        wanted = Code.UNKNOWN_OUTCOME if after is None else Code.CONFLICT
+        assert caught.value.code == wanted, caught.value.message
+
+    run(tmp_path, 3, work)
 
 
 @pytest.mark.parametrize("compared", [False, True])

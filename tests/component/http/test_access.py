@@ -53,6 +53,8 @@ def test_each_operation_asks_for_its_role(tmp_path: Path, monkeypatch: Patch) ->
             place = place.replace("partitions/7", "partitions/{partition}")
             place = place.replace("split/7", "split/{partition}").replace("merge/7/8", "merge/{one}/{other}")
             place = place.replace("transitions/7", "transitions/{change}")
+            place = place.replace("subscriptions/etl", "subscriptions/{cohort}")
+            place = place.replace("members/m", "members/{member}")
             assert (f"`{method} {place.replace('tokens/x', 'tokens/{name}')}`", role) in rows
         for method, path, body, role in MATRIX:
             for wrong in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic eDp5"}):

@@ -104,6 +104,7 @@ fn is_equal(one: &Hash, other: &Hash) -> bool {
 fn role_with(right: Right) -> &'static str {
     match right {
         Right::Read => "viewer",
+        Right::Consume => "consumer",
         Right::Write => "writer",
         Right::Manage | Right::Node => "operator",
     }

@@ -53,11 +53,14 @@ impl ClientMachine<'_> {
     }
 
     pub(crate) fn control_answer(&mut self, to: Connection, header: [u8; 128], body: Box<[u8]>, turn: &mut Turn<'_>) {
-        self.clients.control.unanswered = self.clients.control.unanswered.saturating_sub(1);
+        let mut header = AnswerHeader::read(&header);
+        // A push of the control plane answers no request.
+        if header.status != Status::Push as u8 {
+            self.clients.control.unanswered = self.clients.control.unanswered.saturating_sub(1);
+        }
         let body = if body.is_empty() { Outbound::Empty } else { Outbound::Bytes(body) };
         // The control plane knows neither credit nor what is installed here: both are filled in, and the header sealed
         // again.
-        let mut header = AnswerHeader::read(&header);
         header.generation = header.generation.max(self.store.generation());
         header.credit_bytes = self.store.credit_bytes();
         turn.effects.answers.push(Answer { connection: to, header: header.seal(), body });

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use ringfence_transport::{Connection, Inbound};
-use ringfence_wire::{Code, Opcode, RequestHeader};
+use ringfence_wire::{Code, Opcode, REQUEST_FLAG_COHORT, REQUEST_FLAG_REOPEN, RequestHeader};
 
 use crate::api::access_table::AccessTable;
 use crate::api::deadline::patience_ms;
@@ -13,6 +13,9 @@ use crate::engine::Parts;
 use crate::ingest::parked::{OwnedBody, Parked, bytes_of};
 use crate::replication::replication_machine::ReplicationMachine;
 use crate::turn::Turn;
+
+/// Flags of a member's FETCH.
+const MEMBER_FLAGS: u16 = REQUEST_FLAG_COHORT | REQUEST_FLAG_REOPEN;
 
 impl Parts {
     pub(crate) fn request(&mut self, from: Connection, bytes: &[u8; 128], body: Inbound<'_>, turn: &mut Turn<'_>) {
@@ -43,6 +46,10 @@ impl Parts {
             Opcode::Publish | Opcode::Stage => {
                 turn.counters.publishes += 1;
                 self.ingest().publish(from, &header, body, turn);
+            }
+            Opcode::Fetch if u16::from(header.flags) & MEMBER_FLAGS != 0 => {
+                let refusal = Refusal::new(Code::NotSupported, "this version does not serve FETCH of a member");
+                self.store.refuse(from, &header, &refusal, turn);
             }
             Opcode::Fetch => self.reads().fetch(from, &header, turn),
             Opcode::EndOffsets => self.reads().end_offsets(from, &header, turn),
@@ -87,6 +94,16 @@ impl Parts {
             | Opcode::Expire
             | Opcode::LayoutChange
             | Opcode::LayoutDescribe
+            | Opcode::Join
+            | Opcode::Leave
+            | Opcode::CohortCreate
+            | Opcode::CohortDescribe
+            | Opcode::CohortList
+            | Opcode::CohortChange
+            | Opcode::CohortSeek
+            | Opcode::CohortDelete
+            | Opcode::CohortEvict
+            | Opcode::CohortParked
             | Opcode::Status => return self.clients().control_request(from, header, body, turn),
             Opcode::TablePush | Opcode::WatchUpdate | Opcode::Assign => {
                 Refusal::new(Code::UnknownOpcode, format!("{} is sent by nodes only", opcode.name()))

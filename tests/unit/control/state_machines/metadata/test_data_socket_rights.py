@@ -42,7 +42,7 @@ def test_without_tokens_nothing_is_asked_and_with_them_it_is_unless_the_setting_
 
 def test_each_role_has_the_rights_of_those_before_it_and_none_is_a_nodes() -> None:
     ordered = sorted(Role, key=RANKS.__getitem__)
-    assert ordered == [Role.VIEWER, Role.WRITER, Role.OPERATOR, Role.ADMIN]
+    assert ordered == [Role.VIEWER, Role.CONSUMER, Role.WRITER, Role.OPERATOR, Role.ADMIN]
     for lower, higher in itertools.pairwise(ordered):
         assert RIGHTS[lower] & RIGHTS[higher] == RIGHTS[lower]
     assert not any(rights & Right.NODE for rights in RIGHTS.values())
@@ -53,7 +53,11 @@ def test_the_table_has_hashes_rights_ends_and_prefixes_and_last_what_nodes_show(
     short = token("short", Role.WRITER, 7, expires_ms=99, prefix="acme/")
     access = access_of(state_with(ROOT, short))
     known = {grant.name: grant for grant in access.grants}
-    assert (known["short"].rights, known["short"].expires_ms, known["short"].prefix) == (3, 99, "acme/")
+    assert (known["short"].rights, known["short"].expires_ms, known["short"].prefix) == (
+        Right.READ | Right.CONSUME | Right.WRITE,
+        99,
+        "acme/",
+    )
     assert known["short"].hash == short.hash
     assert known[NODES].rights == Right.NODE
     assert known[NODES].hash == sha256(access.credential.encode()).digest()

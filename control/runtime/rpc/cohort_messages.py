@@ -1,0 +1,134 @@
+"""Messages of cohorts between nodes. They exist from level 3 of the cluster on.
+
+Nodes tell the leader with TellSessions which members they hear. Owners of gates tell with TellProgress what
+is drained and what has begun: the leader, for the metadata, and the owners of children, so that these open
+without the leader.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+from ringfence.control.runtime.rpc.message_base import CallBase, Id, Number, ReplyBase, Text
+
+# Bytes of a list of sessions: 100,000 members at one node are below it.
+SESSIONS_BYTES_MAX: Final = 1 << 20
+# Words of one message: an entry of the log takes as many.
+WORDS_MAX: Final = 4_096
+# Cohorts of one question about figures, and gates of one answer: about 100 bytes each.
+COHORTS_MAX: Final = 1_000
+GATES_MAX: Final = 16_384
+
+
+class TellSessions(CallBase, frozen=True, kw_only=True, tag="tell_sessions"):
+    """Tell the leader of `term` the sessions that this node hears, as a packed ascending list of u64.
+
+    `sessions` None: the list that has this digest. `grace_ms` is the node's setting.
+    """
+
+    term: Number
+    node: Number
+    digest: Id
+    grace_ms: Number
+    sessions: Annotated[bytes, Meta(max_length=SESSIONS_BYTES_MAX)] | None = None
+
+
+class SessionsHeard(ReplyBase, frozen=True, kw_only=True, tag="sessions_heard"):
+    """`needs_list`: the leader does not have the list with this digest."""
+
+    needs_list: bool = False
+
+
+class DrainedTold(Struct, frozen=True, array_like=True):
+    """The gate owner's word that a partition is drained. `log` has the gate, `epoch` is its owner's.
+
+    `read`: a member settled rows of it.
+    """
+
+    cohort: Number
+    incarnation: Number
+    partition: Number
+    read: bool
+    log: Number
+    epoch: Number
+
+
+class BegunTold(Struct, frozen=True, array_like=True):
+    """The gate owner's word that a partition has begun the incarnation."""
+
+    cohort: Number
+    incarnation: Number
+    partition: Number
+    epoch: Number
+
+
+class TellProgress(CallBase, frozen=True, kw_only=True, tag="tell_progress"):
+    """Tell what gates of this node have reached. What a receiver has no use for, it drops."""
+
+    drained: Annotated[tuple[DrainedTold, ...], Meta(max_length=WORDS_MAX)] = ()
+    begun: Annotated[tuple[BegunTold, ...], Meta(max_length=WORDS_MAX)] = ()
+
+
+class PresenceOf(CallBase, frozen=True, kw_only=True, tag="presence_of"):
+    """Ask the leader whether the process of a session is there."""
+
+    session: Number
+
+
+class PresenceTold(ReplyBase, frozen=True, kw_only=True, tag="presence_told"):
+    """`presence` is connected, absent or unknown."""
+
+    presence: Text
+
+
+class MembersOf(CallBase, frozen=True, kw_only=True, tag="members_of"):
+    """Ask the leader which members of a cohort are connected."""
+
+    cohort: Number
+
+
+class MembersTold(ReplyBase, frozen=True, kw_only=True, tag="members_told"):
+    """Sessions of the cohort that are connected. `is_leader`: False, the node cannot tell."""
+
+    is_leader: bool
+    connected: Annotated[tuple[Number, ...], Meta(max_length=16_384)] = ()
+
+
+class GateFiguresOf(CallBase, frozen=True, kw_only=True, tag="gate_figures_of"):
+    """Ask for figures of the gates of cohorts of one topic that this node owns."""
+
+    topic: Number
+    cohorts: Annotated[tuple[Number, ...], Meta(max_length=COHORTS_MAX)]
+
+
+class GateFigures(Struct, frozen=True, array_like=True):
+    """Figures of one gate.
+
+    `settled`, `end` and `lag_ms` are -1 where they are not known. `lag_ms` is the age of the oldest row that
+    is not settled. `paused` is why a queue leases no new rows.
+    """
+
+    cohort: Number
+    partition: Number
+    settled: int = -1
+    end: int = -1
+    lag_rows: int = 0
+    lag_ms: int = -1
+    holder: Number = 0
+    hold: Number = 0
+    parked: Number = 0
+    parked_rows: Number = 0
+    leased_rows: Number = 0
+    paused: Text = ""
+
+
+class GateFiguresTold(ReplyBase, frozen=True, kw_only=True, tag="gate_figures_told"):
+    """Figures of the gates that this node owns and has opened; others are left out."""
+
+    gates: Annotated[tuple[GateFigures, ...], Meta(max_length=GATES_MAX)] = ()
+
+
+CohortCall = TellSessions | TellProgress | PresenceOf | MembersOf | GateFiguresOf
+CohortReply = SessionsHeard | PresenceTold | MembersTold | GateFiguresTold
