@@ -7,8 +7,10 @@ with client.consumer("trips", cohort="etl") as consumer:
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.common.arguments import seconds, whole
@@ -27,11 +29,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from ringfence.cluster.offsets import Position
     from ringfence.consumer.bell import Bell
     from ringfence.consumer.core import Core
     from ringfence.consumer.settings import Settings
     from ringfence.consumer.values import Task
 
+PositionsAt = Callable[[str, dt.datetime], "list[Position]"]
 CLOSE_S = 10.0
 ACK_S = 30.0
 LOCATED = frozenset({TaskKind.ASSIGNED, TaskKind.POSITION})
@@ -47,9 +51,9 @@ class Consumer(ProcessLocal):
         schema: of every batch.
     """
 
-    def __init__(self, core: Core, settings: Settings, bell: Bell, client: object = None) -> None:
-        """`client`: the one that it was created by; kept alive by this reference."""
-        self._client, self.settings = client, settings
+    def __init__(self, core: Core, settings: Settings, bell: Bell, positions_at: PositionsAt) -> None:
+        """`positions_at`: of the client that created it; this reference keeps the client alive."""
+        self._positions_at, self.settings = positions_at, settings
         self.core, self.bell = core, bell
         self.schema: pa.Schema = core.schema
 
@@ -190,6 +194,9 @@ class Consumer(ProcessLocal):
         Rows that were given before and not acknowledged cannot be acknowledged any more.
         """
         self.core.check()
+        if isinstance(to, dt.datetime):
+            # Rows that come later are newer than every time that was resolved.
+            to, rest = self._positions_at(self.core.topic, to), rest or "latest"
         body = seek_request(
             self.core.topic, self.core.identity.cohort, to, rest=rest, forget_parked=forget_parked, wait=wait
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 import weakref
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal
 
 from ringfence.arrow.decode import Decoder
@@ -17,18 +19,22 @@ from ringfence.network.io_thread import IoThread
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringfence.cluster.offsets import Position
     from ringfence.common.token import Token
     from ringfence.consumer.settings import Positions, Told
     from ringfence.consumer.values import Mode
 
 
-class ConsumerCalls:
+class ConsumerCalls(ABC):
     """The part of a client that opens consumers."""
 
     addresses: tuple[str, ...]
     _token: Token
     _timeout_s: float
     _consumers: weakref.WeakSet[Consumer]
+
+    @abstractmethod
+    def positions_at(self, topic: str, time: dt.datetime) -> list[Position]: ...
 
     def consumer(
         self,
@@ -107,7 +113,7 @@ class ConsumerCalls:
         ).check()
         bell = Bell()
         core = self._core(settings, columns, bell)
-        consumer = Consumer(core, settings, bell, client=self)
+        consumer = Consumer(core, settings, bell, self.positions_at)
         self._consumers.add(consumer)
         return consumer
 

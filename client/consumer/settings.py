@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 import re
 import secrets
@@ -159,7 +158,7 @@ def _one_of(argument: str, given: object, known: Iterable[str]) -> None:
 def seek_request(
     topic: str,
     cohort_name: str,
-    to: str | dt.datetime | Mapping[int, int] | Iterable[str | ConsumerPlace | tuple[int, ...]],
+    to: str | Mapping[int, int] | Iterable[str | ConsumerPlace | tuple[int, ...]],
     *,
     rest: str | None,
     forget_parked: bool,
@@ -168,7 +167,7 @@ def seek_request(
     """The request of a seek.
 
     Raises:
-        InvalidArgumentError: `to` is none of "earliest", "latest", a datetime with time zone, or positions.
+        InvalidArgumentError: `to` is none of "earliest", "latest", or positions.
     """
     fields: dict[str, Any] = {
         "topic": topic,
@@ -180,10 +179,6 @@ def seek_request(
         _one_of("rest", rest, ("earliest", "latest"))
         fields["rest"] = rest
     fields["key"] = f"{os.getpid()}-{secrets.token_hex(12)}"
-    if isinstance(to, dt.datetime):
-        if to.tzinfo is None:
-            raise InvalidArgumentError("a time to seek to needs a time zone", to=to.isoformat())
-        return cohort.CohortSeek(to="time", time_ms=max(0, int(to.timestamp() * 1000)), **fields)
     if isinstance(to, str):
         _one_of("to", to, ("earliest", "latest"))
         return cohort.CohortSeek(to=to, **fields)

@@ -153,6 +153,10 @@ class CohortNode(FakeNode):
                     return self._reply(header, sought)
                 case Op.ATTACH | Op.MEMBER_BEAT:
                     return self._attach_or_beat(way, header, body)
+                case Op.OFFSET_FOR_TIME:
+                    log = next(iter(self.topics.values())).logs[header.partition]
+                    half = {"first_offset": log.end // 2, "end_offset": log.end, "send": log.epoch}
+                    return self._answer(header, Status.OK, b"", **half)
                 case Op.ACKNOWLEDGE:
                     return self._acknowledge(way, header, body)
                 case Op.FETCH if header.flags & wire.RequestFlags.COHORT:

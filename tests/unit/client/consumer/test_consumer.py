@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 
 import ringfence
@@ -171,3 +173,14 @@ def test_the_next_member_begins_in_the_middle_of_a_batch() -> None:
             consumer.ack_through(consumer.place, 4, wait=True)
         with opened(client) as consumer:
             assert ids(consumer, 96) == list(range(4, MANY))
+
+
+def test_a_time_is_resolved_at_each_partition_before_the_cohort_begins_there() -> None:
+    with cohort_topic(2) as (node, client), opened(client) as consumer:
+        ids(consumer)
+        consumer.seek(dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
+        halves = [(one, log.end // 2, log.epoch) for one, log in sorted(node.topic_of("t").logs.items())]
+        assert (node.sought[0].to, node.sought[0].rest) == ("positions", "latest")
+        assert node.sought[0].positions == halves
+        with pytest.raises(ringfence.InvalidArgumentError, match="time zone"):
+            consumer.seek(dt.datetime(2026, 1, 2))  # noqa: DTZ001
