@@ -18,6 +18,8 @@ There is one branch for each reaction of a caller:
     |  |- ForgottenError      ... open a new producer epoch, resume from the application's own state
     |  |- ResumeUnknownError  ... read which rows are stored, then open with accept_fresh_start=True
     |  |- ConflictError       ... the sequence is stored with other content
+    |  |  `- MemberExistsError ... a process has this name in the cohort: choose another
+    |  |- PositionError       ... the application's store is behind the cohort: restore it, or seek
     |  |- TruncatedError      ... read from the log start instead
     |  |- QuarantinedError    ... an operator must repair the partition
     |  |- UnauthorizedError   ... present a token that has the right
@@ -179,6 +181,14 @@ class ConflictError(RefusedError):
     """The sequence is stored with other content: two senders share an epoch, or a batch was changed. Or rows
     were staged in partitions that are sealed now, so their transaction cannot commit as it is.
     """
+
+
+class MemberExistsError(ConflictError):
+    """Another process is this member of the cohort. Choose another name, or pass takeover=True."""
+
+
+class PositionError(RefusedError):
+    """A store of positions has less than the cohort was told of. Restore it, or seek the cohort to it."""
 
 
 class TruncatedError(RefusedError):

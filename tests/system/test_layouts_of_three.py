@@ -6,7 +6,6 @@ lasts long enough to be seen.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -488,18 +487,12 @@ def test_a_topic_that_is_made_again_while_a_replica_stands_still_mixes_no_incarn
                 with pytest.raises(NotFoundError, match="no longer exists"):
                     before.send(batch(200, 100, producer=old)).result(WAIT_S)
                 producer.send(batch(300, 100, producer=made.topic)).result(WAIT_S)
-        desk.three.until_whole()
         with connected(desk, lag) as late:
-
-            def has_new_rows() -> bool:
-                with contextlib.suppress(NotFoundError):  # the node may not have applied the deletion yet
-                    return late.count("again") == 200
-                return False
-
-            until(has_new_rows, what="the new topic at the node that lagged")
+            until(lambda: late.layout("again").topic == made.topic, what="the topic of now")
+            until(lambda: late.count("again") == 200, what="its rows")
             found: list[tuple[int, int]] = []
             for part in late.read("again"):
-                columns = (part.column(name).to_pylist() for name in ("id", "producer"))
+                columns = (part[name].to_pylist() for name in ("id", "producer"))
                 found += zip(*columns, strict=True)
         assert {topic for _, topic in found} == {made.topic}
         assert sorted(row for row, _ in found) == [*range(100, 200), *range(300, 400)]

@@ -41,7 +41,8 @@ def test_a_transaction_that_finds_a_partition_full_of_stages_comes_whole_once_th
         told = str(caught.value)
         if f"{BATCHES_MAX} batches" in told:
             break
-    assert f"{BATCHES_MAX} batches are staged here and not committed; commit or expire some" in told
+    assert f"{BATCHES_MAX} batches" in told
+    assert "are staged here and not committed; commit or expire some" in told
     assert [ids_of(client, topic) for topic in ("full", "free")] == [[], []], "no half of it"
     with client.producer("full") as producer:
         producer.send(rows(1))

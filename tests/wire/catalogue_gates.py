@@ -18,8 +18,8 @@ HOLD = EPOCH << 20
 
 def gates() -> Iterator[tuple[str, dict[str, Any]]]:
     """A member attaches its connection, and keeps its hold of one partition; another one it has lost."""
-    attached = {"topic": TOPIC, "sequence": GENERATION, "send": wire.GATE_LEASE_MS}
-    member = {"topic": TOPIC, "producer_id": SESSION, "producer_epoch": COHORT}
+    attached: dict[str, Any] = {"topic": TOPIC, "sequence": GENERATION, "send": wire.GATE_LEASE_MS}
+    member: dict[str, Any] = {"topic": TOPIC, "producer_id": SESSION, "producer_epoch": COHORT}
     yield "attach", request(Op.ATTACH, request_id=25, **member)
     yield "attach_ok", answer(Op.ATTACH, St.OK, request_id=25, **attached)
     listed = struct.pack("<4Q", PARTITION, HOLD, PARTITION + 1, HOLD)

@@ -1,0 +1,197 @@
+"""The partitions of a member: what is assigned, opened, fetched, given, and lost. Pure.
+
+    WAITING -> OPENING -> HELD -> LEAVING -> RELEASING -> gone
+                  ^         |                    |
+                  +- lost --+                    +-> OPENING, if the plan named this member again
+
+Rows are given by `fetching.py` and `giving.py`; this module decides who has what.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ringfence.consumer.gate import WITH_HOLD, Gate, Phase
+from ringfence.consumer.values import Point, Task, TaskKind
+from ringfence.native.errors import FencedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ringfence.consumer.settle import Settling
+    from ringfence.consumer.state import State
+
+
+class Holding:
+    """Which partitions the member has. `look(gate)`: something about a partition may be done now."""
+
+    def __init__(self, state: State, look: Callable[[Gate], None]) -> None:
+        self._state, self._look = state, look
+        self._telling: dict[int, tuple[Gate, ...]] = {}  # by task
+        self.settling: Settling  # set by the member, which makes both
+
+    # ---- plans -------------------------------------------------------------------------------------------
+
+    def assign(self, partitions: Iterable[int]) -> None:
+        """The plan names these partitions and no others."""
+        state = self._state
+        wanted = set(partitions)
+        lost = [gate for one, gate in state.gates.items() if one not in wanted]
+        self._revoke([gate for gate in lost if gate.phase in {Phase.HELD, Phase.LEAVING}])
+        for gate in lost:
+            gate.returns = False
+            if gate.phase not in WITH_HOLD:
+                self._forget(gate)
+        new: list[Gate] = []
+        for partition in sorted(wanted):
+            if partition not in state.gates:
+                state.gates[partition] = Gate(partition, Phase.WAITING)
+                new.append(state.gates[partition])
+                continue
+            gate = state.gates[partition]
+            if gate.phase is Phase.LEAVING:
+                self._keep(gate)
+            elif gate.phase is Phase.RELEASING:
+                gate.returns = True
+        self._begin(new)
+
+    def _begin(self, gates: list[Gate]) -> None:
+        """Open partitions, after the application was told of them if it wants to be."""
+        options = self._state.options
+        if options.is_checkpoint or TaskKind.ASSIGNED in options.tells:
+            self._tell(TaskKind.ASSIGNED, gates)
+            return
+        for gate in gates:
+            gate.phase = Phase.OPENING
+            self._look(gate)
+
+    def _keep(self, gate: Gate) -> None:
+        """The plan takes back that it took the partition away."""
+        gate.phase = Phase.HELD
+        self._look(gate)
+
+    def _revoke(self, gates: list[Gate]) -> None:
+        """Give no more rows. The application may acknowledge what it has, then the hold is released."""
+        telling = []
+        for gate in gates:
+            self._state.bytes -= gate.drop_fetched()
+            if gate.phase is Phase.LEAVING:
+                continue
+            gate.phase = Phase.LEAVING
+            gate.fetch = gate.read = None
+            if gate.has_unacknowledged or TaskKind.REVOKED in self._state.options.tells:
+                telling.append(gate)
+            else:
+                self.release(gate)
+        self._tell(TaskKind.REVOKED, telling)
+
+    def _tell(self, kind: TaskKind, gates: list[Gate]) -> None:
+        if gates:
+            self._state.tell(kind, (gate.partition for gate in gates))
+            self._telling[self._state.tasks[-1].number] = tuple(gates)
+
+    def done(self, task: Task) -> None:
+        """The application came back from a callback."""
+        for gate in self._telling.pop(task.number, ()):
+            if self._state.gates.get(gate.partition) is not gate:
+                continue
+            if task.kind is TaskKind.REVOKED and gate.phase is Phase.LEAVING:
+                self.release(gate)
+            elif task.kind is TaskKind.ASSIGNED and gate.phase is Phase.WAITING:
+                gate.phase = Phase.OPENING
+                self._look(gate)
+
+    def positioned(self, partition: int, position: Point | None) -> None:
+        """CHECKPOINT: the application's store is there; None: it has nothing of the partition."""
+        gate = self._state.gates.get(partition)
+        if gate is not None and gate.phase is Phase.WAITING:
+            gate.position = position
+
+    # ---- the end of holds --------------------------------------------------------------------------------
+
+    def release(self, gate: Gate) -> None:
+        """Tell the owner that this member is through, with what was acknowledged."""
+        self._state.bytes -= gate.drop_fetched()
+        gate.phase, gate.release = Phase.RELEASING, True
+        gate.fetch = gate.read = None
+        self.settling.told(gate, urgent=True)
+
+    def released(self, gate: Gate) -> None:
+        """The owner has the release, or the partition is drained."""
+        if not gate.release:
+            gate.phase = Phase.DRAINED
+            self._state.bytes -= gate.ended(Phase.DRAINED)
+            return
+        error = FencedError(
+            "the partition went to another member before these rows were acknowledged",
+            partition=gate.partition,
+        )
+        self._end(gate, Phase.WAITING, error)
+        if gate.returns and not self._state.is_closing:
+            gate.returns = False
+            self._begin([gate])
+        else:
+            self._forget(gate)
+
+    def lost(self, gate: Gate) -> None:
+        """The hold ended without this member. If the plan still names it, it asks for another."""
+        error = FencedError(
+            "the hold of the partition is over: another member has it, or it begins again; rows that are not "
+            "acknowledged come again",
+            partition=gate.partition,
+            fencing_token=gate.hold,
+        )
+        was_read = gate.phase is not Phase.RELEASING
+        stays = gate.phase is Phase.HELD or gate.returns
+        self.settling.forget(gate)
+        self._end(gate, Phase.WAITING, error)
+        gate.returns = False
+        if was_read and TaskKind.LOST in self._state.options.tells:
+            self._state.tell(TaskKind.LOST, [gate.partition])
+        if stays and not self._state.is_closing:
+            self._begin([gate])
+        else:
+            self._forget(gate)
+
+    def all_lost(self) -> None:
+        """The session is over: nothing is held any more."""
+        state = self._state
+        held = [gate for gate in state.gates.values() if gate.phase in {Phase.HELD, Phase.LEAVING}]
+        error = FencedError(
+            "the session of this member is over: no node heard it for too long, or it was removed; rows that "
+            "are not acknowledged come again"
+        )
+        for gate in list(state.gates.values()):
+            self.settling.forget(gate)
+            self._end(gate, Phase.WAITING, error)
+            self._forget(gate)
+        state.tasks = deque(task for task in state.tasks if task.kind is TaskKind.LOST)
+        self._telling.clear()
+        if TaskKind.LOST in state.options.tells:
+            state.tell(TaskKind.LOST, (gate.partition for gate in held))
+
+    def sought(self) -> None:
+        """The cohort begins again elsewhere: every hold is given up, and asked for anew."""
+        for gate in list(self._state.gates.values()):
+            if gate.phase in {Phase.HELD, Phase.LEAVING, Phase.RELEASING}:
+                gate.returns = gate.phase is not Phase.LEAVING or gate.returns
+                if gate.phase is not Phase.RELEASING and TaskKind.LOST in self._state.options.tells:
+                    self._state.tell(TaskKind.LOST, [gate.partition])
+                gate.told = gate.settled
+                self.release(gate)
+            elif gate.phase is Phase.DRAINED:
+                gate.phase = Phase.WAITING
+                self._begin([gate])
+
+    def _end(self, gate: Gate, phase: Phase, error: Exception) -> None:
+        waiting, gate.wait_settled = gate.wait_settled, []
+        self._state.bytes -= gate.ended(phase)
+        gate.told = gate.given = gate.fetched = gate.settled
+        for _, call in waiting:
+            call(error)
+
+    def _forget(self, gate: Gate) -> None:
+        self._state.bytes -= gate.ended(Phase.WAITING)
+        if self._state.gates.get(gate.partition) is gate:
+            del self._state.gates[gate.partition]

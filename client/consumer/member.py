@@ -1,0 +1,251 @@
+"""START HERE: a member of a cohort as a state machine. Events in, calls out; no clock, no socket.
+
+    events of nodes          answered, refused, unanswered, up, down, pushed, routed
+    of the application       ask (turn, give, finish), acknowledge, done, pause, close
+    of time                  tick
+
+After each event `take` gives what is to be carried out, in order. `now` runs also while the machine sleeps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringfence.consumer.beats import Beats
+from ringfence.consumer.calls import (
+    Attach,
+    Attached,
+    Beat,
+    Fetch,
+    Fetched,
+    Join,
+    Joined,
+    Leave,
+    Read,
+    Renewed,
+    Settle,
+    Settled,
+    Why,
+)
+from ringfence.consumer.fetching import Fetching
+from ringfence.consumer.gate import WITH_HOLD, Gate, Phase
+from ringfence.consumer.giving import Giving
+from ringfence.consumer.holding import Holding
+from ringfence.consumer.session import Session
+from ringfence.consumer.settle import Settling
+from ringfence.consumer.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ringfence.consumer.calls import Effect, Plan, Refusal, Reply
+    from ringfence.consumer.giving import Turn
+    from ringfence.consumer.routes import Routes
+    from ringfence.consumer.values import MemberOptions, Place, Point, Task
+
+
+class Member:
+    """One member. Its parts share `state`."""
+
+    def __init__(self, options: MemberOptions) -> None:
+        self.state = state = State(options)
+        self.holding = Holding(state, self._look)
+        self.settling = Settling(state, on_lost=self.holding.lost, on_released=self.holding.released)
+        self.holding.settling = self.settling
+        self.beats = Beats(state)
+        self.fetching = Fetching(state, self.holding)
+        self.session = Session(state, self.holding)
+        self.giving = Giving(state, self.beats, self.fetching, self.settling)
+        self._leaves = False
+
+    def _look(self, gate: Gate) -> None:
+        self.fetching.look(gate)
+
+    def take(self) -> list[Effect]:
+        """What is to be carried out since the last call."""
+        effects, self.state.effects = self.state.effects, []
+        return effects
+
+    def tick(self, now: float) -> None:
+        """Time has passed, or an event was handled: make the calls that are due."""
+        self.session.pump(now)
+        if self.state.session:
+            self.fetching.pump(now)
+            self.settling.pump(now)
+            self.beats.pump(now)
+        if self.state.is_closing and self._leaves and self.settling.is_idle:
+            self.session.leave(now)
+
+    # ---- events of nodes ---------------------------------------------------------------------------------
+
+    def up(self, node: int) -> None:
+        """There is a connection to a node."""
+        self.session.up.add(node)
+
+    def down(self, node: int, now: float) -> None:
+        """The connection to a node ended: what is under way there has no answer."""
+        self.session.down(node)
+        self.settling.down(node)
+        self.beats.down(node)
+        lost = [call for call, _ in self.state.calls.values() if getattr(call, "node", None) == node]
+        for call in lost:
+            self.unanswered(call.number, now)
+
+    def routed(self, routes: Routes) -> None:
+        """A newer routing table. Requests at former owners of gates do not count any more."""
+        before, self.state.routes = self.state.routes, routes
+        for gate in self.state.gates.values():
+            if before.node_of(gate.partition) != routes.node_of(gate.partition):
+                gate.fetch = None
+            gate.retry_at = 0.0
+            self.fetching.look(gate)
+
+    def pushed(self, plan: Plan) -> None:
+        """A node told of a new plan."""
+        self.session.pushed(plan)
+
+    def answered(self, number: int, reply: Reply, now: float) -> None:
+        """A node carried out a call."""
+        known = self.state.calls.pop(number, None)
+        if known is None:
+            return
+        call, made_at = known
+        match call, reply:
+            case (Join(), Joined()):
+                self.session.joined(call, reply)
+            case (Attach(), Attached()):
+                if self.session.attached(call, reply):
+                    self._look_at(call.node)
+            case (Fetch(), Fetched()):
+                self.fetching.fetched(call, reply, made_at, now)
+            case (Read(), Fetched()):
+                self.fetching.read(call, reply, now)
+            case (Settle(), Settled()):
+                self.settling.settled(call, reply)
+            case (Beat(), Renewed()):
+                self.beats.renewed(call, reply, made_at)
+                self.beats.ended(call)
+            case (Leave(), _):
+                self.session.left()
+            case _:
+                raise AssertionError((call, reply))
+
+    def refused(self, number: int, refusal: Refusal, now: float) -> None:
+        """A node refused a call."""
+        known = self.state.calls.pop(number, None)
+        if known is None:
+            return
+        call, _ = known
+        if refusal.why is Why.NOT_ATTACHED and isinstance(call, Fetch | Settle | Beat):
+            self.session.not_attached(call.node, now)
+        match call:
+            case Join():
+                self.session.join_failed(call, refusal, now)
+            case Attach():
+                self.session.attach_failed(call, refusal, now)
+            case Fetch() | Read():
+                self.fetching.refused(call, refusal, now)
+            case Settle():
+                self.settling.failed(call, refusal, now)
+            case Beat():
+                self.beats.ended(call)
+            case Leave():
+                self.session.left(refusal)
+        if refusal.why is Why.FINAL and isinstance(call, Settle | Beat) and refusal.error is not None:
+            self.state.fail(refusal.error)
+
+    def unanswered(self, number: int, now: float) -> None:
+        """A call got no answer."""
+        known = self.state.calls.pop(number, None)
+        if known is None:
+            return
+        call, _ = known
+        match call:
+            case Join():
+                self.session.join_failed(call, None, now)
+            case Attach():
+                self.session.attach_failed(call, None, now)
+            case Fetch() | Read():
+                self.fetching.unanswered(call, now)
+            case Settle():
+                self.settling.failed(call, None, now)
+            case Beat():
+                self.beats.ended(call)
+            case Leave():
+                self.session.retry_leave()
+
+    def _look_at(self, node: int) -> None:
+        for gate in self.state.gates.values():
+            if self.state.routes.node_of(gate.partition) == node:
+                self.fetching.look(gate)
+
+    # ---- the application ---------------------------------------------------------------------------------
+
+    def next_task(self) -> Task | None:
+        """A callback that is due, in order."""
+        return self.state.tasks.popleft() if self.state.tasks else None
+
+    def done(self, task: Task) -> None:
+        """The application came back from a callback."""
+        self.holding.done(task)
+
+    def positioned(self, partition: int, position: Point | None) -> None:
+        """CHECKPOINT: where the application's store is."""
+        self.holding.positioned(partition, position)
+
+    def take_error(self) -> Exception | None:
+        """The error that the application must hear, once."""
+        error, self.state.error = self.state.error, None
+        return error
+
+    def turn(self, now: float) -> Turn | None:
+        return self.giving.turn(now)
+
+    def acknowledge(self, place: Place, then: Callable[[Exception | None], None] | None = None) -> bool:
+        """Rows through a place are done. False: the hold is over. `then`: called when the owner has it."""
+        if not self.giving.acknowledge(place, urgent=then is not None):
+            return False
+        if then is not None:
+            gate = self.state.gates[place.partition]
+            gate.wait_settled.append((place.end_offset, then))
+            for call in gate.settled_callbacks():
+                call(None)
+        return True
+
+    def pause(self, partitions: Iterable[int], *, is_paused: bool) -> None:
+        """Give no rows of these partitions, or give them again. They stay with this member."""
+        for partition in partitions:
+            gate = self.state.gates.get(partition)
+            if gate is not None:
+                gate.is_paused = is_paused
+                self.fetching.look(gate)
+        self.state.ring()
+
+    def close(self, *, leave: bool) -> None:
+        """Give no more rows; release what is held, with what was acknowledged."""
+        if self.state.is_closing:
+            return
+        self.state.is_closing, self._leaves = True, leave
+        for gate in list(self.state.gates.values()):
+            if gate.phase in {Phase.HELD, Phase.LEAVING}:
+                self.holding.release(gate)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is to be told any more."""
+        is_over = self.session.has_left or not self._leaves or not self.state.session
+        return self.state.is_closing and self.settling.is_idle and is_over
+
+    # ---- invariants --------------------------------------------------------------------------------------
+
+    def faults(self) -> Iterator[str]:
+        """What must never hold; tests look after each event."""
+        for gate in self.state.gates.values():
+            yield from gate.faults()
+        yield from self.settling.faults()
+        yield from self.fetching.faults()
+        held = [gate for gate in self.state.gates.values() if gate.phase in WITH_HOLD]
+        stored = sum(stored.bytes for gate in held for stored in gate.answers)
+        given = sum(size for gate in held for _, size in gate.given_sizes)
+        if stored + given != self.state.bytes:
+            yield f"{self.state.bytes} bytes are counted, {stored + given} are in memory"

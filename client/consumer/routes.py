@@ -1,0 +1,42 @@
+"""Where the gate of a partition is: at its owner, of a sealed one at the owner of its heir. Pure.
+
+The heir is the ACTIVE partition that has the lowest slot of the sealed one. Nodes compute the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from ringfence.common.routing import ACTIVE
+
+if TYPE_CHECKING:
+    from ringfence.common.routing import Layout
+
+
+class Routes:
+    """Gates of one topic by a routing table."""
+
+    def __init__(self, layout: Layout | None) -> None:
+        self.layout = layout
+        self._los = [] if layout is None else [entry.lo for entry in layout.active]
+
+    @property
+    def version(self) -> int:
+        return 0 if self.layout is None else self.layout.version
+
+    def is_known(self, partition: int) -> bool:
+        return self.layout is not None and partition in self.layout.partitions
+
+    def is_sealed(self, partition: int) -> bool:
+        entry = None if self.layout is None else self.layout.partitions.get(partition)
+        return entry is not None and entry.state != ACTIVE
+
+    def node_of(self, partition: int) -> int | None:
+        """The node that has the partition's gate; None: the table does not have the partition."""
+        entry = None if self.layout is None else self.layout.partitions.get(partition)
+        if entry is None or self.layout is None:
+            return None
+        if entry.state == ACTIVE:
+            return entry.owner
+        return self.layout.active[bisect_right(self._los, entry.lo) - 1].owner

@@ -1,0 +1,22 @@
+"""Random lives of members under owners that follow the rules of gates; planted defects must be found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fakes.consumer_planted import PLANTED, plant
+from tests.fakes.consumer_walk import walk
+
+SEEDS = 60
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 10))
+def test_each_row_is_settled_and_given_by_one_member_at_a_time(first: int) -> None:
+    for seed in range(first, first + 10):
+        assert walk(seed) == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("defect", PLANTED)
+def test_the_walk_finds_what_was_planted(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(defect, monkeypatch)
+    assert any(walk(seed) for seed in range(SEEDS)), "no seed finds it"
