@@ -257,7 +257,7 @@ def test_unknown_topics_partitions_opcodes_and_schemas_are_refused(topic: RawTop
 
 
 def test_defined_opcodes_that_are_not_served_say_so(topic: RawTopic) -> None:
-    for opcode in (Op.JOIN, Op.LEAVE, Op.ACKNOWLEDGE, Op.REPLICA_ACK, Op.CONFIRM_MARK, Op.ORDER):
+    for opcode in (Op.ACKNOWLEDGE, Op.ATTACH, Op.MEMBER_BEAT, Op.REPLICA_ACK, Op.CONFIRM_MARK, Op.ORDER):
         refused(topic.client.ask(opcode, **topic.place()), Code.NOT_SUPPORTED)
     for opcode in (Op.TABLE_PUSH, Op.WATCH_UPDATE, Op.ASSIGN):
         refused(topic.client.ask(opcode, **topic.place()), Code.UNKNOWN_OPCODE)
@@ -269,7 +269,8 @@ def test_what_only_owners_and_transactions_send_is_refused_from_a_stranger(topic
         refused(topic.client.ask(opcode, **topic.place()), Code.HELD)
     refused(topic.client.ask(Op.STAGE, **topic.place()), Code.ZERO_ROWS)
     refused(topic.client.ask(Op.STAGE, BYTES, rows=1, **topic.place()), Code.INVALID_ARGUMENT)
-    for opcode in (Op.BEGIN, Op.COMMIT, Op.EXPIRE, Op.STAGED_LIST, Op.WATCH_OPEN, Op.WATCH_CLOSE):
+    control = (Op.BEGIN, Op.COMMIT, Op.EXPIRE, Op.STAGED_LIST, Op.WATCH_OPEN, Op.WATCH_CLOSE)
+    for opcode in (*control, Op.JOIN, Op.LEAVE):
         refused(topic.client.ask(opcode, **topic.place()), Code.BAD_BODY)
 
 

@@ -160,7 +160,10 @@ def test_a_move_onto_a_full_disk_fails_with_its_reason_and_succeeds_when_there_i
                 for first in range(40):
                     producer.send(batch(first, 1, producer=9, text=secrets.token_hex(MIB // 2)))
             two.join()
-            limits = ("move_timeout_ms=2000", "reverse_hold_s=0")
+            limits = (
+                "move_timeout_ms=8000",
+                "reverse_hold_s=0",
+            )  # long enough for a busy machine to fill the disk
             assert cli("config", "set", *limits, "--http", f"http://{two.http}").returncode == 0
             filler = disk.fill()
             # For the metadata, and for the beginning of the copy of 40 MiB.

@@ -27,7 +27,7 @@ WORDS = [
     ("ringfence topic list --t", {"--timeout", "--token-file"}),
     ("ringfence serve --re", {"--request-ms", "--reserve-bytes"}),
     ("ringfence --v", {"--version"}),
-    ("ringfence token create t --role ", {"viewer", "writer", "operator", "admin"}),
+    ("ringfence token create t --role ", {"viewer", "writer", "consumer", "operator", "admin"}),
     ("ringfence noth", set()),
 ]
 
