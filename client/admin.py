@@ -255,10 +255,11 @@ class Admin:
         message = messages.TopicTruncate(name=name, partition=partition, before_offset=before_offset)
         self.request(wire.Opcode.TOPIC_TRUNCATE, message, topic=name)
 
-    def delete(self, name: str, *, missing_ok: bool) -> None:
-        """See `Client.delete`."""
+    def delete(self, name: str, *, missing_ok: bool, force: bool = False) -> None:
+        """See `Client.delete_topic`."""
+        message = messages.TopicDelete(name=name, force=True if force else UNSET)
         try:
-            self.request(wire.Opcode.TOPIC_DELETE, messages.TopicName(name=name), topic=name)
+            self.request(wire.Opcode.TOPIC_DELETE, message, topic=name)
         except NotFoundError as error:
             if not missing_ok and not error.details.get("tries_lost"):
                 raise

@@ -127,9 +127,9 @@ class Client(ProcessLocal):
         """Delete rows permanently."""
         await asyncio.to_thread(self._client.truncate, name, partition=partition, before_offset=before_offset)
 
-    async def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
+    async def delete_topic(self, name: str, *, missing_ok: bool = False, force: bool = False) -> None:
         """Delete a topic and its rows."""
-        await asyncio.to_thread(self._client.delete_topic, name, missing_ok=missing_ok)
+        await asyncio.to_thread(self._client.delete_topic, name, missing_ok=missing_ok, force=force)
 
     @property
     def admin(self) -> LayoutAdmin:

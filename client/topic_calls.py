@@ -122,9 +122,12 @@ class TopicCalls(ABC):
             None if before_offset is None else whole("before_offset", before_offset, 0),
         )
 
-    def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
-        """Delete a topic and its rows. Raises NotFoundError unless `missing_ok`."""
-        self._admin.delete(name, missing_ok=missing_ok)
+    def delete_topic(self, name: str, *, missing_ok: bool = False, force: bool = False) -> None:
+        """Delete a topic and its rows. Raises NotFoundError unless `missing_ok`.
+
+        `force`: also if members of cohorts read it. Raises AlreadyExistsError without.
+        """
+        self._admin.delete(name, missing_ok=missing_ok, force=force)
 
     def layout(self, topic: str) -> Layout:
         """Partitions, owners and schemas of a topic, as in the routing table. Raises NotFoundError."""

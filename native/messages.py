@@ -159,9 +159,16 @@ class TopicCreate(Message):
 
 
 class TopicName(Message):
-    """TOPIC_DESCRIBE, TOPIC_DELETE."""
+    """TOPIC_DESCRIBE."""
 
     name: str
+
+
+class TopicDelete(Message):
+    """TOPIC_DELETE. `force`: also if members of cohorts read the topic."""
+
+    name: str
+    force: bool | UnsetType = UNSET
 
 
 class TopicTruncate(Message):

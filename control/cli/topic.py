@@ -261,9 +261,10 @@ def truncate(
 @command.command()
 @click.argument("name")
 @click.option("--missing-ok", is_flag=True, help="Succeed if the topic does not exist.")
+@click.option("--force", is_flag=True, help="Delete it even if members of cohorts read it: they end.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @address_options
-def delete(name: str, *, missing_ok: bool, yes: bool, endpoint: Endpoint, as_json: bool) -> int:
+def delete(name: str, *, missing_ok: bool, force: bool, yes: bool, endpoint: Endpoint, as_json: bool) -> int:
     """Delete topic NAME and its rows.
 
     \b
@@ -272,7 +273,7 @@ def delete(name: str, *, missing_ok: bool, yes: bool, endpoint: Endpoint, as_jso
     """  # noqa: D301
     confirm(f"Delete topic {name} and all its rows?", yes=yes)
     with closing(open_topic_api(endpoint)) as api:
-        api.delete(name, missing_ok=missing_ok)
+        api.delete(name, missing_ok=missing_ok, force=force)
     if as_json:
         emit({"deleted": name})
     else:

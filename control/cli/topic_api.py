@@ -36,7 +36,7 @@ class TopicApi(Protocol):
     def topics(self, prefix: str) -> list[Topic]: ...
     def topic(self, name: str) -> Topic: ...
     def truncate(self, name: str, partition: int | None, before_offset: int | None) -> None: ...
-    def delete(self, name: str, *, missing_ok: bool) -> None: ...
+    def delete(self, name: str, *, missing_ok: bool, force: bool = False) -> None: ...
     def close(self) -> None: ...
 
 
@@ -66,8 +66,8 @@ class _Socket:
     def truncate(self, name: str, partition: int | None, before_offset: int | None) -> None:
         self._client.truncate(name, partition=partition, before_offset=before_offset)
 
-    def delete(self, name: str, *, missing_ok: bool) -> None:
-        self._client.delete_topic(name, missing_ok=missing_ok)
+    def delete(self, name: str, *, missing_ok: bool, force: bool = False) -> None:
+        self._client.delete_topic(name, missing_ok=missing_ok, force=force)
 
     def close(self) -> None:
         self._client.close()
@@ -117,9 +117,9 @@ class _Http:
         values = {"partition": partition, "before_offset": before_offset}
         self._admin.change("POST", f"{topic_path(name)}/truncate", values)
 
-    def delete(self, name: str, *, missing_ok: bool) -> None:
+    def delete(self, name: str, *, missing_ok: bool, force: bool = False) -> None:
         try:
-            self._admin.change("DELETE", topic_path(name))
+            self._admin.change("DELETE", f"{topic_path(name)}{'?force=true' if force else ''}")
         except NotFoundError:
             if not missing_ok:
                 raise

@@ -7,7 +7,7 @@ import binascii
 from typing import Annotated
 
 import pyarrow as pa
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 
 from ringfence.arrow.array_checks import cut_name
 from ringfence.control.http import openapi_bodies
@@ -23,6 +23,7 @@ from ringfence.control.runtime.handlers.type_names import parse_type
 from ringfence.native import messages
 from ringfence.native._node import schema_message
 
+Force = Annotated[bool, Query(description="also if members of cohorts read it")]
 TOPIC = "/admin/topics/{tenant}/{namespace}/{name}"
 
 
@@ -67,14 +68,26 @@ def _add_topic_changes(routes: APIRouter, mutations: Mutations) -> None:
     topics = mutations.node.handlers.topics
 
     @routes.delete(TOPIC, operation_id="delete_topic", response_model=openapi_bodies.Receipt)
-    async def delete(request: Request, tenant: NamePart, namespace: NamePart, name: NamePart) -> Response:
-        """Delete a topic and its rows. The name is free immediately."""
+    async def delete(
+        request: Request,
+        tenant: NamePart,
+        namespace: NamePart,
+        name: NamePart,
+        force: Force = False,  # noqa: FBT002 - FastAPI's
+    ) -> Response:
+        """Delete a topic and its rows. The name is free immediately. 409 while members of cohorts read it."""
         full = f"{tenant}/{namespace}/{name}"
 
         async def build() -> Plan:
-            return topics.deletion(await topics.topic_named(full))
+            return topics.deletion(await topics.topic_named(full), force=force)
 
-        return await mutations.change(request, "topic delete", build, resource=_resource(mutations, full))
+        return await mutations.change(
+            request,
+            "topic delete",
+            build,
+            resource=_resource(mutations, full),
+            content=b"force" if force else b"",
+        )
 
     @routes.post(f"{TOPIC}/truncate", operation_id="truncate_topic", response_model=openapi_bodies.Receipt)
     async def truncate(

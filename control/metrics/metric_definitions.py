@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from ringfence.control.metrics.cohort_metrics import cohort_families
 from ringfence.control.metrics.layout_metrics import layout_families
 from ringfence.control.metrics.prometheus_text import Family, Labels, encode
 from ringfence.control.runtime.node_process import Node
@@ -80,6 +81,7 @@ def _families(node: Node) -> Iterator[Family]:
         tuple(_loads(node.advertised_loads())),
     )
     yield from layout_families(node.proposer.state, node.parts.layouts)
+    yield from cohort_families(node.proposer.state, node.parts.cohorts)
     for name, value in sorted(status.counters.items()):
         samples: tuple[tuple[Labels, float], ...] = (((), value),)
         yield Family(metric_of(name), kind_of(name), f"native counter {name}", samples)

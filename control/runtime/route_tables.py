@@ -46,7 +46,7 @@ def routes(
         Opcode.TOPIC_LIST: Route(messages.TopicList, topics.list_topics),
         Opcode.TOPIC_DESCRIBE: Route(messages.TopicName, topics.describe),
         Opcode.TOPIC_TRUNCATE: Route(messages.TopicTruncate, changes.truncate),
-        Opcode.TOPIC_DELETE: Route(messages.TopicName, changes.delete),
+        Opcode.TOPIC_DELETE: Route(messages.TopicDelete, changes.delete),
         Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, changes.add_schema),
         Opcode.PRODUCER_OPEN: Route(messages.ProducerOpen, producers.open),
         Opcode.STATUS: Route(None, status),

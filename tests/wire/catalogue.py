@@ -181,7 +181,10 @@ def topics() -> Iterator[tuple[str, dict[str, Any]]]:  # table
     )
     known = msgspec.structs.replace(TOPIC_INFO, created=False)
     yield "topic_truncate_ok", reply(Op.TOPIC_TRUNCATE, known, request_id=5)
-    yield "topic_delete", control(Op.TOPIC_DELETE, name, request_id=6, deadline_ms=30_000)
+    yield (
+        "topic_delete",
+        control(Op.TOPIC_DELETE, messages.TopicDelete(name="lineitem"), request_id=6, deadline_ms=30_000),
+    )
     yield (
         "schema_add",
         control(

@@ -6,11 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ringfence.control.model.cohorts import CohortId, MemberSession
-from ringfence.control.model.ids import NodeId
+from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.cohorts.engine import CohortEngine
-from ringfence.control.runtime.cohorts.figures import GateFigureReader
+from ringfence.control.runtime.cohorts.figures import GateFigureReader, gate_owners
 from ringfence.control.runtime.cohorts.heard import HeardSessions
 from ringfence.control.runtime.cohorts.leader import CohortLeader
 from ringfence.control.runtime.cohorts.pushes import AssignPushes
@@ -18,7 +18,13 @@ from ringfence.control.runtime.cohorts.told import GateWords, OnWords
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc.client import PeerClient
-from ringfence.control.runtime.rpc.cohort_messages import MembersOf, MembersTold, PresenceOf, PresenceTold
+from ringfence.control.runtime.rpc.cohort_messages import (
+    GateFigures,
+    MembersOf,
+    MembersTold,
+    PresenceOf,
+    PresenceTold,
+)
 from ringfence.control.state_machines.cohorts.gates import DrainedWords
 from ringfence.control.state_machines.cohorts.liveness import Presence
 
@@ -63,6 +69,18 @@ class CohortParts:
     def installed(self, state: MetadataState, cohorts: Collection[CohortId]) -> None:
         """The engine has the rules of these cohorts as of `state`."""
         self.pushes.installed(state, cohorts)
+
+    def own_figures(self, state: MetadataState) -> dict[CohortId, list[GateFigures]]:
+        """Figures of the gates that this node owns, by cohort."""
+        found: dict[CohortId, list[GateFigures]] = {}
+        for number, topic in state.topics.items():
+            cohorts = list(state.cohort_names.get(number, {}).values())
+            if cohorts:
+                owners = gate_owners(topic)
+                for gate in self.engine.figures(number, cohorts):
+                    if owners.get(PartitionId(gate.partition)) == self.here:
+                        found.setdefault(CohortId(gate.cohort), []).append(gate)
+        return found
 
     async def presence(self, session: MemberSession) -> Presence:
         """Whether the process of a session is there, as the leader knows; UNKNOWN without its answer."""

@@ -23,6 +23,8 @@ class AssignPushes:
 
     def __init__(self, engine: CohortEngine) -> None:
         self._engine = engine
+        # Pushes since the start of this node.
+        self.count = 0
         self._told: dict[CohortId, tuple[Cohort, Mapping[str, Member]]] = {}
         self._connections: dict[CohortId, dict[MemberSession, int]] = {}
 
@@ -70,6 +72,7 @@ class AssignPushes:
             more=page.more,
         )
         body = messages.encode(assign)
+        self.count += 1
         self._engine.send(connection, _header(topic, page.generation, body), body)
         return 1
 

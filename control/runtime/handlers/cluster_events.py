@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ringfence.control.model.layout_changes import Transition
 from ringfence.control.model.state import MetadataState
+from ringfence.control.runtime.handlers.cohort_events import cohort_differences
 from ringfence.control.runtime.handlers.layout_views import overdue
 
 # Events that a new listener may still ask for.
@@ -103,6 +104,7 @@ def differences(before: MetadataState, after: MetadataState) -> Iterator[tuple[s
         yield from _topics(before, after)
     if before.transitions is not after.transitions:
         yield from _layout_changes(before, after)
+    yield from cohort_differences(before, after)
     if before.nodes is not after.nodes:
         yield from _nodes(before, after)
     if before.ring != after.ring:

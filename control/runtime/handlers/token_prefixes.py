@@ -55,6 +55,7 @@ def restrict_to_prefix(state: Callable[[], MetadataState], prefix: str, message:
         case (
             messages.TopicCreate(name=name)
             | messages.TopicName(name=name)
+            | messages.TopicDelete(name=name)
             | messages.TopicTruncate(name=name)
             | messages.SchemaAdd(name=name)
         ):

@@ -93,14 +93,14 @@ class TopicChanges:
         await self._commands.submit(build, self._context("topic truncate", request.name), wait)
         return await self._topics.info(await self._topics.topic_named(request.name))
 
-    async def delete(self, request: messages.TopicName) -> messages.TopicInfo:
+    async def delete(self, request: messages.TopicDelete) -> messages.TopicInfo:
         last_info: messages.TopicInfo | None = None
 
         async def build() -> Plan:
             nonlocal last_info
             topic = await self._topics.newest_topic_named(request.name)
             last_info = await self._topics.info(topic)
-            return self._topics.deletion(topic)
+            return self._topics.deletion(topic, force=request.force is True)
 
         progress = f"topic {request.name!r} is deleted, but its space is not freed yet"
         wait = refuse_faults(self._completion.carried_out, progress)

@@ -22,6 +22,7 @@ from ringfence.control.runtime.handlers.schemas import columns_of, key_fault
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc.client import PeerClient
+from ringfence.control.state_machines.metadata.drained import members_of
 from ringfence.control.state_machines.metadata.ring_commands import eligible_fault
 from ringfence.control.state_machines.metadata.state_machine import validate
 from ringfence.control.state_machines.metadata.topic_checks import REPLICATIONS
@@ -198,8 +199,11 @@ class TopicPlans:
         epochs = {partition: topic.assignments[partition].epoch for partition in chosen}
         return TruncateTopic(topic=topic.topic, starts=starts, epochs=epochs if has_epochs else UNSET)
 
-    def deletion(self, topic: Topic) -> Plan:
-        return Plan((DeleteTopic(topic=topic.topic),), topic=topic)
+    def deletion(self, topic: Topic, *, force: bool = False) -> Plan:
+        """`force`: also if members read the topic. Without any, the command is the one that it always was."""
+        has_members = force and bool(members_of(self._proposer.state, topic.topic))
+        command = DeleteTopic(topic=topic.topic, force=True if has_members else UNSET)
+        return Plan((command,), topic=topic)
 
     def addition(self, topic: Topic, schema: bytes) -> Plan:
         """Append a schema to the topic's current ones."""

@@ -55,7 +55,7 @@ async def nothing(*_: object, **__: object) -> Any:
 
 
 ASKED: dict[type[Command], Callable[[TopicChanges, str], Coroutine[Any, Any, Any]]] = {
-    DeleteTopic: lambda changes, name: changes.delete(messages.TopicName(name=name)),
+    DeleteTopic: lambda changes, name: changes.delete(messages.TopicDelete(name=name)),
     TruncateTopic: lambda changes, name: changes.truncate(messages.TopicTruncate(name=name, before_offset=0)),
     AddSchema: lambda changes, name: changes.add_schema(messages.SchemaAdd(name=name, schema=WIDER)),
 }
