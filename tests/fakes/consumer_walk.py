@@ -114,8 +114,8 @@ class Walk:
 
     def harm(self, strikes: int = 25) -> None:
         strike: Callable[[], None]
-        every = (self.join, self.kill, self.pause, self.leave, self.disconnect, self.move, self.split)
-        every += (self.merge, self.world.seek)
+        every: list[Callable[[], None]] = [self.join, self.kill, self.pause, self.leave, self.disconnect]
+        every += [self.move, self.split, self.merge, self.world.seek]
         for _ in range(strikes):
             strike = self.dice.choice((*every, self.append, self.append))
             if strike == self.join and len(self.alive()) > 4:
