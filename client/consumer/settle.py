@@ -92,6 +92,7 @@ class Settling:
     def _taken(self, gate: Gate, entry: Settlement) -> None:
         if entry.through.offset > gate.settled.offset:
             gate.settled = entry.through
+            gate.told = max(gate.told, entry.through)  # a seek has taken it back meanwhile
         gate.tells_beginning = False
         for call in gate.settled_callbacks():
             call(None)

@@ -25,6 +25,7 @@ class Judge:
     def __init__(self, world: World) -> None:
         self.world = world
         self.newest: dict[int, int] = {}  # by partition: greatest hold number under which rows were given
+        self.incarnations: dict[int, int] = {}  # by partition: the newest one that gave rows
         self.next: dict[tuple[int, int], int] = {}  # (partition, hold) -> next offset
 
     def gave(self, place: ConsumerPlace) -> None:
@@ -36,11 +37,18 @@ class Judge:
         expected = self.next.get((partition, hold))
         if expected is not None and place.first_offset != expected:
             world.faults.append(f"{place} is given, row {expected} comes next")
-        if hold != gate.hold and place.first_offset < gate.settled:
+        is_of_before = world.incarnation_of[hold] < world.incarnation
+        if hold != gate.hold and place.first_offset < gate.settled and not is_of_before:
             world.faults.append(f"{place} is given, and another member settled {gate.settled}")
         self.next[partition, hold] = place.end_offset
-        if not all(world.is_drained(world.gates[one]) for one in gate.parents):
+        incarnation = world.incarnation_of[hold]
+        is_present = incarnation == world.incarnation
+        if is_present and not all(world.is_drained(world.gates[one]) for one in gate.parents):
             world.faults.append(f"{place} is given before its parents are drained")
+        for other, newest in self.incarnations.items():
+            if newest > incarnation and world.are_related(world.gates[other], gate):
+                world.faults.append(f"{place} is given after rows of {other} from behind a seek")
+        self.incarnations[partition] = max(incarnation, self.incarnations.get(partition, 0))
 
 
 class Actor:

@@ -153,6 +153,10 @@ def ended_holds_go_on() -> list[Patch]:
     return [(Holding, "lost", nothing)]
 
 
+def a_seek_is_not_heard() -> list[Patch]:
+    return [(Holding, "sought", nothing)]
+
+
 def drains_are_not_told() -> list[Patch]:
     return [(Fetching, "given_to_its_end", nothing)]
 
@@ -175,6 +179,7 @@ PLANTED: Final[dict[str, Callable[[], list[Patch]]]] = {
     "late_answers_count": late_answers_count,
     "sessions_are_one": sessions_are_one,
     "sealed_ends_are_ignored": sealed_ends_are_ignored,
+    "a_seek_is_not_heard": a_seek_is_not_heard,
     "holds_are_not_released": holds_are_not_released,
     "unanswered_requests_are_not_repeated": unanswered_requests_are_not_repeated,
 }

@@ -40,7 +40,8 @@ class Walk:
     def _partition(self, parents: tuple[int, ...]) -> int:
         self.partitions += 1
         node = self.dice.randint(1, self.world.nodes)
-        self.world.gates[self.partitions] = FakeGate(self.partitions, node, rows=ROWS, parents=parents)
+        ancestors = frozenset(parents).union(*(self.world.gates[one].ancestors for one in parents))
+        self.world.gates[self.partitions] = FakeGate(self.partitions, node, ROWS, parents, ancestors)
         return self.partitions
 
     # ---- strikes ---------------------------------------------------------------------------------------
@@ -92,6 +93,18 @@ class Walk:
             self.world.version += 1
             self.world.plan()
 
+    def merge(self) -> None:
+        active = [gate for gate in self.world.gates.values() if not gate.is_sealed]
+        if len(active) > 1:
+            parents = self.dice.sample(active, 2)
+            node = self.dice.randint(1, self.world.nodes)
+            for gate in parents:
+                gate.is_sealed, gate.node = True, node
+                gate.lease_until, gate.delivered = self.world.now + 11.0, 1 << 60
+            self._partition(tuple(gate.partition for gate in parents))
+            self.world.version += 1
+            self.world.plan()
+
     def append(self) -> None:
         for gate in self.world.gates.values():
             if not gate.is_sealed:
@@ -101,7 +114,8 @@ class Walk:
 
     def harm(self, strikes: int = 25) -> None:
         strike: Callable[[], None]
-        every = (self.join, self.kill, self.pause, self.leave, self.disconnect, self.move, self.split)
+        every: list[Callable[[], None]] = [self.join, self.kill, self.pause, self.leave, self.disconnect]
+        every += [self.move, self.split, self.merge, self.world.seek]
         for _ in range(strikes):
             strike = self.dice.choice((*every, self.append, self.append))
             if strike == self.join and len(self.alive()) > 4:

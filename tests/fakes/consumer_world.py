@@ -74,6 +74,7 @@ class FakeGate:
     node: int
     rows: int = 0
     parents: tuple[int, ...] = ()
+    ancestors: frozenset[int] = frozenset()
     is_sealed: bool = False
     settled: int = 0
     session: int = 0
@@ -82,6 +83,7 @@ class FakeGate:
     due: float = float("inf")
     is_released: bool = True
     delivered: int = 0
+    is_begun: bool = True  # in the present incarnation: what held before has let go
 
 
 @dataclass
@@ -105,10 +107,11 @@ class World:
         self.dice = random.Random(self.seed)
         self.gates: dict[int, FakeGate] = {}
         self.actors: list[Actor] = []
-        self.generation, self.version = 0, 1
+        self.generation, self.version, self.incarnation = 0, 1, 1
         self.slices: dict[int, tuple[int, ...]] = {}  # by session
         self.names: dict[bytes, int] = {}  # instance -> session
         self.sessions = self.holds = 0
+        self.incarnation_of: dict[int, int] = {}  # by hold
         self.heard: dict[int, float] = {}
         self.polls: list[Poll] = []
         self.faults: list[str] = []
@@ -120,7 +123,8 @@ class World:
 
     def at(self, delay_s: float, what: Callable[[], None]) -> None:
         self._order += 1
-        heapq.heappush(self._events, (self.now + delay_s, self._order, what))
+        # A delay that rounding swallows would be the same moment again and again.
+        heapq.heappush(self._events, (self.now + max(delay_s, 1e-6), self._order, what))
 
     def run(self, seconds: float) -> None:
         until = self.now + seconds
@@ -191,7 +195,8 @@ class World:
             self.heard[self.sessions] = self.now
             self.at(0.1, self.plan)
         session = self.names[instance]
-        return Joined(Plan(session, self.generation, 1, self.slices.get(session, ())), None, LEASE_S)
+        plan = Plan(session, self.generation, self.incarnation, self.slices.get(session, ()))
+        return Joined(plan, None, LEASE_S)
 
     def _leave(self, call: Leave) -> Reply:
         self.remove(call.session)
@@ -235,16 +240,39 @@ class World:
 
     def _push(self, actor: Actor) -> None:
         session = self.names.get(actor.instance, 0)
-        plan = Plan(session, self.generation, 1, self.slices.get(session, ()))
+        plan = Plan(session, self.generation, self.incarnation, self.slices.get(session, ()))
         if self.dice.random() >= 5 * self.loss:
             self.at(self.delay(), lambda: actor.pushed(plan))
+
+    def seek(self) -> None:
+        """Everything begins again at 0. A hold of before ends by its release, or with its lease."""
+        self.incarnation, self.generation = self.incarnation + 1, self.generation + 1
+        for gate in self.gates.values():
+            gate.settled, gate.delivered = 0, 0
+            gate.is_begun = gate.is_released or not gate.session
+        self.plan()
+        for actor in self.actors:
+            self._push(actor)
+
+    def is_open(self, gate: FakeGate) -> bool:
+        """Whether it and all its relatives have begun: no row of a parent comes after one of a child."""
+        return all(one.is_begun for one in self.gates.values() if one is gate or self.are_related(one, gate))
+
+    def are_related(self, one: FakeGate, other: FakeGate) -> bool:
+        return other.partition in one.ancestors or one.partition in other.ancestors
+
+    def _begin(self) -> None:
+        for gate in self.gates.values():
+            is_over = gate.is_released or not gate.session or self.now > gate.lease_until
+            if not gate.is_begun and is_over:
+                gate.is_begun, gate.is_released = True, True
 
     def assignee(self, partition: int) -> int:
         return next((one for one, parts in self.slices.items() if partition in parts), 0)
 
     def is_drained(self, gate: FakeGate) -> bool:
-        parents = all(self.is_drained(self.gates[one]) for one in gate.parents)
-        return gate.is_sealed and parents and gate.settled >= gate.rows
+        chain = [gate, *(self.gates[one] for one in gate.ancestors)]
+        return all(one.is_sealed and one.settled >= one.rows for one in chain)
 
     def _attach(self, actor: Actor, call: Attach) -> Reply | Refusal:
         if not self.is_registered(call.session):
@@ -265,6 +293,7 @@ class World:
         return None
 
     def _serve_polls(self) -> None:
+        self._begin()
         for poll in list(self.polls):
             answer = self._fetch(poll)
             if answer is not None:
@@ -282,12 +311,15 @@ class World:
             if call.generation > self.generation and not is_over:
                 return None
             return Refusal(Why.NOT_ASSIGNED, hold=gate.hold, generation=self.generation)
-        if not all(self.is_drained(self.gates[one]) for one in gate.parents):
+        if not gate.is_begun:
+            return Refusal(Why.NOT_ASSIGNED, hold=gate.hold, generation=self.generation)
+        if not self.is_open(gate) or not all(self.is_drained(self.gates[one]) for one in gate.parents):
             return Fetched(0, 0, 0, 0, is_blocked=True) if is_over else None
         if call.reopen:
             if not self._may_enter(gate, session):
                 return Fetched(0, 0, 0, 0, is_blocked=True) if is_over else None
             self.holds += 1
+            self.incarnation_of[self.holds] = self.incarnation
             gate.session, gate.hold, gate.is_released = session, self.holds, False
             gate.delivered, gate.due = gate.settled, float("inf")
         elif (gate.session, gate.hold) != (session, call.hold) or gate.is_released:
@@ -324,6 +356,10 @@ class World:
                 refused.append(NotTaken(entry.partition, 0, Why.REDIRECT, None))
             elif (gate.session, gate.hold) != (session, entry.hold) or gate.is_released:
                 refused.append(NotTaken(entry.partition, gate.hold, Why.NOT_ASSIGNED, None))
+            elif not gate.is_begun:
+                gate.is_released = entry.release  # of before the seek: nothing is settled
+                if not entry.release:
+                    refused.append(NotTaken(entry.partition, gate.hold, Why.NOT_ASSIGNED, None))
             else:
                 if entry.through.offset > max(gate.settled, actor.worked.get(entry.partition, 0)):
                     self.faults.append(
@@ -343,7 +379,7 @@ class World:
         for partition, hold in call.holds:
             gate = self.gates[partition]
             is_held = (gate.session, gate.hold) == (session, hold) and not gate.is_released
-            if gate.node == call.node and is_held and self.assignee(partition) == session:
+            if gate.node == call.node and is_held and gate.is_begun and self.assignee(partition) == session:
                 gate.lease_until = max(gate.lease_until, self.now + LEASE_S)
             else:
                 without.add(partition)

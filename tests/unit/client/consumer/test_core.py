@@ -7,7 +7,8 @@ import threading
 import pytest
 
 import ringfence
-from tests.fakes.cohort_topic import MANY, cohort_topic, ids, opened
+from tests.fakes.client_topic import until
+from tests.fakes.cohort_topic import MANY, all_settled, cohort_topic, ids, opened
 
 
 def test_batches_are_views_of_the_received_frames() -> None:
@@ -34,8 +35,15 @@ def test_a_loop_that_is_left_acknowledges_nothing_of_its_last_batch() -> None:
 def test_another_thread_may_close_the_consumer_and_ends_the_loop() -> None:
     with cohort_topic() as (node, client):
         consumer = opened(client)
-        threading.Timer(0.5, consumer.close).start()
+
+        def close_at_the_end() -> None:
+            until(lambda: all_settled(node), 30)
+            consumer.close()
+
+        closing = threading.Thread(target=close_at_the_end)
+        closing.start()
         count = sum(batch.num_rows for batch in consumer if batch is not None)
+        closing.join()
         assert count == MANY
         assert node.members == {}
         with pytest.raises(ringfence.ClosedError, match="create another one"):
