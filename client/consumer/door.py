@@ -74,16 +74,16 @@ class ConsumerCalls(ABC):
             takeover: end another process with the name `member`.
             work_timeout_s: leave the cohort if the application has not asked for rows for so long, and join
                 again when it does. Default: a member that hangs keeps its partitions.
-            positions: of "checkpoint": from partition to the saved `ConsumerPlace.token`; None: nothing is saved.
+            positions: of "checkpoint": from partition to the saved `ConsumerPlace.token`, or None.
             columns: only these, in this order; a str is one name.
             on_truncated: "raise" TruncatedError for rows that were removed unread, or "skip" them.
             bytes_in_flight_max: limit for rows that are fetched ahead, or given and not acknowledged.
-            on_assigned, on_revoked, on_lost: called with partitions that this member gets, that another one gets
-                (acknowledge what is done), that it lost (what was not acknowledged comes again elsewhere).
-            on_drain: called with split or merged partitions: their children wait until all is acknowledged.
+            on_assigned, on_revoked, on_lost: called with partitions that this member gets, that another
+                gets (acknowledge what is done), that it lost (what is not acknowledged comes again elsewhere).
+            on_drain: called with split or merged partitions; children wait until all is acknowledged.
 
         Raises:
-            NotFoundError: no such topic. InvalidArgumentError: wrong argument. ConnectError: no answer in time.
+            NotFoundError: no such topic. InvalidArgumentError, ConnectError: no node answered in time.
         """
         settings = Settings(
             topic=topic,
