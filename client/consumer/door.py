@@ -62,9 +62,9 @@ class ConsumerCalls(ABC):
         """Become a member of a cohort (consumer group). The members share the partitions of the topic.
 
         Args:
-            topic, cohort: their names; a cohort that does not exist is created.
-            mode: "stream": rows in order for each key, at least once, the cohort keeps the positions.
-                "checkpoint": your own store keeps them. It must be that of the cohort.
+            topic: its name.
+            cohort: name of the cohort; it is created if it does not exist.
+            mode: "stream": the cohort keeps the positions; "checkpoint": your own store does.
             member: a name that this member keeps over restarts, with its partitions; default: a drawn one.
             start: where a new cohort begins.
             ack: "auto": asking for the next batch acknowledges the ones before; or "manual".
@@ -72,14 +72,14 @@ class ConsumerCalls(ABC):
             ack_interval_s: acknowledgements in the background go out at most so often.
             idle_s: iteration gives None after so long without a batch; default: never, with "manual" 1.
             takeover: end another process with the name `member`.
-            work_timeout_s: leave the cohort if the application has not asked for rows for so long, and join
-                again when it does. Default: a member that hangs keeps its partitions.
+            work_timeout_s: leave the cohort when nothing was asked for during so long; default: never.
             positions: of "checkpoint": from partition to the saved `ConsumerPlace.token`, or None.
             columns: only these, in this order; a str is one name.
             on_truncated: "raise" TruncatedError for rows that were removed unread, or "skip" them.
             bytes_in_flight_max: limit for rows that are fetched ahead, or given and not acknowledged.
-            on_assigned, on_revoked, on_lost: called with partitions that this member gets, that another
-                gets (acknowledge what is done), that it lost (what is not acknowledged comes again elsewhere).
+            on_assigned: called with partitions that this member gets.
+            on_revoked: called with partitions that another member gets: acknowledge what is done.
+            on_lost: called with partitions that were lost: what was not acknowledged comes again elsewhere.
             on_drain: called with split or merged partitions; children wait until all is acknowledged.
 
         Raises:
