@@ -63,7 +63,7 @@ pub fn gates_go_on_in_the_log_of_the_heir() {
     let shape = Shape { level: COHORT_LEVEL, segment_bytes: 1 << 20, limits: ROOMY, ..Shape::default() };
     let (version, next_request) = (merge.version, merge.next_request);
     let mut merge = Merge { world: merge.world.crash(shape), version, next_request, sealed: vec![] };
-    let hashes: Vec<_> = check(&merge.world.disk).unwrap().0.iter().filter_map(|one| one.cohorts_hash).collect();
+    let hashes: Vec<_> = check(&merge.world.disk.copy()).unwrap().0.iter().filter_map(|one| one.cohorts_hash).collect();
     assert_eq!(hashes.len(), 2, "of the source and of its child");
     assert_eq!(hashes[0], hashes[1], "a repeat changes nothing");
     merge.world.ordered(install_topic(&[])).unwrap();
