@@ -7,11 +7,9 @@ use std::collections::BTreeMap;
 
 #[cfg(feature = "planted")]
 use ringfence_log::planted::{Bug, is_on};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cohorts::state::record::{Change, CohortEntry, CohortRecord, GateKey, Hold};
 use crate::cohorts::state::row_set::RowSet;
-use crate::cohorts::state::table_blob;
 
 /// What the log says of one gate. A gate without an entry is at the cohort's beginning, which the metadata tells (CD7).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,7 +96,7 @@ impl CohortTable {
         self.applied <= next_record
     }
 
-    fn apply(&mut self, number: u64, record: &CohortRecord) {
+    pub(super) fn apply(&mut self, number: u64, record: &CohortRecord) {
         self.applied = self.applied.max(number + 1);
         for entry in &record.entries {
             self.apply_entry(entry);
@@ -166,19 +164,6 @@ impl CohortTable {
     /// A complete list of the topic's cohorts lacks this one: tombstones, and entries of a deleted cohort, go.
     pub fn drop_cohorts(&mut self, is_known: impl Fn(u64) -> bool) {
         self.gates.retain(|key, gate| !gate.is_forgotten || is_known(key.cohort));
-    }
-
-    /// What the log says if its newest record counts, too: equal at all stores that have the same log (FO10).
-    pub fn hash(&self) -> u64 {
-        let mut all = self.clone();
-        if let Some(newest) = all.newest.take() {
-            all.apply(newest.number, &newest.record);
-        }
-        all.gates.retain(|_, gate| !gate.is_forgotten);
-        all.applied = 0;
-        let mut bytes = Vec::new();
-        table_blob::write(&all, &mut bytes);
-        xxh3_64(&bytes)
     }
 
     /// The gates of these partitions as whole entries, for the log of a child (FO8). The table must be settled.

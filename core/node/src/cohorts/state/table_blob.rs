@@ -8,10 +8,27 @@
 //! ```
 
 use crate::codec::cursor::{Cursor, Short};
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::cohorts::state::record::{self, GateKey, Hold, read_line, read_parking};
 use crate::cohorts::state::table::{CohortTable, GateEntry, Newest};
 
 const FORGOTTEN: u64 = 1;
+
+impl CohortTable {
+    /// What the log says if its newest record counts, too: equal at all stores that have the same log (FO10).
+    pub fn hash(&self) -> u64 {
+        let mut all = self.clone();
+        if let Some(newest) = all.newest.take() {
+            all.apply(newest.number, &newest.record);
+        }
+        all.gates.retain(|_, gate| !gate.is_forgotten);
+        all.applied = 0;
+        let mut bytes = Vec::new();
+        write(&all, &mut bytes);
+        xxh3_64(&bytes)
+    }
+}
 
 pub fn write(table: &CohortTable, out: &mut Vec<u8>) {
     put_u32(out, table.gates.len());
