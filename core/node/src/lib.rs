@@ -18,6 +18,7 @@
 mod api;
 mod clients;
 mod codec;
+mod cohorts;
 mod config;
 mod counters;
 pub mod engine;
