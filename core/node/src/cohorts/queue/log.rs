@@ -2,8 +2,6 @@
 
 /// The rows of the partition, as the gate owner sees them.
 pub trait LogRows {
-    /// Offset of the first row that is still there.
-    fn start(&self) -> u64;
     /// End of the rows that may be read.
     fn mark(&self) -> u64;
     /// Owner epoch of a row. `None` for a sealed partition, whose rows this owner need not have: they never change.

@@ -40,6 +40,4 @@ mod random_tests;
 #[cfg(test)]
 mod reference_tests;
 #[cfg(test)]
-mod table_tests;
-#[cfg(test)]
 mod world_tests;

@@ -1,9 +1,8 @@
 //! Deliberate faults of this machine, one at a time and thread: its tests must find each. They exist with the feature
 //! `planted` alone, which no wheel has. Faults of the rest of the data plane: `core/log/src/planted.rs`.
 
-/// Each fault breaks a rule of docs/design/cohort_queue.md.
+/// Each fault breaks a rule of `docs/design/cohort_queue.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "planted"), expect(dead_code, reason = "only planted"))]
 pub enum Bug {
     /// An acknowledgement is answered before its record is committed.
     AnswerEarly,

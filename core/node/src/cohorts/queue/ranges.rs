@@ -27,10 +27,6 @@ impl Ranges {
         self.done
     }
 
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = (Span, RangeState)> {
         self.map.iter().map(|(&first, range)| (Span { first, end: range.end }, range.state))
     }

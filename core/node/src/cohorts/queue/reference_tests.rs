@@ -12,12 +12,30 @@ use super::table::RowState;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Now {
     Free,
-    Leased { session: u64, piece: u64, is_begun: bool, deadline_ms: u64, grant: u64, by_extend: bool },
-    Done { in_flight: bool },
+    Leased {
+        session: u64,
+        piece: u64,
+        is_begun: bool,
+        deadline_ms: u64,
+        grant: u64,
+        by_extend: bool,
+    },
+    Done {
+        in_flight: bool,
+    },
     /// `run`: what failed together.
-    Failed { in_flight: bool, run: u64, from_ms: u64, late: bool },
-    Park { in_flight: bool },
-    Delayed { until_ms: u64 },
+    Failed {
+        in_flight: bool,
+        run: u64,
+        from_ms: u64,
+        late: bool,
+    },
+    Park {
+        in_flight: bool,
+    },
+    Delayed {
+        until_ms: u64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -143,6 +161,10 @@ impl Reference {
                 self.done(part, now_ms);
                 None
             }
+            What::Gone if is_own => {
+                self.done(part, now_ms);
+                None
+            }
             What::Extend if is_mine => {
                 self.extend(part, now_ms);
                 None
@@ -227,8 +249,7 @@ impl Reference {
                 return Some(Why::ParkedByIt);
             }
             What::Released => self.give_back(part, false),
-            What::Gone => self.done(part, now_ms),
-            What::Done | What::Extend | What::Begun => unreachable!("taken before"),
+            What::Gone | What::Done | What::Extend | What::Begun => unreachable!("taken before"),
         }
         None
     }

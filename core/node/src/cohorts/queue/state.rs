@@ -167,7 +167,9 @@ impl Queue {
             }
         }
         let firsts: Vec<u64> = self.pieces.iter().map(|(span, _)| span.first).collect();
-        firsts.into_iter().for_each(|first| self.halve(first));
+        for first in firsts {
+            self.halve(first);
+        }
     }
 
     /// A piece with a count becomes its two halves, if there is room for one more.

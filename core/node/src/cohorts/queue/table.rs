@@ -107,7 +107,9 @@ impl Table {
                 self.greatest_parking = self.greatest_parking.max(*greatest_parking);
                 self.floor = self.floor.max(*floor);
                 self.ranges.remove_done_below(self.floor);
-                lines.iter().for_each(|line| self.apply_line(line));
+                for line in lines {
+                    self.apply_line(line);
+                }
             }
             Entry::Parked(parking) => self.apply_parking(parking),
         }
@@ -166,7 +168,9 @@ impl Table {
         let mut table = Self::new(image.incarnation, image.floor);
         let (floor, greatest_parking) = (image.floor, image.greatest_parking);
         table.apply(&Entry::Ranges { floor, greatest_parking, lines: image.lines.clone() });
-        image.parkings.iter().for_each(|parking| table.apply(&Entry::Parked(parking.clone())));
+        for parking in &image.parkings {
+            table.apply(&Entry::Parked(parking.clone()));
+        }
         table.check()?;
         let is_equal = table.export() == *image;
         is_equal.then_some(table).ok_or_else(|| "the table of a QUEUE gate overlaps itself".to_owned())

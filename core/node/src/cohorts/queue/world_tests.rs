@@ -5,14 +5,14 @@ use std::num::NonZeroU64;
 
 use ringfence_log::faulty::SeededRandom;
 
-use super::acknowledge::Acknowledgement;
+use super::acknowledge::{Acknowledgement, Item};
 use super::bounds::Settings;
 use super::entry::{Entry, Parking, ParkingState};
 use super::lease::{Ask, Delivery};
 use super::log::LogRows;
 use super::parked::{Action, Fate, Order};
 use super::reference_tests::{Now, Reference, Refusals, Row};
-use super::state::{Answer, NotTaken, Opening, ParkingReply, Queue, Reply};
+use super::state::{Answer, NotTaken, Opening, ParkingReply, Queue, Reply, Why};
 use super::table::{RowState, Table};
 
 pub const OWNER_LEASE_MS: u64 = 1000;
@@ -27,10 +27,6 @@ pub struct Log {
 }
 
 impl LogRows for Log {
-    fn start(&self) -> u64 {
-        self.start
-    }
-
     fn mark(&self) -> u64 {
         self.epochs.len() as u64
     }
@@ -95,6 +91,26 @@ pub fn scope_of(number: u64) -> NonZeroU64 {
 
 fn fault<T>(text: String) -> Result<T, String> {
     Err(text)
+}
+
+/// Items without some rows.
+fn without(items: &[Item], rows: &BTreeSet<u64>) -> Vec<Item> {
+    let mut kept: Vec<Item> = Vec::new();
+    for item in items {
+        let mut is_next = false;
+        for row in item.first..item.first + u64::from(item.rows) {
+            if rows.contains(&row) {
+                is_next = false;
+                continue;
+            }
+            match kept.last_mut().filter(|_| is_next) {
+                Some(last) => last.rows += 1,
+                None => kept.push(Item { first: row, rows: 1, ..item.clone() }),
+            }
+            is_next = true;
+        }
+    }
+    kept
 }
 
 impl World {
@@ -187,6 +203,8 @@ impl World {
             end <= self.log.mark() && (end <= self.log.start || self.log.epoch_of(end - 1) == Some(item.epoch))
         });
         let mut refusals = Refusals::new();
+        let crowded = self.without_room(told.ticket, &answers);
+        let known = Acknowledgement { items: without(&known.items, &crowded), ..known };
         if !is_sought {
             let pieces = &self.queue.pieces;
             let border = |row| pieces.at(row).map_or(row, |(span, _)| span.first);
@@ -194,6 +212,19 @@ impl World {
         }
         self.told.insert(told.ticket, (known, refusals));
         self.take_answers(answers)
+    }
+
+    /// Rows that are refused for want of room: the reference has no bounds.
+    fn without_room(&self, ticket: u64, answers: &[Answer]) -> BTreeSet<u64> {
+        let waiting = self.queue.waiting.iter().map(|waiting| &waiting.answer);
+        let mut crowded = BTreeSet::new();
+        for answer in answers.iter().chain(waiting).filter(|answer| answer.ticket == ticket) {
+            let Reply::Acknowledged(refused) = &answer.reply else { continue };
+            for part in refused.iter().filter(|part| part.why == Why::NoRoom && self.has_bounds) {
+                crowded.extend(part.first..part.first + u64::from(part.rows));
+            }
+        }
+        crowded
     }
 
     pub fn take_answers(&mut self, answers: Vec<Answer>) -> Result<(), String> {
@@ -219,8 +250,12 @@ impl World {
         for part in refused {
             found.extend((part.first..part.first + u64::from(part.rows)).map(|row| (row, part.why)));
         }
-        let known: Refusals = told.items.iter().flat_map(|item| item.first..item.first + u64::from(item.rows))
-            .filter_map(|row| Some((row, *found.get(&row)?))).collect();
+        let known: Refusals = told
+            .items
+            .iter()
+            .flat_map(|item| item.first..item.first + u64::from(item.rows))
+            .filter_map(|row| Some((row, *found.get(&row)?)))
+            .collect();
         if known != expected && !self.has_bounds {
             return fault(format!("{told:?} is refused {known:?}, not {expected:?}"));
         }
@@ -275,9 +310,10 @@ impl World {
     }
 
     pub fn take_record(&mut self) {
-        if self.in_flight.is_none() {
-            self.in_flight = self.queue.take_record(self.now_ms);
+        if self.in_flight.is_some() {
+            return;
         }
+        self.in_flight = self.queue.take_record(self.now_ms);
         if let Some(entries) = &self.in_flight {
             let is_put_back = |number| {
                 let is_it = |parking: &Parking| parking.number == number && parking.state == ParkingState::PutBack;
@@ -297,15 +333,26 @@ impl World {
         self.take_answers(answers)
     }
 
+    /// For stories whose answers nobody looks at.
+    pub fn commit_alone(&mut self) {
+        let Some(entries) = self.in_flight.take() else { return };
+        self.queue.committed(self.now_ms, &mut Vec::new());
+        self.apply(&entries).unwrap();
+    }
+
     fn apply(&mut self, entries: &[Entry]) -> Result<(), String> {
         if let Some(Entry::Reset { incarnation, offset }) = entries.first() {
             self.sought(*incarnation, *offset);
             return Ok(());
         }
-        let new = |row: u64| entries.iter().find_map(|entry| match entry {
-            Entry::Parked(it) if it.state == ParkingState::Parked && (it.first..it.end()).contains(&row) => Some(it.number),
-            _ => None,
-        });
+        let new = |row: u64| {
+            entries.iter().find_map(|entry| match entry {
+                Entry::Parked(it) if it.state == ParkingState::Parked && (it.first..it.end()).contains(&row) => {
+                    Some(it.number)
+                }
+                _ => None,
+            })
+        };
         self.reference.commit(new);
         entries.iter().try_for_each(|entry| match entry {
             Entry::Parked(parking) => self.apply_parking(parking),
@@ -315,26 +362,35 @@ impl World {
 
     fn apply_parking(&mut self, parking: &Parking) -> Result<(), String> {
         let (number, fate) = (parking.number, *self.fates.get(&parking.number).unwrap_or(&Fate::Open));
-        let rows = &mut self.reference.rows[usize::try_from(parking.first).unwrap()..usize::try_from(parking.end()).unwrap()];
+        let rows =
+            &mut self.reference.rows[usize::try_from(parking.first).unwrap()..usize::try_from(parking.end()).unwrap()];
         match parking.state {
             ParkingState::Parked if !self.numbers.insert(number) => fault(format!("{number} is used twice")),
             ParkingState::Parked | ParkingState::Exporting(_) => Ok(()),
             ParkingState::PutBack if fate == Fate::Committed => fault(format!("CQ6 {number} is copied, and put back")),
             ParkingState::PutBack => {
-                rows.iter_mut().for_each(|row| *row = Row::new(RowState::Available(0)));
+                rows.fill(Row::new(RowState::Available(0)));
                 Ok(())
             }
             ParkingState::Over => {
                 let is_lost = parking.end() <= self.log.start;
                 let is_decided = fate == Fate::Committed || self.discarded.contains(&number) || is_lost;
-                rows.iter_mut().for_each(|row| row.log = RowState::Done);
-                if is_decided { Ok(()) } else { fault(format!("CQ4 {number} is over, and neither copied nor discarded")) }
+                for row in rows {
+                    row.log = RowState::Done;
+                }
+                if is_decided {
+                    Ok(())
+                } else {
+                    fault(format!("CQ4 {number} is over, and neither copied nor discarded"))
+                }
             }
         }
     }
 
     fn sought(&mut self, incarnation: u64, offset: u64) {
         self.incarnation = incarnation;
+        // Parkings of before are forgotten: what programs copy of them counts nowhere.
+        self.exports.clear();
         self.reference.floor = usize::try_from(offset).unwrap();
         for (at, row) in self.reference.rows.iter_mut().enumerate() {
             *row = Row::new(if (at as u64) < offset { RowState::Done } else { RowState::Available(0) });
@@ -385,8 +441,7 @@ impl World {
         self.epoch += 1;
         self.owner_changes += 1;
         self.serve_from_ms = self.now_ms + OWNER_LEASE_MS;
-        let opening =
-            Opening { numbers_from: self.epoch, serve_from_ms: self.serve_from_ms, start: self.log.start };
+        let opening = Opening { numbers_from: self.epoch, serve_from_ms: self.serve_from_ms, start: self.log.start };
         let settings = self.reference.settings;
         let before = std::mem::replace(&mut self.queue, Queue::open(Table::import(&image)?, settings, opening));
         self.before = with_lease.then_some(before);
@@ -410,7 +465,10 @@ impl World {
         let table = self.replay();
         self.incarnation = table.incarnation();
         self.replace_owner(false, false)?;
-        self.reference.rows.iter_mut().for_each(|row| (row.bad, row.is_answered) = (0, row.log == RowState::Done && row.is_answered));
+        self.reference
+            .rows
+            .iter_mut()
+            .for_each(|row| (row.bad, row.is_answered) = (0, row.log == RowState::Done && row.is_answered));
         self.exports.clear();
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::bounds::{LINES_MAX, PARKED_MAX};
 use super::entry::{Entry, Line, Parking, ParkingState, RangeState};
-use super::pieces::{Held, Piece, Verdict};
+use super::pieces::{Held, Piece, Pieces, Verdict};
 use super::planted::{Bug, is_on};
 use super::span::Span;
 use super::state::{Answer, Queue, Reply};
@@ -79,7 +79,9 @@ impl Queue {
         }
         let pending: Vec<u64> =
             self.changes.iter().filter(|(_, it)| !it.in_flight).map(|(&number, _)| number).collect();
-        pending.into_iter().for_each(|number| self.draft_change(number, &mut draft));
+        for number in pending {
+            self.draft_change(number, &mut draft);
+        }
         if draft.is_full {
             let of_this = self.waiting.iter_mut().filter(|waiting| waiting.record == self.record);
             of_this.for_each(|waiting| waiting.record += 1);
@@ -168,7 +170,9 @@ impl Queue {
     /// The record that was taken last is committed.
     pub fn committed(&mut self, now_ms: u64, answers: &mut Vec<Answer>) {
         let Some(entries) = self.in_flight.take() else { return };
-        entries.iter().for_each(|entry| self.table.apply(entry));
+        for entry in &entries {
+            self.table.apply(entry);
+        }
         self.committed = self.record - 1;
         if let Some(Entry::Reset { incarnation, offset }) = entries.first() {
             self.begin_again(*incarnation, *offset);
@@ -181,20 +185,13 @@ impl Queue {
     }
 
     fn begin_again(&mut self, incarnation: u64, offset: u64) {
-        let committed = self.committed;
-        let begun = self.seek.filter(|&seek| seek == (incarnation, offset));
-        if begun.is_some() {
-            self.seek = None;
-        }
-        self.pieces = super::pieces::Pieces::default();
+        self.seek = self.seek.filter(|&seek| seek != (incarnation, offset));
+        self.pieces = Pieces::default();
         self.changes.clear();
         self.next = offset.max(self.start);
         for waiting in &mut self.waiting {
-            // The record of the seek itself holds nothing else.
-            if waiting.record >= committed {
-                waiting.record = 0;
-                waiting.answer.reply = Reply::BeforeSeek;
-            }
+            waiting.record = 0;
+            waiting.answer.reply = Reply::BeforeSeek;
         }
     }
 
