@@ -13,6 +13,7 @@ START HERE:
 
     client.py     connect, Client          producer.py  Producer: rows in       reader.py  Reader: rows out
     topic_calls.py  calls about topics        admin.py  their requests      topic_info.py  what they return
+    consumer/     Consumer: a member of a cohort (consumer group)
     watch.py      Watch: what happens to topics and layouts
     layout_admin.py  split, merge and repartition topics
     transaction.py  all rows of a block or none
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from ringfence.cluster.offsets import Ends, Position
     from ringfence.common.cluster_info import ClusterInfo
     from ringfence.common.watch_events import EventKind, WatchEvent
+    from ringfence.consumer.consumer import Consumer
+    from ringfence.consumer.values import ConsumerPlace
     from ringfence.native.errors import (
         AlreadyExistsError,
         BatchError,
@@ -59,8 +62,10 @@ if TYPE_CHECKING:
         ForgottenError,
         ForkedError,
         InvalidArgumentError,
+        MemberExistsError,
         NotFoundError,
         OverloadedError,
+        PositionError,
         ProtocolError,
         QuarantinedError,
         ReentrantError,
@@ -91,6 +96,8 @@ __all__ = [
     "ConfigError",
     "ConflictError",
     "ConnectError",
+    "Consumer",
+    "ConsumerPlace",
     "DeadlineError",
     "DiskFullError",
     "Ends",
@@ -100,10 +107,12 @@ __all__ = [
     "ForgottenError",
     "ForkedError",
     "InvalidArgumentError",
+    "MemberExistsError",
     "NotFoundError",
     "OverloadedError",
     "Place",
     "Position",
+    "PositionError",
     "Producer",
     "ProtocolError",
     "QuarantinedError",
@@ -141,6 +150,8 @@ _HOMES = {
     "Position": "cluster.offsets",
     "Producer": "producer",
     "Reader": "reader",
+    "Consumer": "consumer.consumer",
+    "ConsumerPlace": "consumer.values",
     "Appended": "send.send_future",
     "SendFuture": "send.send_future",
     "Failure": "send.outcomes",

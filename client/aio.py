@@ -31,6 +31,7 @@ from ringfence.arrow.batches import is_stream
 from ringfence.cluster.offsets import Position
 from ringfence.common.process_local import ProcessLocal
 from ringfence.common.serial_executor import SerialExecutor
+from ringfence.consumer.aio_consumer import Consumer
 from ringfence.native.errors import OverloadedError
 
 if TYPE_CHECKING:
@@ -183,6 +184,11 @@ class Client(ProcessLocal):
     def _executor_of(self, *name: str | None) -> SerialExecutor:
         """Open a name one at a time: an opening fences the last one, so a cancelled one must not be last."""
         return self._executors.setdefault(name, SerialExecutor()) if None not in name else SerialExecutor()
+
+    def consumer(self, topic: str, *, cohort: str, **options: Any) -> Opening[Consumer]:
+        """Like `ringfence.Client.consumer`; for `await` or `async with`."""
+        make = partial(self._client.consumer, topic, cohort=cohort, **options)
+        return Opening(lambda: Consumer(make()), SerialExecutor())
 
     def read(self, topic: str, **options: Any) -> Reader:
         """Like `ringfence.Client.read`, for `async for`; the first batch looks up the topic."""

@@ -34,6 +34,8 @@ from ringfence.common.options import TIMEOUT_S as SEND_TIMEOUT_S
 from ringfence.common.process_local import ProcessLocal
 from ringfence.common.send_effects import Identity
 from ringfence.common.token import Token, token_of
+from ringfence.consumer.consumer import Consumer
+from ringfence.consumer.door import ConsumerCalls
 from ringfence.layout_admin import LayoutAdmin
 from ringfence.native import wire
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
@@ -79,7 +81,7 @@ def connect(
     )
 
 
-class Client(TopicCalls, ProcessLocal):
+class Client(TopicCalls, ConsumerCalls, ProcessLocal):
     """Thread-safe. Every method waits at most `timeout_s`; ConnectError means that no node answered.
 
     In a forked child the first call connects again; producers and readers of the parent raise ForkedError
@@ -90,6 +92,7 @@ class Client(TopicCalls, ProcessLocal):
         self.addresses = addresses
         self._timeout_s, self._token = seconds("timeout_s", timeout_s), token or Token()
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._closed = False
         self._begin()
 
@@ -105,7 +108,7 @@ class Client(TopicCalls, ProcessLocal):
     @property
     def _io_thread(self) -> IoThread:
         if os.getpid() != self._process:  # a forked child gets its own thread, sockets and tables
-            self._producers = weakref.WeakSet()
+            self._producers, self._consumers = weakref.WeakSet(), weakref.WeakSet()
             self._begin()
         return self._io_thread_of_process
 
@@ -143,7 +146,7 @@ class Client(TopicCalls, ProcessLocal):
         return future.result()
 
     def close(self) -> None:
-        """Close the producers (see `Producer.close`) and the connections.
+        """Close the consumers, the producers (see `Producer.close`) and the connections.
 
         Raises:
             RingfenceError: a send of an open producer was not stored; the first such error.
@@ -153,6 +156,8 @@ class Client(TopicCalls, ProcessLocal):
             return
         self._io_thread.check_outside("close")
         self._closed = True
+        for consumer in list(self._consumers):
+            consumer.close()
         failures: list[RingfenceError] = []
         for producer in list(self._producers):
             try:

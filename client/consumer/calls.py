@@ -101,8 +101,14 @@ class Ring(NamedTuple):
     """Wake the application: there is something to take."""
 
 
+class Note(NamedTuple):
+    """Log a warning."""
+
+    text: str
+
+
 Call = Join | Leave | Attach | Fetch | Read | Settle | Beat
-Effect = Call | Refresh | Ring
+Effect = Call | Refresh | Ring | Note
 
 # ---- replies ----------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from ringfence.consumer.calls import Fetch, Read, Why
+from ringfence.consumer.calls import Fetch, Fetched, Read, Why
 from ringfence.consumer.gate import FETCHING, WITH_HOLD, Gate, Phase
 from ringfence.consumer.values import Point, TaskKind
 from ringfence.native.errors import TruncatedError
@@ -17,7 +17,7 @@ from ringfence.native.errors import TruncatedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ringfence.consumer.calls import Fetched, Refusal
+    from ringfence.consumer.calls import Refusal
     from ringfence.consumer.holding import Holding
     from ringfence.consumer.state import State
 
@@ -148,9 +148,10 @@ class Fetching:
         lease_until = made_at + self._state.lease_s
         if gate.phase is Phase.OPENING:
             gate.opened(reply, lease_until)
+            self._holding.settling.told(gate)
         elif reply.hold != gate.hold:
             return  # of a hold that is over
-        gate.lease_until = max(gate.lease_until, lease_until)
+        gate.lease_until, gate.mark = max(gate.lease_until, lease_until), max(gate.mark, reply.mark)
         if reply.sealed_end is not None:
             self._sealed(gate, reply.sealed_end)
         else:
@@ -196,7 +197,7 @@ class Fetching:
             gate.retry_at = now + RETRY_S_MAX  # an owner of before does not have its end
         self._store(gate, reply)
 
-    def refused(self, call: Fetch | Read, refusal: Refusal, now: float) -> None:
+    def refused(self, call: Fetch | Read, refusal: Refusal, made_at: float, now: float) -> None:
         """The owner refused."""
         gate = self._gate_of(call)
         if gate is None:
@@ -212,14 +213,16 @@ class Fetching:
             case Why.REDIRECT:
                 self._state.needs_table = max(self._state.needs_table or 0, refusal.version)
             case Why.TRUNCATED:
-                self._truncated(gate, refusal)
-            case Why.POSITION | Why.FINAL:
+                self._truncated(gate, refusal, made_at)
+            case Why.POSITION if gate.phase is Phase.OPENING:
+                self._holding.ask_position(gate, refusal.details)
+            case Why.FINAL:
                 assert refusal.error is not None
                 self._state.fail(refusal.error)
             case _:
                 pass
 
-    def _truncated(self, gate: Gate, refusal: Refusal) -> None:
+    def _truncated(self, gate: Gate, refusal: Refusal, made_at: float) -> None:
         """Rows after the settled position are gone: the application hears it, or they are skipped."""
         state = self._state
         begin = int(refusal.details.get("begin", refusal.start))
@@ -228,7 +231,11 @@ class Fetching:
             state.fail(error)
             return
         gate.retry_at = 0.0
+        if "pruned" in refusal.details and gate.phase is Phase.OPENING and refusal.hold:
+            # The hold is there, and the owner gives no row before it knows that the member was told.
+            gate.opened(Fetched(refusal.hold, begin, begin, 0), made_at + state.lease_s)
         if gate.phase is Phase.HELD:
+            gate.tells_beginning |= "pruned" in refusal.details
             state.bytes -= gate.drop_fetched()
             gate.fetched = gate.given = gate.told = Point(max(begin, gate.given.offset), 0)
             self._holding.settling.told(gate)

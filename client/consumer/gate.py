@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ringfence.consumer.values import Point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from ringfence.consumer.calls import Fetched
 
@@ -64,6 +64,8 @@ class Gate:
         returns: the plan named this member again while the release was under way.
         fetch, read: numbers of the calls under way.
         skip: go on at this offset, after rows that are gone.
+        question: what the owner said of a store that has nothing of the partition (CHECKPOINT).
+        tells_beginning: the beginning is settled, too, so that what was missed before it is not told again.
     """
 
     __slots__ = (
@@ -77,10 +79,12 @@ class Gate:
         "is_drain_told",
         "is_paused",
         "lease_until",
+        "mark",
         "newest",
         "partition",
         "phase",
         "position",
+        "question",
         "read",
         "release",
         "retries",
@@ -88,6 +92,7 @@ class Gate:
         "returns",
         "settled",
         "skip",
+        "tells_beginning",
         "told",
         "wait_settled",
     )
@@ -99,6 +104,7 @@ class Gate:
         self.position: Point | None = None
         self.fetched = self.given = self.told = self.settled = Point(0, 0)
         self.end: int | None = None
+        self.mark = 0  # the owner's end of readable rows, as of its last answer
         self.release = self.returns = self.is_paused = self.is_drain_told = False
         self.answers: deque[Stored] = deque()
         self.given_sizes: deque[tuple[int, int]] = deque()  # (end offset, bytes) of what is not acknowledged
@@ -106,6 +112,8 @@ class Gate:
         self.read: int | None = None
         self.retry_at, self.retries = 0.0, 0
         self.skip: int | None = None
+        self.question: Mapping[str, Any] | None = None
+        self.tells_beginning = False
         # (through, what to call with None or the error)
         self.wait_settled: list[tuple[int, Callable[[Exception | None], None]]] = []
 
@@ -164,7 +172,9 @@ class Gate:
     @property
     def owes(self) -> bool:
         """Whether the owner must hear something."""
-        return self.hold > 0 and (self.told.offset > self.settled.offset or self.release)
+        return self.hold > 0 and (
+            self.told.offset > self.settled.offset or self.release or self.tells_beginning
+        )
 
     @property
     def has_unacknowledged(self) -> bool:

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.consumer.gate import Gate, Phase
-from ringfence.consumer.values import Place, Point, TaskKind
+from ringfence.consumer.values import ConsumerPlace, Point, TaskKind
 from ringfence.native.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Giving:
     def _may_give(self, gate: Gate, now: float) -> bool:
         return gate.phase is Phase.HELD and not gate.is_paused and self._beats.is_valid(gate, now)
 
-    def give(self, turn: Turn, first: int, rows: int, epoch: int, now: float) -> Place | None:
+    def give(self, turn: Turn, first: int, rows: int, epoch: int, now: float) -> ConsumerPlace | None:
         """The application gets these rows; None: the hold or its lease is over, they must not be given."""
         gate, stored = turn
         is_next = (
@@ -66,7 +66,7 @@ class Giving:
         )
         if not is_next or not self._may_give(gate, now):
             return None
-        place = Place(gate.partition, first, first + rows, epoch, gate.hold)
+        place = ConsumerPlace(gate.partition, first, first + rows, epoch, gate.hold)
         gate.given = place.end
         gate.is_drain_told = False
         self._given.add(gate.partition)
@@ -96,7 +96,7 @@ class Giving:
 
     # ---- acknowledgements ----------------------------------------------------------------------------------
 
-    def acknowledge(self, place: Place, *, urgent: bool = False) -> bool:
+    def acknowledge(self, place: ConsumerPlace, *, urgent: bool = False) -> bool:
         """Rows through the end of a place are done. False: its hold is over.
 
         Raises:

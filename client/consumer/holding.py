@@ -10,14 +10,14 @@ Rows are given by `fetching.py` and `giving.py`; this module decides who has wha
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringfence.consumer.gate import WITH_HOLD, Gate, Phase
 from ringfence.consumer.values import Point, Task, TaskKind
 from ringfence.native.errors import FencedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from ringfence.consumer.settle import Settling
     from ringfence.consumer.state import State
@@ -98,15 +98,23 @@ class Holding:
                 continue
             if task.kind is TaskKind.REVOKED and gate.phase is Phase.LEAVING:
                 self.release(gate)
-            elif task.kind is TaskKind.ASSIGNED and gate.phase is Phase.WAITING:
-                gate.phase = Phase.OPENING
+            elif task.kind in {TaskKind.ASSIGNED, TaskKind.POSITION} and gate.phase is Phase.WAITING:
+                gate.phase, gate.question = Phase.OPENING, None
                 self._look(gate)
 
-    def positioned(self, partition: int, position: Point | None) -> None:
-        """CHECKPOINT: the application's store is there; None: it has nothing of the partition."""
+    def positioned(self, partition: int, position: Point | None, *, tells: bool = False) -> None:
+        """CHECKPOINT: the application's store is there; None: it has nothing of the partition.
+
+        `tells`: the position is settled when the partition is opened.
+        """
         gate = self._state.gates.get(partition)
         if gate is not None and gate.phase is Phase.WAITING:
-            gate.position = position
+            gate.position, gate.tells_beginning = position, tells
+
+    def ask_position(self, gate: Gate, question: Mapping[str, Any]) -> None:
+        """The store has nothing of the partition, and the cohort has: the application must look again."""
+        gate.phase, gate.question = Phase.WAITING, question
+        self._tell(TaskKind.POSITION, [gate])
 
     # ---- the end of holds --------------------------------------------------------------------------------
 

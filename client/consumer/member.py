@@ -9,10 +9,12 @@ After each event `take` gives what is to be carried out, in order. `now` runs al
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ringfence.consumer.absence import Absence
 from ringfence.consumer.beats import Beats
 from ringfence.consumer.calls import (
+    HOME,
     Attach,
     Attached,
     Beat,
@@ -36,12 +38,12 @@ from ringfence.consumer.settle import Settling
 from ringfence.consumer.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ringfence.consumer.calls import Effect, Plan, Refusal, Reply
     from ringfence.consumer.giving import Turn
     from ringfence.consumer.routes import Routes
-    from ringfence.consumer.values import MemberOptions, Place, Point, Task
+    from ringfence.consumer.values import ConsumerPlace, MemberOptions, Point, Task
 
 
 class Member:
@@ -56,6 +58,7 @@ class Member:
         self.fetching = Fetching(state, self.holding)
         self.session = Session(state, self.holding)
         self.giving = Giving(state, self.beats, self.fetching, self.settling)
+        self.absence = Absence(state, self.holding, self.session)
         self._leaves = False
 
     def _look(self, gate: Gate) -> None:
@@ -68,6 +71,7 @@ class Member:
 
     def tick(self, now: float) -> None:
         """Time has passed, or an event was handled: make the calls that are due."""
+        self.absence.pump(now)
         self.session.pump(now)
         if self.state.session:
             self.fetching.pump(now)
@@ -110,6 +114,7 @@ class Member:
         if known is None:
             return
         call, made_at = known
+        self.absence.heard(getattr(call, "node", HOME), now)
         match call, reply:
             case (Join(), Joined()):
                 self.session.joined(call, reply)
@@ -135,7 +140,8 @@ class Member:
         known = self.state.calls.pop(number, None)
         if known is None:
             return
-        call, _ = known
+        call, made_at = known
+        self.absence.heard(getattr(call, "node", HOME), now)
         if refusal.why is Why.NOT_ATTACHED and isinstance(call, Fetch | Settle | Beat):
             self.session.not_attached(call.node, now)
         match call:
@@ -144,7 +150,7 @@ class Member:
             case Attach():
                 self.session.attach_failed(call, refusal, now)
             case Fetch() | Read():
-                self.fetching.refused(call, refusal, now)
+                self.fetching.refused(call, refusal, made_at, now)
             case Settle():
                 self.settling.failed(call, refusal, now)
             case Beat():
@@ -152,7 +158,7 @@ class Member:
             case Leave():
                 self.session.left(refusal)
         if refusal.why is Why.FINAL and isinstance(call, Settle | Beat) and refusal.error is not None:
-            self.state.fail(refusal.error)
+            self.state.fail(refusal.error, is_final=True)
 
     def unanswered(self, number: int, now: float) -> None:
         """A call got no answer."""
@@ -189,19 +195,28 @@ class Member:
         """The application came back from a callback."""
         self.holding.done(task)
 
-    def positioned(self, partition: int, position: Point | None) -> None:
+    def positioned(self, partition: int, position: Point | None, *, tells: bool = False) -> None:
         """CHECKPOINT: where the application's store is."""
-        self.holding.positioned(partition, position)
+        self.holding.positioned(partition, position, tells=tells)
+
+    def question(self, partition: int) -> Mapping[str, Any] | None:
+        """CHECKPOINT: what the owner said of a store that has nothing of a partition."""
+        gate = self.state.gates.get(partition)
+        return None if gate is None else gate.question
 
     def take_error(self) -> Exception | None:
-        """The error that the application must hear, once."""
+        """The error that the application must hear: once, or each time if the member cannot go on."""
         error, self.state.error = self.state.error, None
-        return error
+        return self.state.final_error or error
 
     def turn(self, now: float) -> Turn | None:
+        """The partition whose turn it is; None: nothing can be given."""
+        self.absence.came(now)
         return self.giving.turn(now)
 
-    def acknowledge(self, place: Place, then: Callable[[Exception | None], None] | None = None) -> bool:
+    def acknowledge(
+        self, place: ConsumerPlace, then: Callable[[Exception | None], None] | None = None
+    ) -> bool:
         """Rows through a place are done. False: the hold is over. `then`: called when the owner has it."""
         if not self.giving.acknowledge(place, urgent=then is not None):
             return False
@@ -233,8 +248,10 @@ class Member:
     @property
     def is_closed(self) -> bool:
         """Whether nothing is to be told any more."""
-        is_over = self.session.has_left or not self._leaves or not self.state.session
-        return self.state.is_closing and self.settling.is_idle and is_over
+        if not self.state.is_closing or self.state.final_error is not None:
+            return self.state.is_closing
+        has_left = self.session.has_left or not self._leaves or not self.state.session
+        return has_left and self.settling.is_idle
 
     # ---- invariants --------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class Session:
         if state.needs_table is not None and now >= self._table_at:
             state.effects.append(Refresh(state.needs_table))
             state.needs_table, self._table_at = None, now + TABLE_S
-        asks = self._must_join or state.needs_plan or self._pages
+        asks = self._must_join or (state.session and (state.needs_plan or self._pages))
         if asks and self._join is None and now >= self._join_at and not state.is_closing:
             page = self._pages[-1] if self._pages else 0
             self._join = state.call(lambda number: Join(number, self._after, page), now).number
@@ -105,7 +105,7 @@ class Session:
         if refusal is not None and refusal.why is Why.NOT_ATTACHED:
             self._must_join, self._join_at = True, max(self._join_at, now)
         elif refusal is not None and refusal.why is Why.FINAL and refusal.error is not None:
-            self._state.fail(refusal.error)
+            self._state.fail(refusal.error, is_final=True)
 
     # ---- plans -------------------------------------------------------------------------------------------
 
@@ -114,7 +114,10 @@ class Session:
         state, plan = self._state, reply.plan
         if call.number != self._join:
             return
-        self._join, self._must_join, self._tries, self._after = None, False, 0, 0
+        self._join, self._tries, self._after = None, 0, 0
+        if not state.session and not self._must_join:
+            return  # suspended meanwhile
+        self._must_join = False
         self.proof, state.lease_s = reply.proof, reply.lease_s
         if plan.session != state.session:
             if state.session:
@@ -170,7 +173,7 @@ class Session:
         if refusal.why is Why.NAME_TAKEN:
             self._name_taken(refusal, now)
         elif refusal.error is not None:
-            self._state.fail(refusal.error)
+            self._state.fail(refusal.error, is_final=True)
             self._join_at = float("inf")
 
     def _name_taken(self, refusal: Refusal, now: float) -> None:
@@ -185,8 +188,23 @@ class Session:
                 "name, stop that process, or pass takeover=True",
                 member=self._state.options.name,
                 presence=details.get("presence", "unknown"),
-            )
+            ),
+            is_final=True,
         )
+
+    # ---- absence -----------------------------------------------------------------------------------------
+
+    def suspend(self, now: float) -> None:
+        """Leave, until `resume`."""
+        self.leave(now)
+        self._state.session, self._state.generation, self._must_join = 0, -1, False
+        self._state.attached.clear()
+        self._attaching.clear()
+        self._pages = []
+
+    def resume(self) -> None:
+        """Join again."""
+        self._must_join, self.has_left = True, False
 
     # ---- the end -----------------------------------------------------------------------------------------
 

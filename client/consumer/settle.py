@@ -92,6 +92,7 @@ class Settling:
     def _taken(self, gate: Gate, entry: Settlement) -> None:
         if entry.through.offset > gate.settled.offset:
             gate.settled = entry.through
+        gate.tells_beginning = False
         for call in gate.settled_callbacks():
             call(None)
         if entry.release:

@@ -50,6 +50,7 @@ class State:
         self.is_closing = False
         self.needs_table: int | None = None
         self.error: Exception | None = None
+        self.final_error: Exception | None = None
         self._numbers = self._tasks = 0
 
     def call(self, make: Callable[[int], AnyCall], now: float) -> AnyCall:
@@ -82,9 +83,11 @@ class State:
             self.tasks.append(Task(kind, ids, self._tasks))
             self.ring()
 
-    def fail(self, error: Exception) -> None:
-        """The next step of the application raises this. The first error counts."""
+    def fail(self, error: Exception, *, is_final: bool = False) -> None:
+        """The next step of the application raises this; every one, if it is final. The first error counts."""
         self.error = self.error or error
+        if is_final:
+            self.final_error = self.final_error or error
         self.ring()
 
     def node_of(self, gate: Gate) -> int | None:

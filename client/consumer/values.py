@@ -22,7 +22,7 @@ class Point(NamedTuple):
     epoch: int
 
 
-class Place(NamedTuple):
+class ConsumerPlace(NamedTuple):
     """Rows `first_offset` .. `end_offset - 1` of a partition, stored under `epoch`.
 
     `fencing_token` is the number of the hold under which they were read. Numbers of a partition ascend, so a
@@ -50,7 +50,7 @@ class Place(NamedTuple):
         return ":".join((FORM, *map(str, numbers)))
 
     @classmethod
-    def parse(cls, token: str) -> Place:
+    def parse(cls, token: str) -> ConsumerPlace:
         """The place of a token, without rows: `first_offset` equals `end_offset`.
 
         Raises:
@@ -61,7 +61,7 @@ class Place(NamedTuple):
         is_sound = len(parts) == 5 and parts[0] == FORM
         if not is_sound or not all(_is_number(part) for part in parts[1:]):
             raise InvalidArgumentError(
-                f"a position must be a text that Place.token() gave, such as '{FORM}:7:500:3:12'",
+                f"a position must be a text that ConsumerPlace.token() gave, such as '{FORM}:7:500:3:12'",
                 token=repr(token),
             )
         partition, offset, epoch, fencing_token = map(int, parts[1:])
@@ -79,6 +79,8 @@ class TaskKind(Enum):
     REVOKED = "revoked"
     LOST = "lost"
     DRAIN = "drain"
+    # CHECKPOINT: the cohort is further than the application's store; it must say whether that is so.
+    POSITION = "position"
 
 
 class Task(NamedTuple):

@@ -3,12 +3,13 @@
 START HERE: `program.run`. Each command is a separate module, imported when the command runs, so that
 `ringfence --help` loads neither Arrow nor the node.
 
-Commands: bench, cluster, compact, completion, config, debug, demo, dev, fsck, node, partition, producer,
-publish, read, rebalance, scope, serve, status, token, top, topic.
+Commands: bench, cluster, cohort, compact, completion, config, debug, demo, dev, fsck, node, partition,
+producer, publish, read, rebalance, scope, serve, status, token, top, topic.
 
     connection, admin, topic_api, rebalance_api  connections to a data socket, admin API or control address
     endpoint                                   their options, spelled once for all commands
     layout, layout_api                         commands of `topic` and `partition` about layouts
+    cohort_api, cohort_tables                  access to cohorts; tables of them
     fsck_cluster, missing_counts               checks of a whole cluster; unknown row counts in tables
     exit_codes, output, retry_until, progress_bar  exit codes, tables and NDJSON, notices of long waits
     tables, values, escape_control, schema_text  files of rows; values and texts for display and input

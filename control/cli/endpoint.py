@@ -34,6 +34,18 @@ _control_option = click.option(
 )
 
 
+# Beside the admin API, so that both may be passed.
+_data_option = click.option(
+    "--data-address",
+    "data_address",
+    envvar="RINGFENCE_ADDRESS",
+    show_envvar=True,
+    default="tcp://127.0.0.1:7411",
+    show_default=True,
+    help="Address of a node for --time.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Values of the options. `address` and `control` are None in commands without these options.
@@ -62,11 +74,12 @@ def _options(*options: Decorator) -> Decorator:
             token_file: Path | None,
             address: str | None = None,
             control: str | None = None,
+            data_address: str | None = None,
             **values: Any,
         ) -> Any:
             if address is not None:
                 http = effective_http(http)
-            endpoint = Endpoint(timeout_s, http, token_file, address, control)
+            endpoint = Endpoint(timeout_s, http, token_file, address or data_address, control)
             return function(*arguments, endpoint=endpoint, **values)
 
         decorated: Callable[..., Any] = json_option(with_endpoint)
@@ -81,6 +94,8 @@ def _options(*options: Decorator) -> Decorator:
 address_options = _options(address_option, http_options, timeout_option)
 # For commands that only the admin API serves.
 admin_options = _options(http_options, timeout_option)
+# For commands that the admin API serves, and that ask a data socket as well.
+data_options = _options(_data_option, http_options, timeout_option)
 # For commands about nodes and partitions, which the admin API and control addresses serve.
 control_options = _options(_control_option, http_options, short_timeout_option)
 # For commands about the cluster as a whole, which only the admin API serves.

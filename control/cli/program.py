@@ -41,6 +41,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "config": ("ringfence.control.cli.config", "Show and change the limits of a cluster."),
     "producer": ("ringfence.control.cli.producer", "List and forget named producers of a topic."),
+    "cohort": (
+        "ringfence.control.cli.cohort",
+        "Create, list, show, change, reset and delete cohorts of topics.",
+    ),
     "scope": ("ringfence.control.cli.scope", "List and forget scopes of atomic writers."),
     "top": ("ringfence.control.cli.top", "Show nodes and rates of a cluster, live."),
     "token": ("ringfence.control.cli.token", "Create, list and revoke access tokens."),

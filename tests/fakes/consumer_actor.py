@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.consumer.calls import Refusal
 from ringfence.consumer.member import Member
-from ringfence.consumer.values import MemberOptions, Place, TaskKind
+from ringfence.consumer.values import ConsumerPlace, MemberOptions, TaskKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ class Judge:
         self.newest: dict[int, int] = {}  # by partition: greatest hold number under which rows were given
         self.next: dict[tuple[int, int], int] = {}  # (partition, hold) -> next offset
 
-    def gave(self, place: Place) -> None:
+    def gave(self, place: ConsumerPlace) -> None:
         world, partition, hold = self.world, place.partition, place.fencing_token
         gate = world.gates[partition]
         if hold < self.newest.get(partition, 0):
@@ -60,7 +60,7 @@ class Actor:
         self.connections: dict[int, int] = {}
         self.attached_at: dict[int, tuple[int, int]] = {}
         self.worked: dict[int, int] = {}  # by partition: rows that the application has finished
-        self.in_hand: Place | None = None
+        self.in_hand: ConsumerPlace | None = None
         self.is_alive, self.paused_until = True, 0.0
         self._connections = 0
         self._waiting: list[tuple[int, object]] = []

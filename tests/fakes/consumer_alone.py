@@ -11,7 +11,7 @@ from tests.fakes.consumer_world import FakeRoutes
 
 if TYPE_CHECKING:
     from ringfence.consumer.calls import Effect, Reply
-    from ringfence.consumer.values import Place
+    from ringfence.consumer.values import ConsumerPlace
 
 AnyCall = TypeVar("AnyCall", bound="Effect")
 SESSION = 7
@@ -92,7 +92,7 @@ class Alone:
         call = next(one for one in self.calls(Fetch) if one.partition == partition)
         self.answer(call, Fetched(hold, start, start + rows, 1, bytes=size))
 
-    def give(self, rows: int | None = None) -> Place | None:
+    def give(self, rows: int | None = None) -> ConsumerPlace | None:
         """The application takes the next rows; None: nothing can be given."""
         turn = self.member.turn(self.now)
         if turn is None:
@@ -105,7 +105,7 @@ class Alone:
         self.turn()
         return place
 
-    def gave(self, rows: int | None = None) -> Place:
+    def gave(self, rows: int | None = None) -> ConsumerPlace:
         """`give`, where rows must come."""
         place = self.give(rows)
         assert place is not None

@@ -10,6 +10,7 @@ from ringfence.consumer.gate import Gate, Phase
 from ringfence.consumer.giving import Giving
 from ringfence.consumer.holding import Holding
 from ringfence.consumer.member import Member
+from ringfence.consumer.session import Session
 from ringfence.consumer.settle import Settling
 from ringfence.consumer.values import Point
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from ringfence.consumer.calls import Fetch, Read
+    from ringfence.consumer.calls import Fetch, Plan, Read, Renewed
 
 Patch = tuple[type, str, "Callable[..., Any]"]
 
@@ -129,6 +130,40 @@ def unanswered_requests_are_not_repeated() -> list[Patch]:
     return [(Member, "unanswered", nothing)]
 
 
+def lease_from_the_answer() -> list[Patch]:
+    renewed = Beats.renewed
+
+    def late_renewed(self: Beats, call: Any, reply: Renewed, made_at: float) -> None:
+        renewed(self, call, reply, made_at + 5.0)
+
+    return [(Beats, "renewed", late_renewed)]
+
+
+def older_plan_wins() -> list[Patch]:
+    apply = Session._apply
+
+    def always(self: Session, plan: Plan, partitions: Any) -> None:
+        self._state.generation = -1
+        apply(self, plan, partitions)
+
+    return [(Session, "_apply", always)]
+
+
+def ended_holds_go_on() -> list[Patch]:
+    return [(Holding, "lost", nothing)]
+
+
+def drains_are_not_told() -> list[Patch]:
+    return [(Fetching, "given_to_its_end", nothing)]
+
+
+IN_SCENARIOS: Final[dict[str, Callable[[], list[Patch]]]] = {
+    "lease_from_the_answer": lease_from_the_answer,
+    "older_plan_wins": older_plan_wins,
+    "ended_holds_go_on": ended_holds_go_on,
+    "drains_are_not_told": drains_are_not_told,
+}
+"""Like `PLANTED`, for the stories of `consumer_scenarios.py`."""
 PLANTED: Final[dict[str, Callable[[], list[Patch]]]] = {
     "no_lease": lambda: [(Beats, "is_valid", yes)],
     "no_beats": lambda: [(Beats, "pump", nothing)],
@@ -147,5 +182,5 @@ PLANTED: Final[dict[str, Callable[[], list[Patch]]]] = {
 
 
 def plant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind, attribute, function in PLANTED[name]():
+    for kind, attribute, function in (PLANTED | IN_SCENARIOS)[name]():
         monkeypatch.setattr(kind, attribute, function)

@@ -243,7 +243,7 @@ fn a_foreign_or_newer_file_or_a_second_process_is_refused_and_nothing_is_touched
 
 #[test]
 fn a_record_of_an_unknown_kind_ends_a_start_and_nothing_is_touched() {
-    for kind in [7, 31, 39, 200] {
+    for kind in [8, 31, 39, 200] {
         let storage = filled(8);
         let segments: Vec<String> =
             storage.list().unwrap().into_iter().map(|(name, _)| name).filter(|name| name.contains(".seg")).collect();

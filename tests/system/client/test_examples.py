@@ -48,10 +48,14 @@ def test_an_example_runs(name: str, node: NodeProcess) -> None:
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    spark = {name for name in EXAMPLES if name.startswith("spark_")}
-    assert set(EXAMPLES) == set(SAYS) | spark
-    for name in spark:
-        assert f'"{name}"' in (ROOT / "tests" / "spark" / "test_examples.py").read_text()
+    others = {
+        "spark_": "tests/spark/test_examples.py",
+        "consumer_": "tests/component/client/test_consumer_examples.py",
+    }
+    tested = {name: path for name in EXAMPLES for start, path in others.items() if name.startswith(start)}
+    assert set(EXAMPLES) == set(SAYS) | set(tested)
+    for name, path in tested.items():
+        assert f'"{name}"' in (ROOT / path).read_text()
 
 
 def test_a_reader_is_an_arrow_stream_that_is_pulled_and_tells_its_errors(node: NodeProcess) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ringfence.consumer.calls import Fetch, Fetched, Read, Refresh, Refusal, Settle, Settled, Why
+from ringfence.consumer.calls import Fetch, Fetched, Read, Refresh, Refusal, Settle, Settled, Settlement, Why
 from ringfence.consumer.fetching import ANSWERS_MAX, BYTES_MIN
 from ringfence.consumer.gate import Phase
-from ringfence.consumer.values import TaskKind
+from ringfence.consumer.values import Point, TaskKind
 from ringfence.native.errors import TruncatedError
 from tests.fakes.consumer_alone import Alone
 
@@ -156,3 +156,30 @@ def test_requests_that_are_refused_come_again_ever_more_slowly() -> None:
     assert times == sorted(times)
     assert 0.05 <= times[0] < 0.2
     assert times[-1] <= 1.02
+
+
+def test_a_store_that_has_nothing_is_asked_again_when_the_cohort_has_something() -> None:
+    alone = Alone(1, is_checkpoint=True)
+    assert alone.tasks() == ["assigned 1"]
+    assert alone.call(Fetch).offset is None
+    alone.answer(
+        alone.call(Fetch), Refusal(Why.POSITION, details={"begin": 0, "settled": None, "parents": []})
+    )
+    assert alone.member.question(1) == {"begin": 0, "settled": None, "parents": []}
+    alone.member.positioned(1, Point(0, 0), tells=True)
+    assert alone.tasks() == ["position 1"]
+    alone.turn(1.0)
+    assert alone.call(Fetch).offset == 0
+    alone.open(1, rows=5)
+    assert alone.call(Settle).entries[0] == Settlement(1, 1, Point(0, 0), release=False)
+    alone.answer(alone.call(Settle), Settled())
+    assert alone.member.settling.is_idle
+
+
+def test_what_was_missed_before_a_partition_is_settled_under_the_hold_of_the_refusal() -> None:
+    alone = Alone(1, skips=True)
+    details = {"begin": 20, "pruned": [(7, 100)]}
+    missed = Refusal(Why.TRUNCATED, TruncatedError("missed"), hold=5, start=20, details=details)
+    alone.answer(alone.call(Fetch), missed)
+    assert alone.call(Settle).entries[0] == Settlement(1, 5, Point(20, 0), release=False)
+    assert (alone.call(Fetch).hold, alone.call(Fetch).offset, alone.call(Fetch).reopen) == (5, 20, False)

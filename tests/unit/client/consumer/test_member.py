@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fakes.consumer_planted import PLANTED, plant
+from tests.fakes.consumer_planted import IN_SCENARIOS, PLANTED, plant
+from tests.fakes.consumer_scenarios import SCENARIOS
 from tests.fakes.consumer_walk import walk
 
 SEEDS = 60
@@ -20,3 +21,14 @@ def test_each_row_is_settled_and_given_by_one_member_at_a_time(first: int) -> No
 def test_the_walk_finds_what_was_planted(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(defect, monkeypatch)
     assert any(walk(seed) for seed in range(SEEDS)), "no seed finds it"
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_story_ends_well(name: str) -> None:
+    assert SCENARIOS[name]() == []
+
+
+@pytest.mark.parametrize("defect", IN_SCENARIOS)
+def test_a_story_finds_what_was_planted(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(defect, monkeypatch)
+    assert [fault for story in SCENARIOS.values() for fault in story()] != []

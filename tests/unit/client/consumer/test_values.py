@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from ringfence.consumer.values import NUMBER_MAX, Place, Point, partitions_text
+from ringfence.consumer.values import NUMBER_MAX, ConsumerPlace, Point, partitions_text
 from ringfence.native.errors import InvalidArgumentError
 
 
 def test_a_token_names_the_place_after_the_last_row() -> None:
-    place = Place(7, 100, 500, 3, 12)
+    place = ConsumerPlace(7, 100, 500, 3, 12)
     assert place.token() == "1:7:500:3:12"
-    assert Place.parse(place.token()) == Place(7, 500, 500, 3, 12)
-    assert (place.rows, place.end, Place.parse(place.token()).rows) == (400, Point(500, 3), 0)
+    assert ConsumerPlace.parse(place.token()) == ConsumerPlace(7, 500, 500, 3, 12)
+    assert (place.rows, place.end, ConsumerPlace.parse(place.token()).rows) == (400, Point(500, 3), 0)
 
 
 def test_the_largest_token_fits_into_a_short_column_and_comes_back() -> None:
-    largest = Place(NUMBER_MAX, 0, NUMBER_MAX, NUMBER_MAX, NUMBER_MAX)
+    largest = ConsumerPlace(NUMBER_MAX, 0, NUMBER_MAX, NUMBER_MAX, NUMBER_MAX)
     assert len(largest.token()) <= 88
-    assert Place.parse(largest.token()).token() == largest.token()
+    assert ConsumerPlace.parse(largest.token()).token() == largest.token()
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_the_largest_token_fits_into_a_short_column_and_comes_back() -> None:
 )  # fmt: skip
 def test_a_text_that_is_no_token_is_refused_and_shown(text: str) -> None:
     with pytest.raises(InvalidArgumentError, match="a position must be a text") as refused:
-        Place.parse(text)
+        ConsumerPlace.parse(text)
     assert refused.value.details["token"] == repr(text)
 
 

@@ -1,0 +1,248 @@
+"""The bytes of a member's calls, and of what nodes reply. Pure.
+
+JOIN, LEAVE and ASSIGN are MessagePack; FETCH, ATTACH, MEMBER_BEAT and ACKNOWLEDGE have packed bodies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from ringfence.common.codec import Answer
+from ringfence.consumer.calls import (
+    Attach,
+    Attached,
+    Beat,
+    Fetch,
+    Fetched,
+    Joined,
+    NotTaken,
+    Plan,
+    Refusal,
+    Renewed,
+    Settle,
+    Settled,
+    Why,
+)
+from ringfence.native import cohort_messages as cohort
+from ringfence.native import wire
+from ringfence.native.errors import ProtocolError, TruncatedError, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# "Where the cohort stands", as the first wanted offset of a FETCH.
+STANDS: Final = 2**64 - 1
+SETTLEMENT: Final = struct.Struct("<QQQQII")  # partition, hold, through, epoch, kind, zero
+RELEASE: Final = 1  # kind of a settlement that ends the hold
+NOT_TAKEN: Final = struct.Struct("<QQHHI")  # partition, hold now, code, reason, zero
+HELD: Final = struct.Struct("<QQ")  # partition, hold
+PARTITION: Final = struct.Struct("<Q")
+
+
+class Sent(NamedTuple):
+    """A request to a node: its opcode, the fields of its header, and its body."""
+
+    opcode: wire.Opcode
+    fields: dict[str, int]
+    body: bytes = b""
+
+
+def sent(
+    call: Attach | Fetch | Settle | Beat, topic: int, cohort_id: int, session: int, version: int
+) -> Sent:
+    """The request of a call. `version`: of the layout that it was routed by."""
+    match call:
+        case Attach():
+            fields = {"topic": topic, "producer_id": call.session, "producer_epoch": cohort_id}
+            return Sent(wire.Opcode.ATTACH, fields, call.proof or b"")
+        case Beat():
+            fields = {"topic": topic, "producer_id": session, "producer_epoch": cohort_id}
+            return Sent(wire.Opcode.MEMBER_BEAT, fields, b"".join(HELD.pack(*one) for one in call.holds))
+        case Settle():
+            packed = (
+                SETTLEMENT.pack(one.partition, one.hold, *one.through, RELEASE if one.release else 0, 0)
+                for one in call.entries
+            )
+            fields = {"topic": topic, "producer_id": session, "layout_version": version}
+            return Sent(wire.Opcode.ACKNOWLEDGE, fields, b"".join(packed))
+        case Fetch():
+            flags = int(wire.RequestFlags.COHORT) | (int(wire.RequestFlags.REOPEN) if call.reopen else 0)
+            fields = {
+                "topic": topic,
+                "partition": call.partition,
+                "layout_version": version,
+                "flags": flags,
+                "producer_id": session,
+                "producer_epoch": call.hold,
+                "sequence": STANDS if call.offset is None else call.offset,
+                "owner_epoch": call.epoch,
+                "send": call.bytes_max,
+                "schema_id": min(call.generation, 2**32 - 1),
+            }
+            return Sent(wire.Opcode.FETCH, fields)
+
+
+# ---- replies ----------------------------------------------------------------------------------------------
+
+
+def plan_of(given: cohort.Joined | cohort.Assign) -> Plan:
+    """The slice in an answer or a push."""
+    partitions = tuple(one.partition for one in given.slices)
+    return Plan(given.session, given.generation, given.incarnation, partitions, given.more)
+
+
+def joined_of(given: cohort.Joined) -> Joined:
+    """The answer to JOIN."""
+    proof = given.proof if isinstance(given.proof, bytes) else None
+    return Joined(plan_of(given), proof, given.lease_ms / 1000)
+
+
+def attached_of(answer: Answer) -> Attached:
+    """The answer to ATTACH."""
+    return Attached(answer.header.sequence, answer.header.send / 1000)
+
+
+def renewed_of(answer: Answer) -> Renewed:
+    """The answer to MEMBER_BEAT: the body lists what was not renewed."""
+    without = frozenset(one for (one,) in _unpacked(PARTITION, answer))
+    return Renewed(answer.header.sequence, answer.header.send / 1000, without)
+
+
+def settled_of(answer: Answer, topic: str) -> Settled:
+    """The answer to ACKNOWLEDGE: the body lists what was not taken."""
+    refused = []
+    for partition, hold, code, _reason, _zero in _unpacked(NOT_TAKEN, answer):
+        error = refusal(code, "the acknowledgement was not taken", topic=topic, partition=partition)
+        refused.append(NotTaken(partition, hold, why_of(code), error))
+    return Settled(tuple(refused))
+
+
+def _unpacked(form: struct.Struct, answer: Answer) -> Iterable[tuple[int, ...]]:
+    if answer.body.nbytes % form.size:
+        raise ProtocolError(
+            "the body of an answer has a part of an entry",
+            opcode=answer.header.opcode,
+            bytes=answer.body.nbytes,
+        )
+    return form.iter_unpack(answer.body)
+
+
+def fetched_of(call: Fetch, answer: Answer) -> Fetched:
+    """The answer to FETCH of a member. It counts from `send`; its first record may begin before that."""
+    header = answer.header
+    is_elsewhere = bool(header.flags & wire.AnswerFlags.ELSEWHERE)
+    start = max(header.first_offset, header.send if call.offset is None else call.offset)
+    return Fetched(
+        hold=header.sequence,
+        start=start,
+        end=start if is_elsewhere else max(start, header.first_offset + header.rows),
+        epoch=header.owner_epoch,
+        sealed_end=header.end_offset if is_elsewhere else None,
+        is_blocked=bool(header.flags & wire.AnswerFlags.BLOCKED),
+        mark=header.end_offset,
+        bytes=answer.body.nbytes,
+        body=answer if answer.body else None,
+    )
+
+
+def read_of(answer: Answer) -> Fetched:
+    """The answer to a plain FETCH of a sealed partition."""
+    header = answer.header
+    end = header.first_offset + header.rows
+    return Fetched(0, header.first_offset, end, header.owner_epoch, bytes=answer.body.nbytes, body=answer)
+
+
+# ---- refusals ---------------------------------------------------------------------------------------------
+
+WHY: Final = {
+    wire.Code.NOT_ASSIGNED: Why.NOT_ASSIGNED,
+    wire.Code.FENCED_MEMBER: Why.NOT_ATTACHED,
+    wire.Code.TRUNCATED: Why.TRUNCATED,
+    wire.Code.UNKNOWN_PARTITION: Why.REDIRECT,
+}
+
+
+def why_of(code: int) -> Why:
+    """What a member does about a code of a refusal."""
+    try:
+        known = wire.Code(code)
+    except ValueError:
+        return Why.FINAL
+    if known in WHY:
+        return WHY[known]
+    return Why.RETRY if known in wire.RETRIABLE else Why.FINAL
+
+
+def refusal_of(call: object, answer: Answer, topic: str, held: int = 0) -> Refusal:
+    """An answer REFUSED or REDIRECT to a call."""
+    header = answer.header
+    retry_s = header.retry_after_ms / 1000
+    if header.status == wire.Status.REDIRECT:
+        error = answer.error(topic)
+        return Refusal(
+            Why.REDIRECT, error, version=int(error.details.get("version") or 0), retry_after_s=retry_s
+        )
+    why = why_of(header.code)
+    if not isinstance(call, Fetch):
+        error = answer.error(topic, held=held)
+        return Refusal(Why.RETRY if error.retriable else why, error, retry_after_s=retry_s)
+    special = SPECIAL.get(header.code)
+    if special is not None and answer.body:
+        with contextlib.suppress(ProtocolError):  # else it is a refusal with a text
+            return special(call, answer, topic)
+    if why is Why.TRUNCATED:
+        error = TruncatedError(
+            "rows that the cohort has not read were removed, or lost with an owner: the log begins at "
+            f"{header.first_offset}; on_truncated='skip' goes on there",
+            topic=topic,
+            partition=call.partition,
+            code=wire.Code.TRUNCATED,
+            offset=call.offset,
+            start_offset=header.first_offset,
+        )
+        return Refusal(why, error, hold=header.sequence, start=header.first_offset)
+    error = answer.error(topic, held=held)
+    why = Why.RETRY if error.retriable else why
+    return Refusal(why, error, hold=header.sequence, generation=header.send, retry_after_s=retry_s)
+
+
+def _missed(call: Fetch, answer: Answer, topic: str) -> Refusal:
+    """The cohort has not read parents of the partition, and they were removed."""
+    missed = answer.control(cohort.MissedRows)
+    error = TruncatedError(
+        "partitions before this one were removed before the cohort had read them; on_truncated='skip' "
+        "goes on",
+        topic=topic,
+        partition=call.partition,
+        code=wire.Code.TRUNCATED,
+        pruned=missed.pruned,
+        begin=missed.begin,
+    )
+    details = {"begin": missed.begin, "pruned": missed.pruned}
+    return Refusal(Why.TRUNCATED, error, hold=answer.header.sequence, start=missed.begin, details=details)
+
+
+def _position(call: Fetch, answer: Answer, topic: str) -> Refusal:
+    """The cohort is further than the application's store says."""
+    given = answer.control(cohort.StorePosition)
+    values: dict[str, Any] = {
+        name: value for name, value in msgspec.structs.asdict(given).items() if value is not msgspec.UNSET
+    }
+    return Refusal(
+        Why.POSITION,
+        None,
+        hold=answer.header.sequence,
+        details={**values, "topic": topic, "partition": call.partition},
+    )
+
+
+# Refusals of FETCH whose bodies have values instead of a text.
+SPECIAL: Final[dict[int, Callable[[Fetch, Answer, str], Refusal]]] = {
+    wire.Code.TRUNCATED: _missed,
+    wire.Code.CONFLICT: _position,
+}

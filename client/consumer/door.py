@@ -1,0 +1,141 @@
+"""`client.consumer(...)`: open a consumer with an I/O thread and connections of its own."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+import weakref
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Literal
+
+from ringfence.arrow.decode import Decoder
+from ringfence.cluster.table_cache import TableCache
+from ringfence.consumer.bell import Bell
+from ringfence.consumer.consumer import Consumer
+from ringfence.consumer.core import Core
+from ringfence.consumer.settings import Settings
+from ringfence.network.io_thread import IoThread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringfence.cluster.offsets import Position
+    from ringfence.common.token import Token
+    from ringfence.consumer.settings import Positions, Told
+    from ringfence.consumer.values import Mode
+
+
+class ConsumerCalls(ABC):
+    """The part of a client that opens consumers."""
+
+    addresses: tuple[str, ...]
+    _token: Token
+    _timeout_s: float
+    _consumers: weakref.WeakSet[Consumer]
+
+    @abstractmethod
+    def positions_at(self, topic: str, time: dt.datetime) -> list[Position]: ...
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        cohort: str,
+        mode: Mode = "stream",
+        member: str | None = None,
+        start: Literal["earliest", "latest"] = "earliest",
+        ack: Literal["auto", "manual"] = "auto",
+        report: bool = True,
+        ack_interval_s: float = 0.2,
+        idle_s: float | None = None,
+        takeover: bool = False,
+        work_timeout_s: float | None = None,
+        positions: Positions | None = None,
+        columns: str | Sequence[str] | None = None,
+        on_truncated: Literal["raise", "skip"] = "raise",
+        bytes_in_flight_max: int = 64 << 20,
+        on_assigned: Told | None = None,
+        on_revoked: Told | None = None,
+        on_lost: Told | None = None,
+        on_drain: Told | None = None,
+    ) -> Consumer:
+        """Become a member of a cohort (consumer group). The members share the partitions of the topic.
+
+        Args:
+            topic: its name.
+            cohort: name of the cohort; it is created if it does not exist.
+            mode: "stream": rows in order for each key, at least once, the cohort keeps the positions.
+                "checkpoint": your own store keeps them. It must be that of the cohort.
+            member: a name that this member keeps over restarts, with its partitions; default: a drawn one.
+            start: where a new cohort begins.
+            ack: "auto": asking for the next batch acknowledges the ones before; or "manual".
+            report: of "checkpoint", the same for reports; False: by `report()`, at the latest at `on_drain`.
+            ack_interval_s: acknowledgements in the background go out at most so often.
+            idle_s: iteration gives None after so long without a batch; default: never, with "manual" 1.
+            takeover: end another process that has the name `member`.
+            work_timeout_s: leave the cohort if the application has not asked for rows for so long, and join
+                again when it does. Default: a member that hangs keeps its partitions.
+            positions: of "checkpoint": a mapping, or a function of the partition, to the token that was saved
+                with the last rows (`ConsumerPlace.token`); None: the store has nothing of the partition.
+            columns: only these, in this order; a str is one name.
+            on_truncated: "raise" TruncatedError for rows that were removed before the cohort had read them,
+                or "skip" them.
+            bytes_in_flight_max: limit for rows that are fetched ahead, or given and not acknowledged.
+            on_assigned: called with partitions that this member gets.
+            on_revoked: called with partitions that another member gets: acknowledge what is done.
+            on_lost: called with partitions that were lost: what was not acknowledged comes again elsewhere.
+            on_drain: called with partitions that were split or merged and of which all rows were given: their
+                children wait until these rows are acknowledged.
+
+        Raises:
+            NotFoundError: no such topic. InvalidArgumentError: an argument is outside its range.
+            ConnectError: no node answered in time.
+        """
+        settings = Settings(
+            topic=topic,
+            cohort=cohort,
+            mode=mode,
+            member=member,
+            start=start,
+            ack=ack,
+            report=report,
+            ack_interval_s=ack_interval_s,
+            idle_s=idle_s,
+            takeover=takeover,
+            work_timeout_s=work_timeout_s,
+            positions=positions,
+            on_truncated=on_truncated,
+            bytes_in_flight_max=bytes_in_flight_max,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+            on_drain=on_drain,
+        ).check()
+        bell = Bell()
+        core = self._core(settings, columns, bell)
+        consumer = Consumer(core, settings, bell, self.positions_at)
+        self._consumers.add(consumer)
+        return consumer
+
+    def _core(self, settings: Settings, columns: str | Sequence[str] | None, bell: Bell) -> Core:
+        io_thread = IoThread(self.addresses, token=self._token)
+        try:
+            tables = TableCache(io_thread)
+            layout = tables.get(settings.topic, time.monotonic() + self._timeout_s)
+            options = settings.options()
+            core = Core(
+                io_thread,
+                tables,
+                layout,
+                Decoder(layout.name, layout.schemas, columns),
+                settings.identity(layout.name, options),
+                options,
+                timeout_s=self._timeout_s,
+                on_ring=bell.ring,
+            )
+        except BaseException:
+            io_thread.close()
+            raise
+        # A consumer without any references ends; the cluster notices it after its grace period.
+        weakref.finalize(core, io_thread.drop).atexit = False
+        return core

@@ -1,0 +1,73 @@
+"""A consumer keeps its positions in PostgreSQL, in one transaction with the rows: each row is there once.
+
+pip install 'psycopg[binary]'
+ringfence serve --data ./data &
+TRIPS_DATABASE="dbname=trips" python examples/consumer_postgres.py      # as many of them as you like
+"""
+
+import os
+
+import psycopg
+import pyarrow as pa
+
+import ringfence
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64())])
+TABLES = (
+    "create table if not exists trips (id bigint not null, fare double precision)",
+    "create table if not exists positions (partition bigint primary key, token text, fencing_token numeric)",
+)
+# A reader that lost the partition has a lower token than its successor has written: then no row changes.
+SAVE = """
+insert into positions values (%s, %s, %s) on conflict (partition) do update
+set token = excluded.token, fencing_token = excluded.fencing_token
+where positions.fencing_token <= excluded.fencing_token
+"""
+
+
+class PartitionLostError(Exception):
+    """Another reader of the cohort has the partition by now."""
+
+
+def load(partition: int) -> str | None:
+    """What the store has of a partition; None: nothing."""
+    with database.transaction():
+        row = database.execute("select token from positions where partition = %s", (partition,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def save(batch: pa.RecordBatch, place: ringfence.ConsumerPlace) -> None:
+    """Rows and position together, or neither."""
+    with database.transaction(), database.cursor() as cursor:
+        with cursor.copy("copy trips from stdin") as copy:
+            for row in zip(*batch.to_pydict().values(), strict=True):
+                copy.write_row(row)
+        if cursor.execute(SAVE, (place.partition, place.token(), place.fencing_token)).rowcount != 1:
+            raise PartitionLostError(place)
+
+
+database = psycopg.connect(os.environ.get("TRIPS_DATABASE", ""), autocommit=True)
+with database.transaction():
+    database.execute("select pg_advisory_xact_lock(1)")  # several may start at once
+    for table in TABLES:
+        database.execute(table)
+
+with ringfence.connect() as client:  # RINGFENCE_ADDRESS, else tcp://127.0.0.1:7411
+    client.create_topic("trips", schema=SCHEMA, key=["id"], partitions=4, exist_ok=True)
+    if not client.count("trips"):
+        with client.producer("trips") as producer:
+            for first in range(0, 10_000, 100):
+                rows = {"id": range(first, first + 100), "fare": [7.5] * 100}
+                producer.send(pa.table(rows, schema=SCHEMA))
+    with client.consumer("trips", cohort="postgres", mode="checkpoint", positions=load) as consumer:
+        while (batch := consumer.next(timeout_s=5)) is not None:  # None: nothing came for 5 s
+            assert consumer.place is not None
+            try:
+                save(batch, consumer.place)
+            except PartitionLostError as lost:
+                print("its new reader has these rows:", lost)
+
+found = database.execute("select count(*), count(distinct id) from trips").fetchone()
+assert found is not None
+print(f"{found[0]} rows, {found[1]} different ones")
+database.close()

@@ -1,0 +1,110 @@
+"""The examples of consumers with a database: each row is there once, though their processes are killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.conftest import ROOT
+from tests.fakes.cohort_node import CohortNode
+from tests.harness.postgres import Postgres
+
+ROWS = 10_000
+NAMES = ("consumer_sqlite", "consumer_postgres")
+SQLITE, POSTGRES = (ROOT / "examples" / f"{name}.py" for name in NAMES)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with Postgres() as running:
+        yield running
+
+
+@pytest.fixture
+def node() -> Iterator[CohortNode]:
+    with CohortNode() as running:
+        yield running
+
+
+def start(example: Path, node: CohortNode, database: str) -> subprocess.Popen[str]:
+    """A process, after the grace period of the one before."""
+    for name in list(node.members):
+        node.evict(name)
+    environment = {**os.environ, "RINGFENCE_ADDRESS": node.address, "TRIPS_DATABASE": database}
+    return subprocess.Popen(
+        [sys.executable, str(example)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> str:
+    said, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return said
+
+
+def kill_until_all_are_there(run: Callable[[], subprocess.Popen[str]], count: Callable[[], int]) -> int:
+    """Start, kill in the middle, start again. Returns how often a process was killed with rows stored."""
+    dice, kills = random.Random(7), 0
+    for _ in range(40):
+        process, before = run(), count()
+        deadline = time.monotonic() + 60
+        while count() <= before and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(dice.random() * 0.02)
+        process.kill()
+        process.communicate(timeout=60)
+        kills += 1
+        if count() == ROWS or kills == 4:
+            break
+    return kills
+
+
+def test_sqlite_has_each_row_once_though_the_reader_is_killed(node: CohortNode, tmp_path: Path) -> None:
+    path = tmp_path / "trips.db"
+
+    def count() -> int:
+        if not path.exists():
+            return 0
+        with sqlite3.connect(path, timeout=10) as database:
+            if not database.execute("select 1 from sqlite_master where name = 'trips'").fetchone():
+                return 0
+            return int(database.execute("select count(*) from trips").fetchone()[0])
+
+    assert kill_until_all_are_there(lambda: start(SQLITE, node, str(path)), count) > 0
+    assert f"{ROWS} rows, {ROWS} different ones" in finished(start(SQLITE, node, str(path)))
+
+
+def test_postgres_has_each_row_once_though_the_reader_is_killed(node: CohortNode, postgres: Postgres) -> None:
+    with psycopg.connect(postgres.dsn, autocommit=True) as database:
+
+        def count() -> int:
+            if database.execute("select to_regclass('trips')").fetchone() == (None,):
+                return 0
+            found = database.execute("select count(*) from trips").fetchone()
+            assert found is not None
+            return int(found[0])
+
+        assert kill_until_all_are_there(lambda: start(POSTGRES, node, postgres.dsn), count) > 0
+        assert f"{ROWS} rows, {ROWS} different ones" in finished(start(POSTGRES, node, postgres.dsn))
+        saved = database.execute("select partition, fencing_token from positions order by 1").fetchall()
+        assert len(saved) == 4
+        # A reader of before wakes up: its write is refused by its token, and the rows go with it.
+        partition, token = saved[0]
+        late = database.execute(
+            "update positions set token = 'old' where partition = %s and fencing_token <= %s",
+            (partition, token - 1),
+        )
+        assert late.rowcount == 0
