@@ -62,8 +62,7 @@ class ConsumerCalls(ABC):
         """Become a member of a cohort (consumer group). The members share the partitions of the topic.
 
         Args:
-            topic: its name.
-            cohort: name of the cohort; it is created if it does not exist.
+            topic, cohort: their names; a cohort that does not exist is created.
             mode: "stream": rows in order for each key, at least once, the cohort keeps the positions.
                 "checkpoint": your own store keeps them. It must be that of the cohort.
             member: a name that this member keeps over restarts, with its partitions; default: a drawn one.
@@ -72,24 +71,19 @@ class ConsumerCalls(ABC):
             report: of "checkpoint", the same for reports; False: by `report()`, at the latest at `on_drain`.
             ack_interval_s: acknowledgements in the background go out at most so often.
             idle_s: iteration gives None after so long without a batch; default: never, with "manual" 1.
-            takeover: end another process that has the name `member`.
+            takeover: end another process with the name `member`.
             work_timeout_s: leave the cohort if the application has not asked for rows for so long, and join
                 again when it does. Default: a member that hangs keeps its partitions.
-            positions: of "checkpoint": a mapping, or a function of the partition, to the token that was saved
-                with the last rows (`ConsumerPlace.token`); None: the store has nothing of the partition.
+            positions: of "checkpoint": from partition to the saved `ConsumerPlace.token`; None: nothing is saved.
             columns: only these, in this order; a str is one name.
-            on_truncated: "raise" TruncatedError for rows that were removed before the cohort had read them,
-                or "skip" them.
+            on_truncated: "raise" TruncatedError for rows that were removed unread, or "skip" them.
             bytes_in_flight_max: limit for rows that are fetched ahead, or given and not acknowledged.
-            on_assigned: called with partitions that this member gets.
-            on_revoked: called with partitions that another member gets: acknowledge what is done.
-            on_lost: called with partitions that were lost: what was not acknowledged comes again elsewhere.
-            on_drain: called with partitions that were split or merged and of which all rows were given: their
-                children wait until these rows are acknowledged.
+            on_assigned, on_revoked, on_lost: called with partitions that this member gets, that another one gets
+                (acknowledge what is done), that it lost (what was not acknowledged comes again elsewhere).
+            on_drain: called with split or merged partitions: their children wait until all is acknowledged.
 
         Raises:
-            NotFoundError: no such topic. InvalidArgumentError: an argument is outside its range.
-            ConnectError: no node answered in time.
+            NotFoundError: no such topic. InvalidArgumentError: wrong argument. ConnectError: no answer in time.
         """
         settings = Settings(
             topic=topic,
@@ -111,6 +105,9 @@ class ConsumerCalls(ABC):
             on_lost=on_lost,
             on_drain=on_drain,
         ).check()
+        return self._opened(settings, columns)
+
+    def _opened(self, settings: Settings, columns: str | Sequence[str] | None) -> Consumer:
         bell = Bell()
         core = self._core(settings, columns, bell)
         consumer = Consumer(core, settings, bell, self.positions_at)
