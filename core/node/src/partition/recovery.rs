@@ -150,7 +150,7 @@ impl Visitor for Rebuild {
         *found = match state_blob::read(blob) {
             Ok(Tables { epochs, producers, stages, known_upto, seal: newer, cohorts }) => {
                 let seal = newer.or(seal);
-                Found { epochs, producers, stages, known_upto, seal, cohorts, ..Found::default() }
+                Found { epochs, producers, stages, cohorts, known_upto, seal, ..Found::default() }
             }
             Err(why) => {
                 let damage = Some(format!("the node's part of a state record: {}", why.0));

@@ -148,7 +148,9 @@ impl Change {
             Self::Reset { offset, epoch } => out.extend([*offset, *epoch]),
             Self::Ranges { floor, greatest, lines } => {
                 out.extend([*floor, *greatest]);
-                lines.iter().for_each(|line| line.words(out));
+                for line in lines {
+                    line.words(out);
+                }
             }
             Self::Forget => {}
             Self::Parked(parking) => parking.words(out),
@@ -241,23 +243,29 @@ fn read_ranges(from: &mut Cursor<'_>) -> Result<Change, Short> {
 
 pub fn read_line(from: &mut Cursor<'_>) -> Result<Line, Short> {
     let (first, rest) = (from.u64("range")?, from.u64("range")?);
-    let [a, b, c, d, state, count, e, f] = rest.to_le_bytes();
-    let rows = u32::from_le_bytes([a, b, c, d]);
+    let (rows, state, count, reserved) = parts(rest);
     let state = match state {
         0 => RowState::Available,
         1 => RowState::Done,
         _ => return Err(Short("unknown state of a range")),
     };
-    if rows == 0 || e != 0 || f != 0 || first.checked_add(u64::from(rows)).is_none() {
+    if rows == 0 || reserved != 0 || first.checked_add(u64::from(rows)).is_none() {
         return Err(Short("a range without rows, or with reserved bytes"));
     }
     Ok(Line { first, rows, state, count })
 }
 
+/// Rows, state, count and the last 16 bits of a word.
+fn parts(word: u64) -> (u32, u8, u8, u16) {
+    let bytes = word.to_le_bytes();
+    let rows = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    (rows, bytes[4], bytes[5], u16::from_le_bytes([bytes[6], bytes[7]]))
+}
+
 pub fn read_parking(from: &mut Cursor<'_>) -> Result<Parking, Short> {
     let (number, first) = (from.u64("parking")?, from.u64("parking")?);
-    let [a, b, c, d, state, count, e, f] = from.u64("parking")?.to_le_bytes();
-    let (rows, bytes) = (u32::from_le_bytes([a, b, c, d]), usize::from(u16::from_le_bytes([e, f])));
+    let (rows, state, count, bytes) = parts(from.u64("parking")?);
+    let bytes = usize::from(bytes);
     let state = match state {
         0 => ParkedState::PutBack,
         1 => ParkedState::Over,
