@@ -310,7 +310,7 @@ impl PartitionLog {
                 0
             }
             // A partition that is only read must not lose its rows to retention by bytes (CA4).
-            Some(RecordKind::Cohort) if !counts_cohorts() => 0,
+            Some(RecordKind::Cohort) => 0,
             Some(RecordKind::Publish) => own + self.staged.publish(header.record_number, publish_list),
             _ => own,
         }
@@ -422,12 +422,4 @@ pub fn write_anchor(log: &PartitionLog) -> Vec<u8> {
 /// The lower of two stage floors; `None` = no floor.
 pub(crate) fn lower_floor(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one.into_iter().chain(other).min()
-}
-
-/// Never, but in a faulty build.
-fn counts_cohorts() -> bool {
-    #[cfg(feature = "planted")]
-    return crate::planted::is_on(crate::planted::Bug::CohortsCountAsRows);
-    #[cfg(not(feature = "planted"))]
-    false
 }

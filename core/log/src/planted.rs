@@ -119,8 +119,6 @@ pub enum Bug {
     ForgetWithoutKnown,
     /// The gates of sealed partitions are not passed on when the heir is split (FO8).
     HeirForgetsGates,
-    /// Records of cohorts count as bytes of rows (CA4).
-    CohortsCountAsRows,
 }
 
 /// Faults of what children inherit: only layout changes show them.
