@@ -286,14 +286,22 @@ class Order:
         a sentence} if the named ones have none, and nothing is appended.
         """
     @staticmethod
-    def gates_out(topic: int, partition: int, number: int, records: int) -> Order:
-        """Give the cohorts of a partition that is fenced at `number`, or sealed, with `records`.
+    def gates_out(
+        topic: int,
+        partition: int,
+        number: int,
+        records: int,
+        partitions: Sequence[int] | None = None,
+    ) -> Order:
+        """Give the gates of cohorts of a partition that is fenced at `number`, or sealed, with `records`.
 
-        -> {gates, known: the number up to which the log knows them}; empty while there are no cohorts.
+        `partitions`: those whose gates are given, of all that the log has: the partition itself, and sealed
+        ones. -> {gates, known: the metadata index up to which drained gates have left the log}; empty if the
+        log knows of no cohort.
         """
     @staticmethod
     def gates_in(topic: int, partition: int, number: int, source: int, gates: bytes) -> Order:
-        """Take the cohorts of `source` at the owner of its heir, which is open under `number`."""
+        """Take the gates of `source` at the owner of its heir, which is open under `number`: one record."""
     @staticmethod
     def sources(topic: int, partition: int) -> Order:
         """Tell of which partitions the log has everything.
@@ -440,7 +448,8 @@ def fsck(data: str) -> dict[str, Any]:
 
     Returns {files, bytes, records, cut_bytes, partitions: [...], damage: [{file, position, record_number,
     topic, partition, why}]}. Each sound partition has `producers_hash`, `sealed` as in `Node.partitions`, and
-    `sources`: (partition that it came from, record of its last page). Raises like `Node.recover`.
+    `sources`: (partition that it came from, record of its last page), and `cohorts_hash`: of what its log says
+    of cohorts, None if nothing. Raises like `Node.recover`.
     """
 
 # ---- simulation -------------------------------------------------------------------------------------

@@ -90,6 +90,7 @@ pub fn fsck(py: Python<'_>, data: PathBuf) -> PyResult<Bound<'_, PyDict>> {
         let (told, found) = (told?, found.get(&(partition.topic, partition.partition)));
         told.set_item("producers_hash", found.and_then(|found| found.producers_hash))?;
         told.set_item("sources", found.map(|found| found.sources.clone()))?;
+        told.set_item("cohorts_hash", found.and_then(|found| found.cohorts_hash))?;
         let sealed = found.and_then(|found| found.sealed);
         told.set_item("sealed", sealed.map(|sealed| of_seal(py, &sealed)).transpose()?)?;
     }

@@ -309,8 +309,10 @@ impl Order {
     }
 
     #[staticmethod]
-    fn gates_out(topic: u64, partition: u64, number: u64, records: u64) -> Self {
-        Inner::GatesOut(GatesOut { topic, partition, number, records }).into()
+    #[pyo3(signature = (topic, partition, number, records, partitions = None))]
+    fn gates_out(topic: u64, partition: u64, number: u64, records: u64, partitions: Option<Vec<u64>>) -> Self {
+        let partitions = partitions.map(Into::into);
+        Inner::GatesOut(GatesOut { topic, partition, number, records, partitions }).into()
     }
 
     #[staticmethod]
@@ -439,7 +441,9 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
         }
         Inner::TableOut(order) => tables::table_out(py, order),
         Inner::TableIn(order) => tables::table_in(py, order),
-        Inner::GatesOut(order) => (order.topic, order.partition, order.number, order.records).into_pyobject(py),
+        Inner::GatesOut(order) => {
+            (order.topic, order.partition, order.number, order.records, order.partitions.as_deref()).into_pyobject(py)
+        }
         Inner::GatesIn(order) => {
             let &GatesIn { topic, partition, number, source, .. } = order;
             (topic, partition, number, source, bytes(&order.gates)).into_pyobject(py)

@@ -58,6 +58,12 @@ pub const LINEAGE_FORMAT: u16 = 3;
 /// The first version of the node's blob in a state record that has what layout changes leave.
 pub const LINEAGE_BLOB: u16 = 5;
 
+/// The first format of segment files with records of cohorts.
+pub const COHORT_FORMAT: u16 = 4;
+
+/// The first version of the node's blob in a state record that has a cohort table.
+pub const COHORT_BLOB: u16 = 6;
+
 /// The least format of a segment file that may hold this record: a program that knows only older formats could not
 /// read it, and must not touch the file. `blob`: the node's part of a state record, which begins with its version.
 #[must_use]
@@ -65,6 +71,8 @@ pub fn format_for(kind: u8, blob: &[u8]) -> u16 {
     let blob_version = blob.first_chunk().map_or(0, |version| u16::from_le_bytes(*version));
     match RecordKind::from_number(kind) {
         Some(RecordKind::Table | RecordKind::Sealed) => LINEAGE_FORMAT,
+        Some(RecordKind::Cohort) => COHORT_FORMAT,
+        Some(RecordKind::State) if blob_version >= COHORT_BLOB => COHORT_FORMAT,
         Some(RecordKind::State) if blob_version >= LINEAGE_BLOB => LINEAGE_FORMAT,
         _ => 0,
     }
@@ -208,6 +216,7 @@ mod tests {
     fn records_of_layout_changes_need_their_format_and_others_none() {
         let state = RecordKind::State as u8;
         assert_eq!((format_for(state, &[]), format_for(state, &[4, 0, 9]), format_for(state, &[5, 0])), (0, 0, 3));
+        assert_eq!((format_for(RecordKind::Cohort as u8, &[]), format_for(state, &[6, 0])), (4, 4));
         assert_eq!(format_for(RecordKind::Rows as u8, &[5, 0]), 0, "a body of rows may begin with any bytes");
         for kind in [RecordKind::Table, RecordKind::Sealed] {
             assert_eq!(format_for(kind as u8, &[]), LINEAGE_FORMAT);

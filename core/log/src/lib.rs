@@ -84,7 +84,10 @@ mod window;
 mod witness;
 mod writer;
 
-pub use file_header::{FileHeader, FileHeaderError, Identity, LINEAGE_BLOB, LINEAGE_FORMAT, format_for, log_format_of};
+pub use file_header::{
+    COHORT_BLOB, COHORT_FORMAT, FileHeader, FileHeaderError, Identity, LINEAGE_BLOB, LINEAGE_FORMAT, format_for,
+    log_format_of,
+};
 pub use files::{FilePin, FileToken};
 pub use index::Index;
 pub use interface::{Body, Options, Placement, Refusal, RefusedAppend, ShardProgress, ShardStatus};

@@ -309,6 +309,8 @@ impl PartitionLog {
                 self.staged.stage(header.record_number, own);
                 0
             }
+            // A partition that is only read must not lose its rows to retention by bytes (CA4).
+            Some(RecordKind::Cohort) => 0,
             Some(RecordKind::Publish) => own + self.staged.publish(header.record_number, publish_list),
             _ => own,
         }

@@ -109,6 +109,16 @@ pub enum Bug {
     SketchNotHalved,
     /// A batch that is checked again, because it found no room, is counted each time.
     SketchCountsChecks,
+    /// A log that is cut keeps what its newest record of cohorts said (FO3).
+    CutKeepsNewest,
+    /// A state record leaves the newest record of cohorts out.
+    StateWithoutNewest,
+    /// A forgotten gate is one that was never read (FO6).
+    ForgetIsAbsent,
+    /// A drained gate leaves the table, and the table does not say as of which entry (FO9).
+    ForgetWithoutKnown,
+    /// The gates of sealed partitions are not passed on when the heir is split (FO8).
+    HeirForgetsGates,
 }
 
 /// Faults of what children inherit: only layout changes show them.

@@ -116,7 +116,9 @@ impl Shard {
         }
         (header.topic, header.partition) = (log.topic, log.partition);
         header.previous_position = log.end.last_position.0;
-        let is_rows = header.kind == RecordKind::Rows as u8 || header.kind == RecordKind::Staged as u8;
+        // Progress of cohorts has no part in the reserve: what retention needs to free a disk is written before (CA4).
+        let is_rows = [RecordKind::Rows, RecordKind::Staged, RecordKind::Cohort].map(|kind| kind as u8);
+        let is_rows = is_rows.contains(&header.kind);
         let publish_list =
             if header.kind == RecordKind::Publish as u8 { publish_list(&body.bytes()) } else { Vec::new() };
         let needs = Needs { is_rows, format: format_for(header.kind, &[]) };

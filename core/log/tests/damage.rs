@@ -236,7 +236,7 @@ fn a_foreign_or_newer_file_or_a_second_process_is_refused_and_nothing_is_touched
     let newer = storage.copy();
     support::make_newer(&newer, &names.iter().find(|(name, _)| name.contains(".seg")).unwrap().0);
     let error = recover(&newer, &small(), &mut NoVisitor).map(|_| ()).unwrap_err();
-    assert!(matches!(error, RecoverError::NewerFormat { version: 4, .. }), "{error}");
+    assert!(matches!(error, RecoverError::NewerFormat { version: 5, .. }), "{error}");
     assert_eq!(newer.list().unwrap(), names);
     assert_eq!(storage.list().unwrap(), names);
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ringfence_wire::LEVEL_NEWEST;
 
 use crate::error::NodeError;
-use crate::settings::LAYOUT_LEVEL;
+use crate::settings::COHORT_LEVEL;
 
 /// Which transport serves the sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Config {
     /// The cluster's level: nothing that a lower one cannot read is written. [`crate::Order::SetLevel`] raises it.
     pub level: u16,
     /// The newest level that the control plane knows. Tests open a level before programs do: from `LEVEL_NEWEST` to
-    /// [`LAYOUT_LEVEL`].
+    /// [`COHORT_LEVEL`].
     pub level_newest: u16,
     pub cluster: [u8; 16],
     pub history: [u8; 16],
@@ -101,7 +101,7 @@ impl Config {
     pub(crate) fn check_levels(&self) -> Result<(), NodeError> {
         let (level, newest) = (u64::from(self.level), u64::from(self.level_newest));
         check_bounds(&[
-            ("level_newest", newest, u64::from(LEVEL_NEWEST), u64::from(LAYOUT_LEVEL)),
+            ("level_newest", newest, u64::from(LEVEL_NEWEST), u64::from(COHORT_LEVEL)),
             ("level", level, 0, newest),
         ])
     }

@@ -18,6 +18,7 @@
 mod api;
 mod clients;
 mod codec;
+mod cohorts;
 mod config;
 mod counters;
 pub mod engine;
@@ -52,4 +53,4 @@ pub use partition::recovery::{CheckedPartition, Rebuild, check};
 pub use partition::state::Partition;
 pub use runtime::Runtime;
 pub use runtime::stepped::Stepped;
-pub use settings::{Bounds, LAYOUT_LEVEL, Settings, TableLimits};
+pub use settings::{Bounds, COHORT_LEVEL, LAYOUT_LEVEL, Settings, TableLimits};

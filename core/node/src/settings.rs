@@ -3,6 +3,9 @@
 /// The cluster's level from which on partitions are split and merged; see `docs/design/levels.md`.
 pub const LAYOUT_LEVEL: u16 = 2;
 
+/// The cluster's level from which on logs have records of cohorts.
+pub const COHORT_LEVEL: u16 = 3;
+
 /// What the engine is made with.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {

@@ -22,6 +22,8 @@ mod copies;
 mod doubted_replicas;
 #[path = "replication/forced_owner.rs"]
 mod forced_owner;
+#[path = "replication/gates.rs"]
+mod gates;
 #[path = "replication/inherits.rs"]
 mod inherits;
 #[path = "replication/inherits_replicas.rs"]

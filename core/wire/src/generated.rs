@@ -13,8 +13,8 @@ pub const RECORD_MAGIC: u32 = 0x43525246;
 pub const FILE_MAGIC: u32 = 0x454C4652;
 /// Newest cluster level whose formats this program writes; programs without levels count as 0.
 pub const LEVEL_NEWEST: u16 = 2;
-/// Newest format of segment files: 1 is written at level 0, 2 above it, 3 from a shard's first record of kind table or sealed on. A newer one is refused and left untouched.
-pub const LOG_FORMAT_VERSION: u16 = 3;
+/// Newest format of segment files: 1 is written at level 0, 2 above it, 3 from a shard's first record of kind table or sealed on, 4 from its first one of kind cohort on. A newer one is refused and left untouched.
+pub const LOG_FORMAT_VERSION: u16 = 4;
 /// Key slots: xxhash64(key columns, seed 42) >> 48.
 pub const SLOT_COUNT: u32 = 65536;
 /// Largest epoch of a scope, of STAGE and COMMIT alike: 2^63 - 1.

@@ -45,6 +45,8 @@ pub struct GatesOut {
     pub partition: u64,
     pub number: u64,
     pub records: u64,
+    /// Partitions whose gates are told, the source itself or sealed ones that it has; `None`: all of them.
+    pub partitions: Option<Arc<[u64]>>,
 }
 
 /// At the owner of the source's heir, before the last page of that source.

@@ -116,7 +116,7 @@ impl Parts {
             Order::TableOut(order) => self.orders().table_out(&order),
             Order::TableIn(order) => self.orders().table_in(number, &order, turn),
             Order::GatesOut(order) => self.orders().gates_out(&order),
-            Order::GatesIn(order) => self.orders().gates_in(number, &order),
+            Order::GatesIn(order) => self.orders().gates_in(number, &order, turn),
             Order::Sources { topic, partition } => self.orders().sources((topic, partition)),
             order => self.begin_sync_order(number, order, turn),
         }

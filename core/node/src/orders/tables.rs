@@ -9,7 +9,7 @@ use ringfence_wire::{RecordHeader, RecordKind, crc_of};
 use crate::api::completion::OnDurable;
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::{Finished, TablePage};
-use crate::api::tables::{GatesIn, GatesOut, TableIn, TableOut};
+use crate::api::tables::{TableIn, TableOut};
 use crate::ids::{PartitionIndex, PartitionKey};
 use crate::orders::order_machine::OrderMachine;
 use crate::partition::answers::length;
@@ -134,42 +134,8 @@ impl OrderMachine<'_> {
         Ok(OrderProgress::Done(Finished::Sources(sources)))
     }
 
-    /// The gates of a source's cohorts, as of its end. There are no cohorts yet.
-    pub(crate) fn gates_out(&self, order: &GatesOut) -> Result<OrderProgress, OrderError> {
-        let partition = &self.store.partitions[self.owned_here((order.topic, order.partition))?];
-        let (end, fence) = (partition.log.end().next_record, partition.gate.fence().epoch());
-        let is_sealed = partition.recorded_seal().is_some_and(|seal| seal.records == order.records);
-        if !is_sealed && (fence != order.number || end != order.records) {
-            return Err(format!(
-                "partition {}: fenced at {fence} with {end} records, the order says {} and {}; ask again after its \
-                 HOLD",
-                order.partition, order.number, order.records
-            )
-            .into());
-        }
-        Ok(OrderProgress::Done(Finished::Gates { gates: Vec::new(), known: 0 }))
-    }
-
-    /// Take the gates of a source. A log with a source's last page has its gates, too: a repeat changes nothing, and
-    /// others come too late.
-    pub(crate) fn gates_in(&mut self, number: u64, order: &GatesIn) -> Result<OrderProgress, OrderError> {
-        let index = self.child((order.topic, order.partition), order.number)?;
-        let (id, source, bytes) = (order.partition, order.source, order.gates.len());
-        let is_late = self.store.partitions[index].producers.has_source(source);
-        #[cfg(feature = "planted")]
-        let is_late = is_late && !ringfence_log::planted::is_on(ringfence_log::planted::Bug::GatesBehindLastPage);
-        if is_late && bytes > 0 {
-            return Err(format!("partition {id}: gates of partition {source} come before its last page").into());
-        }
-        if bytes > 0 {
-            let what = format!("partition {id}: {bytes} bytes of cohorts of partition {source}");
-            return Err(format!("{what}, which this program does not know; use a newer one").into());
-        }
-        self.store.when_last_durable(number, index, Finished::Done, OnDurable::Nothing)
-    }
-
     /// A partition that this store owns, and may tell of.
-    fn owned_here(&self, key: PartitionKey) -> Result<PartitionIndex, OrderError> {
+    pub(super) fn owned_here(&self, key: PartitionKey) -> Result<PartitionIndex, OrderError> {
         let index = self.store.hosted(key)?;
         let partition = &self.store.partitions[index];
         let is_owner = matches!(partition.role, Role::Alone | Role::Owner(_));
@@ -183,7 +149,7 @@ impl OrderMachine<'_> {
     }
 
     /// A partition that this store owns under exactly this epoch. Its gate need not admit anything.
-    fn child(&self, key: PartitionKey, epoch: u64) -> Result<PartitionIndex, OrderError> {
+    pub(super) fn child(&self, key: PartitionKey, epoch: u64) -> Result<PartitionIndex, OrderError> {
         let level = self.store.settings.level;
         if level < LAYOUT_LEVEL {
             return Err(format!("the cluster's level is {level}, layout changes need {LAYOUT_LEVEL}").into());

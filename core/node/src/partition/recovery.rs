@@ -5,6 +5,8 @@ use ringfence_routing::PairMap;
 use ringfence_wire::{ExtensionKind, RecordHeader, RecordKind, extension};
 
 use crate::api::outcome::SealStatus;
+use crate::cohorts::state::record;
+use crate::cohorts::state::table::CohortTable;
 use crate::partition::dedupe::{Producers, Source};
 use crate::partition::owner_epochs::Epochs;
 use crate::partition::producer::Identity;
@@ -23,6 +25,7 @@ struct Found {
     epochs: Epochs,
     producers: Producers,
     stages: Stages,
+    cohorts: Option<Box<CohortTable>>,
     /// As of [`Partition::known_upto`].
     known_upto: u64,
     /// Records from this number on are void: the next one, or the log's end, says from which offset.
@@ -62,13 +65,14 @@ impl Rebuild {
     pub fn partitions(mut self, logs: Vec<PartitionLog>, shards: u16) -> Vec<Partition> {
         let build = |log: PartitionLog| {
             let mut found = self.found.remove(&(log.topic, log.partition)).unwrap_or_default();
-            found.cut(log.end_offset());
+            found.cut(log.partition, log.end_offset());
             found.producers.forget(self.limits, log.end().last_time_ms);
             let dropped = log.is_dropped();
             let shard = u16::try_from(log.partition % u64::from(shards)).expect("below shards");
             let mut partition = Partition::new(log, shard);
             found.epochs.forget_before(partition.log.first());
             (partition.epochs, partition.producers, partition.stages) = (found.epochs, found.producers, found.stages);
+            partition.cohorts = found.cohorts;
             (partition.damage, partition.dropped) = (found.damage, dropped);
             partition.known_upto = if found.incomplete { UNKNOWN } else { found.known_upto };
             partition.found_seal(found.seal);
@@ -89,6 +93,8 @@ pub struct CheckedPartition {
     pub sealed: Option<SealStatus>,
     /// Partitions that it came from, of which its log has everything; and the record that says so.
     pub sources: Vec<(u64, u64)>,
+    /// Of the cohort table that its log gives (FO10); `None` if the log is not sound, or knows of no cohort.
+    pub cohorts_hash: Option<u64>,
 }
 
 /// The partitions of a stopped store, and the log's report. What the node finds wrong is in it, too.
@@ -113,12 +119,13 @@ pub fn check<S: Storage>(storage: &S) -> Result<(Vec<CheckedPartition>, Report),
         producers_hash: one.producers_hash(),
         sealed: one.sealed.as_deref().map(Sealed::status),
         sources: one.producers.sources.clone(),
+        cohorts_hash: one.cohorts_hash(),
     };
     Ok((partitions.iter().map(checked).collect(), report))
 }
 
 impl Found {
-    fn cut(&mut self, end_offset: u64) {
+    fn cut(&mut self, partition: u64, end_offset: u64) {
         if let Some(record) = self.cut_at_record.take() {
             if let Err(why) = self.stages.cut(record, end_offset) {
                 self.damage.get_or_insert(why);
@@ -126,6 +133,10 @@ impl Found {
             self.incomplete |= !self.producers.can_cut(record);
             self.producers.cut(record, end_offset);
             self.epochs.cut(record);
+            if let Some(cohorts) = &mut self.cohorts {
+                self.incomplete |= !cohorts.can_cut(record);
+                cohorts.cut(record, end_offset, partition);
+            }
             self.known_upto = self.known_upto.min(record);
         }
     }
@@ -137,8 +148,9 @@ impl Visitor for Rebuild {
         // A seal is permanent: only a drop of the partition ends it.
         let seal = found.seal;
         *found = match state_blob::read(blob) {
-            Ok(Tables { epochs, producers, stages, known_upto, seal: newer }) => {
-                Found { epochs, producers, stages, known_upto, seal: newer.or(seal), ..Found::default() }
+            Ok(Tables { epochs, producers, stages, known_upto, seal: newer, cohorts }) => {
+                let seal = newer.or(seal);
+                Found { epochs, producers, stages, cohorts, known_upto, seal, ..Found::default() }
             }
             Err(why) => {
                 let damage = Some(format!("the node's part of a state record: {}", why.0));
@@ -154,11 +166,11 @@ impl Visitor for Rebuild {
             found.damage.get_or_insert_with(|| format!("record {number} of a partition that was sealed at {end}"));
         }
         let undo_bytes = found.producers.undo.bytes();
-        found.cut(header.first_offset);
-        let Found { epochs, producers, stages, .. } = found;
+        found.cut(header.partition, header.first_offset);
+        let Found { epochs, producers, stages, cohorts, .. } = found;
         // Which records a quorum has is not known here: all of them may be taken back.
         if header.record_number >= found.known_upto
-            && let Err(why) = learn(producers, epochs, stages, header, bytes, 0)
+            && let Err(why) = learn(producers, epochs, stages, cohorts, header, bytes, 0)
         {
             found.damage.get_or_insert(why);
         }
@@ -204,6 +216,7 @@ pub fn learn(
     producers: &mut Producers,
     epochs: &mut Epochs,
     stages: &mut Stages,
+    cohorts: &mut Option<Box<CohortTable>>,
     header: &RecordHeader,
     bytes: &[u8],
     mark: u64,
@@ -243,6 +256,10 @@ pub fn learn(
             let (scope, epoch, list) = read?;
             let end_offset = header.first_offset + u64::from(header.rows);
             stages.published(scope, epoch, header.record_number, end_offset, &list);
+        }
+        Some(RecordKind::Cohort) => {
+            let record = record::read(bytes).map_err(|why| format!("a record of kind cohort: {}", why.0))?;
+            cohorts.get_or_insert_default().learn(header.record_number, record);
         }
         _ => {}
     }

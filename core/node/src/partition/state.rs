@@ -7,6 +7,7 @@ use ringfence_routing::{Fence, Gate};
 
 use crate::api::completion::ReplicatedEnd;
 use crate::api::outcome::PartitionStatus;
+use crate::cohorts::state::table::CohortTable;
 use crate::ids::{End, Reach};
 use crate::partition::dedupe::Producers;
 use crate::partition::lineage::Lineage;
@@ -28,6 +29,8 @@ pub struct Partition {
     pub producers: Producers,
     pub epochs: Epochs,
     pub stages: Stages,
+    /// What its log says of cohorts; `None`: nothing.
+    pub cohorts: Option<Box<CohortTable>>,
     /// Checks of the topic's bodies; `None` until the topic is installed.
     pub plans: Option<Arc<Plans>>,
     /// Inclusive slot range that this partition was opened with.
@@ -105,6 +108,7 @@ impl Partition {
             producers: Producers::default(),
             epochs: Epochs::default(),
             stages: Stages::default(),
+            cohorts: None,
             plans: None,
             slots: (0, u16::MAX),
             shard,
@@ -170,10 +174,20 @@ impl Partition {
         self.shared(End { record: head.next_record, offset: head.next_offset })
     }
 
+    /// True if the tables can be made those of a log that ends before this record.
+    pub fn can_cut(&self, next_record: u64) -> bool {
+        self.producers.can_cut(next_record)
+            && self.stages.can_cut(next_record)
+            && self.cohorts.as_ref().is_none_or(|cohorts| cohorts.can_cut(next_record))
+    }
+
     /// Records from this number on, and rows from this offset on, never were.
     pub fn cut_tables(&mut self, next_record: u64, next_offset: u64) {
         self.producers.cut(next_record, next_offset);
         self.epochs.cut(next_record);
+        if let Some(cohorts) = &mut self.cohorts {
+            cohorts.cut(next_record, next_offset, self.log.partition);
+        }
         self.known_upto = self.known_upto.min(next_record);
         if let Some(sealed) = &mut self.sealed {
             sealed.is_recorded &= next_record >= sealed.seal.records;
@@ -228,6 +242,12 @@ impl Partition {
     pub fn producers_hash(&self) -> Option<u64> {
         let is_given = !self.is_incomplete() && !self.is_quarantined() && !self.dropped && !self.producers.is_reduced;
         is_given.then(|| self.producers.hash(self.log.end().last_time_ms))
+    }
+
+    /// A hash of the cohort table that the log gives (FO10); `None` if it has none, or is not known.
+    pub fn cohorts_hash(&self) -> Option<u64> {
+        let is_given = !self.is_incomplete() && !self.is_quarantined() && !self.dropped;
+        self.cohorts.as_ref().filter(|_| is_given).map(|cohorts| cohorts.hash())
     }
 
     /// `durable_group`: of its shard.

@@ -1,8 +1,10 @@
 //! The node's part of a state record: epochs, producer table, stages. Version first, so that a later program can tell.
 
-use ringfence_log::LINEAGE_BLOB;
+use ringfence_log::{COHORT_BLOB, LINEAGE_BLOB};
 
 use crate::codec::cursor::{Cursor, Short};
+use crate::cohorts::state::table::CohortTable;
+use crate::cohorts::state::table_blob;
 use crate::partition::dedupe::Producers;
 use crate::partition::dedupe_blob;
 use crate::partition::owner_epochs::Epochs;
@@ -19,7 +21,8 @@ use crate::transactions::staged_batches::Stages;
 /// as 4, with segments of producers and origins of staged batches | seal (`seal.rs`) | u64 inherited forgotten epoch | u32 sources
 /// u32 flags (1: only resume points are left of the table) | (u64 source, u64 record of its last page)*
 /// ```
-const VERSION: u16 = LINEAGE_BLOB;
+/// 6 for a partition whose log knows of cohorts: as 5, with the cohort table (`cohorts/state/table_blob.rs`) at the end.
+const VERSION: u16 = COHORT_BLOB;
 
 const VERSION_OF_LEVEL_0: u16 = 3;
 
@@ -33,6 +36,7 @@ pub struct Tables {
     /// As of [`Partition::known_upto`].
     pub known_upto: u64,
     pub seal: Option<Seal>,
+    pub cohorts: Option<Box<CohortTable>>,
 }
 
 /// `table_bytes_max`: the limit of a producer table, which a segment file has room for several times; what a truncation
@@ -42,10 +46,18 @@ pub fn write(partition: &Partition, level: u16, table_bytes_max: usize, out: &mu
     let (epochs, producers, stages) = (&partition.epochs, &partition.producers, &partition.stages);
     let seal = partition.recorded_seal();
     let has_lineage = seal.is_some() || producers.has_lineage() || stages.has_origins();
-    let version = if has_lineage { VERSION } else { version_of(level) };
+    let cohorts = partition.cohorts.as_deref().filter(|cohorts| !cohorts.is_empty());
+    let version = match cohorts {
+        Some(_) => VERSION,
+        None if has_lineage => LINEAGE_BLOB,
+        None => version_of(level),
+    };
     put(version, (epochs, producers, stages), known_upto, table_bytes_max, out);
-    if has_lineage {
+    if version >= LINEAGE_BLOB {
         put_lineage(seal, producers, out);
+    }
+    if let Some(cohorts) = cohorts {
+        put_cohorts(cohorts, out);
     }
 }
 
@@ -70,6 +82,14 @@ fn put(
     epochs.write(out);
     dedupe_blob::write(producers, version, undo_bytes_max, out);
     stages.write(version >= LINEAGE_BLOB, out);
+}
+
+fn put_cohorts(cohorts: &CohortTable, out: &mut Vec<u8>) {
+    #[cfg(feature = "planted")]
+    if ringfence_log::planted::is_on(ringfence_log::planted::Bug::StateWithoutNewest) {
+        return table_blob::write(&CohortTable { newest: None, ..cohorts.clone() }, out);
+    }
+    table_blob::write(cohorts, out);
 }
 
 fn put_lineage(seal: Option<&Seal>, producers: &Producers, out: &mut Vec<u8>) {
@@ -114,7 +134,9 @@ pub fn read(bytes: &[u8]) -> Result<Tables, Short> {
     let mut producers = dedupe_blob::read(&mut from, version, known_upto)?;
     let stages = if version > 2 { Stages::read(version >= LINEAGE_BLOB, &mut from)? } else { Stages::default() };
     let seal = if version >= LINEAGE_BLOB { read_lineage(&mut from, &mut producers)? } else { None };
-    let tables = Tables { epochs, producers, stages, known_upto, seal };
+    let has_cohorts = version >= COHORT_BLOB;
+    let cohorts = if has_cohorts { Some(Box::new(table_blob::read(&mut from)?)) } else { None };
+    let tables = Tables { epochs, producers, stages, known_upto, seal, cohorts };
     if from.0.is_empty() { Ok(tables) } else { Err(Short("bytes follow the tables")) }
 }
 
@@ -153,7 +175,7 @@ mod tests {
             change(&mut partition);
             let mut bytes = Vec::new();
             write(&partition, 2, 1 << 20, &mut bytes);
-            assert_eq!(bytes[..2], VERSION.to_le_bytes());
+            assert_eq!(bytes[..2], LINEAGE_BLOB.to_le_bytes());
             let read = read(&bytes).unwrap();
             assert_eq!(read.seal.as_ref(), partition.recorded_seal());
             assert_eq!(read.producers.sources, partition.producers.sources);

@@ -141,7 +141,8 @@ impl ReplicationMachine<'_> {
 
     fn take_tables(&mut self, index: PartitionIndex, tables: Tables) {
         self.store.change_tables(index, |partition| {
-            let Tables { epochs, producers, stages, known_upto, .. } = tables;
+            let Tables { epochs, producers, stages, known_upto, cohorts, .. } = tables;
+            partition.cohorts = cohorts;
             (partition.epochs, partition.producers, partition.stages) = (epochs, producers, stages);
             partition.known_upto = known_upto;
             if let Some(sealed) = &mut partition.sealed {

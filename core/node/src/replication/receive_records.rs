@@ -277,8 +277,9 @@ impl ReplicationMachine<'_> {
         let told = if is_rows(record) { &front[..record.extension_bytes as usize] } else { front };
         let appended = self.store.append_noting(index, turn, append, |partition, _| {
             let (producers, epochs, stages) = (&mut partition.producers, &mut partition.epochs, &mut partition.stages);
-            if record.record_number >= partition.known_upto
-                && let Err(why) = learn(producers, epochs, stages, record, told, partition.mark)
+            let is_new = record.record_number >= partition.known_upto;
+            if is_new
+                && let Err(why) = learn(producers, epochs, stages, &mut partition.cohorts, record, told, partition.mark)
             {
                 partition.damage.get_or_insert(why);
             }

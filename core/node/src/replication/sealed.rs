@@ -212,7 +212,7 @@ impl ReplicationMachine<'_> {
         if to.next_offset < start {
             return Err(format!("partition {id}: its log start {start} lies behind the end at {}", to.next_offset));
         }
-        let can_cut = partition.producers.can_cut(to.next_record) && partition.stages.can_cut(to.next_record);
+        let can_cut = partition.can_cut(to.next_record);
         if can_cut {
             let append = self.store.append(index, turn, |shard, pool, log| shard.append_truncate(pool, log, to));
             append.map_err(|refusal| format!("partition {id}: the log cannot be cut: {refusal:?}; ask again"))?;

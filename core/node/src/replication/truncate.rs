@@ -130,8 +130,7 @@ impl ReplicationMachine<'_> {
             self.give_up_marked(index, to.as_ref(), forced, turn);
         }
         let partition = &mut self.store.partitions[index];
-        let can_cut =
-            |to: &LogEnd| partition.producers.can_cut(to.next_record) && partition.stages.can_cut(to.next_record);
+        let can_cut = |to: &LogEnd| partition.can_cut(to.next_record);
         let Some(to) = to.filter(can_cut) else {
             // The owner asks again, hears of an empty log, and sends records and tables from its first one on.
             partition.known_upto = UNKNOWN;

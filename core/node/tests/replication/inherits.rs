@@ -128,8 +128,11 @@ fn orders_that_do_not_fit_are_refused_and_change_nothing() {
         (table_in(99, NUMBER, LEFT, &page, false), "not on this store"),
         (Order::TableIn(TableIn { end: 77, ..final_of(&page) }), "the last one is as of 77"),
         (Order::TableIn(TableIn { page: Vec::new().into(), is_final: false, ..final_of(&page) }), "was pruned"),
-        (Order::GatesIn(GatesIn { gates: vec![1].into(), ..gates_of(LEFT) }), "does not know"),
-        (Order::GatesOut(GatesOut { topic: TOPIC, partition: LEFT, number: NUMBER, records: 3 }), "ask again"),
+        (Order::GatesIn(GatesIn { gates: vec![1].into(), ..gates_of(LEFT) }), "cohorts need 3"),
+        (
+            Order::GatesOut(GatesOut { topic: TOPIC, partition: LEFT, number: NUMBER, records: 3, partitions: None }),
+            "ask again",
+        ),
     ] {
         let refused = merge.world.ordered(order).unwrap_err();
         assert!(refused.contains(why), "{refused}");

@@ -35,7 +35,11 @@ pub struct Merge {
 
 impl Merge {
     pub fn new(seed: u64, limits: TableLimits) -> Self {
-        let shape = Shape { level: LAYOUT_LEVEL, segment_bytes: 1 << 20, limits, ..Shape::default() };
+        Self::at(LAYOUT_LEVEL, seed, limits)
+    }
+
+    pub fn at(level: u16, seed: u64, limits: TableLimits) -> Self {
+        let shape = Shape { level, segment_bytes: 1 << 20, limits, ..Shape::default() };
         let mut merge = Self { world: World::new(seed, shape), version: 1, next_request: 1 << 32, sealed: vec![] };
         merge.install(&[LEFT, RIGHT], &[]);
         for source in [LEFT, RIGHT] {
@@ -146,7 +150,7 @@ impl Merge {
 
     pub fn give_gates(&mut self, source: u64, records: u64) {
         let (topic, number) = (TOPIC, NUMBER);
-        let order = GatesOut { topic, partition: source, number, records };
+        let order = GatesOut { topic, partition: source, number, records, partitions: None };
         let Ok(Finished::Gates { gates, .. }) = self.world.ordered(Order::GatesOut(order)) else { panic!("no gates") };
         let order = GatesIn { topic, partition: CHILD, number, source, gates: gates.into() };
         self.world.ordered(Order::GatesIn(order)).unwrap();

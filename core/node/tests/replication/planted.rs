@@ -2,12 +2,12 @@
 
 use ringfence_log::planted::Bug;
 
-use super::{inherits, inherits_replicas, sealed, sealed_replicas as replicas, support};
+use super::{gates, inherits, inherits_replicas, sealed, sealed_replicas as replicas, support};
 
 /// Each story fails when its fault is planted, and only then.
 #[test]
 fn each_planted_fault_is_found() {
-    let stories: [(Bug, fn()); 25] = [
+    let stories: [(Bug, fn()); 26] = [
         (Bug::FollowerAckEarly, super::nothing_is_acknowledged_or_shown_before_a_second_disk_has_it),
         (Bug::GapCounts, super::a_longer_log_that_went_another_way_counts_for_nothing),
         (
@@ -38,6 +38,7 @@ fn each_planted_fault_is_found() {
         (Bug::CutKeepsPages, inherits_replicas::a_last_page_that_was_truncated_is_missing),
         (Bug::GatesBehindLastPage, inherits::the_gates_of_a_source_come_before_its_last_page),
         (Bug::ForcedAdmitsAtOnce, inherits::an_owner_that_lacks_a_source_inherits_before_it_takes_rows),
+        (Bug::HeirForgetsGates, gates::gates_go_on_in_the_log_of_the_heir),
         (Bug::PrunedIsNew, inherits::what_a_pruned_source_had_counts_as_forgotten),
     ];
     support::each_is_found(&stories);

@@ -400,7 +400,7 @@ pub fn a_seal_is_told_when_it_is_on_disk_and_outlives_a_power_cut() {
 }
 
 /// Formats of the segments, the oldest first.
-fn formats(disk: &FaultyDisk) -> Vec<u16> {
+pub fn formats(disk: &FaultyDisk) -> Vec<u16> {
     let mut found = Vec::new();
     for (name, _) in disk.list().unwrap() {
         if let Some((number, _)) = parse_segment_name(&name) {
