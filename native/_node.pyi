@@ -287,11 +287,7 @@ class Order:
         """
     @staticmethod
     def gates_out(
-        topic: int,
-        partition: int,
-        number: int,
-        records: int,
-        partitions: Sequence[int] | None = None,
+        topic: int, partition: int, number: int, records: int, partitions: Sequence[int] | None = None
     ) -> Order:
         """Give the gates of cohorts of a partition that is fenced at `number`, or sealed, with `records`.
 
@@ -448,8 +444,8 @@ def fsck(data: str) -> dict[str, Any]:
 
     Returns {files, bytes, records, cut_bytes, partitions: [...], damage: [{file, position, record_number,
     topic, partition, why}]}. Each sound partition has `producers_hash`, `sealed` as in `Node.partitions`, and
-    `sources`: (partition that it came from, record of its last page), and `cohorts_hash`: of what its log says
-    of cohorts, None if nothing. Raises like `Node.recover`.
+    `sources`: (partition that it came from, record of its last page), and `cohorts_hash`: of what its log
+    says of cohorts, None if nothing. Raises like `Node.recover`.
     """
 
 # ---- simulation -------------------------------------------------------------------------------------
