@@ -169,35 +169,3 @@ class SoughtShown(BaseModel):
     index: int
     incarnation: int
     waiting: list[int] = Field(description="partitions that have not begun yet")
-
-
-class ParkedShown(BaseModel):
-    partition: int
-    number: int
-    first: int
-    rows: int
-    count: int
-    reason: str
-    time_ms: int
-    state: str
-    gone: int
-    scope: int
-
-
-class ParkedPage(BaseModel):
-    """A page of parked ranges. `more`: repeat with `after` = partition:number of the last one."""
-
-    parked: list[ParkedShown]
-    more: bool
-    unknown: list[int] = Field(description="partitions whose owners did not answer")
-
-
-class ParkedSettledShown(BaseModel):
-    """With how many ranges it was done, and (partition, number) of those where something else is so."""
-
-    done: int
-    not_parked: list[list[int]]
-    gone: list[list[int]]
-    exported: list[list[int]]
-    exporting: list[list[int]]
-    unknown: list[list[int]]

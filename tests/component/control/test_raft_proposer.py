@@ -325,10 +325,9 @@ def test_a_refused_begin_that_was_sent_twice_is_certain_if_it_names_the_driver_t
         own = BeginScope(name="job", instance=b"own", after=follows)
         late = asyncio.ensure_future(follower.proposer.propose(own))
         await until(lambda: bool(lost))
-        for other in (b"own", b"other"):  # the scope's newest driver has fenced `own`, or came after it
-            await leader.proposer.propose(
-                BeginScope(name="job", instance=other if after is None else b"other")
-            )
+        rivals = [b"own", b"other"] if after is None else [b"other"]  # one begins `own` and fences it
+        for instance in rivals:
+            await leader.proposer.propose(BeginScope(name="job", instance=instance))
         with pytest.raises(RequestRefused) as caught:
             await asyncio.wait_for(late, 30)
         wanted = Code.UNKNOWN_OUTCOME if after is None else Code.CONFLICT
