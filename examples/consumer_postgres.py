@@ -48,7 +48,7 @@ def save(batch: pa.RecordBatch, place: ringfence.ConsumerPlace) -> None:
 
 database = psycopg.connect(os.environ.get("TRIPS_DATABASE", ""), autocommit=True)
 with database.transaction():
-    database.execute("select pg_advisory_xact_lock(1)")  # several may start at once
+    database.execute("select pg_advisory_xact_lock(1)")  # several may start together
     for table in TABLES:
         database.execute(table)
 

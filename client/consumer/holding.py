@@ -180,7 +180,7 @@ class Holding:
             state.tell(TaskKind.LOST, (gate.partition for gate in held))
 
     def sought(self) -> None:
-        """The cohort begins again elsewhere: every hold is given up, and asked for anew."""
+        """The cohort begins again elsewhere: every hold is given up, and asked for again."""
         for gate in list(self._state.gates.values()):
             if gate.phase in {Phase.HELD, Phase.LEAVING, Phase.RELEASING}:
                 gate.returns = gate.phase is not Phase.LEAVING or gate.returns

@@ -52,7 +52,7 @@ class Judge:
 
 
 class Actor:
-    """One process. `work_s`: how long its application works on a batch, drawn anew for each."""
+    """One process. `work_s`: how long its application works on a batch, drawn for each."""
 
     def __init__(
         self, world: World, judge: Judge, name: str, *, is_auto: bool = True, work_s: float = 0.1

@@ -29,7 +29,7 @@ pub enum ParkingState {
     Exporting(NonZeroU64),
 }
 
-/// A range of rows that is not delivered until somebody decides about it.
+/// A range of rows that is not delivered until an operator decides about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parking {
     /// Ascends over the cohort's whole life in this partition.

@@ -40,7 +40,7 @@ pub enum Bug {
     MarkedFirst,
     /// A parking is over by an export under another scope.
     ScopeNotCompared,
-    /// Parking numbers begin anew after a seek.
+    /// Parking numbers begin again after a seek.
     NumbersBeginAnew,
     /// Done is taken for rows of another owner epoch.
     OtherEpoch,
@@ -60,7 +60,7 @@ pub enum Bug {
     HalvesAtLimit,
     /// The floor goes back to rows that were put back.
     RetryMovesFloor,
-    /// Rows that failed with a delay come at once.
+    /// Rows that failed with a delay come without it.
     DelayIgnored,
     /// Rows that came back from a connection that ended are not marked.
     AgainForgotten,

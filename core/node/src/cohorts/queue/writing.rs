@@ -14,7 +14,7 @@ pub enum Wanted {
     Nothing,
     /// When the log has a coin for it.
     Paced,
-    /// A parking, or a seek: at once.
+    /// A parking, or a seek: immediately.
     Immediately,
 }
 
