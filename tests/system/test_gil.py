@@ -18,8 +18,9 @@ from tests.harness.loaded_cluster import grown
 from tests.harness.processes import SCHEMA, NodeProcess, check_identity, read_ids, until
 
 HELD_S = 3
-MARGIN_S = 0.5
-"""After which the lock is held for sure: the thread that takes it waits for a core."""
+SURE_S = 2
+"""For so long at least the lock was held for sure; less where the thread that takes it waited for a core."""
+HOLDS_MAX = 10
 BATCHES_MIN = 20
 """As many as a loaded machine stores and gives in that time; a quiet one thousands."""
 
@@ -39,11 +40,26 @@ class Holder:
         until(self.pipe.with_suffix(".held").exists, what="a GIL that is held")
 
     def held(self) -> tuple[float, float]:
-        """When it was, by the monotonic clock of the machine."""
+        """When it was for sure, by the monotonic clock of the machine.
+
+        The two times are taken just before and just after the call that holds it for HELD_S: it began at the latest
+        so long before the second, and ended at the earliest so long after the first.
+        """
         free = self.pipe.with_suffix(".free")
         until(lambda: free.exists() and len(free.read_text().split()) == 2, what="the end of it")
-        began, ended = map(float, free.read_text().split())
-        return began, ended
+        before, after = map(float, free.read_text().split())
+        free.unlink()
+        self.pipe.with_suffix(".held").unlink()
+        return after - HELD_S, before + HELD_S
+
+    def held_long(self) -> tuple[float, float]:
+        """Hold it, again where a busy machine left too little of that time for sure."""
+        for _ in range(HOLDS_MAX):
+            self.hold(HELD_S)
+            began, ended = self.held()
+            if ended - began >= SURE_S:
+                return began, ended
+        pytest.fail(f"the lock was never held for {SURE_S} s for sure, {HOLDS_MAX} times")
 
 
 @pytest.fixture
@@ -54,18 +70,21 @@ def holder(tmp_path: Path) -> Iterator[Holder]:
 
 
 class Beside:
-    """Something that a thread does again and again, until its client is closed; when each was done."""
+    """Something that a thread does again and again, until its client is closed; when each began and was done."""
 
     def __init__(self, address: str, work: Callable[[ringfence.Client], Iterable[object]]) -> None:
-        self.done_s: list[float] = []
+        self.done_s: list[tuple[float, float]] = []
         self._client, self._work = ringfence.connect(address, timeout_s=60), work
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         with suppress(ringfence.ClosedError):
+            began = time.monotonic()
             for _ in self._work(self._client):
-                self.done_s.append(time.monotonic())
+                ended = time.monotonic()
+                self.done_s.append((began, ended))
+                began = time.monotonic()
 
     def close(self) -> None:
         self._client.close()
@@ -83,8 +102,7 @@ def test_batches_are_stored_and_read_while_the_lock_is_held_all_the_time(holder:
         # The control plane serves this, in Python.
         asking = Beside(address, lambda other: iter(other.topics, None))
         until(lambda: load.errors or min(len(reader.done_s), len(asking.done_s)) > 10, what="all under way")
-        holder.hold(HELD_S)
-        began, ended = holder.held()
+        began, ended = holder.held_long()
         until(grown([load], 500), what="rows after it")
         asked = len(asking.done_s)
         until(lambda: len(asking.done_s) > asked, what="an answer after it")
@@ -92,14 +110,13 @@ def test_batches_are_stored_and_read_while_the_lock_is_held_all_the_time(holder:
             beside.close()
         load.finish()
         assert load.errors == []
-        stored, given, answered = (
-            sum(began + MARGIN_S < at < ended for at in times)
-            for times in (load.answered_s, reader.done_s, asking.done_s)
-        )
+        stored = sum(began < at < ended for at in load.answered_s)
+        given = sum(began < at < ended for _, at in reader.done_s)
+        # An answer that came before may be looked at late: only one that was also asked for in that time counts.
+        answered = sum(began < asked and at < ended for asked, at in asking.done_s)
         print(
             f"lock held for {ended - began:.2f} s: {stored} batches stored, {given} read, {answered} answers"
         )
-        assert ended - began >= HELD_S - 0.1
         assert answered == 0, "the lock was not held"
         assert min(stored, given) > BATCHES_MIN
         check_identity(read_ids(client, "t"), {0: load.acknowledged}, {0: load.sent})

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ringfence.common.codec import request_header
+from ringfence.control.model.cohorts import COHORT_LEVEL
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.runtime.layout.engine import figures_of
 from ringfence.control.state_machines.layout.plan import BUCKETS
@@ -70,7 +71,7 @@ def test_a_level_that_the_caller_knows_is_opened_and_no_other() -> None:
     assert outcomes[0] is None
     assert f"this program knows up to {LAYOUT_LEVEL}" in outcomes[1]
     assert node(SimDisk(2), level=LAYOUT_LEVEL, level_newest=LAYOUT_LEVEL).recover(1_000_000, 1_000)
-    for newest in (LEVEL_NEWEST - 1, LAYOUT_LEVEL + 1):
+    for newest in (LEVEL_NEWEST - 1, COHORT_LEVEL + 1):
         with pytest.raises(ConfigError, match=f"level_newest is {newest}"):
             node(SimDisk(3), level=0, level_newest=newest)
 
