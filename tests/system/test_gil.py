@@ -42,8 +42,8 @@ class Holder:
     def held(self) -> tuple[float, float]:
         """When it was for sure, by the monotonic clock of the machine.
 
-        The two times are taken just before and just after the call that holds it for HELD_S: it began at the latest
-        so long before the second, and ended at the earliest so long after the first.
+        The two times are taken just before and just after the call that holds it for HELD_S: it began at the
+        latest so long before the second, and ended at the earliest so long after the first.
         """
         free = self.pipe.with_suffix(".free")
         until(lambda: free.exists() and len(free.read_text().split()) == 2, what="the end of it")
@@ -70,7 +70,7 @@ def holder(tmp_path: Path) -> Iterator[Holder]:
 
 
 class Beside:
-    """Something that a thread does again and again, until its client is closed; when each began and was done."""
+    """Something that a thread does again and again, until its client is closed, with the times of each."""
 
     def __init__(self, address: str, work: Callable[[ringfence.Client], Iterable[object]]) -> None:
         self.done_s: list[tuple[float, float]] = []
@@ -112,7 +112,7 @@ def test_batches_are_stored_and_read_while_the_lock_is_held_all_the_time(holder:
         assert load.errors == []
         stored = sum(began < at < ended for at in load.answered_s)
         given = sum(began < at < ended for _, at in reader.done_s)
-        # An answer that came before may be looked at late: only one that was also asked for in that time counts.
+        # An answer that came before may be looked at late: only what was asked for in that time counts.
         answered = sum(began < asked and at < ended for asked, at in asking.done_s)
         print(
             f"lock held for {ended - began:.2f} s: {stored} batches stored, {given} read, {answered} answers"
