@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
+from ringfence.control.model.ids import Index
 from ringfence.control.model.layout_commands import FinalizeLayout, HoldLayout
 from ringfence.control.model.reassignments import ChangePhase
 from ringfence.control.state_machines.layout.coordinator import REPROPOSE_MS, LayoutCoordinator
 from ringfence.control.state_machines.metadata import drained
 from tests.fakes.layout_leader import Led
 from tests.fakes.layout_log import LayoutLog
+
+
+class Reader(NamedTuple):
+    """A registered reader that has read nothing, older than all changes."""
+
+    name: str
+    created: Index = Index(0)
+
+    def has_read(self, *_: object) -> bool:
+        return False
 
 
 def test_an_order_is_repeated_until_it_is_answered_and_an_entry_only_after_a_second() -> None:
@@ -29,8 +42,8 @@ def test_an_order_is_repeated_until_it_is_answered_and_an_entry_only_after_a_sec
 def test_the_time_to_adopt_begins_when_the_sources_are_drained(monkeypatch: pytest.MonkeyPatch) -> None:
     led = Led()
     led.upto(ChangePhase.OPENED)
-    waiting = ["group"]
-    monkeypatch.setattr(drained, "holders", lambda *_: tuple(waiting))
+    waiting = [Reader("group")]
+    monkeypatch.setattr(drained, "registered_readers", lambda *_: tuple(waiting))
     led.later(100_000)
     assert led.step() == ((), ())
     waiting.clear()
@@ -62,7 +75,7 @@ def test_several_changes_go_on_side_by_side() -> None:
 def test_the_age_of_a_seal_is_judged_by_the_leaders_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     led = Led()
     led.upto(ChangePhase.OPENED)
-    monkeypatch.setattr(drained, "holders", lambda *_: ("gone",))
+    monkeypatch.setattr(drained, "registered_readers", lambda *_: (Reader("gone"),))
     led.coordinator.step(led.log.state, led.now_ms, led.log.time_ms)
     assert led.coordinator.step(led.log.state, led.now_ms + 40_000, led.log.time_ms) == ((), ())
     late_ms = led.log.time_ms + 86_400_000
