@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 
-class PartitionList:
+class PartitionList(ABC):
     """A model of the native node, by its whole list."""
 
-    def partitions(self) -> list[dict[str, Any]]:
-        raise NotImplementedError
+    @abstractmethod
+    def partitions(self) -> list[dict[str, Any]]: ...
 
     def partitions_of(self, places: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
         """As the engine tells them: those that it has, in the order of the places."""
