@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
 from ringfence.native import _node
-from tests.sim import data_plane, layout_matrix, matrix, simulation
+from tests.sim import commits, data_plane, layout_matrix, matrix, simulation
 from tests.sim.checks.violation import ViolationError
 from tests.sim.faults.plan import NAMED, Plan
 from tests.sim.faults.struck import Cell
@@ -28,14 +28,14 @@ Finding = tuple[str, ViolationError | None]
 
 
 def find(
-    switch: Callable[[], AbstractContextManager[object]], seeds: range, *, is_native: bool = False
+    switch: Callable[[], AbstractContextManager[object]], seeds: Sequence[int], *, is_native: bool = False
 ) -> tuple[int, ViolationError | None]:
     """The first seed that finds what is switched on in the block, and the invariant it broke; or the last."""
-    for machines in (3, 4):  # in peace, before anything is switched on
-        birth.born(machines)
     for seed in seeds:
+        plan = Plan.drawn(seed)
+        birth.born(plan.machines, plan.level, plan.newest)  # in peace, before anything is switched on
         with switch() as module:
-            result = simulation.run(Plan.drawn(seed), module if is_native else _node)  # type: ignore[arg-type]
+            result = simulation.run(plan, module if is_native else _node)  # type: ignore[arg-type]
         if result.violation is not None:
             return seed, result.violation
     return seeds[-1], None
@@ -48,19 +48,20 @@ def first_found(
     tried = 0
     for plan in plans:
         tried += 1
+        birth.born(plan.machines, plan.level, plan.newest)  # as in `find`
         with switch() as module:
             result = simulation.run(plan, module if is_native else _node)  # type: ignore[arg-type]
         if result.violation is not None:
-            return str(tried), result.violation
+            return f"{tried} (seed {plan.seed})", result.violation
     return f"not in {tried}", None
 
 
 def find_in_replicas(
-    switch: Callable[[], AbstractContextManager[object]], seeds: range, *, is_native: bool = False
+    switch: Callable[[], AbstractContextManager[object]], seeds: Sequence[int], *, is_native: bool = False
 ) -> Finding:
     """As `find`, with what moves: a quiet move first, then seeds in which partitions do."""
-    for machines in (3, 4):
-        birth.born(machines)
+    plan = matrix.plan_of(1)
+    birth.born(plan.machines, plan.level, plan.newest)
     with switch() as module:
         quiet, _ = matrix.run(matrix.QUIET, native=module if is_native else _node)  # type: ignore[arg-type]
     if quiet.violation is not None:
@@ -91,12 +92,12 @@ def with_replicas(seeds: range, only: list[str]) -> None:
     show("seeds with moves needed", switches, only, look)
 
 
-def find_in_scopes(name: str, seeds: range) -> Finding:
+def find_in_scopes(name: str, seeds: Sequence[int]) -> Finding:
     """As `find`, in seeds that have transactional writers; or in those of a cell that shows it."""
-    for machines in (3, 4):
-        birth.born(machines)
     cell = scopes.SHOWN_BY.get(name)
     if cell is not None:
+        plan = commits.plan_of(1)
+        birth.born(plan.machines, plan.level, plan.newest)
         for seed in seeds:
             with scopes.planted(name) as module:
                 result, _ = matrix.run(cell, seed, module)
@@ -111,11 +112,9 @@ def with_scopes(seeds: range, only: list[str]) -> None:
     show("seeds with transactions needed", scopes.BUGS, only, lambda name: find_in_scopes(name, seeds))
 
 
-def find_in_starts(name: str, seeds: range) -> Finding:
+def find_in_starts(name: str, seeds: Sequence[int]) -> Finding:
     """As `find`, in seeds with much of what shows it: truncates, or owners that an operator forces."""
     make = starts.SHOWN_BY[name]
-    for machines in (3, 5):
-        birth.born(machines)
     return first_found((make(Plan.drawn(seed)) for seed in seeds), lambda: native.planted(name))
 
 
@@ -123,16 +122,14 @@ def with_starts(seeds: range, only: list[str]) -> None:
     show("such seeds needed", starts.SHOWN_BY, only, lambda name: find_in_starts(name, seeds))
 
 
-def find_in_layouts(name: str, seeds: range) -> Finding:
+def find_in_layouts(name: str, seeds: Sequence[int]) -> Finding:
     """As `find`, in seeds with splits and merges, and with what the bug is in; or in those of a cell."""
     cell = layouts.CELLS.get(name)
     if cell is not None:
         return _find_in_cell(name, cell, [seed for seed in seeds if seed % NAMED == 0])
     is_native = name in layout_engine.FOUND
     shown_by = Seeds(layouts.SHOWN_BY.get(name, lambda _: True), layouts.STORIES.get(name))
-    plans = [*layout_engine.FOUND.get(name, shown_by).plans(seeds)]
-    for plan in plans:
-        birth.born(plan.machines, plan.level, plan.newest)
+    plans = layout_engine.FOUND.get(name, shown_by).plans(seeds)
     switch = partial(native.planted if is_native else layouts.planted, name)
     return first_found(plans, switch, is_native=is_native)
 
