@@ -9,6 +9,7 @@ use ringfence_log::Witness;
 use ringfence_node::{Config, NodeError, Runtime, TimeWindow, TransportKind};
 use ringfence_wire::LEVEL_NEWEST;
 
+use crate::cohort_rules::{Progress, of_figures, of_progress};
 use crate::error::{of_node, raise_with};
 use crate::identity::identity;
 use crate::order::Order;
@@ -174,6 +175,18 @@ impl Node {
             out.set_item(name, value)?;
         }
         Ok(out)
+    }
+
+    fn gates(&self, py: Python<'_>) -> Vec<Progress> {
+        of_progress(py.detach(|| self.runtime.gates()))
+    }
+
+    fn members(&self, py: Python<'_>) -> Vec<u64> {
+        py.detach(|| self.runtime.members())
+    }
+
+    fn cohort_figures<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        of_figures(py, py.detach(|| self.runtime.cohort_figures()))
     }
 
     fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {

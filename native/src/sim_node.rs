@@ -6,6 +6,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use ringfence_log::Witness;
 use ringfence_node::{Config, NodeError, Now, Stepped, TimeWindow};
 
+use crate::cohort_rules::{Progress, of_figures, of_progress};
 use crate::error::of_node;
 use crate::identity::identity;
 use crate::order::Order;
@@ -276,6 +277,18 @@ impl SimNode {
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 makes a Vec of a Python sequence")]
     fn adopted(&self, topics: Vec<u64>) -> Vec<(u64, u64)> {
         self.node.adopted(&topics)
+    }
+
+    fn gates(&mut self) -> Vec<Progress> {
+        of_progress(self.node.gates())
+    }
+
+    fn members(&self) -> Vec<u64> {
+        self.node.members()
+    }
+
+    fn cohort_figures<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        of_figures(py, self.node.cohort_figures())
     }
 
     fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {

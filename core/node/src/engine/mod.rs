@@ -27,6 +27,8 @@ use crate::api::event::{Event, Now};
 use crate::api::order_step::WaitingOrders;
 use crate::api::outcome::Outcome;
 use crate::clients::client_machine::{ClientMachine, Clients};
+use crate::cohorts::cohort_machine::CohortMachine;
+use crate::cohorts::members::Members;
 use crate::counters::Counters;
 use crate::engine::record_time::RecordTime;
 use crate::ingest::ingest_machine::IngestMachine;
@@ -59,6 +61,7 @@ pub(crate) struct Parts {
     clients: Clients,
     replication: Replication,
     reads: Reads,
+    members: Members,
     maintenance: Maintenance,
     record_time: RecordTime,
     /// Orders that wait for room.
@@ -78,6 +81,7 @@ impl Engine {
             clients: Clients::default(),
             replication: Replication::new(settings.pool_bytes),
             reads: Reads::default(),
+            members: Members::default(),
             maintenance: Maintenance::default(),
             record_time: RecordTime::default(),
             waiting_orders: WaitingOrders::default(),
@@ -129,6 +133,11 @@ impl Parts {
         ReadMachine { store, replication, reads, connections: &clients.connections }
     }
 
+    fn members(&mut self) -> CohortMachine<'_> {
+        let Self { store, replication, reads, clients, members, .. } = self;
+        CohortMachine { store, replication, reads, connections: &clients.connections, members }
+    }
+
     fn orders(&mut self) -> OrderMachine<'_> {
         OrderMachine { store: &mut self.store, replication: &mut self.replication, scopes: &mut self.scopes }
     }
@@ -154,6 +163,7 @@ impl Parts {
             Event::Closed(connection) => {
                 turn.counters.connections_closed += 1;
                 self.clients.connections.closed(connection);
+                self.members.closed(connection);
                 self.forget_fetches(|from, _| from == connection);
                 self.clients().grant();
             }

@@ -9,6 +9,7 @@ use ringfence_wire::{Opcode, REQUEST_FLAG_STAGED, RequestHeader};
 
 use crate::api::refusal::Refusal;
 use crate::ids::PartitionIndex;
+use crate::reads::member_answer::MemberRead;
 
 /// One FETCH or `OFFSET_FOR_TIME` under way.
 #[derive(Debug)]
@@ -26,6 +27,15 @@ pub struct Fetch {
     pub held_until_ms: u64,
     /// It waits for a block until then at most; 0 = it has not waited.
     pub queued_until_ms: u64,
+    /// Of a member: the hold under which it is served.
+    pub member: Option<MemberFetch>,
+}
+
+/// The hold of a member's FETCH. Its session is in the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberFetch {
+    pub cohort: u64,
+    pub number: u64,
 }
 
 /// A question whose answer says where the log ends; it waits until a quorum has confirmed this owner.
@@ -43,6 +53,8 @@ pub enum EndQuestion {
     },
     /// A poll that found nothing.
     Empty(Box<Fetch>),
+    /// Rows for a member.
+    Member(Box<MemberRead>),
     /// What is stored of a producer.
     Resolve {
         from: Connection,

@@ -241,6 +241,11 @@ impl EngineLoop {
                 Command::Adopted(topics, reply) => {
                     drop(reply.send(self.core.engine.adopted(&topics, self.core.clock.now)));
                 }
+                Command::Gates(reply) => drop(reply.send(self.core.engine.gates(self.core.clock.now))),
+                Command::CohortFigures(reply) => {
+                    drop(reply.send(self.core.engine.cohort_figures(self.core.clock.now)));
+                }
+                Command::Members(reply) => drop(reply.send(self.core.engine.members(self.core.clock.now))),
                 Command::Doubted(reply) => drop(reply.send(self.core.engine.doubted_list())),
                 Command::LogEnds(reply) => drop(reply.send(self.core.engine.log_ends())),
                 Command::Lacking(entries, reply) => drop(reply.send(self.core.engine.lacking(&entries))),

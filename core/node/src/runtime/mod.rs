@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 use ringfence_log::Witness;
 
 use crate::api::access_table::AccessTable;
+use crate::api::cohort_rules::{GateFigures, GateProgress};
 use crate::api::event::TimeWindow;
 use crate::api::order::Order;
 use crate::api::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
@@ -186,6 +187,21 @@ impl Runtime {
     /// Every copy that this node's owners make to other stores. Empty while no engine runs.
     pub fn syncs(&self) -> Vec<SyncStatus> {
         self.commands.ask(Command::Syncs).unwrap_or_default()
+    }
+
+    /// Progress of the gates of cohorts that are open here. Empty while no engine runs.
+    pub fn gates(&self) -> Vec<GateProgress> {
+        self.commands.ask(Command::Gates).unwrap_or_default()
+    }
+
+    /// Figures of these gates. Empty while no engine runs.
+    pub fn cohort_figures(&self) -> Vec<GateFigures> {
+        self.commands.ask(Command::CohortFigures).unwrap_or_default()
+    }
+
+    /// Sessions of members that are attached here and were heard lately, ascending. Empty while no engine runs.
+    pub fn members(&self) -> Vec<u64> {
+        self.commands.ask(Command::Members).unwrap_or_default()
     }
 
     /// (topic, partition) of replicas that may lack what they acknowledged. Empty while no engine runs.
