@@ -389,6 +389,11 @@ class Node:
         `grants`: (name, SHA-256, bits of `wire.Right`, expiry in Unix ms or None, prefix of topics).
         `credential`: the token that this node presents to other nodes; empty: none.
         """
+    def set_members(self, key: bytes) -> None:
+        """Set the key of proofs of members; b"" = nothing is proved. Attached members stay.
+
+        Raises: ConfigError for another size than 32 bytes or none; ClosedError.
+        """
     def order(self, order: Order) -> int:
         """Give an order; returns its number. An ("order", number, ...) outcome ends it."""
     def doubted(self) -> list[tuple[int, int]]:
@@ -603,6 +608,7 @@ class SimNode:
     def set_access(
         self, is_asked: bool, grants: Sequence[tuple[str, bytes, int, int | None, str]], credential: str
     ) -> None: ...
+    def set_members(self, key: bytes) -> None: ...
     def order(self, order: Order) -> int: ...
     def doubted(self) -> list[tuple[int, int]]: ...
     def log_ends(self) -> bytes: ...

@@ -147,6 +147,10 @@ impl Node {
         self.work(py, |runtime| runtime.set_access(table))
     }
 
+    fn set_members(&self, py: Python<'_>, key: &[u8]) -> PyResult<()> {
+        self.work(py, |runtime| runtime.set_members(key))
+    }
+
     fn order(&self, py: Python<'_>, order: &Bound<'_, Order>) -> PyResult<u64> {
         let order = order.get().inner.clone();
         self.work(py, |runtime| runtime.order(order))

@@ -244,6 +244,10 @@ impl SimNode {
         self.work(py, |node| node.set_access(table))
     }
 
+    fn set_members(&mut self, py: Python<'_>, key: &[u8]) -> PyResult<()> {
+        self.work(py, |node| node.set_members(key))
+    }
+
     fn order(&mut self, py: Python<'_>, order: &Bound<'_, Order>) -> PyResult<u64> {
         let order = order.get().inner.clone();
         self.work(py, |node| node.order(order))

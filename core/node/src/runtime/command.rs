@@ -10,6 +10,7 @@ use ringfence_transport::Waker;
 
 use crate::api::access_table::AccessTable;
 use crate::api::event::TimeWindow;
+use crate::api::member_key::MemberKey;
 use crate::api::order::Order;
 use crate::api::outcome::{PartitionStatus, SyncStatus};
 use crate::error::NodeError;
@@ -23,6 +24,7 @@ pub enum Command {
     SetController(Box<[u8]>),
     SetTimeWindow(TimeWindow),
     SetAccess(Box<AccessTable>),
+    SetMembers(Option<MemberKey>),
     Listen(Vec<String>, SyncSender<Result<Vec<String>, NodeError>>),
     Snapshot(SyncSender<Snapshot>),
     Partitions(SyncSender<Vec<PartitionStatus>>),

@@ -231,6 +231,7 @@ impl EngineLoop {
                 Command::SetController(body) => self.core.handle(Event::SetController(body), &mut self.pool),
                 Command::SetTimeWindow(window) => self.core.handle(Event::SetTimeWindow(window), &mut self.pool),
                 Command::SetReady(body) => self.core.handle(Event::SetReady(body), &mut self.pool),
+                Command::SetMembers(key) => self.core.handle(Event::SetMembers(key), &mut self.pool),
                 Command::SetAccess(table) => self.core.handle(Event::SetAccess(table), &mut self.pool),
                 // A caller that gave up waiting is no error.
                 Command::Listen(addresses, reply) => drop(reply.send(self.listen(&addresses))),

@@ -29,6 +29,7 @@ use ringfence_log::Witness;
 
 use crate::api::access_table::AccessTable;
 use crate::api::event::TimeWindow;
+use crate::api::member_key::MemberKey;
 use crate::api::order::Order;
 use crate::api::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
 use crate::codec::pack;
@@ -151,6 +152,15 @@ impl Runtime {
     /// [`NodeError::State`] before `recover`, or after `stop`.
     pub fn set_access(&self, table: AccessTable) -> Result<(), NodeError> {
         self.commands.push(Command::SetAccess(Box::new(table)))
+    }
+
+    /// The key of proofs of members; empty: nothing is proved. No order: it waits for no disk.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] if it has neither 32 bytes nor none; as [`Self::order`].
+    pub fn set_members(&self, key: &[u8]) -> Result<(), NodeError> {
+        let key = MemberKey::read(key).map_err(|size| NodeError::Config(size.to_string()))?;
+        self.commands.push(Command::SetMembers(key))
     }
 
     /// Give an order; returns its number immediately.
