@@ -428,6 +428,8 @@ class Node:
         ACTIVE partition that is busy for 10 s has sketch: rows by 1,024 equal parts of its slots, as unsigned
         32-bit integers in little endian.
         """
+    def partitions_of(self, places: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+        """Those of these (topic, partition) that `partitions` has, in this order, at their cost alone."""
     def adopted(self, topics: Sequence[int]) -> list[tuple[int, int]]:
         """(topic, lowest generation of its table that connections hold), of topics that connections follow.
 
@@ -617,6 +619,7 @@ class SimNode:
     def counters(self) -> dict[str, int]: ...
     def adopted(self, topics: Sequence[int]) -> list[tuple[int, int]]: ...
     def partitions(self) -> list[dict[str, Any]]: ...
+    def partitions_of(self, places: Sequence[tuple[int, int]]) -> list[dict[str, Any]]: ...
     def syncs(self) -> list[dict[str, Any]]: ...
     def stop(self, timeout_s: float) -> None:
         """Like `Node.stop`; work in progress ends immediately, without regard to `timeout_s`."""

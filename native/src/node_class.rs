@@ -185,6 +185,11 @@ impl Node {
         partitions.iter().map(|status| of_partition(py, status)).collect()
     }
 
+    fn partitions_of<'py>(&self, py: Python<'py>, places: Vec<(u64, u64)>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let partitions = py.detach(|| self.runtime.partitions_of(places));
+        partitions.iter().map(|status| of_partition(py, status)).collect()
+    }
+
     /// (topic, partition, records, hash) of each producer table that its log gives.
     fn producer_tables(&self, py: Python<'_>) -> Vec<(u64, u64, u64, u64)> {
         py.detach(|| self.runtime.producer_tables())

@@ -285,6 +285,11 @@ impl SimNode {
     fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         self.node.partitions().iter().map(|status| of_partition(py, status)).collect()
     }
+
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 makes a Vec of a Python sequence")]
+    fn partitions_of<'py>(&self, py: Python<'py>, places: Vec<(u64, u64)>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        self.node.partitions_of(&places).iter().map(|status| of_partition(py, status)).collect()
+    }
 }
 
 /// Far above what a process has open.

@@ -28,6 +28,7 @@ pub enum Command {
     Listen(Vec<String>, SyncSender<Result<Vec<String>, NodeError>>),
     Snapshot(SyncSender<Snapshot>),
     Partitions(SyncSender<Vec<PartitionStatus>>),
+    PartitionsOf(Vec<(u64, u64)>, SyncSender<Vec<PartitionStatus>>),
     ProducerTables(SyncSender<Vec<(u64, u64, u64, u64)>>),
     Syncs(SyncSender<Vec<SyncStatus>>),
     Adopted(Vec<u64>, SyncSender<Vec<(u64, u64)>>),

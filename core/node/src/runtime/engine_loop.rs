@@ -237,6 +237,9 @@ impl EngineLoop {
                 Command::Listen(addresses, reply) => drop(reply.send(self.listen(&addresses))),
                 Command::Snapshot(reply) => drop(reply.send(self.snapshot())),
                 Command::Partitions(reply) => drop(reply.send(self.core.engine.partition_list())),
+                Command::PartitionsOf(places, reply) => {
+                    drop(reply.send(self.core.engine.partitions_of(&places)));
+                }
                 Command::ProducerTables(reply) => drop(reply.send(self.core.engine.producer_tables())),
                 Command::Syncs(reply) => drop(reply.send(self.core.engine.sync_list())),
                 Command::Adopted(topics, reply) => {

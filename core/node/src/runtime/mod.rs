@@ -182,6 +182,11 @@ impl Runtime {
         self.commands.ask(Command::Partitions).unwrap_or_default()
     }
 
+    /// Those of these (topic, partition) that [`Self::partitions`] has, in this order.
+    pub fn partitions_of(&self, places: Vec<(u64, u64)>) -> Vec<PartitionStatus> {
+        self.commands.ask(|reply| Command::PartitionsOf(places, reply)).unwrap_or_default()
+    }
+
     /// (topic, partition, records, hash) of each producer table that its log gives. Empty while no engine runs.
     pub fn producer_tables(&self) -> Vec<(u64, u64, u64, u64)> {
         self.commands.ask(Command::ProducerTables).unwrap_or_default()
