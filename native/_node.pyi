@@ -401,6 +401,11 @@ class Node:
         `grants`: (name, SHA-256, bits of `wire.Right`, expiry in Unix ms or None, prefix of topics).
         `credential`: the token that this node presents to other nodes; empty: none.
         """
+    def set_members(self, key: bytes) -> None:
+        """Set the key of proofs of members; b"" = nothing is proved. Attached members stay.
+
+        Raises: ConfigError for another size than 32 bytes or none; ClosedError.
+        """
     def order(self, order: Order) -> int:
         """Give an order; returns its number. An ("order", number, ...) outcome ends it."""
     def doubted(self) -> list[tuple[int, int]]:
@@ -444,6 +449,8 @@ class Node:
 
         Without `settled` and `lag_rows` where the cohort has not begun.
         """
+    def partitions_of(self, places: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+        """Those of these (topic, partition) that `partitions` has, in this order, at their cost alone."""
     def adopted(self, topics: Sequence[int]) -> list[tuple[int, int]]:
         """(topic, lowest generation of its table that connections hold), of topics that connections follow.
 
@@ -624,6 +631,7 @@ class SimNode:
     def set_access(
         self, is_asked: bool, grants: Sequence[tuple[str, bytes, int, int | None, str]], credential: str
     ) -> None: ...
+    def set_members(self, key: bytes) -> None: ...
     def order(self, order: Order) -> int: ...
     def doubted(self) -> list[tuple[int, int]]: ...
     def log_ends(self) -> bytes: ...
@@ -635,6 +643,7 @@ class SimNode:
     def cohort_figures(self) -> list[dict[str, int]]: ...
     def adopted(self, topics: Sequence[int]) -> list[tuple[int, int]]: ...
     def partitions(self) -> list[dict[str, Any]]: ...
+    def partitions_of(self, places: Sequence[tuple[int, int]]) -> list[dict[str, Any]]: ...
     def syncs(self) -> list[dict[str, Any]]: ...
     def stop(self, timeout_s: float) -> None:
         """Like `Node.stop`; work in progress ends immediately, without regard to `timeout_s`."""

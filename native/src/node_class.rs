@@ -148,6 +148,10 @@ impl Node {
         self.work(py, |runtime| runtime.set_access(table))
     }
 
+    fn set_members(&self, py: Python<'_>, key: &[u8]) -> PyResult<()> {
+        self.work(py, |runtime| runtime.set_members(key))
+    }
+
     fn order(&self, py: Python<'_>, order: &Bound<'_, Order>) -> PyResult<u64> {
         let order = order.get().inner.clone();
         self.work(py, |runtime| runtime.order(order))
@@ -191,6 +195,11 @@ impl Node {
 
     fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let partitions = py.detach(|| self.runtime.partitions());
+        partitions.iter().map(|status| of_partition(py, status)).collect()
+    }
+
+    fn partitions_of<'py>(&self, py: Python<'py>, places: Vec<(u64, u64)>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let partitions = py.detach(|| self.runtime.partitions_of(places));
         partitions.iter().map(|status| of_partition(py, status)).collect()
     }
 

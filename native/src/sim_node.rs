@@ -245,6 +245,10 @@ impl SimNode {
         self.work(py, |node| node.set_access(table))
     }
 
+    fn set_members(&mut self, py: Python<'_>, key: &[u8]) -> PyResult<()> {
+        self.work(py, |node| node.set_members(key))
+    }
+
     fn order(&mut self, py: Python<'_>, order: &Bound<'_, Order>) -> PyResult<u64> {
         let order = order.get().inner.clone();
         self.work(py, |node| node.order(order))
@@ -293,6 +297,11 @@ impl SimNode {
 
     fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         self.node.partitions().iter().map(|status| of_partition(py, status)).collect()
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 makes a Vec of a Python sequence")]
+    fn partitions_of<'py>(&self, py: Python<'py>, places: Vec<(u64, u64)>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        self.node.partitions_of(&places).iter().map(|status| of_partition(py, status)).collect()
     }
 }
 

@@ -37,7 +37,7 @@ class FakeEngine(NativeEngine):
     async def table_out(self, source: SourceSlots, since: int, after: int) -> TablePart:
         del since
         pages = self.pages.get(source.source, [b"all"])
-        records = self.figures()[source.topic, source.source].end.records
+        records = self.figures([(source.topic, source.source)])[source.topic, source.source].end.records
         return TablePart(pages[after], records, after + 1, after + 1 < len(pages))
 
     async def table_in(

@@ -11,6 +11,7 @@ from typing import Any
 
 from ringfence.control.model.ids import Epoch
 from ringfence.control.model.log_end import LogEnd
+from tests.fakes.partition_lists import PartitionList
 
 Place = tuple[int, int]
 
@@ -93,7 +94,7 @@ class Natives:
         return self.on_quorum(node, place)
 
 
-class NativeLayoutNode:
+class NativeLayoutNode(PartitionList):
     """One native node, with the methods of `ringfence.native._node.Node` that these orders need."""
 
     def __init__(self, natives: Natives, node: int) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 from ringfence.native import cluster_messages, messages
 from ringfence.native._node import Order, crc32c, crc32c_seal
 from ringfence.native.wire import ANSWER_STRUCT, REQUEST_STRUCT, AnswerHeader, RequestFlags, RequestHeader
+from tests.fakes.partition_lists import PartitionList
 
 
-class FakeNode:
+class FakeNode(PartitionList):
     """Every order succeeds at once unless `refuses` has a reason for its name."""
 
     def __init__(self, **settings: Any) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ringfence.native._node import Order
+from tests.fakes.partition_lists import PartitionList
 
 Place = tuple[int, int]
 """(topic, partition)"""
@@ -48,7 +49,7 @@ class Disks:
         self.cut: set[int] = set()
 
 
-class NativeModel:
+class NativeModel(PartitionList):
     """One node. `append` is a client's; everything else is as `ringfence.native._node.Node` has it."""
 
     def __init__(self, disks: Disks, node: int) -> None:

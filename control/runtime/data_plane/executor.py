@@ -329,11 +329,7 @@ class OrderExecutor:
         return is_executed
 
     def _has_partition(self, order: DropPartition | Adopt | Release | Discard) -> bool:
-        key = (order.topic, order.partition)
-        return any(
-            (counters["topic"], counters["partition"]) == key
-            for counters in self._native_node.node.partitions()
-        )
+        return bool(self._native_node.node.partitions_of([(order.topic, order.partition)]))
 
     def _withdrawn(self, order: RetriedOrder) -> None:
         self._health.clear_reason(describe(order))

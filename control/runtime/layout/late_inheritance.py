@@ -91,17 +91,18 @@ class LateInheritance:
         topics = [topic for topic in self._proposer.state.topics.values() if topic.layout.version > 1]
         if not topics:
             return
-        figures = self._engine.figures()
-        for topic in topics:
-            for part in topic.layout.active():
-                assignment, known = (
-                    topic.assignments[part.partition],
-                    figures.get((topic.topic, part.partition)),
-                )
-                key = topic.topic, part.partition
-                is_open = self._executor.opens.epoch(key) == assignment.epoch
-                if assignment.owner != self._here or known is None or not is_open:
-                    continue
+        owned = [
+            (topic, part)
+            for topic in topics
+            for part in topic.layout.active()
+            if topic.assignments[part.partition].owner == self._here
+        ]
+        figures = self._engine.figures([(topic.topic, part.partition) for topic, part in owned])
+        for topic, part in owned:
+            key = topic.topic, part.partition
+            known = figures.get(key)
+            is_open = self._executor.opens.epoch(key) == topic.assignments[part.partition].epoch
+            if known is not None and is_open:
                 pruned = (parent.partition for parent in topic.pruned_parents(part.partition))
                 for source in (*part.parents, *pruned):
                     if source not in known.sources:

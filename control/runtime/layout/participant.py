@@ -242,7 +242,7 @@ class LayoutParticipant:
                     children=self._ends_of(order, job.results), reader_bytes=tuple(sorted(sizes.items()))
                 )
             case _:
-                figures = self._engine.figures()
+                figures = self._engine.figures([(order.topic, source) for source in job.results])
                 return SealedEnds(
                     sources=tuple(
                         (source, end, stopped_us or _last_us(figures.get((order.topic, source))))
@@ -254,7 +254,7 @@ class LayoutParticipant:
         self, order: LayoutOrder, children: Mapping[PartitionId, Any] | list[PartitionId]
     ) -> tuple[tuple[PartitionId, LogEnd], ...]:
         """The present ends of children, under the number as their epoch."""
-        figures = self._engine.figures()
+        figures = self._engine.figures([(order.topic, child) for child in children])
         ends = []
         for number in sorted(children):
             known = figures.get((order.topic, number))
@@ -270,7 +270,7 @@ class LayoutParticipant:
         end = time.monotonic() + WAIT_S
         while True:
             begun_s = time.monotonic()
-            local = _Figures(self._engine.figures(), order)
+            local = _Figures(self._engine.figures(self._places(order)), order)
             if is_settled(self._proposer.state, order, self._here, local):
                 return OrderDone(first_us=local.first_us(order.change) if order.is_committed else 0)
             now_s = time.monotonic()
@@ -278,6 +278,14 @@ class LayoutParticipant:
                 raise self._refusal(order, "not settled yet", Code.HELD)
             await asyncio.sleep(max(LOOK_S, LOOK_PAUSE_FACTOR * (now_s - begun_s)))
             await self._executor.until_executed(self._proposer.applied.index)
+
+    def _places(self, order: LookLayout) -> list[Place]:
+        """The partitions that the transition changes and makes."""
+        transition = self._proposer.state.transitions.get(order.change)
+        if transition is None:
+            return []
+        children = (child.partition for child in transition.children)
+        return [(transition.topic, number) for number in (*transition.sources, *children)]
 
 
 class _Figures:

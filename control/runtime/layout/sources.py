@@ -102,8 +102,9 @@ class SourceAnswers:
         topic = self._proposer.state.topics.get(TopicId(call.topic))
         if topic is None:
             raise RequestRefused(Code.UNKNOWN_TOPIC, f"no topic has the id {call.topic}")
-        figures, logs = self._engine.figures(), []
-        for number in map(PartitionId, call.partitions):
+        numbers, logs = [*map(PartitionId, call.partitions)], []
+        figures = self._engine.figures([(topic.topic, number) for number in numbers])
+        for number in numbers:
             assignment, seal = topic.assignments.get(number), topic.seal(number)
             known = figures.get((topic.topic, number))
             if assignment is None or assignment.owner != self._here or seal is None or known is None:
@@ -120,7 +121,8 @@ class SourceAnswers:
         if topic is None or assignment is None or assignment.owner != self._here:
             message = f"node {self._here.node}: partition {number} is not owned by this store"
             raise RequestRefused(Code.TOO_OLD, message, retry_after_ms=RETRY_MS)
-        known = self._engine.figures().get((topic.topic, number))
+        place = topic.topic, number
+        known = self._engine.figures([place]).get(place)
         return SketchWeights(weights=() if known is None else known.weights[:BUCKETS])
 
     def _check_source(self, call: TableOf | GatesOf) -> tuple[Topic, ChangePhase | None]:

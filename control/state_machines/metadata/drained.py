@@ -127,6 +127,8 @@ def is_transition_drained(state: MetadataState, transition: Transition) -> bool:
     """Whether all sources are drained. Readers that came after the COMMIT do not hold the transition: they
     might come without end.
     """
+    if not registered_readers(state, transition.topic):
+        return True
     return all(
         is_drained(state, transition.topic, source, transition.adoption_generation)
         for source in transition.sources

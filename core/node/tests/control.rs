@@ -277,6 +277,7 @@ fn a_dropped_partition_is_gone_and_its_waiting_readers_hear_it() {
         "it has moved: who follows reads on there"
     );
     assert!(world.engine.partition_list().is_empty());
+    assert!(world.engine.partitions_of(&[(TOPIC, PARTITION)]).is_empty());
     let world = world.crash(Shape::default());
     assert!(world.engine.partition_list().is_empty());
 }

@@ -106,6 +106,9 @@ def test_rows_and_names_from_before_a_split_are_known_to_its_children(
         assert 0 < seal.end.offset < 2_000
         native = node.parts.data_plane.native_node.node
         producers = {part["partition"]: part["producers"] for part in native.partitions()}
+        every = native.partitions()
+        places = [(part["topic"], part["partition"]) for part in reversed(every)]
+        assert native.partitions_of([*places, (places[0][0], 1 << 50)]) == every[::-1]
         for child in split.body["partitions"]:
             assert producers[child["partition"]] == producers[first] == 2
         spread = await api("POST", f"{PLACE}/repartition", {"partitions": 5})

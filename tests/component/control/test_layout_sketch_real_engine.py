@@ -61,8 +61,8 @@ def ids_in(lo: int, hi: int, count: int) -> NDArray[np.int64]:
 
 def weights_of(node: Node, part: PartitionId) -> tuple[int, ...]:
     """As the owner's engine tells them."""
-    figures = NativeEngine(node.parts.data_plane.native_node).figures()
-    return figures[topic_of(node).topic, part].weights
+    place = topic_of(node).topic, part
+    return NativeEngine(node.parts.data_plane.native_node).figures([place])[place].weights
 
 
 def by_slots(node: Node) -> list[Partition]:

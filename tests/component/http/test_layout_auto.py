@@ -220,9 +220,9 @@ def test_the_gap_and_the_phases_of_a_change_are_shown(
         monkeypatch.setattr(NativeEngine, "hold", hold)
         true_figures = layout_engine.FakeEngine.figures
 
-        def figures(engine: Any) -> Any:
+        def figures(engine: Any, places: Any) -> Any:
             acknowledged = node.proposer.now_ms() * 1_000 + 7_000
-            known = true_figures(engine)
+            known = true_figures(engine, places)
             return {place: one._replace(first_acknowledged_us=acknowledged) for place, one in known.items()}
 
         monkeypatch.setattr(layout_engine.FakeEngine, "figures", figures)

@@ -54,7 +54,7 @@ def _seal_before_the_mark(patch: Patch) -> None:
         task = asyncio.get_running_loop().create_task(original(self, transition, source, permit))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.sleep(0)
-        return self._engine.figures()[transition.topic, source].end, 0
+        return self._engine.figures([(transition.topic, source)])[transition.topic, source].end, 0
 
     patch.setattr(LayoutParticipant, "_hold", hold)
 

@@ -64,6 +64,9 @@ class SimNative:
     def partitions(self) -> list[dict[str, Any]]:
         return list(self._sim.partitions())
 
+    def partitions_of(self, places: list[tuple[int, int]]) -> list[dict[str, Any]]:
+        return list(self._sim.partitions_of(places))
+
     def order(self, order: Order) -> int:
         """The engine takes it now, and goes on behind this turn."""
         host, native = self._machine.host, self._machine.world.native

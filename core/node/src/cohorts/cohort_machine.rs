@@ -6,6 +6,7 @@ use crate::api::outcome::{Finished, Outcome};
 use crate::api::refusal::Refusal;
 use crate::clients::connections::Connections;
 use crate::cohorts::members::Members;
+use crate::cohorts::sessions::table::Sessions;
 use crate::ids::PartitionIndex;
 use crate::partition::store::Store;
 use crate::reads::pending_reads::Reads;
@@ -22,6 +23,7 @@ pub struct CohortMachine<'a> {
     pub replication: &'a mut Replication,
     pub reads: &'a mut Reads,
     pub connections: &'a Connections,
+    pub sessions: &'a mut Sessions,
     pub members: &'a mut Members,
 }
 
@@ -44,7 +46,15 @@ impl CohortMachine<'_> {
         if level < COHORT_LEVEL {
             return Err(format!("the cluster's level is {level}, cohorts need {COHORT_LEVEL}").into());
         }
+        let registered: Vec<_> = rules.cohorts.iter().map(|one| (one.cohort, one.sessions.clone())).collect();
+        let gone: Vec<u64> = rules.gone.iter().map(|(_, cohort)| *cohort).collect();
         if let Some(changed) = self.store.gate_rules.install(rules) {
+            for (cohort, sessions) in registered {
+                self.end_sessions(cohort, &sessions, turn);
+            }
+            for cohort in gone {
+                self.end_sessions(cohort, &[], turn);
+            }
             for (topic, log) in changed {
                 if let Some(index) = self.store.partitions.find(topic, log) {
                     self.store.open_gates(index, turn.now.mono_ms);
@@ -53,6 +63,18 @@ impl CohortMachine<'_> {
             }
         }
         Ok(OrderProgress::Done(Finished::Done))
+    }
+
+    /// Others than these sessions of a cohort are not registered any more: what waits for them ends.
+    fn end_sessions(&mut self, cohort: u64, registered: &[u64], turn: &mut Turn<'_>) {
+        let ended = self.sessions.keep(cohort, registered);
+        if ended.is_empty() {
+            return;
+        }
+        for fetch in self.members.end_fetches(|fetch| ended.contains(&fetch.connection)) {
+            let what = format!("session {} is not registered any more; join again", fetch.header.producer_id);
+            self.store.refuse(fetch.connection, &fetch.header, &Refusal::new(Code::FencedMember, what), turn);
+        }
     }
 
     /// The log was opened under a new epoch.

@@ -43,7 +43,7 @@ impl CohortMachine<'_> {
 
     /// The log that has the gate of a member's FETCH.
     fn gate_of(&self, from: Connection, header: &RequestHeader) -> Result<(PartitionIndex, GateKey), Rejection> {
-        let cohort = self.members.sessions.cohort_of(from, header.producer_id)?;
+        let cohort = self.sessions.cohort_of(from, header.producer_id).map_err(Refusal::from)?;
         self.check_mode(header.topic, cohort)?;
         let key = GateKey { partition: header.partition, cohort };
         Ok((self.log_of(header, key.partition)?, key))

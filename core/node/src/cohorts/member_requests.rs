@@ -9,6 +9,7 @@ use crate::codec::cursor::{Cursor, Short};
 use crate::cohorts::cohort_machine::CohortMachine;
 use crate::cohorts::gate::acknowledge::{Settlement, Taken};
 use crate::cohorts::members::PendingSettle;
+use crate::cohorts::sessions::table::{Attach, Attached};
 use crate::cohorts::state::record::GateKey;
 use crate::partition::answers::{length, send};
 use crate::partition::rejection::Rejection;
@@ -20,18 +21,25 @@ const SETTLEMENT_BYTES: usize = 40;
 const HELD_BYTES: usize = 16;
 
 impl CohortMachine<'_> {
-    pub(crate) fn attach(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
-        match self.try_attach(from, header, turn) {
+    pub(crate) fn attach(&mut self, from: Connection, header: &RequestHeader, body: &[u8], turn: &mut Turn<'_>) {
+        match self.try_attach(from, header, body, turn) {
             Ok(generation) => self.answer_member(from, header, generation, &[], turn),
             Err(refusal) => self.store.refuse(from, header, &refusal, turn),
         }
     }
 
-    fn try_attach(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) -> Result<u64, Refusal> {
+    fn try_attach(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        proof: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<u64, Refusal> {
         let (session, cohort) = (header.producer_id, header.producer_epoch);
         let generation = self.registered(header.topic, cohort, session)?;
-        let older = self.members.sessions.attach(turn.now.mono_ms, from, (cohort, session))?;
-        if let Some(older) = older {
+        let credential = self.connections.rights(from).credential();
+        let ask = Attach { connection: from, cohort, session, credential, proof };
+        if let Attached::TookOver(older) = self.sessions.attach(turn.now.mono_ms, &ask)? {
             for fetch in self.members.end_fetches(|fetch| fetch.connection == older) {
                 let what = format!("a newer connection has session {session}");
                 let refusal = Refusal::new(Code::FencedMember, what).with("moved", 1);
@@ -65,7 +73,7 @@ impl CohortMachine<'_> {
 
     pub(crate) fn beat(&mut self, from: Connection, header: &RequestHeader, body: &[u8], turn: &mut Turn<'_>) {
         let session = header.producer_id;
-        let found = self.members.sessions.beat(turn.now.mono_ms, from, session);
+        let found = self.sessions.beat(turn.now.mono_ms, from, session).map_err(Refusal::from);
         let found = found.and_then(|cohort| Ok((cohort, self.registered(header.topic, cohort, session)?)));
         let found = found.and_then(|found| Ok((found, lines_of(body, HELD_BYTES)?)));
         let ((cohort, generation), lines) = match found {
@@ -120,7 +128,7 @@ impl CohortMachine<'_> {
     // ---- acknowledgements ----
 
     pub(crate) fn acknowledge(&mut self, from: Connection, header: &RequestHeader, body: &[u8], turn: &mut Turn<'_>) {
-        let found = self.members.sessions.cohort_of(from, header.producer_id);
+        let found = self.sessions.cohort_of(from, header.producer_id).map_err(Refusal::from);
         let found = found.and_then(|cohort| {
             self.check_mode(header.topic, cohort)?;
             Ok((cohort, settlements_of(header, body)?))

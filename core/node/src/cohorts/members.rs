@@ -6,7 +6,6 @@ use ringfence_routing::IdMap;
 use ringfence_transport::Connection;
 use ringfence_wire::RequestHeader;
 
-use crate::cohorts::attached::Sessions;
 use crate::cohorts::state::record::GateKey;
 use crate::ids::PartitionKey;
 
@@ -40,7 +39,6 @@ pub struct PendingSettle {
 /// State of members at this node.
 #[derive(Debug, Default)]
 pub struct Members {
-    pub sessions: Sessions,
     /// By log, in the order of arrival.
     pub(super) fetches: BTreeMap<PartitionKey, Vec<WaitingFetch>>,
     pub(super) waiting: usize,
@@ -55,7 +53,6 @@ pub struct Members {
 
 impl Members {
     pub fn closed(&mut self, connection: Connection) {
-        self.sessions.detach(connection);
         self.end_fetches(|fetch| fetch.connection == connection);
         self.settles.retain(|_, settle| settle.connection != connection);
         self.settling.remove(&connection.0);

@@ -2,14 +2,14 @@
 //! `cohort_queue.md`.
 //!
 //! `cohort_machine`: what an event lends, and what follows from changes. `member_requests`: ATTACH, beats,
-//! acknowledgements. `member_fetch`: FETCH. `members`: what waits. `attached`: sessions. `gate`: the pure machine of
+//! acknowledgements. `member_fetch`: FETCH. `members`: what waits. `sessions`: who is attached. `gate`: the pure machine of
 //! STREAM and CHECKPOINT gates. `queue`: that of QUEUE gates. `state`: what logs say.
 
-mod attached;
 pub(crate) mod cohort_machine;
 pub(crate) mod gate;
 mod member_fetch;
 mod member_requests;
 pub(crate) mod members;
 mod queue;
+pub(crate) mod sessions;
 pub(crate) mod state;

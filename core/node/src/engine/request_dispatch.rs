@@ -103,7 +103,7 @@ impl Parts {
         }
         match opcode {
             Opcode::Fetch => self.members().member_fetch(from, header, turn),
-            Opcode::Attach => self.members().attach(from, header, turn),
+            Opcode::Attach => self.members().attach(from, header, body, turn),
             Opcode::MemberBeat => self.members().beat(from, header, body, turn),
             _ => self.members().acknowledge(from, header, body, turn),
         }

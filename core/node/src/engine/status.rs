@@ -15,14 +15,24 @@ use crate::replication::state::role::Role;
 impl Engine {
     /// Every partition whose drop is not on disk, by (topic, partition).
     pub fn partition_list(&self) -> Vec<PartitionStatus> {
-        let durable_group =
-            |partition: &Partition| self.parts.store.shards[usize::from(partition.shard)].durable_group();
-        let is_here = |one: &&Partition| !one.dropped || one.last_group > durable_group(one);
-        let present = self.parts.store.partitions.iter().filter(is_here);
         let mut list: Vec<PartitionStatus> =
-            present.map(|partition| partition.status(durable_group(partition))).collect();
+            self.parts.store.partitions.iter().filter_map(|partition| self.status_of(partition)).collect();
         list.sort_unstable_by_key(|partition| (partition.topic, partition.partition));
         list
+    }
+
+    /// Those of these (topic, partition) that `partition_list` has, in this order.
+    pub fn partitions_of(&self, places: &[(u64, u64)]) -> Vec<PartitionStatus> {
+        let partitions = &self.parts.store.partitions;
+        let found = places.iter().filter_map(|&(topic, partition)| partitions.find(topic, partition));
+        found.filter_map(|index| self.status_of(&partitions[index])).collect()
+    }
+
+    /// `None`: it is dropped, and the drop is on disk.
+    fn status_of(&self, partition: &Partition) -> Option<PartitionStatus> {
+        let durable_group = self.parts.store.shards[usize::from(partition.shard)].durable_group();
+        let is_here = !partition.dropped || partition.last_group > durable_group;
+        is_here.then(|| partition.status(durable_group))
     }
 
     /// (topic, partition, records, hash) of each producer table that its log gives, in this order.
@@ -65,7 +75,7 @@ impl Engine {
 
     /// Sessions that are attached here and were heard lately, ascending.
     pub fn members(&self, now: Now) -> Vec<u64> {
-        self.parts.members.sessions.members(now.mono_ms)
+        self.parts.sessions.members(now.mono_ms)
     }
 
     /// Bytes of the pool that a read waits for; 0: none does.

@@ -11,6 +11,7 @@ use ringfence_transport::Waker;
 use crate::api::access_table::AccessTable;
 use crate::api::cohort_rules::{GateFigures, GateProgress};
 use crate::api::event::TimeWindow;
+use crate::api::member_key::MemberKey;
 use crate::api::order::Order;
 use crate::api::outcome::{PartitionStatus, SyncStatus};
 use crate::error::NodeError;
@@ -24,9 +25,11 @@ pub enum Command {
     SetController(Box<[u8]>),
     SetTimeWindow(TimeWindow),
     SetAccess(Box<AccessTable>),
+    SetMembers(Option<MemberKey>),
     Listen(Vec<String>, SyncSender<Result<Vec<String>, NodeError>>),
     Snapshot(SyncSender<Snapshot>),
     Partitions(SyncSender<Vec<PartitionStatus>>),
+    PartitionsOf(Vec<(u64, u64)>, SyncSender<Vec<PartitionStatus>>),
     ProducerTables(SyncSender<Vec<(u64, u64, u64, u64)>>),
     Syncs(SyncSender<Vec<SyncStatus>>),
     Adopted(Vec<u64>, SyncSender<Vec<(u64, u64)>>),

@@ -231,11 +231,15 @@ impl EngineLoop {
                 Command::SetController(body) => self.core.handle(Event::SetController(body), &mut self.pool),
                 Command::SetTimeWindow(window) => self.core.handle(Event::SetTimeWindow(window), &mut self.pool),
                 Command::SetReady(body) => self.core.handle(Event::SetReady(body), &mut self.pool),
+                Command::SetMembers(key) => self.core.handle(Event::SetMembers(key), &mut self.pool),
                 Command::SetAccess(table) => self.core.handle(Event::SetAccess(table), &mut self.pool),
                 // A caller that gave up waiting is no error.
                 Command::Listen(addresses, reply) => drop(reply.send(self.listen(&addresses))),
                 Command::Snapshot(reply) => drop(reply.send(self.snapshot())),
                 Command::Partitions(reply) => drop(reply.send(self.core.engine.partition_list())),
+                Command::PartitionsOf(places, reply) => {
+                    drop(reply.send(self.core.engine.partitions_of(&places)));
+                }
                 Command::ProducerTables(reply) => drop(reply.send(self.core.engine.producer_tables())),
                 Command::Syncs(reply) => drop(reply.send(self.core.engine.sync_list())),
                 Command::Adopted(topics, reply) => {

@@ -30,6 +30,7 @@ use ringfence_log::Witness;
 use crate::api::access_table::AccessTable;
 use crate::api::cohort_rules::{GateFigures, GateProgress};
 use crate::api::event::TimeWindow;
+use crate::api::member_key::MemberKey;
 use crate::api::order::Order;
 use crate::api::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
 use crate::codec::pack;
@@ -154,6 +155,15 @@ impl Runtime {
         self.commands.push(Command::SetAccess(Box::new(table)))
     }
 
+    /// The key of proofs of members; empty: nothing is proved. No order: it waits for no disk.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] if it has neither 32 bytes nor none; as [`Self::order`].
+    pub fn set_members(&self, key: &[u8]) -> Result<(), NodeError> {
+        let key = MemberKey::read(key).map_err(|size| NodeError::Config(size.to_string()))?;
+        self.commands.push(Command::SetMembers(key))
+    }
+
     /// Give an order; returns its number immediately.
     ///
     /// # Errors
@@ -171,6 +181,11 @@ impl Runtime {
     /// while no engine runs.
     pub fn partitions(&self) -> Vec<PartitionStatus> {
         self.commands.ask(Command::Partitions).unwrap_or_default()
+    }
+
+    /// Those of these (topic, partition) that [`Self::partitions`] has, in this order.
+    pub fn partitions_of(&self, places: Vec<(u64, u64)>) -> Vec<PartitionStatus> {
+        self.commands.ask(|reply| Command::PartitionsOf(places, reply)).unwrap_or_default()
     }
 
     /// (topic, partition, records, hash) of each producer table that its log gives. Empty while no engine runs.

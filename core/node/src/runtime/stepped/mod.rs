@@ -434,6 +434,11 @@ impl Stepped {
         self.life.as_ref().map(|life| life.engine.partition_list()).unwrap_or_default()
     }
 
+    /// As `Runtime::partitions_of`.
+    pub fn partitions_of(&self, places: &[(u64, u64)]) -> Vec<PartitionStatus> {
+        self.life.as_ref().map(|life| life.engine.partitions_of(places)).unwrap_or_default()
+    }
+
     /// As `Runtime::counters`.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let Some(life) = &self.life else { return Vec::new() };
