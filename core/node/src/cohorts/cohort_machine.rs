@@ -5,6 +5,8 @@ use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::{Finished, Outcome};
 use crate::api::refusal::Refusal;
 use crate::clients::connections::Connections;
+use crate::cohorts::gate::log_gates::LogGates;
+use crate::cohorts::gate::view::View;
 use crate::cohorts::members::Members;
 use crate::cohorts::sessions::table::Sessions;
 use crate::ids::PartitionIndex;
@@ -86,7 +88,7 @@ impl CohortMachine<'_> {
 
     /// A record of this log's gates is committed: what it says counts from now on.
     pub(crate) fn record_committed(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        let tickets = self.store.with_gates(index, turn.now.mono_ms, |gates, view| gates.committed(view));
+        let tickets = self.store.with_gates(index, turn.now.mono_ms, LogGates::committed);
         for ticket in tickets.unwrap_or_default() {
             self.settled(ticket, turn);
         }
@@ -108,7 +110,7 @@ impl CohortMachine<'_> {
 
     /// Rules, table or time have changed something of these gates: write what is due, and look at those that wait.
     pub(super) fn gates_changed(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        self.store.with_gates(index, turn.now.mono_ms, |gates, view| gates.rules_changed(view));
+        self.store.with_gates(index, turn.now.mono_ms, LogGates::rules_changed);
         self.reads().end_member_polls(index, turn);
         self.look_at_fetches(index, turn);
         self.write(index, turn);
@@ -124,7 +126,7 @@ impl CohortMachine<'_> {
             return;
         }
         if partition.has_open_gates()
-            && let Some(Some(record)) = self.store.with_gates(index, now_ms, |gates, view| gates.take_record(view))
+            && let Some(Some(record)) = self.store.with_gates(index, now_ms, LogGates::take_record)
         {
             match self.store.append_cohort_record(index, record, turn) {
                 // A hold that is appended ends the one before: nobody is served until it is committed.
@@ -140,7 +142,7 @@ impl CohortMachine<'_> {
     }
 
     fn not_written(&mut self, index: PartitionIndex, refusal: &LogRefusal, turn: &mut Turn<'_>) {
-        self.store.with_gates(index, turn.now.mono_ms, |gates, view| gates.not_appended(view));
+        self.store.with_gates(index, turn.now.mono_ms, LogGates::not_appended);
         if matches!(refusal, LogRefusal::Busy) {
             return; // the next tick tries again
         }
@@ -189,11 +191,7 @@ impl Store {
         out
     }
 
-    fn for_open_gates(
-        &mut self,
-        now_ms: u64,
-        mut work: impl FnMut(&crate::cohorts::gate::log_gates::LogGates, crate::cohorts::gate::view::View<'_>),
-    ) {
+    fn for_open_gates(&mut self, now_ms: u64, mut work: impl FnMut(&LogGates, View<'_>)) {
         for (topic, log) in self.gate_rules.logs() {
             if let Some(index) = self.partitions.find(topic, log)
                 && self.partitions[index].has_open_gates()

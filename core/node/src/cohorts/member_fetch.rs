@@ -229,10 +229,10 @@ impl CohortMachine<'_> {
         let Some(fetches) = self.members.fetches.remove(&partition.key()) else { return };
         self.members.waiting -= fetches.len();
         for fetch in fetches {
-            if !is_open {
-                self.store.redirect(fetch.connection, &fetch.header, RedirectReason::Closed, turn);
-            } else {
+            if is_open {
                 self.decide(index, fetch, turn);
+            } else {
+                self.store.redirect(fetch.connection, &fetch.header, RedirectReason::Closed, turn);
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::turn::Turn;
 
 /// Bytes of a line: partition, hold, through, epoch, kind and zero.
 const SETTLEMENT_BYTES: usize = 40;
-/// Bytes of a line of MEMBER_BEAT: partition and hold.
+/// Bytes of a line of `MEMBER_BEAT`: partition and hold.
 const HELD_BYTES: usize = 16;
 
 impl CohortMachine<'_> {
@@ -241,7 +241,7 @@ fn code_of(rejection: &Rejection) -> Code {
 /// The lines of a body: all of one size, not more than a request may have.
 fn lines_of(body: &[u8], size: usize) -> Result<impl Iterator<Item = &[u8]>, Refusal> {
     let count = body.len() / size;
-    if body.len() % size != 0 || count > ACKNOWLEDGE_ENTRIES_MAX {
+    if !body.len().is_multiple_of(size) || count > ACKNOWLEDGE_ENTRIES_MAX {
         let what = format!("a body of {} bytes; lines have {size}, at most {ACKNOWLEDGE_ENTRIES_MAX}", body.len());
         return Err(Refusal::new(Code::BadBody, what).with("bytes", body.len() as u64));
     }

@@ -2,8 +2,8 @@
 //! `cohort_queue.md`.
 //!
 //! `cohort_machine`: what an event lends, and what follows from changes. `member_requests`: ATTACH, beats,
-//! acknowledgements. `member_fetch`: FETCH. `members`: what waits. `sessions`: who is attached. `gate`: the pure machine of
-//! STREAM and CHECKPOINT gates. `queue`: that of QUEUE gates. `state`: what logs say.
+//! acknowledgements. `member_fetch`: FETCH. `members`: what waits. `sessions`: who is attached.
+//! `gate`: the pure machine of STREAM and CHECKPOINT gates. `queue`: that of QUEUE gates. `state`: what logs say.
 
 pub(crate) mod cohort_machine;
 pub(crate) mod gate;

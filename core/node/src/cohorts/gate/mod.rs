@@ -22,3 +22,6 @@ pub(crate) mod planted;
 pub(crate) mod rules;
 pub(crate) mod view;
 pub(crate) mod writing;
+
+#[cfg(test)]
+mod gate_tests;

@@ -57,11 +57,11 @@ impl Rules {
         self.complete.extend(order.complete);
         self.logs = self.gates.keys().map(|(topic, log, key)| ((*topic, key.partition), *log)).collect();
         // Deleted cohorts have entries in logs that no rule names.
-        changed.extend(self.logs_of(replaced.iter().map(|key| key.0).collect()));
+        changed.extend(self.logs_of(&replaced.iter().map(|key| key.0).collect()));
         Some(changed)
     }
 
-    fn logs_of(&self, topics: BTreeSet<u64>) -> Vec<(u64, u64)> {
+    fn logs_of(&self, topics: &BTreeSet<u64>) -> Vec<(u64, u64)> {
         self.gates.keys().filter(|(topic, ..)| topics.contains(topic)).map(|(topic, log, _)| (*topic, *log)).collect()
     }
 

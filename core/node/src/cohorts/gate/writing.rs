@@ -23,7 +23,7 @@ impl LogGates {
         let due: Vec<(GateKey, Due)> =
             keys.iter().filter_map(|key| self.due(view, *key).map(|due| (*key, due))).collect();
         for key in &keys {
-            if !due.iter().any(|(one, _)| one == key) && !self.must_wait(view, *key) {
+            if !due.iter().any(|(one, _)| one == key) && !must_wait(view, *key) {
                 self.dirty.remove(key);
             }
         }
@@ -72,12 +72,6 @@ impl LogGates {
         let made = self.made;
         let reached = self.waits.iter().take_while(|(record, _)| *record <= made).count();
         self.waits.drain(..reached).map(|(_, ticket)| ticket).collect()
-    }
-
-    /// A gate that is dirty, and about which nothing can be written yet.
-    fn must_wait(&self, view: View<'_>, key: GateKey) -> bool {
-        let Some(of) = view.gate(key) else { return false };
-        of.is_reset_due() || (of.is_finished() && of.entry.is_some())
     }
 
     /// What is to be written about a gate.
@@ -172,6 +166,12 @@ impl LogGates {
             }
         }
     }
+}
+
+/// A gate that is dirty, and about which nothing can be written yet.
+fn must_wait(view: View<'_>, key: GateKey) -> bool {
+    let Some(of) = view.gate(key) else { return false };
+    of.is_reset_due() || (of.is_finished() && of.entry.is_some())
 }
 
 impl Gate {
