@@ -2,8 +2,8 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyAny, PyDict, PyTuple};
-use ringfence_node::{Beginning, CohortRule, CohortRules, GateFigures, GateProgress, GateRule, Mode, Note};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use ringfence_node::{Beginning, CohortRule, CohortRules, GateFigures, GateProgress, GateRule, GatesIn, Mode, Note};
 
 /// Topic, cohort, mode, incarnation, generation, `handover_ms`, `lease_ms`, limit, sessions.
 pub type CohortItem = (u64, u64, u8, u64, u64, u64, u64, u8, Vec<u64>);
@@ -103,11 +103,10 @@ fn gate_to<'py>(py: Python<'py>, rule: &GateRule) -> PyResult<Bound<'py, PyTuple
     let flags = flag(rule.is_through, THROUGH) | flag(rule.is_sought, SOUGHT) | flag(rule.has_missed, MISSED);
     let notes: Vec<_> =
         rule.notes.iter().map(|note| (note.partition, note.end, 1 + u8::from(note.is_missed))).collect();
-    let any = |value: Bound<'py, PyAny>| value;
     let numbers = [rule.topic, rule.partition, rule.log, rule.cohort, rule.assignee, kind, offset, epoch];
     let mut items = Vec::with_capacity(RULE_ITEMS);
     for number in numbers {
-        items.push(any(number.into_pyobject(py)?.into_any()));
+        items.push(number.into_pyobject(py)?.into_any());
     }
     items.push(flags.into_pyobject(py)?.into_any());
     items.push(rule.end.into_pyobject(py)?.into_any());
@@ -115,6 +114,11 @@ fn gate_to<'py>(py: Python<'py>, rule: &GateRule) -> PyResult<Bound<'py, PyTuple
     items.push(rule.read.to_vec().into_pyobject(py)?.into_any());
     items.push(notes.into_pyobject(py)?.into_any());
     PyTuple::new(py, items)
+}
+
+pub fn arguments_of_gates_in<'py>(py: Python<'py>, order: &GatesIn) -> PyResult<Bound<'py, PyTuple>> {
+    let &GatesIn { topic, partition, number, source, .. } = order;
+    (topic, partition, number, source, PyBytes::new(py, &order.gates)).into_pyobject(py)
 }
 
 pub fn of_progress(list: Vec<GateProgress>) -> Vec<Progress> {

@@ -6,7 +6,7 @@ use ringfence_node::{
     CountStaged, GatesIn, GatesOut, Order as Inner, Place, Publish, TableIn, TableOut, TablePartition,
 };
 
-use crate::cohort_rules::{CohortItem, arguments_of_rules, rules_of};
+use crate::cohort_rules::{CohortItem, arguments_of_gates_in, arguments_of_rules, rules_of};
 use crate::identity::identity;
 use crate::lineage::{Ancestors, End, Sealed, arguments_of_sealed, arguments_of_table, end_of, lineage_of};
 use crate::scope_rules::{Rule, rule_of, rule_to, tokens_of, tokens_to};
@@ -459,9 +459,6 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
             (order.topic, order.partition, order.number, order.records, order.partitions.as_deref()).into_pyobject(py)
         }
         Inner::InstallCohorts(rules) => arguments_of_rules(py, rules),
-        Inner::GatesIn(order) => {
-            let &GatesIn { topic, partition, number, source, .. } = order;
-            (topic, partition, number, source, bytes(&order.gates)).into_pyobject(py)
-        }
+        Inner::GatesIn(order) => arguments_of_gates_in(py, order),
     }
 }

@@ -10,8 +10,7 @@ use crate::api::refusal::Refusal;
 use crate::ids::PartitionIndex;
 use crate::partition::answers::{length, send};
 use crate::partition::rejection::Rejection;
-use crate::reads::member_answer::MemberRead;
-use crate::reads::pending_reads::Fetch;
+use crate::reads::pending_reads::{Fetch, MemberRead};
 use crate::reads::read_machine::ReadMachine;
 use crate::turn::Turn;
 

@@ -1,33 +1,17 @@
 //! Answers to FETCH of a member: under the number of its hold, and only while the hold stands (CG4). The lease of the
 //! holder begins again with each (CG12), so a quorum must have been heard within L (CG11).
 
-use ringfence_log::ReadDone;
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{ANSWER_FLAG_ELSEWHERE, ANSWER_FLAG_MORE, Code, RequestHeader, Status};
 
-use crate::api::jobs::ReadEnd;
 use crate::api::refusal::Refusal;
 use crate::cohorts::state::record::GateKey;
 use crate::ids::PartitionIndex;
 use crate::partition::answers::{length, send, send_packed};
 use crate::partition::store::Store;
-use crate::reads::pending_reads::{EndQuestion, Fetch, MemberFetch};
+use crate::reads::pending_reads::{EndQuestion, Fetch, MemberFetch, MemberRead};
 use crate::reads::read_machine::ReadMachine;
 use crate::turn::Turn;
-
-/// A read for a member that has ended.
-pub struct MemberRead {
-    pub fetch: Fetch,
-    pub member: MemberFetch,
-    pub done: ReadDone,
-    pub end: ReadEnd,
-}
-
-impl std::fmt::Debug for MemberRead {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_tuple("MemberRead").field(&self.fetch).finish()
-    }
-}
 
 impl ReadMachine<'_> {
     /// Rows were read for a member. They go out once a quorum was heard within L.

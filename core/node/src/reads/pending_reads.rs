@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use ringfence_log::ReadFrom;
+use ringfence_log::{ReadDone, ReadFrom};
 use ringfence_routing::IdMap;
 use ringfence_transport::Connection;
 use ringfence_wire::{Opcode, REQUEST_FLAG_STAGED, RequestHeader};
 
+use crate::api::jobs::ReadEnd;
 use crate::api::refusal::Refusal;
 use crate::ids::PartitionIndex;
-use crate::reads::member_answer::MemberRead;
 
 /// One FETCH or `OFFSET_FOR_TIME` under way.
 #[derive(Debug)]
@@ -36,6 +36,20 @@ pub struct Fetch {
 pub struct MemberFetch {
     pub cohort: u64,
     pub number: u64,
+}
+
+/// A read for a member that has ended.
+pub struct MemberRead {
+    pub fetch: Fetch,
+    pub member: MemberFetch,
+    pub done: ReadDone,
+    pub end: ReadEnd,
+}
+
+impl std::fmt::Debug for MemberRead {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_tuple("MemberRead").field(&self.fetch).finish()
+    }
 }
 
 /// A question whose answer says where the log ends; it waits until a quorum has confirmed this owner.
