@@ -306,7 +306,7 @@ class Order:
         gone: Sequence[tuple[int, int]],
         complete: Sequence[int],
     ) -> Order:
-        """Install rules of gates as of a metadata index; an older one changes nothing (docs/design/cohort_gates.md).
+        """Install rules of gates as of a metadata index; an older one changes nothing.
 
         Raises: ValueError for an unknown mode or beginning.
         """
@@ -441,7 +441,7 @@ class Node:
         32-bit integers in little endian.
         """
     def gates(self) -> list[tuple[int, int, int, int, int, bool, bool]]:
-        """(topic, partition, cohort, incarnation, offset, is_settled, is_held) of gates that are open here."""
+        """(topic, partition, cohort, incarnation, offset, is_settled, is_held) of gates that are open."""
     def members(self) -> list[int]:
         """Sessions of members that are attached here and were heard lately, ascending."""
     def cohort_figures(self) -> list[dict[str, int]]:
