@@ -52,7 +52,7 @@ compiled:
 
 rust: setup compiled  ## cargo's tests, and the faults that are planted into the engine
 	cargo test --workspace --locked -q
-	cargo test -p ringfence-node --locked -q --features planted --test replication --test node planted
+	cargo test -p ringfence-node --locked -q --features planted --lib --test replication --test node planted
 
 # Files in the order of tests/longest.py: the longest first, so that no worker is left with one at the end.
 PYTEST := $(PYTHON_IN_VENV) -m pytest -q --dist loadfile --no-loadscope-reorder -p no:benchmark --durations 15

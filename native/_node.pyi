@@ -299,6 +299,18 @@ class Order:
     def gates_in(topic: int, partition: int, number: int, source: int, gates: bytes) -> Order:
         """Take the gates of `source` at the owner of its heir, which is open under `number`: one record."""
     @staticmethod
+    def install_cohorts(
+        index: int,
+        cohorts: Sequence[tuple[int, int, int, int, int, int, int, int, Sequence[int]]],
+        rules: Sequence[tuple[Any, ...]],
+        gone: Sequence[tuple[int, int]],
+        complete: Sequence[int],
+    ) -> Order:
+        """Install rules of gates as of a metadata index; an older one changes nothing.
+
+        Raises: ValueError for an unknown mode or beginning.
+        """
+    @staticmethod
     def sources(topic: int, partition: int) -> Order:
         """Tell of which partitions the log has everything.
 
@@ -389,6 +401,11 @@ class Node:
         `grants`: (name, SHA-256, bits of `wire.Right`, expiry in Unix ms or None, prefix of topics).
         `credential`: the token that this node presents to other nodes; empty: none.
         """
+    def set_members(self, key: bytes) -> None:
+        """Set the key of proofs of members; b"" = nothing is proved. Attached members stay.
+
+        Raises: ConfigError for another size than 32 bytes or none; ClosedError.
+        """
     def order(self, order: Order) -> int:
         """Give an order; returns its number. An ("order", number, ...) outcome ends it."""
     def doubted(self) -> list[tuple[int, int]]:
@@ -422,6 +439,15 @@ class Node:
         layout changes made has sources: (partition that it came from, record of its last page). An owner's
         ACTIVE partition that is busy for 10 s has sketch: rows by 1,024 equal parts of its slots, as unsigned
         32-bit integers in little endian.
+        """
+    def gates(self) -> list[tuple[int, int, int, int, int, bool, bool]]:
+        """(topic, partition, cohort, incarnation, offset, is_settled, is_held) of gates that are open."""
+    def members(self) -> list[int]:
+        """Sessions of members that are attached here and were heard lately, ascending."""
+    def cohort_figures(self) -> list[dict[str, int]]:
+        """{topic, partition, cohort, settled, end, lag_rows, holder, hold} of gates that are open here.
+
+        Without `settled` and `lag_rows` where the cohort has not begun.
         """
     def partitions_of(self, places: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
         """Those of these (topic, partition) that `partitions` has, in this order, at their cost alone."""
@@ -605,12 +631,16 @@ class SimNode:
     def set_access(
         self, is_asked: bool, grants: Sequence[tuple[str, bytes, int, int | None, str]], credential: str
     ) -> None: ...
+    def set_members(self, key: bytes) -> None: ...
     def order(self, order: Order) -> int: ...
     def doubted(self) -> list[tuple[int, int]]: ...
     def log_ends(self) -> bytes: ...
     def lacking(self, entries: bytes) -> list[tuple[int, int]]: ...
     def write_witness(self, numbers: Sequence[int], doubted: Sequence[tuple[int, int]]) -> None: ...
     def counters(self) -> dict[str, int]: ...
+    def gates(self) -> list[tuple[int, int, int, int, int, bool, bool]]: ...
+    def members(self) -> list[int]: ...
+    def cohort_figures(self) -> list[dict[str, int]]: ...
     def adopted(self, topics: Sequence[int]) -> list[tuple[int, int]]: ...
     def partitions(self) -> list[dict[str, Any]]: ...
     def partitions_of(self, places: Sequence[tuple[int, int]]) -> list[dict[str, Any]]: ...

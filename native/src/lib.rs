@@ -18,6 +18,7 @@
 
 mod capsule;
 mod checksum;
+mod cohort_rules;
 mod encode;
 mod error;
 mod fsck;

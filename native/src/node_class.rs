@@ -9,6 +9,7 @@ use ringfence_log::Witness;
 use ringfence_node::{Config, NodeError, Runtime, TimeWindow, TransportKind};
 use ringfence_wire::LEVEL_NEWEST;
 
+use crate::cohort_rules::{Progress, of_figures, of_progress};
 use crate::error::{of_node, raise_with};
 use crate::identity::identity;
 use crate::order::Order;
@@ -147,6 +148,10 @@ impl Node {
         self.work(py, |runtime| runtime.set_access(table))
     }
 
+    fn set_members(&self, py: Python<'_>, key: &[u8]) -> PyResult<()> {
+        self.work(py, |runtime| runtime.set_members(key))
+    }
+
     fn order(&self, py: Python<'_>, order: &Bound<'_, Order>) -> PyResult<u64> {
         let order = order.get().inner.clone();
         self.work(py, |runtime| runtime.order(order))
@@ -174,6 +179,18 @@ impl Node {
             out.set_item(name, value)?;
         }
         Ok(out)
+    }
+
+    fn gates(&self, py: Python<'_>) -> Vec<Progress> {
+        of_progress(py.detach(|| self.runtime.gates()))
+    }
+
+    fn members(&self, py: Python<'_>) -> Vec<u64> {
+        py.detach(|| self.runtime.members())
+    }
+
+    fn cohort_figures<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        of_figures(py, py.detach(|| self.runtime.cohort_figures()))
     }
 
     fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {

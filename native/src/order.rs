@@ -6,6 +6,7 @@ use ringfence_node::{
     CountStaged, GatesIn, GatesOut, Order as Inner, Place, Publish, TableIn, TableOut, TablePartition,
 };
 
+use crate::cohort_rules::{CohortItem, arguments_of_gates_in, arguments_of_rules, rules_of};
 use crate::identity::identity;
 use crate::lineage::{Ancestors, End, Sealed, arguments_of_sealed, arguments_of_table, end_of, lineage_of};
 use crate::scope_rules::{Rule, rule_of, rule_to, tokens_of, tokens_to};
@@ -321,6 +322,18 @@ impl Order {
     }
 
     #[staticmethod]
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 makes a Vec of a Python sequence")]
+    fn install_cohorts(
+        index: u64,
+        cohorts: Vec<CohortItem>,
+        rules: Vec<Bound<'_, PyTuple>>,
+        gone: Vec<(u64, u64)>,
+        complete: Vec<u64>,
+    ) -> PyResult<Self> {
+        Ok(Inner::InstallCohorts(rules_of(index, cohorts, &rules, gone, complete)?).into())
+    }
+
+    #[staticmethod]
     fn sources(topic: u64, partition: u64) -> Self {
         Inner::Sources { topic, partition }.into()
     }
@@ -376,6 +389,7 @@ fn name_of(order: &Inner) -> &'static str {
         Inner::TableIn(_) => "table_in",
         Inner::GatesOut(_) => "gates_out",
         Inner::GatesIn(_) => "gates_in",
+        Inner::InstallCohorts(_) => "install_cohorts",
         Inner::Sources { .. } => "sources",
     }
 }
@@ -444,9 +458,7 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
         Inner::GatesOut(order) => {
             (order.topic, order.partition, order.number, order.records, order.partitions.as_deref()).into_pyobject(py)
         }
-        Inner::GatesIn(order) => {
-            let &GatesIn { topic, partition, number, source, .. } = order;
-            (topic, partition, number, source, bytes(&order.gates)).into_pyobject(py)
-        }
+        Inner::InstallCohorts(rules) => arguments_of_rules(py, rules),
+        Inner::GatesIn(order) => arguments_of_gates_in(py, order),
     }
 }

@@ -17,6 +17,7 @@ pub fn of_outcome(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyTupl
             ("order", number, py.None(), of_finished(py, finished)?).into_pyobject(py)
         }
         Outcome::Order { number, result: Err(why) } => ("order", number, why, PyDict::new(py)).into_pyobject(py),
+        Outcome::Gates => ("gates",).into_pyobject(py),
         Outcome::Quarantined { topic, partition, why } => ("quarantined", topic, partition, why).into_pyobject(py),
         Outcome::Damaged { topic, partition, records, why } => {
             ("damaged", topic, partition, records, why).into_pyobject(py)

@@ -6,6 +6,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use ringfence_log::Witness;
 use ringfence_node::{Config, NodeError, Now, Stepped, TimeWindow};
 
+use crate::cohort_rules::{Progress, of_figures, of_progress};
 use crate::error::of_node;
 use crate::identity::identity;
 use crate::order::Order;
@@ -244,6 +245,10 @@ impl SimNode {
         self.work(py, |node| node.set_access(table))
     }
 
+    fn set_members(&mut self, py: Python<'_>, key: &[u8]) -> PyResult<()> {
+        self.work(py, |node| node.set_members(key))
+    }
+
     fn order(&mut self, py: Python<'_>, order: &Bound<'_, Order>) -> PyResult<u64> {
         let order = order.get().inner.clone();
         self.work(py, |node| node.order(order))
@@ -276,6 +281,18 @@ impl SimNode {
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 makes a Vec of a Python sequence")]
     fn adopted(&self, topics: Vec<u64>) -> Vec<(u64, u64)> {
         self.node.adopted(&topics)
+    }
+
+    fn gates(&mut self) -> Vec<Progress> {
+        of_progress(self.node.gates())
+    }
+
+    fn members(&self) -> Vec<u64> {
+        self.node.members()
+    }
+
+    fn cohort_figures<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        of_figures(py, self.node.cohort_figures())
     }
 
     fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {

@@ -36,7 +36,7 @@ class Rule(NamedTuple):
     flags: int
     end: int | None
     waits_for: list[int]
-    read: list[int]
+    read: list[tuple[int, int]]
     notes: list[tuple[int, int, int]]
 
 

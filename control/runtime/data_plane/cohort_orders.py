@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from ringfence.control.model.cohorts import Cohort, CohortMode, NoteKind
 from ringfence.control.model.state import MetadataState
-from ringfence.control.model.topics import Replica
+from ringfence.control.model.topics import Replica, Topic
 from ringfence.control.state_machines.cohorts.gates import DrainedWords, GateRule, rules_of
 from ringfence.control.state_machines.metadata.cohort_lineage import BeginningKind, heir, members_of
 from ringfence.control.state_machines.node_orders import InstallCohorts
@@ -21,9 +21,21 @@ BEGUN, THROUGH, SOUGHT, MISSED = 1, 2, 4, 8
 # Topic, cohort, mode, incarnation, generation, three settings, sessions.
 CohortItem = tuple[int, int, int, int, int, int, int, int, list[int]]
 # Topic, partition, log, cohort, assignee; kind, offset and epoch of the beginning; flags, end, parents that
-# are not drained, parents that were read, notes.
+# are not drained, (parent, end) of those that were read, notes.
 RuleItem = tuple[
-    int, int, int, int, int, int, int, int, int, int | None, list[int], list[int], list[tuple[int, int, int]]
+    int,
+    int,
+    int,
+    int,
+    int,
+    int,
+    int,
+    int,
+    int,
+    int | None,
+    list[int],
+    list[tuple[int, int]],
+    list[tuple[int, int, int]],
 ]
 
 
@@ -48,7 +60,7 @@ def items_of(
         cohorts.append(_cohort_item(state, cohort))
         parts = state.topics[cohort.topic].layout.by_id()
         rules += [
-            _rule_item(cohort, rule, heir(parts, rule.partition))
+            _rule_item(state.topics[cohort.topic], cohort, rule, heir(parts, rule.partition))
             for rule in rules_of(state, cohort, here, words)
         ]
     gone: list[tuple[int, int]] = [(topic, number) for topic, number in order.gone]
@@ -79,7 +91,8 @@ def _cohort_item(state: MetadataState, cohort: Cohort) -> CohortItem:
     )
 
 
-def _rule_item(cohort: Cohort, rule: GateRule, log: int) -> RuleItem:
+def _rule_item(topic: Topic, cohort: Cohort, rule: GateRule, log: int) -> RuleItem:
+    seals = ((parent, topic.seal(parent)) for parent in rule.read)
     notes = () if rule.notes is None else rule.notes.notes
     has_missed = rule.notes is not None and rule.notes.has_missed
     flags = BEGUN * rule.is_begun + THROUGH * rule.is_through + SOUGHT * rule.is_sought + MISSED * has_missed
@@ -95,6 +108,6 @@ def _rule_item(cohort: Cohort, rule: GateRule, log: int) -> RuleItem:
         flags,
         rule.end,
         [*rule.waits_for],
-        [*rule.read],
+        [(parent, seal.end.offset) for parent, seal in seals if seal is not None],
         [(note.partition, note.offset, NOTES[note.kind]) for note in notes],
     )

@@ -40,6 +40,7 @@ counters! {
     requests: "requests received, every opcode",
     publishes: "PUBLISH requests",
     fetches: "FETCH requests",
+    cohort_records: "records of cohorts appended: positions and holds",
     appended: "batches appended",
     rows: "rows appended",
     bytes: "body bytes appended",

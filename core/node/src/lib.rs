@@ -36,6 +36,7 @@ mod transactions;
 mod turn;
 
 pub use api::access_table::{AccessTable, Grant, Secret};
+pub use api::cohort_rules::{Beginning, CohortRule, CohortRules, GateFigures, GateProgress, GateRule, Mode, Note};
 pub use api::effects::{Answer, Effects, ToPeer};
 pub use api::event::{Event, Now, TICK_MS, TimeWindow};
 pub use api::jobs::{ReadEnd, ReadJob, ScrubEnd, ScrubJob};

@@ -34,6 +34,12 @@ pub struct FollowUps {
     pub damage: Vec<(PartitionIndex, Box<Damage>)>,
     /// Tickets of fetches that waited for rows of a partition which was dropped.
     pub ended_polls: Vec<u64>,
+    /// Partitions of which a record of cohorts is below the mark.
+    pub cohort_records: Vec<PartitionIndex>,
+    /// Partitions that were opened under a new epoch: their gates are opened, too.
+    pub opened_logs: Vec<PartitionIndex>,
+    /// Partitions of which a record of cohorts may be lost: another owner came, or the disk failed.
+    pub cohort_records_lost: Vec<PartitionIndex>,
     /// Partitions whose drop is durable.
     pub dropped: Vec<PartitionIndex>,
     /// Partitions that are here again after a drop, with what was dropped of them.

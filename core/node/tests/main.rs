@@ -4,6 +4,7 @@ mod authorize_request;
 mod clocks;
 mod control;
 mod level;
+mod members;
 #[cfg(feature = "planted")]
 mod planted;
 mod producers;

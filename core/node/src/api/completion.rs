@@ -34,6 +34,10 @@ pub enum Completion {
     },
     /// An owner's FENCE or REPLICATE is answered.
     Replica(Box<ReplicaAck>),
+    /// A record of cohorts: what it says counts from now on.
+    Cohort {
+        record: u64,
+    },
     /// A control record (state, start) without an answer.
     Nothing,
 }

@@ -5,6 +5,7 @@ use ringfence_transport::{Connection, Inbound};
 
 use crate::api::access_table::AccessTable;
 use crate::api::jobs::{ReadEnd, ScrubEnd};
+use crate::api::member_key::MemberKey;
 use crate::api::order::Order;
 
 /// The two clocks. Deadlines count on the second one, records carry the first.
@@ -66,6 +67,8 @@ pub enum Event<'a> {
     SetTimeWindow(TimeWindow),
     /// Which tokens there are.
     SetAccess(Box<AccessTable>),
+    /// The key of proofs of members; `None`: nothing is proved.
+    SetMembers(Option<MemberKey>),
     /// Time passed: every [`TICK_MS`] at least.
     Tick,
     /// No new requests from here on; what is under way ends.

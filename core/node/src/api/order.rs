@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::api::cohort_rules::CohortRules;
 use crate::api::tables::{GatesIn, GatesOut, TableIn, TableOut};
 
 /// One ACTIVE partition of a routing table.
@@ -253,6 +254,8 @@ pub enum Order {
     TableIn(TableIn),
     GatesOut(GatesOut),
     GatesIn(GatesIn),
+    /// The rules of gates of some cohorts. Older ones than those that are installed change nothing.
+    InstallCohorts(CohortRules),
     /// Of which partitions that it came from the log has everything; also at a replica.
     Sources {
         topic: u64,
@@ -268,6 +271,7 @@ impl Order {
             | Self::InstallTable { .. }
             | Self::RemoveTopic { .. }
             | Self::InstallScopes { .. }
+            | Self::InstallCohorts(_)
             | Self::Doubt { .. } => None,
             short => Some(short.clone()),
         }

@@ -110,6 +110,8 @@ pub enum Outcome {
         number: u64,
         result: Result<Finished, String>,
     },
+    /// Gates of cohorts have made progress since the control plane asked last.
+    Gates,
     Quarantined {
         topic: u64,
         partition: u64,

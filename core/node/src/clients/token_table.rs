@@ -12,6 +12,13 @@ pub struct ConnectionRights {
     pub(super) grant: Option<usize>,
 }
 
+impl ConnectionRights {
+    /// Hash of the credential that the connection presented.
+    pub(crate) fn credential(self) -> Option<Hash> {
+        self.hash
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Access {
     table: AccessTable,

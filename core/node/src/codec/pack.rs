@@ -36,6 +36,43 @@ pub fn resolved(epoch: Option<u64>, last: Option<(u64, u64)>, answers: &[(u64, u
     out.into()
 }
 
+/// Body of TRUNCATED to a member: (partition, end) of parents that were pruned unread.
+pub fn missed_rows(pruned: &[(u64, u64)], begin: u64) -> Box<[u8]> {
+    let mut out = Vec::with_capacity(32 + pruned.len() * 19);
+    map(&mut out, 2);
+    text(&mut out, "pruned");
+    array(&mut out, pruned.len());
+    for (partition, end) in pruned {
+        array(&mut out, 2);
+        number(&mut out, *partition);
+        number(&mut out, *end);
+    }
+    text(&mut out, "begin");
+    number(&mut out, begin);
+    out.into()
+}
+
+/// Body of CONFLICT to a member without a position: (partition, end, how) of parents.
+pub fn store_position(begin: u64, settled: Option<u64>, parents: &[(u64, u64, u64)]) -> Box<[u8]> {
+    let mut out = Vec::with_capacity(48 + parents.len() * 28);
+    map(&mut out, 2 + usize::from(settled.is_some()));
+    text(&mut out, "begin");
+    number(&mut out, begin);
+    if let Some(settled) = settled {
+        text(&mut out, "settled");
+        number(&mut out, settled);
+    }
+    text(&mut out, "parents");
+    array(&mut out, parents.len());
+    for (partition, end, how) in parents {
+        array(&mut out, 3);
+        number(&mut out, *partition);
+        number(&mut out, *end);
+        number(&mut out, *how);
+    }
+    out.into()
+}
+
 /// (sequence, first offset, rows) of stored batches.
 fn windows(out: &mut Vec<u8>, answers: &[(u64, u64, u32)]) {
     array(out, answers.len());

@@ -112,6 +112,7 @@ impl Parts {
                 }
             }
             Completion::Replica(replica) => self.replication().replica_durable(index, &replica, turn),
+            Completion::Cohort { record } => self.store.cohort_record_durable(index, record, turn),
             Completion::Nothing => {}
         }
     }
@@ -136,6 +137,7 @@ impl Parts {
                     let result = Err(format!("shard {shard} failed, the order may be on disk or not: {why}"));
                     turn.effects.outcomes.push(Outcome::Order { number, result });
                 }
+                Completion::Cohort { .. } => turn.follow_ups.cohort_records_lost.push(partition),
                 // Its owner hears nothing, and counts this store as gone.
                 Completion::Replica(_) | Completion::Nothing => {}
             }

@@ -27,6 +27,9 @@ use crate::api::event::{Event, Now};
 use crate::api::order_step::WaitingOrders;
 use crate::api::outcome::Outcome;
 use crate::clients::client_machine::{ClientMachine, Clients};
+use crate::cohorts::cohort_machine::CohortMachine;
+use crate::cohorts::members::Members;
+use crate::cohorts::sessions::table::Sessions;
 use crate::counters::Counters;
 use crate::engine::record_time::RecordTime;
 use crate::ingest::ingest_machine::IngestMachine;
@@ -57,8 +60,11 @@ pub(crate) struct Parts {
     parked: ParkedRequests,
     scopes: Scopes,
     clients: Clients,
+    /// Members that are attached here.
+    sessions: Sessions,
     replication: Replication,
     reads: Reads,
+    members: Members,
     maintenance: Maintenance,
     record_time: RecordTime,
     /// Orders that wait for room.
@@ -76,8 +82,10 @@ impl Engine {
             store: Store::new(settings, shards, partitions),
             scopes: Scopes::default(),
             clients: Clients::default(),
+            sessions: Sessions::new(settings.cluster),
             replication: Replication::new(settings.pool_bytes),
             reads: Reads::default(),
+            members: Members::default(),
             maintenance: Maintenance::default(),
             record_time: RecordTime::default(),
             waiting_orders: WaitingOrders::default(),
@@ -129,6 +137,11 @@ impl Parts {
         ReadMachine { store, replication, reads, connections: &clients.connections }
     }
 
+    fn members(&mut self) -> CohortMachine<'_> {
+        let Self { store, replication, reads, clients, sessions, members, .. } = self;
+        CohortMachine { store, replication, reads, connections: &clients.connections, sessions, members }
+    }
+
     fn orders(&mut self) -> OrderMachine<'_> {
         OrderMachine { store: &mut self.store, replication: &mut self.replication, scopes: &mut self.scopes }
     }
@@ -154,6 +167,8 @@ impl Parts {
             Event::Closed(connection) => {
                 turn.counters.connections_closed += 1;
                 self.clients.connections.closed(connection);
+                self.members.closed(connection);
+                self.sessions.detach(connection);
                 self.forget_fetches(|from, _| from == connection);
                 self.clients().grant();
             }
@@ -167,6 +182,7 @@ impl Parts {
             Event::SetController(body) => self.clients().set_controller(body),
             Event::SetTimeWindow(window) => self.record_time.set(window, turn.now),
             Event::SetAccess(table) => self.set_access(*table, turn),
+            Event::SetMembers(key) => self.sessions.set_key(key),
             Event::PeerOpened(node) => self.peer_opened(node, turn),
             Event::PeerClosed(node) => self.peer_closed(node, turn),
             Event::PeerAnswer { node, header, body } => self.peer_answer(node, header, body, turn),

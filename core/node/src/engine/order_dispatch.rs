@@ -110,6 +110,7 @@ impl Parts {
             Order::CheckQuarantine { topic, partition } => {
                 self.maintenance().check_quarantine(number, (topic, partition))
             }
+            Order::InstallCohorts(rules) => self.members().install_cohorts(rules, turn),
             Order::InstallScopes { rules, gone } => Ok(self.orders().install_scopes(rules, gone)),
             Order::CountStaged(count) => self.orders().count_staged(number, &count, turn.now),
             Order::Publish(publish) => self.orders().publish_stages(number, &publish, turn),
@@ -282,6 +283,7 @@ impl Parts {
             self.clients().topic_removed(topic, &routing.name, turn);
         }
         self.store.partitions.forget_starts_of(topic);
+        self.store.gate_rules.forget_topic(topic);
         let mut tickets = Vec::new();
         for index in 0..self.store.partitions.places() {
             if self.store.partitions.get(index).is_some_and(|partition| partition.log.topic == topic) {

@@ -12,6 +12,7 @@ use crate::clients::authorize_request::Authorizer;
 use crate::engine::Parts;
 use crate::ingest::parked::{OwnedBody, Parked, bytes_of};
 use crate::replication::replication_machine::ReplicationMachine;
+use crate::settings::COHORT_LEVEL;
 use crate::turn::Turn;
 
 /// Flags of a member's FETCH.
@@ -48,8 +49,10 @@ impl Parts {
                 self.ingest().publish(from, &header, body, turn);
             }
             Opcode::Fetch if u16::from(header.flags) & MEMBER_FLAGS != 0 => {
-                let refusal = Refusal::new(Code::NotSupported, "this version does not serve FETCH of a member");
-                self.store.refuse(from, &header, &refusal, turn);
+                self.member_request(from, Opcode::Fetch, &header, &[], turn);
+            }
+            Opcode::Attach | Opcode::MemberBeat | Opcode::Acknowledge => {
+                self.member_request(from, opcode, &header, bytes_of(&body), turn);
             }
             Opcode::Fetch => self.reads().fetch(from, &header, turn),
             Opcode::EndOffsets => self.reads().end_offsets(from, &header, turn),
@@ -76,6 +79,33 @@ impl Parts {
             Opcode::WatchOpen => self.clients().watch_open(from, &header, bytes_of(&body), turn),
             Opcode::WatchClose => self.clients().watch_close(from, &header, bytes_of(&body), turn),
             _ => self.other(from, opcode, &header, bytes_of(&body), turn),
+        }
+    }
+
+    /// Requests of members of cohorts.
+    fn member_request(
+        &mut self,
+        from: Connection,
+        opcode: Opcode,
+        header: &RequestHeader,
+        body: &[u8],
+        turn: &mut Turn<'_>,
+    ) {
+        if self.store.settings.level < COHORT_LEVEL {
+            let what = if opcode == Opcode::Fetch { "FETCH of a member" } else { opcode.name() };
+            let refusal = Refusal::new(Code::NotSupported, format!("this version does not serve {what}"));
+            return self.store.refuse(from, header, &refusal, turn);
+        }
+        if opcode == Opcode::Fetch
+            && let Err(refusal) = self.clients().check_right(from, Opcode::Attach, header)
+        {
+            return self.store.refuse(from, header, &refusal, turn);
+        }
+        match opcode {
+            Opcode::Fetch => self.members().member_fetch(from, header, turn),
+            Opcode::Attach => self.members().attach(from, header, body, turn),
+            Opcode::MemberBeat => self.members().beat(from, header, body, turn),
+            _ => self.members().acknowledge(from, header, body, turn),
         }
     }
 

@@ -4,6 +4,7 @@ use ringfence_buffer::Pool;
 
 use ringfence_transport::{Connection, PeerRole};
 
+use crate::api::cohort_rules::{GateFigures, GateProgress};
 use crate::api::event::Now;
 use crate::api::outcome::{PartitionStatus, SyncStatus};
 use crate::engine::Engine;
@@ -59,6 +60,22 @@ impl Engine {
     /// As its counter says: what compressed bodies have cost beyond their own bytes.
     pub fn inflated_bytes(&self) -> u64 {
         self.counters.inflated_bytes
+    }
+
+    /// Progress of the gates of cohorts that are open here.
+    pub fn gates(&mut self, now: Now) -> Vec<GateProgress> {
+        self.parts.members.asked();
+        self.parts.store.gate_progress(now.mono_ms)
+    }
+
+    /// Figures of these gates.
+    pub fn cohort_figures(&mut self, now: Now) -> Vec<GateFigures> {
+        self.parts.store.gate_figures(now.mono_ms)
+    }
+
+    /// Sessions that are attached here and were heard lately, ascending.
+    pub fn members(&self, now: Now) -> Vec<u64> {
+        self.parts.sessions.members(now.mono_ms)
     }
 
     /// Bytes of the pool that a read waits for; 0: none does.

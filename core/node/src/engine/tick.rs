@@ -12,6 +12,7 @@ impl Parts {
         self.reads().end_queued(turn);
         self.replication().tick_replication(turn);
         self.replication().end_awaited(turn);
+        self.members().tick_members(turn);
         self.after_marks(turn);
         self.serve_orders(turn);
         for shard in 0..self.store.shards.len() {
@@ -47,6 +48,15 @@ impl Parts {
         }
         for (index, plan) in turn.follow_ups.revived.drain(..) {
             self.maintenance.revived(index, plan);
+        }
+        while let Some(index) = turn.follow_ups.opened_logs.pop() {
+            self.members().log_opened(index, turn);
+        }
+        while let Some(index) = turn.follow_ups.cohort_records.pop() {
+            self.members().record_committed(index, turn);
+        }
+        while let Some(index) = turn.follow_ups.cohort_records_lost.pop() {
+            self.members().records_lost(index, turn);
         }
         self.after_marks(turn);
     }

@@ -264,6 +264,7 @@ impl Store {
                     partition.settle_sources();
                     partition.gate.open(epoch);
                     turn.follow_ups.opened_topics.push(partition.log.topic);
+                    turn.follow_ups.opened_logs.push(index);
                     self.raise_mark(index, end_offset, turn);
                 }
             }

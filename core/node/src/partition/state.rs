@@ -7,6 +7,7 @@ use ringfence_routing::{Fence, Gate};
 
 use crate::api::completion::ReplicatedEnd;
 use crate::api::outcome::PartitionStatus;
+use crate::cohorts::gate::log_gates::LogGates;
 use crate::cohorts::state::table::CohortTable;
 use crate::ids::{End, Reach};
 use crate::partition::dedupe::Producers;
@@ -31,6 +32,8 @@ pub struct Partition {
     pub stages: Stages,
     /// What its log says of cohorts; `None`: nothing.
     pub cohorts: Option<Box<CohortTable>>,
+    /// Gates of its cohorts under the epoch that is open here; `None`: no rule named any.
+    pub gates: Option<Box<LogGates>>,
     /// Checks of the topic's bodies; `None` until the topic is installed.
     pub plans: Option<Arc<Plans>>,
     /// Inclusive slot range that this partition was opened with.
@@ -109,6 +112,7 @@ impl Partition {
             epochs: Epochs::default(),
             stages: Stages::default(),
             cohorts: None,
+            gates: None,
             plans: None,
             slots: (0, u16::MAX),
             shard,
@@ -160,6 +164,7 @@ impl Partition {
             + self.epochs.memory_bytes()
             + self.stages.memory_bytes()
             + self.waiting.capacity() * size_of::<u64>()
+            + self.gates.as_ref().map_or(0, |gates| gates.memory_bytes())
             + self.sketch.as_ref().map_or(0, |_| size_of::<Sketch>())
     }
 

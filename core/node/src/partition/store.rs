@@ -3,6 +3,7 @@
 use ringfence_batch::Sample;
 use ringfence_routing::{IdMap, PairMap, Tables};
 
+use crate::cohorts::gate::rules::Rules;
 use crate::ids::{PartitionIndex, PartitionKey, Reach};
 use crate::partition::log_start::WantedStart;
 use crate::partition::pending::Acks;
@@ -147,6 +148,8 @@ pub struct Store {
     pub absent: BTreeMap<PartitionKey, Reach>,
     pub topics: IdMap<Topic>,
     pub tables: Tables,
+    /// What the metadata says of gates of cohorts.
+    pub gate_rules: Rules,
     /// Slots of the batch that is checked, if its partition has a sketch. Empty between two requests, or of no use.
     pub sample: Sample,
     /// Newest generation of any installed table, or that the control plane has told.
@@ -185,6 +188,7 @@ impl Store {
             absent: BTreeMap::new(),
             topics: IdMap::default(),
             tables: Tables::default(),
+            gate_rules: Rules::default(),
             sample: Sample::default(),
             generation: 0,
             settled_generation: 0,

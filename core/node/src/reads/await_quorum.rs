@@ -18,7 +18,7 @@ impl ReadMachine<'_> {
     pub(crate) fn confirm(&mut self, index: PartitionIndex, question: EndQuestion, turn: &mut Turn<'_>) {
         let barrier = self.replication().owner_mut(index).map_or(Barrier::None, |mut owner| owner.confirm(turn));
         match barrier {
-            Barrier::None => self.answer_question(index, &question, turn),
+            Barrier::None => self.answer_question(index, question, turn),
             Barrier::Ticket(ticket) => {
                 self.reads.questions.insert(ticket, (index, question));
             }
@@ -33,7 +33,7 @@ impl ReadMachine<'_> {
     pub(crate) fn confirmed(&mut self, ticket: u64, confirmation: Confirmation, turn: &mut Turn<'_>) {
         let Some((index, question)) = self.reads.questions.remove(&ticket) else { return };
         let why = match confirmation {
-            Confirmation::Confirmed => return self.answer_question(index, &question, turn),
+            Confirmation::Confirmed => return self.answer_question(index, question, turn),
             Confirmation::TooLate => "too few replicas have confirmed where the log ends",
             Confirmation::OwnerChanged => "the partition has another owner",
         };
@@ -49,15 +49,16 @@ impl ReadMachine<'_> {
         }
     }
 
-    fn answer_question(&mut self, index: PartitionIndex, question: &EndQuestion, turn: &mut Turn<'_>) {
+    fn answer_question(&mut self, index: PartitionIndex, question: EndQuestion, turn: &mut Turn<'_>) {
         match question {
-            EndQuestion::Ends { from, header } => self.answer_ends(index, *from, header, turn),
+            EndQuestion::Ends { from, header } => self.answer_ends(index, from, &header, turn),
             EndQuestion::Position { from, header, refusal } => match self.end_is_unknown(index) {
-                Some(reason) => self.store.redirect(*from, header, reason, turn),
-                None => self.store.refuse(*from, header, refusal, turn),
+                Some(reason) => self.store.redirect(from, &header, reason, turn),
+                None => self.store.refuse(from, &header, &refusal, turn),
             },
-            EndQuestion::Empty(fetch) => self.answer_empty(fetch, turn),
-            EndQuestion::Resolve { from, header } => self.answer_resolved(index, *from, header, turn),
+            EndQuestion::Empty(fetch) => self.answer_empty(&fetch, turn),
+            EndQuestion::Member(read) => self.answer_member_read(*read, turn),
+            EndQuestion::Resolve { from, header } => self.answer_resolved(index, from, &header, turn),
         }
     }
 
@@ -67,6 +68,7 @@ impl ReadMachine<'_> {
             | EndQuestion::Position { from, header, .. }
             | EndQuestion::Resolve { from, header } => (*from, header.as_ref()),
             EndQuestion::Empty(fetch) => (fetch.connection, &fetch.header),
+            EndQuestion::Member(read) => (read.fetch.connection, &read.fetch.header),
         };
         let mut refusal = Refusal::new(code, format!("partition {}: {why}", header.partition));
         refusal.retry_after_ms = RETRY_MS;

@@ -67,6 +67,7 @@ impl ReadMachine<'_> {
             deadline_ms: turn.now.mono_ms + u64::from(header.deadline_ms).min(DEADLINE_MS_MAX as u64),
             held_until_ms: 0,
             queued_until_ms: 0,
+            member: None,
         };
         self.begin_read(fetch, turn);
     }
@@ -85,6 +86,7 @@ impl ReadMachine<'_> {
                     deadline_ms,
                     held_until_ms: 0,
                     queued_until_ms: 0,
+                    member: None,
                 };
                 self.begin_read(fetch, turn);
             }

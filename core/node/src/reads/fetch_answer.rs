@@ -10,7 +10,7 @@ use crate::api::refusal::Refusal;
 use crate::ids::PartitionIndex;
 use crate::partition::answers::{length, send};
 use crate::partition::rejection::Rejection;
-use crate::reads::pending_reads::Fetch;
+use crate::reads::pending_reads::{Fetch, MemberRead};
 use crate::reads::read_machine::ReadMachine;
 use crate::turn::Turn;
 
@@ -35,7 +35,10 @@ impl ReadMachine<'_> {
                 let done = *done;
                 turn.counters.reads += 1;
                 turn.counters.bytes_read += done.bytes as u64;
-                self.answer_read(&fetch, done, end, turn);
+                match fetch.member.filter(|_| done.records > 0) {
+                    Some(member) => self.member_read(MemberRead { fetch, member, done, end }, turn),
+                    None => self.answer_read(&fetch, done, end, turn),
+                }
             }
             Err(ReadError::BlockTooSmall { bytes }) if *bytes > fetch.bytes => {
                 fetch.bytes = *bytes;
@@ -123,6 +126,9 @@ impl ReadMachine<'_> {
 
     /// Answer OK without a body: no rows came. `OFFSET_FOR_TIME`: the mark.
     pub(crate) fn answer_empty(&mut self, fetch: &Fetch, turn: &mut Turn<'_>) {
+        if let Some(member) = fetch.member {
+            return self.answer_member_empty(fetch, &member, turn);
+        }
         if self.read_partition(fetch).is_some()
             && let Some(reason) = self.end_is_unknown(fetch.index)
         {

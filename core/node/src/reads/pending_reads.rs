@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use ringfence_log::ReadFrom;
+use ringfence_log::{ReadDone, ReadFrom};
 use ringfence_routing::IdMap;
 use ringfence_transport::Connection;
 use ringfence_wire::{Opcode, REQUEST_FLAG_STAGED, RequestHeader};
 
+use crate::api::jobs::ReadEnd;
 use crate::api::refusal::Refusal;
 use crate::ids::PartitionIndex;
 
@@ -26,6 +27,29 @@ pub struct Fetch {
     pub held_until_ms: u64,
     /// It waits for a block until then at most; 0 = it has not waited.
     pub queued_until_ms: u64,
+    /// Of a member: the hold under which it is served.
+    pub member: Option<MemberFetch>,
+}
+
+/// The hold of a member's FETCH. Its session is in the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberFetch {
+    pub cohort: u64,
+    pub number: u64,
+}
+
+/// A read for a member that has ended.
+pub struct MemberRead {
+    pub fetch: Fetch,
+    pub member: MemberFetch,
+    pub done: ReadDone,
+    pub end: ReadEnd,
+}
+
+impl std::fmt::Debug for MemberRead {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_tuple("MemberRead").field(&self.fetch).finish()
+    }
 }
 
 /// A question whose answer says where the log ends; it waits until a quorum has confirmed this owner.
@@ -43,6 +67,8 @@ pub enum EndQuestion {
     },
     /// A poll that found nothing.
     Empty(Box<Fetch>),
+    /// Rows for a member.
+    Member(Box<MemberRead>),
     /// What is stored of a producer.
     Resolve {
         from: Connection,

@@ -134,6 +134,7 @@ impl ReplicationMachine<'_> {
                     let result = self.store.order_durable(index, on_durable, turn).map(|()| finished);
                     turn.effects.outcomes.push(Outcome::Order { number, result });
                 }
+                Completion::Cohort { record } => self.store.cohort_record_durable(index, record, turn),
                 Completion::Nothing | Completion::Replica(_) => {}
             }
         }
@@ -200,6 +201,7 @@ impl ReplicationMachine<'_> {
             &Completion::Order { number, .. } => {
                 turn.effects.outcomes.push(Outcome::Order { number, result: Err(why.to_owned()) });
             }
+            Completion::Cohort { .. } => turn.follow_ups.cohort_records_lost.push(index),
             Completion::Nothing | Completion::Replica(_) => {}
         }
     }

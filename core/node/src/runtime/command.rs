@@ -9,7 +9,9 @@ use crossbeam_queue::ArrayQueue;
 use ringfence_transport::Waker;
 
 use crate::api::access_table::AccessTable;
+use crate::api::cohort_rules::{GateFigures, GateProgress};
 use crate::api::event::TimeWindow;
+use crate::api::member_key::MemberKey;
 use crate::api::order::Order;
 use crate::api::outcome::{PartitionStatus, SyncStatus};
 use crate::error::NodeError;
@@ -23,6 +25,7 @@ pub enum Command {
     SetController(Box<[u8]>),
     SetTimeWindow(TimeWindow),
     SetAccess(Box<AccessTable>),
+    SetMembers(Option<MemberKey>),
     Listen(Vec<String>, SyncSender<Result<Vec<String>, NodeError>>),
     Snapshot(SyncSender<Snapshot>),
     Partitions(SyncSender<Vec<PartitionStatus>>),
@@ -30,6 +33,9 @@ pub enum Command {
     ProducerTables(SyncSender<Vec<(u64, u64, u64, u64)>>),
     Syncs(SyncSender<Vec<SyncStatus>>),
     Adopted(Vec<u64>, SyncSender<Vec<(u64, u64)>>),
+    Gates(SyncSender<Vec<GateProgress>>),
+    CohortFigures(SyncSender<Vec<GateFigures>>),
+    Members(SyncSender<Vec<u64>>),
     Doubted(SyncSender<Vec<(u64, u64)>>),
     LogEnds(SyncSender<Vec<u8>>),
     Lacking(Vec<u8>, SyncSender<Vec<(u64, u64)>>),

@@ -231,6 +231,7 @@ impl EngineLoop {
                 Command::SetController(body) => self.core.handle(Event::SetController(body), &mut self.pool),
                 Command::SetTimeWindow(window) => self.core.handle(Event::SetTimeWindow(window), &mut self.pool),
                 Command::SetReady(body) => self.core.handle(Event::SetReady(body), &mut self.pool),
+                Command::SetMembers(key) => self.core.handle(Event::SetMembers(key), &mut self.pool),
                 Command::SetAccess(table) => self.core.handle(Event::SetAccess(table), &mut self.pool),
                 // A caller that gave up waiting is no error.
                 Command::Listen(addresses, reply) => drop(reply.send(self.listen(&addresses))),
@@ -244,6 +245,11 @@ impl EngineLoop {
                 Command::Adopted(topics, reply) => {
                     drop(reply.send(self.core.engine.adopted(&topics, self.core.clock.now)));
                 }
+                Command::Gates(reply) => drop(reply.send(self.core.engine.gates(self.core.clock.now))),
+                Command::CohortFigures(reply) => {
+                    drop(reply.send(self.core.engine.cohort_figures(self.core.clock.now)));
+                }
+                Command::Members(reply) => drop(reply.send(self.core.engine.members(self.core.clock.now))),
                 Command::Doubted(reply) => drop(reply.send(self.core.engine.doubted_list())),
                 Command::LogEnds(reply) => drop(reply.send(self.core.engine.log_ends())),
                 Command::Lacking(entries, reply) => drop(reply.send(self.core.engine.lacking(&entries))),

@@ -28,7 +28,9 @@ use std::time::{Duration, Instant};
 use ringfence_log::Witness;
 
 use crate::api::access_table::AccessTable;
+use crate::api::cohort_rules::{GateFigures, GateProgress};
 use crate::api::event::TimeWindow;
+use crate::api::member_key::MemberKey;
 use crate::api::order::Order;
 use crate::api::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
 use crate::codec::pack;
@@ -153,6 +155,15 @@ impl Runtime {
         self.commands.push(Command::SetAccess(Box::new(table)))
     }
 
+    /// The key of proofs of members; empty: nothing is proved. No order: it waits for no disk.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] if it has neither 32 bytes nor none; as [`Self::order`].
+    pub fn set_members(&self, key: &[u8]) -> Result<(), NodeError> {
+        let key = MemberKey::read(key).map_err(|size| NodeError::Config(size.to_string()))?;
+        self.commands.push(Command::SetMembers(key))
+    }
+
     /// Give an order; returns its number immediately.
     ///
     /// # Errors
@@ -191,6 +202,21 @@ impl Runtime {
     /// Every copy that this node's owners make to other stores. Empty while no engine runs.
     pub fn syncs(&self) -> Vec<SyncStatus> {
         self.commands.ask(Command::Syncs).unwrap_or_default()
+    }
+
+    /// Progress of the gates of cohorts that are open here. Empty while no engine runs.
+    pub fn gates(&self) -> Vec<GateProgress> {
+        self.commands.ask(Command::Gates).unwrap_or_default()
+    }
+
+    /// Figures of these gates. Empty while no engine runs.
+    pub fn cohort_figures(&self) -> Vec<GateFigures> {
+        self.commands.ask(Command::CohortFigures).unwrap_or_default()
+    }
+
+    /// Sessions of members that are attached here and were heard lately, ascending. Empty while no engine runs.
+    pub fn members(&self) -> Vec<u64> {
+        self.commands.ask(Command::Members).unwrap_or_default()
     }
 
     /// (topic, partition) of replicas that may lack what they acknowledged. Empty while no engine runs.

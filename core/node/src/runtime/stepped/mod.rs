@@ -28,6 +28,7 @@ use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload, PeerRo
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RequestHeader};
 
 use super::start::{limits_of, mark_cut, options_of, recover_error, report_of, settings_of, witness_of};
+use crate::api::cohort_rules::{GateFigures, GateProgress};
 use crate::api::effects::{Answer, Effects, ToPeer};
 use crate::api::event::{Event, Now};
 use crate::api::jobs::ReadJob;
@@ -409,6 +410,23 @@ impl Stepped {
     /// As `Runtime::adopted`.
     pub fn adopted(&self, topics: &[u64]) -> Vec<(u64, u64)> {
         self.life.as_ref().map(|life| life.engine.adopted(topics, self.now)).unwrap_or_default()
+    }
+
+    /// As `Runtime::gates`.
+    pub fn gates(&mut self) -> Vec<GateProgress> {
+        let now = self.now;
+        self.life.as_mut().map(|life| life.engine.gates(now)).unwrap_or_default()
+    }
+
+    /// As `Runtime::cohort_figures`.
+    pub fn cohort_figures(&mut self) -> Vec<GateFigures> {
+        let now = self.now;
+        self.life.as_mut().map(|life| life.engine.cohort_figures(now)).unwrap_or_default()
+    }
+
+    /// As `Runtime::members`.
+    pub fn members(&self) -> Vec<u64> {
+        self.life.as_ref().map(|life| life.engine.members(self.now)).unwrap_or_default()
     }
 
     /// As `Runtime::partitions`.

@@ -3,6 +3,7 @@
 use super::Stepped;
 use crate::api::access_table::AccessTable;
 use crate::api::event::{Event, TimeWindow};
+use crate::api::member_key::MemberKey;
 use crate::codec::pack;
 use crate::error::NodeError;
 
@@ -54,5 +55,14 @@ impl Stepped {
     /// [`NodeError::State`].
     pub fn set_access(&mut self, table: AccessTable) -> Result<(), NodeError> {
         self.handle(Event::SetAccess(Box::new(table)))
+    }
+
+    /// As `Runtime::set_members`.
+    ///
+    /// # Errors
+    /// [`NodeError::State`]; [`NodeError::Config`] if it has neither 32 bytes nor none.
+    pub fn set_members(&mut self, key: &[u8]) -> Result<(), NodeError> {
+        let key = MemberKey::read(key).map_err(|size| NodeError::Config(size.to_string()))?;
+        self.handle(Event::SetMembers(key))
     }
 }

@@ -1,0 +1,78 @@
+//! Requests of members, and what waits for something of a gate: fetches by log, acknowledgements by ticket.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringfence_routing::IdMap;
+use ringfence_transport::Connection;
+use ringfence_wire::RequestHeader;
+
+use crate::cohorts::state::record::GateKey;
+use crate::ids::PartitionKey;
+
+/// Fetches that wait at one gate: that of the holder, and of members that want it. More are answered without rows.
+pub const GATE_WAITING_MAX: usize = 5;
+
+/// Fetches that wait at all gates; 200 bytes each.
+pub const WAITING_MAX: usize = 65_536;
+
+/// A FETCH that waits to be let in, or for the end of a sealed partition's hold.
+#[derive(Debug)]
+pub struct WaitingFetch {
+    pub connection: Connection,
+    pub header: RequestHeader,
+    pub key: GateKey,
+    pub deadline_ms: u64,
+}
+
+/// An ACKNOWLEDGE of which some positions are not durable.
+#[derive(Debug)]
+pub struct PendingSettle {
+    pub connection: Connection,
+    pub header: RequestHeader,
+    /// Records that it waits for.
+    pub remaining: usize,
+    /// Lines of the answer: what was not taken.
+    pub not_taken: Vec<u8>,
+    pub deadline_ms: u64,
+}
+
+/// State of members at this node.
+#[derive(Debug, Default)]
+pub struct Members {
+    /// By log, in the order of arrival.
+    pub(super) fetches: BTreeMap<PartitionKey, Vec<WaitingFetch>>,
+    pub(super) waiting: usize,
+    pub(super) settles: IdMap<PendingSettle>,
+    /// Connections with an ACKNOWLEDGE under way: each has one at most.
+    pub(super) settling: BTreeSet<u64>,
+    /// Logs whose gates have something to write.
+    pub(super) busy: BTreeSet<PartitionKey>,
+    /// The control plane was told that gates have made progress, and has not asked since.
+    pub(super) is_told: bool,
+}
+
+impl Members {
+    pub fn closed(&mut self, connection: Connection) {
+        self.end_fetches(|fetch| fetch.connection == connection);
+        self.settles.retain(|_, settle| settle.connection != connection);
+        self.settling.remove(&connection.0);
+    }
+
+    /// Take the fetches for which this holds.
+    pub(super) fn end_fetches(&mut self, which: impl Fn(&WaitingFetch) -> bool) -> Vec<WaitingFetch> {
+        let mut ended = Vec::new();
+        for fetches in self.fetches.values_mut() {
+            let (over, waiting): (Vec<_>, Vec<_>) = std::mem::take(fetches).into_iter().partition(&which);
+            *fetches = waiting;
+            ended.extend(over);
+        }
+        self.fetches.retain(|_, fetches| !fetches.is_empty());
+        self.waiting -= ended.len();
+        ended
+    }
+
+    /// Gates were asked for: tell of the next progress.
+    pub fn asked(&mut self) {
+        self.is_told = false;
+    }
+}

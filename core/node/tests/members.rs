@@ -1,0 +1,318 @@
+//! Members of cohorts at a node: rules, ATTACH, FETCH under holds, acknowledgements, hand-over, restarts.
+
+use ringfence_node::{Beginning, CohortRule, CohortRules, Event, GateProgress, GateRule, Mode, Order, Outcome};
+use ringfence_transport::{Connection, Inbound};
+use ringfence_wire::{
+    ANSWER_FLAG_BLOCKED, Code, Opcode, REQUEST_FLAG_COHORT, REQUEST_FLAG_REOPEN, RequestHeader, crc_of,
+};
+
+use crate::support::{CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of};
+
+const COHORT: u64 = 1 << 16;
+const ONE: u64 = 2 << 16;
+const OTHER: u64 = 3 << 16;
+const OTHER_CLIENT: Connection = Connection(2);
+const STANDS: u64 = u64::MAX;
+/// The world's epoch, in a line of ACKNOWLEDGE.
+const OWN: u64 = u64::MAX;
+
+fn shape() -> Shape {
+    Shape { level: 3, ..Shape::default() }
+}
+
+fn rule(assignee: u64, generation: u64) -> CohortRules {
+    CohortRules {
+        index: 100 + generation,
+        cohorts: vec![CohortRule {
+            topic: TOPIC,
+            cohort: COHORT,
+            mode: Mode::Stream,
+            incarnation: COHORT,
+            generation,
+            handover_ms: 60_000,
+            lease_ms: 30_000,
+            limit: 5,
+            sessions: Box::from([ONE, OTHER]),
+        }],
+        gates: vec![GateRule {
+            topic: TOPIC,
+            partition: PARTITION,
+            log: PARTITION,
+            cohort: COHORT,
+            assignee,
+            beginning: Beginning::At { offset: 0, epoch: 0 },
+            is_through: false,
+            is_sought: false,
+            has_missed: false,
+            end: None,
+            waits_for: Box::from([]),
+            read: Box::from([]),
+            notes: Box::from([]),
+        }],
+        gone: vec![],
+        complete: vec![TOPIC],
+    }
+}
+
+/// A world with a cohort, two attached members, and 30 rows.
+fn world(seed: u64) -> World {
+    let mut world = World::new(seed, shape());
+    for sequence in 0..3 {
+        let body = body_of(10 * i64::try_from(sequence).unwrap(), 10);
+        let header = world.batch(77, sequence, 10, &body);
+        assert_eq!(world.ask(&header, &body).header.status, 0);
+    }
+    world.ordered(Order::InstallCohorts(rule(ONE, 1))).unwrap();
+    world.event(Event::Opened(OTHER_CLIENT));
+    for (connection, session) in [(CLIENT, ONE), (OTHER_CLIENT, OTHER)] {
+        assert_eq!(attach(&mut world, connection, session).header.status, 0);
+    }
+    world
+}
+
+fn send(world: &mut World, connection: Connection, mut header: RequestHeader, body: &[u8]) -> u64 {
+    (header.body_bytes, header.body_crc) = (u32::try_from(body.len()).unwrap(), crc_of(body));
+    world.event(Event::Request { connection, header: &header.seal(), body: Inbound::Small(body) });
+    world.run();
+    header.request_id
+}
+
+fn attach(world: &mut World, connection: Connection, session: u64) -> Reply {
+    let header = RequestHeader { producer_id: session, producer_epoch: COHORT, ..world.request(Opcode::Attach) };
+    let id = send(world, connection, header, &[]);
+    world.answer_to(id)
+}
+
+/// FETCH of a member; `hold` 0 asks to be let in.
+fn fetch(world: &mut World, connection: Connection, session: u64, hold: u64, offset: u64, wait_ms: u32) -> u64 {
+    let flags = REQUEST_FLAG_COHORT | if hold == 0 { REQUEST_FLAG_REOPEN } else { 0 };
+    let header = RequestHeader {
+        flags: u8::try_from(flags).unwrap(),
+        producer_id: session,
+        producer_epoch: hold,
+        deadline_ms: wait_ms,
+        send: 1 << 20,
+        ..world.fetch_header(offset, 0, wait_ms)
+    };
+    send(world, connection, header, &[])
+}
+
+fn acknowledge(world: &mut World, connection: Connection, session: u64, line: [u64; 5]) -> u64 {
+    let epoch = world.epoch;
+    let words = line.map(|word| if word == OWN { epoch } else { word });
+    let body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let header =
+        RequestHeader { producer_id: session, partition: 0, deadline_ms: 5000, ..world.request(Opcode::Acknowledge) };
+    send(world, connection, header, &body)
+}
+
+fn gate(world: &mut World) -> GateProgress {
+    let now = world.now;
+    world.engine.gates(now)[0]
+}
+
+/// The member is let in, and gets all rows: (number of its hold, answer).
+fn opened(world: &mut World, connection: Connection, session: u64) -> (u64, Reply) {
+    let id = fetch(world, connection, session, 0, STANDS, 5000);
+    let reply = world.answer_to(id);
+    assert_eq!((reply.header.status, reply.header.code), (0, 0), "{reply:?}");
+    (reply.header.sequence, reply)
+}
+
+#[test]
+fn a_member_reads_and_acknowledges_and_its_position_is_in_the_log() {
+    let mut world = world(1);
+    let (number, reply) = opened(&mut world, CLIENT, ONE);
+    assert_eq!((reply.header.send, reply.header.first_offset, reply.header.rows), (0, 0, 30));
+    assert!(number >= world.epoch << 20);
+    world.outcomes.clear();
+    world.is_held = true;
+    let id = acknowledge(&mut world, CLIENT, ONE, [PARTITION, number, 20, OWN, 0]);
+    assert!(world.answers.is_empty(), "an answer before its record is durable");
+    assert_eq!(gate(&mut world).offset, 0);
+    world.release();
+    let reply = world.answer_to(id);
+    assert_eq!((reply.header.status, reply.body.len()), (0, 0));
+    let told = gate(&mut world);
+    assert_eq!((told.offset, told.is_settled, told.epoch, told.incarnation), (20, true, world.epoch, COHORT));
+    assert!(world.outcomes.contains(&Outcome::Gates));
+    let records = world.counter("cohort_records");
+    let id = acknowledge(&mut world, CLIENT, ONE, [PARTITION, number, 20, OWN, 0]);
+    assert_eq!(world.answer_to(id).header.status, 0);
+    assert_eq!(world.counter("cohort_records"), records, "a repeat writes nothing");
+}
+
+#[test]
+fn what_is_not_taken_stands_in_the_answer() {
+    let mut world = world(2);
+    let (number, _) = opened(&mut world, CLIENT, ONE);
+    for (connection, session, line, code) in [
+        (CLIENT, ONE, [PARTITION, number - 1, 10, 0, 0], Code::NotAssigned),
+        (CLIENT, ONE, [PARTITION, number, 31, 0, 0], Code::Truncated),
+        (CLIENT, ONE, [PARTITION, number, 10, 99, 0], Code::Truncated),
+        (OTHER_CLIENT, OTHER, [PARTITION, number, 10, 0, 0], Code::NotAssigned),
+        (CLIENT, ONE, [PARTITION + 1, number, 10, 0, 0], Code::UnknownPartition),
+    ] {
+        let id = acknowledge(&mut world, connection, session, line);
+        let reply = world.answer_to(id);
+        assert_eq!((reply.header.status, reply.body.len()), (0, 24), "{line:?}");
+        assert_eq!(u16::from_le_bytes([reply.body[16], reply.body[17]]), code as u16, "{line:?}");
+    }
+    assert_eq!(gate(&mut world).offset, 0);
+}
+
+#[test]
+fn a_hand_over_waits_for_the_release_or_for_the_lease_and_the_time_to_acknowledge() {
+    for releases in [true, false] {
+        let mut world = world(3);
+        let (number, _) = opened(&mut world, CLIENT, ONE);
+        let poll = fetch(&mut world, CLIENT, ONE, number, 30, 60_000);
+        world.ordered(Order::InstallCohorts(rule(OTHER, 2))).unwrap();
+        let told = world.answer_to(poll);
+        assert_eq!((told.header.code, told.header.sequence, told.header.send), (Code::NotAssigned as u16, number, 2));
+        let waiting = fetch(&mut world, OTHER_CLIENT, OTHER, 0, STANDS, 120_000);
+        world.pass(30_000);
+        assert!(world.answers.is_empty(), "the holder may have rows that it has not acknowledged");
+        if releases {
+            let id = acknowledge(&mut world, CLIENT, ONE, [PARTITION, number, 10, OWN, 1]);
+            assert_eq!(world.answer_to(id).body.len(), 0);
+        } else {
+            world.pass(30_001);
+        }
+        let reply = world.answer_to(waiting);
+        let start = if releases { 10 } else { 0 };
+        assert_eq!(
+            (reply.header.status, reply.header.sequence, reply.header.send),
+            (0, number + 1, start),
+            "{reply:?}"
+        );
+        let late = acknowledge(&mut world, CLIENT, ONE, [PARTITION, number, 30, OWN, 0]);
+        assert_eq!(world.answer_to(late).body.len(), 24, "its hold is over");
+    }
+}
+
+#[test]
+fn the_holder_goes_on_after_a_restart_and_another_waits_for_both_leases() {
+    let mut world = world(4);
+    let (number, _) = opened(&mut world, CLIENT, ONE);
+    let id = acknowledge(&mut world, CLIENT, ONE, [PARTITION, number, 10, OWN, 0]);
+    world.answer_to(id);
+    let mut world = world.crash(shape());
+    world.install(1);
+    world.ordered(Order::InstallCohorts(rule(ONE, 1))).unwrap();
+    world.open_partition();
+    world.event(Event::Opened(OTHER_CLIENT));
+    for (connection, session) in [(CLIENT, ONE), (OTHER_CLIENT, OTHER)] {
+        assert_eq!(attach(&mut world, connection, session).header.status, 0);
+    }
+    let told = gate(&mut world);
+    assert_eq!((told.offset, told.is_settled), (10, true));
+    let id = fetch(&mut world, CLIENT, ONE, number, 20, 0);
+    let reply = world.answer_to(id);
+    assert_eq!((reply.header.status, reply.header.sequence, reply.header.send), (0, number, 20));
+    let mut gone = rule(OTHER, 2);
+    gone.cohorts[0].sessions = Box::from([OTHER]);
+    world.ordered(Order::InstallCohorts(gone)).unwrap();
+    let waiting = fetch(&mut world, OTHER_CLIENT, OTHER, 0, STANDS, 60_000);
+    world.pass(11_500);
+    assert!(world.answers.is_empty(), "the owner of before may have extended its lease");
+    world.pass(100);
+    let reply = world.answer_to(waiting);
+    assert_eq!((reply.header.status, reply.header.send), (0, 10));
+    assert!(reply.header.sequence >= world.epoch << 20);
+}
+
+#[test]
+fn a_gate_opens_under_rules_as_old_as_its_owner_and_when_nothing_is_before_it() {
+    let mut world = world(5);
+    let mut blocked = rule(ONE, 2);
+    blocked.gates[0].waits_for = Box::from([PARTITION - 1]);
+    world.ordered(Order::InstallCohorts(blocked)).unwrap();
+    let id = fetch(&mut world, CLIENT, ONE, 0, STANDS, 100);
+    world.pass(200);
+    let reply = world.answer_to(id);
+    assert_eq!((reply.header.status, reply.header.sequence), (0, 0));
+    assert_ne!(reply.header.flags & ANSWER_FLAG_BLOCKED, 0);
+    world.ordered(Order::InstallCohorts(rule(OTHER, 1))).unwrap();
+    let id = fetch(&mut world, OTHER_CLIENT, OTHER, 0, STANDS, 100);
+    assert_eq!(world.answer_to(id).header.code, Code::NotAssigned as u16, "an older order changes nothing");
+    world.epoch = 1000;
+    world.install(1);
+    world.open_partition();
+    world.ordered(Order::InstallCohorts(rule(ONE, 3))).unwrap();
+    let id = fetch(&mut world, CLIENT, ONE, 0, STANDS, 60_000);
+    world.pass(20_000);
+    let now = world.now;
+    assert!(world.answers.is_empty() && world.engine.gates(now).is_empty());
+    world.ordered(Order::InstallCohorts(CohortRules { index: 1000, ..rule(ONE, 3) })).unwrap();
+    assert_eq!(world.answer_to(id).header.rows, 30);
+}
+
+#[test]
+fn a_seek_to_the_latest_rows_begins_at_the_mark_and_waits_for_the_old_hold() {
+    let mut world = world(6);
+    let (number, _) = opened(&mut world, CLIENT, ONE);
+    let sought = |is_sought| {
+        let mut rules = rule(ONE, if is_sought { 2 } else { 3 });
+        rules.cohorts[0].incarnation = 50 << 16;
+        rules.gates[0].beginning = Beginning::NotBegun;
+        rules.gates[0].is_sought = is_sought;
+        rules
+    };
+    world.ordered(Order::InstallCohorts(sought(true))).unwrap();
+    let told = gate(&mut world);
+    assert_eq!((told.incarnation, told.offset, told.is_settled, told.is_held), (50 << 16, 30, false, true));
+    let id = acknowledge(&mut world, CLIENT, ONE, [PARTITION, number, 20, OWN, 0]);
+    assert_eq!(world.answer_to(id).body.len(), 24, "of the incarnation before");
+    let id = acknowledge(&mut world, CLIENT, ONE, [PARTITION, number, 20, OWN, 1]);
+    assert_eq!(world.answer_to(id).body.len(), 0);
+    assert!(!gate(&mut world).is_held);
+    world.ordered(Order::InstallCohorts(sought(false))).unwrap();
+    let id = fetch(&mut world, CLIENT, ONE, 0, STANDS, 0);
+    world.pass(50);
+    let first = world.answer_to(id);
+    let body = body_of(100, 10);
+    let header = world.batch(77, 3, 10, &body);
+    world.ask(&header, &body);
+    let (newer, reply) = opened(&mut world, CLIENT, ONE);
+    assert!(newer > number, "{first:?}");
+    assert_eq!((reply.header.send, reply.header.rows), (30, 10));
+}
+
+#[test]
+fn only_attached_sessions_are_members_and_below_the_level_nothing_is_served() {
+    let mut world = world(7);
+    world.event(Event::Opened(Connection(3)));
+    let id = fetch(&mut world, Connection(3), ONE, 0, STANDS, 0);
+    assert_eq!(world.answer_to(id).header.code, Code::FencedMember as u16);
+    assert_eq!(attach(&mut world, Connection(3), 4 << 16).header.code, Code::FencedMember as u16);
+    assert_eq!(attach(&mut world, Connection(3), 4000 << 16).header.code, Code::Ahead as u16);
+    assert_eq!(attach(&mut world, CLIENT, OTHER).header.code, Code::InvalidArgument as u16);
+    let now = world.now;
+    assert_eq!(world.engine.members(now), [ONE, OTHER]);
+    assert_eq!(attach(&mut world, Connection(3), ONE).header.status, 0);
+    let id = fetch(&mut world, CLIENT, ONE, 0, STANDS, 0);
+    assert_eq!(world.answer_to(id).header.code, Code::FencedMember as u16, "a newer connection has the session");
+    world.event(Event::Closed(Connection(3)));
+    world.pass(20_000);
+    assert_eq!(world.engine.members(world.now), [0; 0]);
+    let mut below = World::new(8, Shape::default());
+    assert_eq!(attach(&mut below, CLIENT, ONE).header.code, Code::NotSupported as u16);
+    assert!(below.ordered(Order::InstallCohorts(rule(ONE, 1))).is_err());
+}
+
+#[test]
+fn a_beat_extends_holds_that_stand() {
+    let mut world = world(9);
+    let (number, _) = opened(&mut world, CLIENT, ONE);
+    let beat = |world: &mut World| {
+        let header = RequestHeader { producer_id: ONE, producer_epoch: COHORT, ..world.request(Opcode::MemberBeat) };
+        let body: Vec<u8> = [PARTITION, number].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let id = send(world, CLIENT, header, &body);
+        world.answer_to(id)
+    };
+    assert_eq!(beat(&mut world).body.len(), 0);
+    world.ordered(Order::InstallCohorts(rule(OTHER, 2))).unwrap();
+    let reply = beat(&mut world);
+    assert_eq!((reply.header.sequence, &reply.body[..]), (2, &PARTITION.to_le_bytes()[..]));
+}
