@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ringfence.control.model.cohorts import COHORT_LEVEL
+from ringfence.control.model.ids import Index
 from ringfence.control.state_machines.cohorts import liveness
 from ringfence.native import messages
 from ringfence.native.cohort_messages import Join, Joined, Leave, Left
@@ -219,7 +220,7 @@ def test_a_node_tells_clients_of_cohorts_from_their_level_on(tmp_path: Path, mon
         assert bench.native.ready.features == Features.RESUME_RANGES | Features.LINEAGE
         access, state = bench.node.parts.data_plane.access, bench.node.proposer.state
         raised = replace(state, level=COHORT_LEVEL)
-        access.applied(state, raised, bench.node.proposer.applied.index)
+        access.applied(state, raised, Index(bench.node.proposer.applied.index))
         assert bench.native.ready.features == Features.RESUME_RANGES | Features.LINEAGE | Features.COHORTS
 
     run(tmp_path / "below", monkeypatch, below)
