@@ -46,7 +46,8 @@ class FakeNode(PartitionList):
         """Lowest generation of a topic's table that clients hold."""
         self.broken: str | None = None
         self.access: tuple[bool, list[Any], str] = (False, [], "")
-        self.prefix = ""
+        self.prefix = self.token = ""
+        self.member_key = b""
         self.features = (1 << 64) - 1
         self.applied = self.generation = 0
         self.controller: cluster_messages.Controller | None = None
@@ -122,6 +123,9 @@ class FakeNode(PartitionList):
 
     def set_access(self, is_asked: bool, grants: list[Any], credential: str) -> None:
         self.access = (is_asked, grants, credential)
+
+    def set_members(self, key: bytes) -> None:
+        self.member_key = key
 
     def stop(self, timeout_s: float) -> None:
         assert timeout_s > 0
@@ -298,7 +302,7 @@ class FakeNode(PartitionList):
         )
         sealed = bytearray(REQUEST_STRUCT.pack(*header))
         crc32c_seal(sealed)
-        self.tell(("request", 7, bytes(sealed), packed, self.prefix, "", self.features))
+        self.tell(("request", 7, bytes(sealed), packed, self.prefix, self.token, self.features))
 
     def names(self) -> list[str]:
         return [order[0] for order in self.orders]

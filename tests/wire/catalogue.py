@@ -120,28 +120,23 @@ def handshake() -> Iterator[tuple[str, dict[str, Any]]]:
         "hello",
         control(Op.HELLO, messages.Hello(version_min=1, version_max=1, client="example 1.0"), request_id=1),
     )
-    yield (
-        "ready",
-        reply(
-            Op.HELLO,
-            messages.Ready(
-                cluster=CLUSTER,
-                history=HISTORY,
-                node=1,
-                store=STORE,
-                version_min=1,
-                version_max=1,
-                program="ringfence 0.1.0",
-                message_bytes_max=wire.MESSAGE_BYTES_MAX,
-                window=wire.DEDUPE_WINDOW,
-                heartbeat_ms=10_000,
-                features=int(wire.Features.RESUME_RANGES | wire.Features.LINEAGE),
-            ),
-            St.READY,
-            request_id=1,
-            generation=14,
-        ),
+    ready = messages.Ready(
+        cluster=CLUSTER,
+        history=HISTORY,
+        node=1,
+        store=STORE,
+        version_min=1,
+        version_max=1,
+        program="ringfence 0.1.0",
+        message_bytes_max=wire.MESSAGE_BYTES_MAX,
+        window=wire.DEDUPE_WINDOW,
+        heartbeat_ms=10_000,
+        features=int(wire.Features.RESUME_RANGES | wire.Features.LINEAGE),
     )
+    yield "ready", reply(Op.HELLO, ready, St.READY, request_id=1, generation=14)
+    cohorts = int(wire.Features.RESUME_RANGES | wire.Features.LINEAGE | wire.Features.COHORTS)
+    with_cohorts = msgspec.structs.replace(ready, features=cohorts)
+    yield "ready_with_cohorts", reply(Op.HELLO, with_cohorts, St.READY, request_id=1, generation=14)
 
 
 def topics() -> Iterator[tuple[str, dict[str, Any]]]:  # table

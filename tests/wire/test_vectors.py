@@ -17,6 +17,7 @@ VECTORS = json.loads(vectors.JSON.read_text())
 BODIES = {
     "hello": messages.Hello,
     "ready": messages.Ready,
+    "ready_with_cohorts": messages.Ready,
     "topic_create": messages.TopicCreate,
     "topic_create_ok": messages.TopicInfo,
     "topic_list_ok": messages.Topics,

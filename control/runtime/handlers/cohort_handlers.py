@@ -9,7 +9,7 @@ from typing import Any
 from ringfence.control.model.cohorts import Cohort, CohortId, MemberSession
 from ringfence.control.runtime.cohorts.parts import CohortParts
 from ringfence.control.runtime.handlers.cohort_departures import MemberDepartures
-from ringfence.control.runtime.handlers.cohort_members import MemberRequests, Prove
+from ringfence.control.runtime.handlers.cohort_members import MemberRequests
 from ringfence.control.runtime.handlers.cohort_plans import CohortPlans
 from ringfence.control.runtime.handlers.cohort_requests import CohortRequests
 from ringfence.control.runtime.handlers.cohort_views import CohortViews
@@ -18,6 +18,8 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import cohort_messages as calls
 from ringfence.control.runtime.rpc import messages
+from ringfence.control.runtime.rpc.dispatch import CALLER_TOKEN
+from ringfence.control.state_machines.metadata.member_proofs import proof_of
 from ringfence.native.wire import Code
 
 
@@ -40,10 +42,11 @@ class CohortHandlers:
         await self.departures.close()
 
 
-def build(
-    proposer: RaftProposer, commands: Commands, parts: CohortParts, prove: Prove = lambda *_: None
-) -> CohortHandlers:
-    """`prove` makes the proof of a session for the caller's token."""
+def build(proposer: RaftProposer, commands: Commands, parts: CohortParts) -> CohortHandlers:
+    """The handlers of a node, over its tasks."""
+
+    def prove(cohort: CohortId, session: MemberSession) -> bytes | None:
+        return proof_of(proposer.state, CALLER_TOKEN.get(), cohort, session)
 
     def joined(cohort: CohortId, session: MemberSession, connection: int) -> None:
         parts.pushes.joined(cohort, session, connection)

@@ -17,6 +17,7 @@ layout_rules                effects of these steps
 layout_checks, prune_checks checks of these steps
 sealed_partitions           owners of sealed partitions: failures, moves, an accepted loss
 auto_layout                 settings of automatic splits and merges
+member_proofs               proofs of member sessions, and what they are bound to
 drained                     registered readers that are through a sealed partition
 cohorts                     commands of consumer groups: members, slices, progress, seeks
 cohort_rules                effects of prunes and deletions on them

@@ -8,6 +8,8 @@ metadata: HMAC-SHA-256 with the hash of the oldest permanent admin token as key.
 or distributed, and a node that joins has the credential with the log. A process with neither the log nor
 that admin token cannot compute it. The credential changes when the token is revoked: then connections are
 evaluated again, and each side repeats its HELLO.
+
+The key of proofs of member sessions (`member_proofs.py`) is derived in the same way, under another label.
 """
 
 from __future__ import annotations
@@ -37,13 +39,14 @@ class Grant(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """The engine's access table. This node presents `credential` to others; the text of this value leaves it
-    out.
+    """The engine's access table. This node presents `credential` to others. Proofs of members are made with
+    `member_key`, 32 bytes, or none while nothing is asked for. The text of this value leaves both out.
     """
 
     is_asked: bool = False
     grants: tuple[Grant, ...] = ()
     credential: str = ""
+    member_key: bytes = b""
 
     def __repr__(self) -> str:
         return f"Access(is_asked={self.is_asked}, tokens={len(self.grants)})"
@@ -61,15 +64,18 @@ def access_of(state: MetadataState) -> Access:
         Grant(token.name, token.hash, RIGHTS[token.role], token.expires_ms, token.prefix)
         for _, token in sorted(state.tokens.items())
     ]
-    credential = _node_credential(state)
+    credential = _derived(state, b"ringfence nodes").hex()
     grants.append(Grant(NODES, sha256(credential.encode()).digest(), Right.NODE, None, ""))
-    return Access(bool(limit(state, "data_tokens")), tuple(grants), credential)
+    is_asked = bool(limit(state, "data_tokens"))
+    # Who need not show a token has no credential that a proof could be bound to.
+    member_key = _derived(state, b"ringfence members") if is_asked else b""
+    return Access(is_asked, tuple(grants), credential, member_key)
 
 
-def _node_credential(state: MetadataState) -> str:
-    """The credential of this cluster's nodes, in hex."""
+def _derived(state: MetadataState, label: bytes) -> bytes:
+    """A secret of this cluster's nodes, 32 bytes: one for each label."""
     admins = [token for token in state.tokens.values() if token.role is Role.ADMIN]
     lasting = [token for token in admins if token.expires_ms is None]
     assert lasting, "the first token is a permanent admin token, and the last such token is revoked last"
     key = min(lasting, key=lambda token: token.created).hash
-    return hmac.new(key, b"ringfence nodes" + state.cluster + state.history, sha256).hexdigest()
+    return hmac.digest(key, label + state.cluster + state.history, "sha256")

@@ -6,11 +6,14 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from ringfence.control.model.cohorts import COHORT_LEVEL
+from ringfence.control.model.ids import Index
 from ringfence.control.state_machines.cohorts import liveness
 from ringfence.native import messages
 from ringfence.native.cohort_messages import Join, Joined, Leave, Left
-from ringfence.native.wire import Code, Opcode
+from ringfence.native.wire import Code, Features, Opcode
 from tests.fakes import gated_node
 from tests.fakes.cohort_bench import joined, joins, with_cohorts
 from tests.fakes.gated_node import GatedNode
@@ -201,3 +204,23 @@ def test_a_hundred_members_join_in_few_entries(tmp_path: Path, monkeypatch: Patc
         await soon(lambda: len({rule.assignee for rule in native.rules.values()}) == len(parts))
 
     with_cohorts(tmp_path, monkeypatch, work)
+
+
+def test_a_node_tells_clients_of_cohorts_from_their_level_on(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def above(bench: Bench, native: GatedNode, parts: list[int]) -> None:
+        del parts
+        assert native.ready.features == Features.RESUME_RANGES | Features.LINEAGE | Features.COHORTS
+        bench.node.parts.data_plane.access.greet()
+        assert native.ready.features == Features.RESUME_RANGES | Features.LINEAGE | Features.COHORTS
+
+    with_cohorts(tmp_path / "above", monkeypatch, above)
+    raise_program(monkeypatch)
+
+    async def below(bench: Bench) -> None:
+        assert bench.native.ready.features == Features.RESUME_RANGES | Features.LINEAGE
+        access, state = bench.node.parts.data_plane.access, bench.node.proposer.state
+        raised = replace(state, level=COHORT_LEVEL)
+        access.applied(state, raised, Index(bench.node.proposer.applied.index))
+        assert bench.native.ready.features == Features.RESUME_RANGES | Features.LINEAGE | Features.COHORTS
+
+    run(tmp_path / "below", monkeypatch, below)

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
+from ringfence.control.state_machines.metadata.member_proofs import proof
 from ringfence.native.cohort_messages import Join, Joined
 from ringfence.native.wire import Opcode
 from tests.fakes import gated_node
@@ -166,6 +168,31 @@ def test_roles_and_prefixes_bound_what_a_token_may_do(tmp_path: Path, monkeypatc
         assert await status("ops", "POST", f"{SUBSCRIPTIONS}/send/skip-all") == 202
         listed = await api.get(SUBSCRIPTIONS, authorization=bearers["ops"])
         assert [one["cohort"] for one in listed["cohorts"]] == ["send"]
+
+    with_cohorts(tmp_path, monkeypatch, work)
+
+
+def test_a_member_gets_a_proof_for_its_token_and_the_engine_the_key_of_it(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """CX3, B12."""
+
+    async def work(api: Api, native: GatedNode) -> None:
+        assert (await member(api, "open")).proof is UNSET
+        assert native.member_key == b""
+        for name, role in (("root", "admin"), ("reader", "consumer"), ("other", "consumer")):
+            given = {"name": name, "sha256": sha256(name.encode()).hexdigest(), "role": role}
+            assert (await api("POST", "/admin/tokens", given, authorization="Bearer root")).status == 201
+        proofs = {}
+        for native.token in ("reader", "other"):
+            joined = await member(api, native.token)
+            credential = sha256(native.token.encode()).digest()
+            cluster = api.bench.node.proposer.state.cluster
+            proofs[native.token] = joined.proof
+            assert joined.proof == proof(
+                native.member_key, cluster, joined.cohort, joined.session, credential
+            )
+        assert len({*proofs.values()}) == 2
 
     with_cohorts(tmp_path, monkeypatch, work)
 

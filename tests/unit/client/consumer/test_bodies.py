@@ -107,6 +107,14 @@ def test_each_code_has_its_reaction(code: int, why: Why) -> None:
     assert bodies.why_of(code) is why
 
 
+def test_a_proof_that_holds_no_more_makes_the_member_join_again() -> None:
+    message = messages.Refused(message="the proof does not hold")
+    attach = bodies.refusal_of(Attach(1, 2, 700, b"p" * 32), refused(wire.Code.UNAUTHORIZED, message), "t")
+    assert attach.why is Why.NOT_ATTACHED
+    beat = bodies.refusal_of(Beat(1, 2, ()), refused(wire.Code.UNAUTHORIZED, message), "t")
+    assert beat.why is Why.FINAL, "a right is gone"
+
+
 def test_a_redirect_names_the_version() -> None:
     body = messages.encode(messages.Redirected(owner=1, addresses=[], version=8))
     redirected = answer(body, status=wire.Status.REDIRECT, code=wire.RedirectReason.SEALED, retry_after_ms=50)
