@@ -25,6 +25,17 @@ from tests.sim.world import birth
 
 Finding = tuple[str, ViolationError | None]
 """How many seeds were needed, as text, and what was broken; None: nothing was."""
+PROGRAM_ERRORS = ("AttributeError", "TypeError", "NameError", "ImportError")
+"""A build of another revision ends with them: they show no planted bug."""
+
+
+def broken_by(violation: ViolationError | None) -> ViolationError | None:
+    """What broke a promise. Raises: AssertionError: the program itself is broken, whatever is planted."""
+    if violation is not None and violation.invariant == "defect":
+        assert not any(error in str(violation) for error in PROGRAM_ERRORS), (
+            f"no planted bug is looked for, the program fails ({violation}): build it again with make setup"
+        )
+    return violation
 
 
 def find(
@@ -36,7 +47,7 @@ def find(
         birth.born(plan.machines, plan.level, plan.newest)  # in peace, before anything is switched on
         with switch() as module:
             result = simulation.run(plan, module if is_native else _node)  # type: ignore[arg-type]
-        if result.violation is not None:
+        if broken_by(result.violation) is not None:
             return seed, result.violation
     return seeds[-1], None
 
@@ -51,7 +62,7 @@ def first_found(
         birth.born(plan.machines, plan.level, plan.newest)  # as in `find`
         with switch() as module:
             result = simulation.run(plan, module if is_native else _node)  # type: ignore[arg-type]
-        if result.violation is not None:
+        if broken_by(result.violation) is not None:
             return f"{tried} (seed {plan.seed})", result.violation
     return f"not in {tried}", None
 
@@ -64,7 +75,7 @@ def find_in_replicas(
     birth.born(plan.machines, plan.level, plan.newest)
     with switch() as module:
         quiet, _ = matrix.run(matrix.QUIET, native=module if is_native else _node)  # type: ignore[arg-type]
-    if quiet.violation is not None:
+    if broken_by(quiet.violation) is not None:
         return "a quiet move", quiet.violation
     return first_found((plan for plan in map(Plan.drawn, seeds) if plan.moves), switch, is_native=is_native)
 
@@ -101,7 +112,7 @@ def find_in_scopes(name: str, seeds: Sequence[int]) -> Finding:
         for seed in seeds:
             with scopes.planted(name) as module:
                 result, _ = matrix.run(cell, seed, module)
-            if result.violation is not None:
+            if broken_by(result.violation) is not None:
                 return f"{seed} of {cell}", result.violation
         return f"not in {len(seeds)} of {cell}", None
     plans = (plan for plan in map(Plan.drawn, seeds) if plan.writers)
@@ -140,7 +151,7 @@ def _find_in_cell(name: str, cell: Cell, seeds: list[int]) -> Finding:
     for tried, seed in enumerate(seeds, 1):
         with layouts.planted(name):
             result, _ = layout_matrix.run_cell(cell, seed)
-        if result.violation is not None:
+        if broken_by(result.violation) is not None:
             return f"{tried} of {cell}", result.violation
     return f"not in {len(seeds)} of {cell}", None
 
