@@ -352,7 +352,7 @@ def test_a_circle_of_files_is_found() -> None:
 
 # The rooms of core/node, lowest first: a file uses its own room and rooms of lower layers.
 NODE_LAYERS = (
-    ("ids", "counters", "settings", "error"),
+    ("ids", "counters", "settings", "error", "planted_bugs"),
     ("config",),
     ("api",),
     ("turn", "codec"),

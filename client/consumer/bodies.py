@@ -191,9 +191,8 @@ def refusal_of(call: object, answer: Answer, topic: str, held: int = 0) -> Refus
     if not isinstance(call, Fetch):
         error = answer.error(topic, held=held)
         if isinstance(call, Attach) and header.code == wire.Code.UNAUTHORIZED:
-            why = (
-                Why.NOT_ATTACHED
-            )  # the key of proofs is another one: JOIN gives a new proof, or says why not
+            # The key of proofs is another one: JOIN gives a new proof, or says why not.
+            why = Why.NOT_ATTACHED
         return Refusal(Why.RETRY if error.retriable else why, error, retry_after_s=retry_s)
     special = SPECIAL.get(header.code)
     if special is not None and answer.body:

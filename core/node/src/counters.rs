@@ -99,6 +99,12 @@ counters! {
 }
 
 impl Counters {
+    /// Count a request that is refused.
+    pub fn refuse(&mut self, code: Code) {
+        self.refused += 1;
+        self.refused_by_code[code as usize] += 1;
+    }
+
     /// Count a batch that is acknowledged so many ms after its arrival.
     pub fn acknowledge(&mut self, ms: u64) {
         self.acknowledged += 1;

@@ -15,6 +15,9 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod planted_bugs;
+
 mod api;
 mod clients;
 mod codec;

@@ -38,33 +38,35 @@ def broken_by(violation: ViolationError | None) -> ViolationError | None:
     return violation
 
 
+def _first_broken(
+    plans: Iterable[Plan], switch: Callable[[], AbstractContextManager[object]], *, is_native: bool
+) -> tuple[int, Plan | None, ViolationError | None]:
+    """How many plans were run, the one that finds the planted bug, and what was broken."""
+    tried = 0
+    for tried, plan in enumerate(plans, 1):
+        birth.born(plan.machines, plan.level, plan.newest)  # in peace, before anything is switched on
+        with switch() as module:
+            result = simulation.run(plan, module if is_native else _node)  # type: ignore[arg-type]
+        broken = broken_by(result.violation)
+        if broken is not None:
+            return tried, plan, broken
+    return tried, None, None
+
+
 def find(
     switch: Callable[[], AbstractContextManager[object]], seeds: Sequence[int], *, is_native: bool = False
 ) -> tuple[int, ViolationError | None]:
     """The first seed that finds what is switched on in the block, and the invariant it broke; or the last."""
-    for seed in seeds:
-        plan = Plan.drawn(seed)
-        birth.born(plan.machines, plan.level, plan.newest)  # in peace, before anything is switched on
-        with switch() as module:
-            result = simulation.run(plan, module if is_native else _node)  # type: ignore[arg-type]
-        if broken_by(result.violation) is not None:
-            return seed, result.violation
-    return seeds[-1], None
+    _, plan, broken = _first_broken(map(Plan.drawn, seeds), switch, is_native=is_native)
+    return seeds[-1] if plan is None else plan.seed, broken
 
 
 def first_found(
     plans: Iterable[Plan], switch: Callable[[], AbstractContextManager[object]], *, is_native: bool = True
 ) -> Finding:
     """The number of the first plan that finds the planted bug; `is_native`: `switch` gives the engine."""
-    tried = 0
-    for plan in plans:
-        tried += 1
-        birth.born(plan.machines, plan.level, plan.newest)  # as in `find`
-        with switch() as module:
-            result = simulation.run(plan, module if is_native else _node)  # type: ignore[arg-type]
-        if broken_by(result.violation) is not None:
-            return f"{tried} (seed {plan.seed})", result.violation
-    return f"not in {tried}", None
+    tried, plan, broken = _first_broken(plans, switch, is_native=is_native)
+    return f"not in {tried}" if plan is None else f"{tried} (seed {plan.seed})", broken
 
 
 def find_in_replicas(

@@ -1,5 +1,7 @@
 //! Members of cohorts as a machine: what an event lends, and what follows from changes of gates.
 
+use std::collections::BTreeSet;
+
 use crate::api::cohort_rules::{CohortRules, GateFigures, GateProgress};
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::{Finished, Outcome};
@@ -157,12 +159,8 @@ impl CohortMachine<'_> {
     /// Time passed: leases and deadlines end, coins come.
     pub(crate) fn tick_members(&mut self, turn: &mut Turn<'_>) {
         self.end_late(turn);
-        let waiting: Vec<_> = self.members.fetches.keys().chain(&self.members.busy).copied().collect();
-        let mut last = None;
+        let waiting: BTreeSet<_> = self.members.fetches.keys().chain(&self.members.busy).copied().collect();
         for key in waiting {
-            if last.replace(key) == Some(key) {
-                continue;
-            }
             match self.store.partitions.find(key.0, key.1) {
                 Some(index) => self.gates_changed(index, turn),
                 None => drop(self.members.busy.remove(&key)),

@@ -215,8 +215,7 @@ impl CohortMachine<'_> {
     }
 
     fn refuse_with(&mut self, fetch: &WaitingFetch, code: Code, number: u64, body: Box<[u8]>, turn: &mut Turn<'_>) {
-        turn.counters.refused += 1;
-        turn.counters.refused_by_code[code as usize] += 1;
+        turn.counters.refuse(code);
         let mut answer = self.store.echo(&fetch.header);
         (answer.status, answer.code, answer.sequence) = (Status::Refused as u8, code as u16, number);
         send_packed(fetch.connection, answer, body, turn.effects);

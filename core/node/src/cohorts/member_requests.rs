@@ -1,17 +1,17 @@
 //! ATTACH, `MEMBER_BEAT` and ACKNOWLEDGE. START HERE for requests of members: all but FETCH.
 
-use ringfence_transport::{Connection, Outbound};
-use ringfence_wire::{ACKNOWLEDGE_ENTRIES_MAX, Code, GATE_LEASE_MS, RequestHeader, Status, crc_of};
+use ringfence_transport::Connection;
+use ringfence_wire::{ACKNOWLEDGE_ENTRIES_MAX, Code, GATE_LEASE_MS, RequestHeader, Status};
 
 use crate::api::deadline::patience_ms;
 use crate::api::refusal::Refusal;
-use crate::codec::cursor::{Cursor, Short};
+use crate::codec::cursor::Cursor;
 use crate::cohorts::cohort_machine::CohortMachine;
 use crate::cohorts::gate::acknowledge::{Settlement, Taken};
 use crate::cohorts::members::PendingSettle;
 use crate::cohorts::sessions::table::{Attach, Attached};
 use crate::cohorts::state::record::GateKey;
-use crate::partition::answers::{length, send};
+use crate::partition::answers::send_bytes;
 use crate::partition::rejection::Rejection;
 use crate::turn::Turn;
 
@@ -119,10 +119,7 @@ impl CohortMachine<'_> {
     ) {
         let mut answer = self.store.echo(header);
         (answer.status, answer.sequence, answer.send) = (Status::Ok as u8, generation, GATE_LEASE_MS as u64);
-        answer.body_bytes = length(body.len());
-        answer.body_crc = crc_of(body);
-        let body = if body.is_empty() { Outbound::Empty } else { Outbound::Bytes(body.into()) };
-        send(to, answer, body, turn.effects);
+        send_bytes(to, answer, body.into(), turn.effects);
     }
 
     // ---- acknowledgements ----
@@ -213,11 +210,7 @@ impl CohortMachine<'_> {
         self.members.settling.remove(&settle.connection.0);
         let mut answer = self.store.echo(&settle.header);
         answer.status = Status::Ok as u8;
-        answer.body_bytes = length(settle.not_taken.len());
-        answer.body_crc = crc_of(&settle.not_taken);
-        let is_empty = settle.not_taken.is_empty();
-        let body = if is_empty { Outbound::Empty } else { Outbound::Bytes(settle.not_taken.into()) };
-        send(settle.connection, answer, body, turn.effects);
+        send_bytes(settle.connection, answer, settle.not_taken.into(), turn.effects);
     }
 
     /// It is not known whether all of it will be in the log: the member sends it again.
@@ -248,10 +241,9 @@ fn lines_of(body: &[u8], size: usize) -> Result<impl Iterator<Item = &[u8]>, Ref
     Ok(body.chunks_exact(size))
 }
 
-/// A word of a line.
+/// A word of a line, which has as many as its size says.
 fn word(line: &[u8], at: usize) -> u64 {
-    let read = || -> Result<u64, Short> { Cursor(&line[at * 8..]).u64("word") };
-    read().unwrap_or_default()
+    Cursor(&line[at * 8..]).u64("word").unwrap_or_default()
 }
 
 /// What an ACKNOWLEDGE settles: a body with lines, or one partition in the header.

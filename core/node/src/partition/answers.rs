@@ -71,8 +71,7 @@ impl Store {
     }
 
     pub(crate) fn refuse(&mut self, to: Connection, request: &RequestHeader, refusal: &Refusal, turn: &mut Turn<'_>) {
-        turn.counters.refused += 1;
-        turn.counters.refused_by_code[refusal.code as usize] += 1;
+        turn.counters.refuse(refusal.code);
         let mut header = match self.partitions.find(request.topic, request.partition) {
             Some(index) => self.echo_at(index, request),
             None => self.echo(request),
@@ -148,8 +147,7 @@ impl Store {
 
     /// `why`: what happened between the append and the answer.
     pub(crate) fn answer_unknown(&mut self, index: PartitionIndex, batch: &BatchAck, why: &str, turn: &mut Turn<'_>) {
-        turn.counters.refused += 1;
-        turn.counters.refused_by_code[Code::UnknownOutcome as usize] += 1;
+        turn.counters.refuse(Code::UnknownOutcome);
         let message = format!("appended, but {why}; send the same sequence again");
         let body = pack::refused(&Refusal::new(Code::UnknownOutcome, message));
         let partition = &self.partitions[index];
@@ -209,9 +207,15 @@ pub(crate) fn send(to: Connection, header: AnswerHeader, body: Outbound, effects
 /// Send a `MessagePack` body.
 pub(crate) fn send_packed(to: Connection, mut header: AnswerHeader, body: Box<[u8]>, effects: &mut Effects) {
     header.flags |= ANSWER_FLAG_CONTROL;
+    send_bytes(to, header, body, effects);
+}
+
+/// Send a body of bytes, or none.
+pub(crate) fn send_bytes(to: Connection, mut header: AnswerHeader, body: Box<[u8]>, effects: &mut Effects) {
     header.body_bytes = length(body.len());
     header.body_crc = crc_of(&body);
-    send(to, header, Outbound::Bytes(body), effects);
+    let body = if body.is_empty() { Outbound::Empty } else { Outbound::Bytes(body) };
+    send(to, header, body, effects);
 }
 
 /// Lengths of bodies are bounded far below 4 GiB.

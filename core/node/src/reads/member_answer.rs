@@ -150,8 +150,7 @@ impl Store {
         let (number, generation) = found.flatten().unwrap_or_default();
         let what = format!("partition {}: another member has it, or the hold is over; ask for the plan", key.partition);
         let refusal = Refusal::new(Code::NotAssigned, what).with("hold", number).with("generation", generation);
-        turn.counters.refused += 1;
-        turn.counters.refused_by_code[Code::NotAssigned as usize] += 1;
+        turn.counters.refuse(Code::NotAssigned);
         let mut answer = self.echo_at(index, header);
         (answer.status, answer.code) = (Status::Refused as u8, Code::NotAssigned as u16);
         (answer.sequence, answer.send) = (number, generation);

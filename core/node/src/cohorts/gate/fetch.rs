@@ -2,7 +2,7 @@
 
 use ringfence_wire::LOG_GATES_MAX;
 
-use crate::api::cohort_rules::Mode;
+use crate::api::cohort_rules::{Beginning, Mode};
 use crate::cohorts::gate::log_gates::LogGates;
 use crate::cohorts::gate::planted::{Bug, is_on};
 use crate::cohorts::gate::view::{GateView, Place};
@@ -116,7 +116,6 @@ impl LogGates {
 
     fn serve(&mut self, of: &GateView<'_>, ask: &Ask, place: Place) -> Decision {
         let number = of.hold().number;
-        let missed: Vec<_> = of.rule.notes.iter().filter(|note| note.is_missed).collect();
         if of.cohort.mode == Mode::Checkpoint {
             if ask.offset.is_none() {
                 let parents: Vec<_> = (of.rule.read.iter().map(|(partition, end)| (*partition, *end, 1)))
@@ -129,7 +128,8 @@ impl LogGates {
                 }
             }
         } else if of.rule.has_missed && !place.is_settled {
-            let pruned = missed.iter().map(|note| (note.partition, note.end)).collect();
+            let missed = of.rule.notes.iter().filter(|note| note.is_missed);
+            let pruned = missed.map(|note| (note.partition, note.end)).collect();
             return Decision::Missed { number, pruned, begin: begin_of(of, place) };
         }
         let asked = ask.offset.unwrap_or(place.offset);
@@ -153,7 +153,7 @@ impl LogGates {
 fn begin_of(of: &GateView<'_>, place: Place) -> u64 {
     match of.rule.beginning {
         _ if place.is_settled => place.offset,
-        crate::api::cohort_rules::Beginning::At { offset, .. } => offset.max(place.offset),
+        Beginning::At { offset, .. } => offset.max(place.offset),
         _ => place.offset,
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ringfence_wire::{GATE_LEASE_MS, OWNER_LEASE_MS};
 
+use crate::api::cohort_rules::Mode;
 use crate::cohorts::gate::planted::{Bug, is_on};
 use crate::cohorts::gate::view::{GateView, View};
 use crate::cohorts::state::record::{GateKey, Hold};
@@ -109,7 +110,7 @@ impl LogGates {
         }
         for (key, _) in view.rules.of_log(view.topic, view.log) {
             let Some(of) = view.gate(key) else { continue };
-            if of.cohort.mode == crate::api::cohort_rules::Mode::Queue {
+            if of.cohort.mode == Mode::Queue {
                 continue;
             }
             if of.entry.is_some_and(|entry| entry.hold.session > 0) {

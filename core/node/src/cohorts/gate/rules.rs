@@ -37,14 +37,17 @@ impl Rules {
         self.index = self.index.max(order.index);
         let named = order.cohorts.iter().map(|one| (one.topic, one.cohort));
         let replaced: BTreeSet<_> = named.chain(order.gone.iter().copied()).collect();
-        let mut changed = BTreeSet::new();
-        self.gates.retain(|(topic, log, key), _| {
-            let is_replaced = replaced.contains(&(*topic, key.cohort));
-            if is_replaced {
-                changed.insert((*topic, *log));
+        let topics: BTreeSet<u64> =
+            replaced.iter().map(|key| key.0).chain(order.gates.iter().map(|gate| gate.topic)).collect();
+        // All logs of these topics: deleted cohorts have entries in logs that no rule names.
+        let mut changed = self.logs_of(&topics);
+        for &topic in &topics {
+            let of_topic: Vec<_> = self.of_topic(topic).collect();
+            for (log, key) in of_topic.into_iter().filter(|(_, key)| replaced.contains(&(topic, key.cohort))) {
+                self.gates.remove(&(topic, log, key));
+                self.logs.remove(&(topic, key.partition));
             }
-            !is_replaced
-        });
+        }
         for key in &replaced {
             self.cohorts.remove(key);
         }
@@ -55,14 +58,21 @@ impl Rules {
             self.gates.insert((gate.topic, gate.log, key), gate);
         }
         self.complete.extend(order.complete);
-        self.logs = self.gates.keys().map(|(topic, log, key)| ((*topic, key.partition), *log)).collect();
-        // Deleted cohorts have entries in logs that no rule names.
-        changed.extend(self.logs_of(&replaced.iter().map(|key| key.0).collect()));
+        for &topic in &topics {
+            let of_topic: Vec<_> = self.of_topic(topic).collect();
+            self.logs.extend(of_topic.into_iter().map(|(log, key)| ((topic, key.partition), log)));
+        }
         Some(changed)
     }
 
-    fn logs_of(&self, topics: &BTreeSet<u64>) -> Vec<(u64, u64)> {
-        self.gates.keys().filter(|(topic, ..)| topics.contains(topic)).map(|(topic, log, _)| (*topic, *log)).collect()
+    /// (log, gate) of all gates of a topic.
+    fn of_topic(&self, topic: u64) -> impl Iterator<Item = (u64, GateKey)> {
+        let all = self.gates.range((topic, 0, GateKey::default())..).take_while(move |((of, ..), _)| *of == topic);
+        all.map(|((_, log, key), _)| (*log, *key))
+    }
+
+    fn logs_of(&self, topics: &BTreeSet<u64>) -> BTreeSet<(u64, u64)> {
+        topics.iter().flat_map(|&topic| self.of_topic(topic).map(move |(log, _)| (topic, log))).collect()
     }
 
     pub fn forget_topic(&mut self, topic: u64) {

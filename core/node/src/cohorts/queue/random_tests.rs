@@ -274,7 +274,7 @@ const STORIES: [(super::planted::Bug, fn()); 3] = [
 fn each_planted_fault_is_found() {
     use super::planted::{BUGS, plant};
     let mut missed = Vec::new();
-    for (name, bug) in BUGS {
+    for &(name, bug) in BUGS {
         plant(Some(bug));
         let story = STORIES.iter().find(|(its, _)| *its == bug);
         let is_found = match story {

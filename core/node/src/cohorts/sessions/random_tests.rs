@@ -328,7 +328,7 @@ fn sessions_are_those_of_a_plain_reference() {
 #[cfg(feature = "planted")]
 #[test]
 fn planted_faults_of_sessions_are_found() {
-    for (name, bug) in planted::BUGS {
+    for &(name, bug) in planted::BUGS {
         planted::plant(Some(bug));
         let found = (1..=20).find_map(|seed| World::run(seed).err());
         planted::plant(None);
