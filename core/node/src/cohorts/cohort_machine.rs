@@ -131,7 +131,7 @@ impl CohortMachine<'_> {
             && let Some(Some(record)) = self.store.with_gates(index, now_ms, LogGates::take_record)
         {
             match self.store.append_cohort_record(index, record, turn) {
-                // A hold that is appended ends the one before: nobody is served until it is committed.
+                // A hold that is appended ends the one before: no member is served until it is committed.
                 Ok(()) => self.reads().end_member_polls(index, turn),
                 Err(refusal) => self.not_written(index, &refusal, turn),
             }

@@ -249,7 +249,7 @@ fn another_is_let_in_when_the_lease_and_the_time_to_acknowledge_are_over() {
     assert!(bench.try_enter(OTHER).is_some());
 }
 
-fn nobody_is_served_between_a_hold_and_its_commit() {
+fn no_member_is_served_between_a_hold_and_its_commit() {
     let (mut bench, number) = busy();
     bench.plan(21, OTHER);
     bench.acknowledge(ONE, number, 50, false);
@@ -342,7 +342,7 @@ const STORIES: [fn(); 13] = [
     a_hold_that_was_given_up_is_over_and_numbers_ascend,
     another_is_let_in_after_the_release_or_when_all_is_settled,
     another_is_let_in_when_the_lease_and_the_time_to_acknowledge_are_over,
-    nobody_is_served_between_a_hold_and_its_commit,
+    no_member_is_served_between_a_hold_and_its_commit,
     a_new_owner_waits_for_the_leases_of_the_one_before,
     rules_are_as_new_as_the_owner_and_as_what_the_log_forgot,
     nothing_is_served_before_parents_and_relatives,

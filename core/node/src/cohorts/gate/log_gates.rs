@@ -47,7 +47,7 @@ pub struct Gate {
     pub wanted: Option<u64>,
     /// Number of the hold that its member gave up.
     pub released: Option<u64>,
-    /// A hold or a beginning is in the record under way: nobody is served before it is committed (CG4).
+    /// A hold or a beginning is in the record under way: no member is served before it is committed (CG4).
     pub is_pending: bool,
     /// The log had a hold when it was opened: its owner of before knows what was delivered, and to whom it gave a lease.
     pub is_inherited: bool,

@@ -15,7 +15,7 @@ planted_bugs! {
         AckByAnybody = "ack_by_anybody",
         /// A holder that never releases keeps its gate.
         WaitsForRelease = "waits_for_release",
-        /// A plan that names another session ends the hold at once.
+        /// A plan that names another session ends the hold immediately.
         ReleaseOnPlan = "release_on_plan",
         /// A session is served between the append of its hold and its commit.
         ServedBeforeCommit = "served_before_commit",

@@ -143,7 +143,7 @@ impl GateView<'_> {
         self.rule.end.unwrap_or_else(|| self.view.rows.mark())
     }
 
-    /// Closed for everybody: parents are not drained, or a seek is not over here or in a relative.
+    /// Closed to all members: parents are not drained, or a seek is not over here or in a relative.
     pub fn is_blocked(&self) -> bool {
         let waits = !self.rule.waits_for.is_empty() && !is_on(Bug::OpensUndrained);
         waits || (self.rule.is_sought && !is_on(Bug::NoBarrier))

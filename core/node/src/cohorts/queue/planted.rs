@@ -71,7 +71,7 @@ planted_bugs! {
         ExtendsAnyLease = "extends_any_lease",
         /// A lease is extended for ever.
         ExtendsForever = "extends_forever",
-        /// Rows that are acknowledged while nobody has them are delivered all the same.
+        /// Rows that are acknowledged while no session has them are delivered all the same.
         LateDoneIgnored = "late_done_ignored",
     }
 }
