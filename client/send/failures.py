@@ -56,6 +56,16 @@ def _named(wait: WaitReason | None) -> dict[str, Any]:
     return {**node, "address": wait.address, "reason": wait.reason}
 
 
+def _wait_of(error: DeadlineError) -> WaitReason | None:
+    """Why the batch of the error was pending, with the owner's last refusal; None: it does not say."""
+    named = {key: value for key, value in error.details.items() if key in WAIT_VALUES}
+    if not named:
+        return None
+    refusal = error.__cause__
+    found = f"the node answered: {refusal.message}" if isinstance(refusal, RingfenceError) else ""
+    return WaitReason(error.partition or 0, named.get("node"), named["address"], named["reason"], found)
+
+
 def hole_error(topic: str | None, partition: int) -> ClosedError:
     return ClosedError(
         "an earlier send of this named producer is not stored in the partition, so no later send is: the "
@@ -165,20 +175,17 @@ def unknown_error(
     if isinstance(cause, UnknownOutcomeError):
         return cause
     # The text of a DeadlineError ends with "may be sent again", which is wrong here.
-    then, named = cause.message, {}
+    then, wait = cause.message, None
     if isinstance(cause, DeadlineError):
-        named = {key: value for key, value in cause.details.items() if key in WAIT_VALUES}
-        then = "its timeout_s passed"
-        if named:
-            wait = WaitReason(partition, named.get("node"), named["address"], named["reason"], "")
-            then += f" ({wait.words})"
+        wait = _wait_of(cause)
+        then = "its timeout_s passed" + ("" if wait is None else f" ({wait.text})")
     error = UnknownOutcomeError(
         f"a try of the batch was never answered, and then: {then}; sending its rows again may store them "
         "twice. Open a named producer again and send them with the same number, or read the partition",
         topic=topic,
         partition=partition,
         sequence=sequence,
-        **named,
+        **_named(wait),
     )
     error.__cause__ = cause
     return error
@@ -193,17 +200,14 @@ def unstaged_error(topic: str, error: RingfenceError) -> RingfenceError:
         error = error.__cause__
     if not isinstance(error, DeadlineError):
         return error
-    named = {key: value for key, value in error.details.items() if key in WAIT_VALUES}
-    why = ""
-    if named:
-        wait = WaitReason(error.partition or 0, named.get("node"), named["address"], named["reason"], "")
-        why = f" ({wait.words})"
+    wait = _wait_of(error)
+    why = "" if wait is None else f" ({wait.text})"
     late = WaitTimeoutError(
         f'rows that were staged have no outcome in topic "{topic}" within their timeout_s{why}; nothing of '
         "the attempt can be committed, run it again",
         topic=topic,
         partitions=() if error.partition is None else (error.partition,),
-        **named,
+        **_named(wait),
     )
     late.__cause__ = error
     return late

@@ -150,7 +150,17 @@ def move_all(three: ThreeNodes) -> None:
         moves += ["--move", f"{part}:{away}"]
     started = cli("rebalance", "start", "move", *moves, "--control", three.controls[1])
     assert started.returncode == 0, started
-    run = json.loads(cli("rebalance", "status", "--json", "--control", three.controls[1]).stdout)["run"]
+    status: dict[str, Any] = {}
+
+    def is_shown() -> bool:
+        """Also the command's questions get lost."""
+        shown = cli("rebalance", "status", "--json", "--control", three.controls[1])
+        if shown.returncode == 0:
+            status.update(json.loads(shown.stdout))
+        return shown.returncode == 0
+
+    until(is_shown, 120, "the status of the run")
+    run = status["run"]
     ended: dict[str, Any] = {}
 
     def is_over() -> bool:

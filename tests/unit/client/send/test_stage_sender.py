@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringfence.arrow.encode import Body
-from ringfence.native.errors import DeadlineError, RefusedError, WaitTimeoutError
+from ringfence.native.errors import DeadlineError, OverloadedError, RefusedError, WaitTimeoutError
 from ringfence.send.failures import deadline_error, unknown_error
 from ringfence.send.stage_sender import StagedSoFar, StagedTopic
 from ringfence.send.wait_reasons import WaitReason
@@ -55,6 +55,20 @@ def test_rows_without_an_outcome_in_time_are_late_and_may_be_staged_again() -> N
     so_far.add(1)
     StagedTopic(7, "public/default/t", so_far).failed(None, unknown_error(None, 1, 4, refused))
     assert so_far.error is refused
+
+
+def test_late_rows_tell_what_their_owner_answered_last() -> None:
+    full = OverloadedError("1 batches are staged here and not committed")
+    wait = WaitReason(1, 3, "tcp://n:1", "refused", f"the node answered: {full.message}")
+    late = deadline_error("public/default/t", 1, full, wait)
+    unknown = unknown_error("public/default/t", 1, 4, late)
+    assert full.message in unknown.message
+    for error in (late, unknown):
+        so_far = StagedSoFar()
+        so_far.add(1)
+        StagedTopic(7, "public/default/t", so_far).failed(body(1, 1), error)
+        assert isinstance(so_far.error, WaitTimeoutError)
+        assert full.message in so_far.error.message
 
 
 def test_a_layout_change_makes_other_batches_of_pending_ones() -> None:
