@@ -26,6 +26,7 @@ from ringfence.native.cluster_messages import AlreadyCommitted, ScopeCommit, Sco
 from ringfence.native.messages import Refused, decode, encode
 from ringfence.native.wire import Code
 from tests.fakes.committing_node import TOKEN, TOPIC, CommittingNode
+from tests.fakes.virtual_time import run_in_virtual_time
 
 
 class Node(CommittingNode):
@@ -103,7 +104,7 @@ def test_a_commit_whose_owners_are_slow_is_not_overtaken_by_the_next_epochs() ->
         await later
         assert len(node.requests._commit_queue) == 0
 
-    asyncio.run(run())
+    run_in_virtual_time(run())
 
 
 def test_what_came_behind_a_commit_that_failed_is_refused_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +132,7 @@ def test_what_came_behind_a_commit_that_failed_is_refused_with_it(monkeypatch: p
         assert isinstance(await node.sent(8), ScopeCommitted)
         assert len(node.requests._commit_queue) == 0
 
-    asyncio.run(run())
+    run_in_virtual_time(run())
 
 
 def test_a_line_is_bounded_and_another_drivers_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +164,7 @@ def test_a_line_is_bounded_and_another_drivers_is_another(monkeypatch: pytest.Mo
         ]
         assert len(order) == 0
 
-    asyncio.run(run())
+    run_in_virtual_time(run())
 
 
 class Answers:
@@ -205,4 +206,4 @@ def test_repeats_of_a_commit_that_cannot_be_published_share_one_watcher_and_leav
         assert node.questions == asked, "nobody waits, nobody asks"
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    asyncio.run(run())
+    run_in_virtual_time(run())

@@ -12,6 +12,7 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.rpc.dispatch import ANSWER_DUE_S
 from ringfence.control.runtime.transactions.begin_queue import BeginQueue
 from ringfence.native.wire import Code
+from tests.fakes.virtual_time import run_in_virtual_time
 
 
 def command(name: str = "s", instance: bytes = b"", after: int | None = 0) -> BeginScope:
@@ -50,7 +51,7 @@ def test_rivals_wait_for_the_first_and_are_let_through_when_they_are_outdated() 
         assert len(crowd.turns) == 22
         assert len(crowd.order) == 0
 
-    asyncio.run(run())
+    run_in_virtual_time(run())
 
 
 def test_processes_of_one_job_begin_side_by_side_and_a_rival_waits_for_them() -> None:
@@ -64,7 +65,7 @@ def test_processes_of_one_job_begin_side_by_side_and_a_rival_waits_for_them() ->
         await asyncio.gather(*job, rival)
         assert len(crowd.order) == 0
 
-    asyncio.run(run())
+    run_in_virtual_time(run())
 
 
 def test_who_waits_longer_than_its_client_hears_that_nothing_was_begun() -> None:
@@ -81,4 +82,4 @@ def test_who_waits_longer_than_its_client_hears_that_nothing_was_begun() -> None
         await asyncio.wait({first})
         assert len(crowd.order) == 0, "who is cancelled lets the next one come"
 
-    asyncio.run(run())
+    run_in_virtual_time(run())
