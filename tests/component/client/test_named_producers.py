@@ -113,7 +113,7 @@ def test_after_a_send_that_was_not_stored_nothing_later_is_so_that_the_resume_po
         node.hook = lambda header: (
             Refuse(Code.DISK_FULL) if header.opcode == Opcode.PUBLISH and closed.is_set() else None
         )
-        first = client.producer("t", name="loader", timeout_s=1.0)
+        first = client.producer("t", name="loader", timeout_s=2.0)
         first.send(rows(0, 10), number=1).result(10)
         closed.set()
         lost = first.send(rows(10, 10), number=2)
