@@ -15,6 +15,7 @@ There is one branch for each reaction of a caller:
     |  |- NotFoundError       ... no such topic or partition
     |  |- AlreadyExistsError  ... or pass exist_ok
     |  |- FencedError         ... stop: a newer producer of this name, or writer of this scope, took over
+    |  |  `- MemberError      ... a copy of this process acts as the same member of a cohort
     |  |- ForgottenError      ... open a new producer epoch, resume from the application's own state
     |  |- ResumeUnknownError  ... read which rows are stored, then open with accept_fresh_start=True
     |  |- ConflictError       ... the sequence is stored with other content
@@ -163,6 +164,10 @@ class AlreadyExistsError(RefusedError):
 
 class FencedError(RefusedError):
     """A newer epoch of this named producer, or a later writer of this scope, took over. Stop this one."""
+
+
+class MemberError(FencedError):
+    """A copy of this process acts as the same member of a cohort, and attached later. Stop one of them."""
 
 
 class ForgottenError(RefusedError):

@@ -30,7 +30,7 @@ from ringfence.consumer.calls import (
 )
 from ringfence.native import cohort_messages as cohort
 from ringfence.native import wire
-from ringfence.native.errors import ProtocolError, TruncatedError, refusal
+from ringfence.native.errors import MemberError, ProtocolError, RingfenceError, TruncatedError, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -193,6 +193,8 @@ def refusal_of(call: object, answer: Answer, topic: str, held: int = 0) -> Refus
         if isinstance(call, Attach) and header.code == wire.Code.UNAUTHORIZED:
             # The key of proofs is another one: JOIN gives a new proof, or says why not.
             why = Why.NOT_ATTACHED
+        elif _is_moved(error):
+            why, error = Why.REPLACED, _moved(error, topic)
         return Refusal(Why.RETRY if error.retriable else why, error, retry_after_s=retry_s)
     special = SPECIAL.get(header.code)
     if special is not None and answer.body:
@@ -210,8 +212,25 @@ def refusal_of(call: object, answer: Answer, topic: str, held: int = 0) -> Refus
         )
         return Refusal(why, error, hold=header.sequence, start=header.first_offset)
     error = answer.error(topic, held=held)
+    if _is_moved(error):
+        return Refusal(Why.REPLACED, _moved(error, topic))
     why = Why.RETRY if error.retriable else why
     return Refusal(why, error, hold=header.sequence, generation=header.send, retry_after_s=retry_s)
+
+
+def _is_moved(error: RingfenceError) -> bool:
+    """Whether a newer connection has the session. A member forgets its older ones before it attaches."""
+    return error.code == wire.Code.FENCED_MEMBER and bool(error.details.get("moved"))
+
+
+def _moved(error: RingfenceError, topic: str) -> MemberError:
+    return MemberError(
+        "another process is this member and attached later: a copy of this process, or of its machine; "
+        "end this one, or create its consumer again",
+        topic=topic,
+        code=wire.Code.FENCED_MEMBER,
+        session=error.details.get("session", 0),
+    )
 
 
 def _missed(call: Fetch, answer: Answer, topic: str) -> Refusal:

@@ -157,6 +157,8 @@ class Member:
                 self.beats.ended(call)
             case Leave():
                 self.session.left(refusal)
+        if refusal.why is Why.REPLACED and refusal.error is not None and not isinstance(call, Join):
+            self.session.replaced(refusal.error)
         if refusal.why is Why.FINAL and isinstance(call, Settle | Beat) and refusal.error is not None:
             self.state.fail(refusal.error, is_final=True)
 

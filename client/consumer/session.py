@@ -176,6 +176,13 @@ class Session:
             self._state.fail(refusal.error, is_final=True)
             self._join_at = float("inf")
 
+    def replaced(self, error: Exception) -> None:
+        """Another process acts for this session. Joining again would take it back, and so on for ever."""
+        self._must_join, self._join_at = True, float("inf")
+        self._state.attached.clear()
+        self._attaching.clear()
+        self._state.fail(error, is_final=True)
+
     def _name_taken(self, refusal: Refusal, now: float) -> None:
         details = refusal.details
         if details.get("presence") == ABSENT or self._state.options.takeover:

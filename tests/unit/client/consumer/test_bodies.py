@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from ringfence.consumer.calls import Attach, Beat, Fetch, NotTaken, Settle, Sett
 from ringfence.consumer.values import Point
 from ringfence.native import cohort_messages as cohort
 from ringfence.native import messages, wire
-from ringfence.native.errors import ProtocolError, TruncatedError
+from ringfence.native.errors import MemberError, ProtocolError, TruncatedError
 
 FETCH = Fetch(1, 2, 30, hold=9, reopen=False, offset=50, epoch=4, generation=6, bytes_max=1000, poll_s=5.0)
 
@@ -113,6 +114,15 @@ def test_a_proof_that_holds_no_more_makes_the_member_join_again() -> None:
     assert attach.why is Why.NOT_ATTACHED
     beat = bodies.refusal_of(Beat(1, 2, ()), refused(wire.Code.UNAUTHORIZED, message), "t")
     assert beat.why is Why.FINAL, "a right is gone"
+
+
+@pytest.mark.parametrize("call", [FETCH, Beat(1, 2, ()), Settle(1, 2, ()), Attach(1, 2, 700, None)])
+def test_a_session_that_a_newer_connection_has_is_not_joined_again(call: Any) -> None:
+    moved = messages.Refused(message="a newer connection has it", details={"session": 700, "moved": 1})
+    refusal = bodies.refusal_of(call, refused(wire.Code.FENCED_MEMBER, moved), "t")
+    assert (refusal.why, type(refusal.error)) == (Why.REPLACED, MemberError)
+    over = messages.Refused(message="not registered any more", details={"session": 700})
+    assert bodies.refusal_of(call, refused(wire.Code.FENCED_MEMBER, over), "t").why is Why.NOT_ATTACHED
 
 
 def test_a_redirect_names_the_version() -> None:

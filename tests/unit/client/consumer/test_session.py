@@ -20,7 +20,7 @@ from ringfence.consumer.calls import (
     Why,
 )
 from ringfence.consumer.values import TaskKind
-from ringfence.native.errors import FencedError, MemberExistsError
+from ringfence.native.errors import FencedError, MemberError, MemberExistsError
 from tests.fakes.consumer_alone import SESSION, Alone
 
 TELLS = frozenset({TaskKind.LOST})
@@ -139,6 +139,25 @@ def test_a_replaced_member_ends_and_never_joins_again() -> None:
     alone.turn(600.0)
     assert alone.member.take_error() is error
     assert alone.calls(Join) == []
+
+
+@pytest.mark.parametrize("kind", [Fetch, Attach])
+def test_a_member_whose_session_another_process_has_ends_and_asks_no_node_again(
+    kind: type[Fetch | Attach],
+) -> None:
+    alone = Alone(1)
+    if kind is Attach:
+        alone.answer(alone.call(Fetch), Refusal(Why.NOT_ATTACHED))
+        alone.turn(0.3)
+    error = MemberError("a copy of this process has the session")
+    alone.answer(alone.made_attach() if kind is Attach else alone.call(Fetch), Refusal(Why.REPLACED, error))
+    for _ in range(20):
+        alone.turn(0.3)
+    assert alone.member.take_error() is error
+    assert alone.calls(Join) == alone.calls(Attach) == alone.calls(Fetch) == []
+    assert alone.member.is_closed is False
+    alone.member.close(leave=True)
+    assert alone.member.is_closed
 
 
 @pytest.mark.parametrize(("presence", "takeover", "joins"), [
