@@ -6,7 +6,7 @@ use ringfence_wire::{
     ANSWER_FLAG_BLOCKED, Code, Opcode, REQUEST_FLAG_COHORT, REQUEST_FLAG_REOPEN, RequestHeader, crc_of,
 };
 
-use crate::support::{CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of};
+use crate::support::{CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, install_topic};
 
 const COHORT: u64 = 1 << 16;
 const ONE: u64 = 2 << 16;
@@ -220,6 +220,21 @@ fn the_holder_goes_on_after_a_restart_and_another_waits_for_both_leases() {
     let reply = world.answer_to(waiting);
     assert_eq!((reply.header.status, reply.header.send), (0, 10));
     assert!(reply.header.sequence >= world.epoch << 20);
+}
+
+#[test]
+fn gates_open_when_the_table_comes_after_the_rules_and_the_log() {
+    let mut world = world(4);
+    let (number, _) = opened(&mut world, CLIENT, ONE);
+    let mut world = world.crash(shape());
+    world.ordered(install_topic(world.key_columns)).unwrap();
+    world.ordered(Order::InstallCohorts(rule(ONE, 1))).unwrap();
+    world.open_partition();
+    world.install(1);
+    assert_eq!(attach(&mut world, CLIENT, ONE).header.status, 0);
+    let id = fetch(&mut world, CLIENT, ONE, number, 20, 0);
+    let reply = world.answer_to(id);
+    assert_eq!((reply.header.status, reply.header.sequence), (0, number));
 }
 
 #[test]

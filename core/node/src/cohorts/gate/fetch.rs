@@ -149,10 +149,12 @@ impl LogGates {
     }
 }
 
-/// Where the cohort began, or goes on.
+/// Where the cohort began. What a member settled after that is in the store of that member (CHECKPOINT): a store
+/// without a position lacks it. Of a beginning that only the log knew, nothing is left then: 0.
 fn begin_of(of: &GateView<'_>, place: Place) -> u64 {
     match of.rule.beginning {
-        _ if place.is_settled => place.offset,
+        Beginning::At { offset, .. } if place.is_settled => offset,
+        _ if place.is_settled => 0,
         Beginning::At { offset, .. } => offset.max(place.offset),
         _ => place.offset,
     }

@@ -106,6 +106,11 @@ impl Rules {
         all.map(|((.., key), rule)| (*key, rule))
     }
 
+    /// The logs of a topic that have gates, ascending.
+    pub fn logs_in(&self, topic: u64) -> BTreeSet<u64> {
+        self.of_topic(topic).map(|(log, _)| log).collect()
+    }
+
     /// (topic, log) of all gates, each once.
     pub fn logs(&self) -> BTreeSet<(u64, u64)> {
         self.gates.keys().map(|(topic, log, _)| (*topic, *log)).collect()
