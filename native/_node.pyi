@@ -343,8 +343,8 @@ class Node:
         producers_max: int = 65_536,  # dedupe entries a partition
         producer_expiry_ms: int = 604_800_000,
         scrub_bytes_per_s: int = 4_194_304,  # stored records read back in the background; 0 = none
-        level: int = 2,  # the cluster's level: records are written in a form that programs of this level read
-        level_newest: int = 2,  # the newest level that the control plane knows; orders raise `level` to it
+        level: int = 3,  # the cluster's level: records are written in a form that programs of this level read
+        level_newest: int = 3,  # the newest level that the control plane knows; orders raise `level` to it
         faults: str | None = None,  # a fault plan for tests; None in production
     ) -> Self: ...
     def recover(self) -> dict[str, Any]:
@@ -551,8 +551,8 @@ class SimNode:
         producers_max: int = 65_536,
         producer_expiry_ms: int = 604_800_000,
         scrub_bytes_per_s: int = 0,
-        level: int = 2,
-        level_newest: int = 2,
+        level: int = 3,
+        level_newest: int = 3,
     ) -> Self: ...
     def recover(self, unix_ms: int, mono_ms: int, calls: int | None = None) -> dict[str, Any]:
         """Open the store like `Node.recover`, also after `crash`. `calls`: disk calls before the power fails.

@@ -149,6 +149,10 @@ class Fetching:
         if gate.phase is Phase.OPENING:
             gate.opened(reply, lease_until)
             self._holding.settling.told(gate)
+            if self._state.is_closing:
+                # Its owner would keep the partition for the lease, as if the member had died.
+                self._holding.release(gate)
+                return
         elif reply.hold != gate.hold:
             return  # of a hold that is over
         gate.lease_until, gate.mark = max(gate.lease_until, lease_until), max(gate.mark, reply.mark)

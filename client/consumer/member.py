@@ -9,7 +9,7 @@ After each event `take` gives what is to be carried out, in order. `now` runs al
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.consumer.absence import Absence
 from ringfence.consumer.beats import Beats
@@ -46,6 +46,11 @@ if TYPE_CHECKING:
     from ringfence.consumer.values import ConsumerPlace, MemberOptions, Point, Task
 
 
+# A member that closes waits so long for answers to requests for a hold, to release what it is given. An owner
+# answers in milliseconds, unless another member still has the partition, or there is no row in it.
+OPENING_S: Final = 0.25
+
+
 class Member:
     """One member. Its parts share `state`."""
 
@@ -60,6 +65,8 @@ class Member:
         self.giving = Giving(state, self.beats, self.fetching, self.settling)
         self.absence = Absence(state, self.holding, self.session)
         self._leaves = False
+        self._opens_until: float | None = None  # of a member that closes
+        self._has_opened = False
 
     def _look(self, gate: Gate) -> None:
         self.fetching.look(gate)
@@ -77,7 +84,16 @@ class Member:
             self.fetching.pump(now)
             self.settling.pump(now)
             self.beats.pump(now)
-        if self.state.is_closing and self._leaves and self.settling.is_idle:
+        if self.state.is_closing:
+            self._end(now)
+
+    def _end(self, now: float) -> None:
+        """Leave, once owners know all that they must hear."""
+        if self._opens_until is None:
+            self._opens_until = now + OPENING_S
+        opens = any(gate.phase is Phase.OPENING and gate.fetch for gate in self.state.gates.values())
+        self._has_opened = not opens or now >= self._opens_until
+        if self._leaves and self._has_opened and self.settling.is_idle:
             self.session.leave(now)
 
     # ---- events of nodes ---------------------------------------------------------------------------------
@@ -253,7 +269,8 @@ class Member:
         if not self.state.is_closing or self.state.final_error is not None:
             return self.state.is_closing
         has_left = self.session.has_left or not self._leaves or not self.state.session
-        return has_left and self.settling.is_idle
+        has_opened = self._has_opened or not self.state.session
+        return has_left and has_opened and self.settling.is_idle
 
     # ---- invariants --------------------------------------------------------------------------------------
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
 
+from ringfence.control.cli.cohort_read import batches_of, check_options
 from ringfence.control.cli.connection import (
     PARTITION,
     address_option,
@@ -52,12 +54,18 @@ TEXT_ROWS = 1000
 @click.option(
     "--output", metavar="FILE.parquet|FILE.arrow|-", help="Write to a file; - is an Arrow stream on stdout."
 )
+@click.option("--cohort", help="Read as a member of this cohort, and acknowledge what was written.")
+@click.option("--member", help="With --cohort: a name that keeps its partitions over restarts.")
+@click.option("--no-ack", is_flag=True, help="With --cohort: acknowledge nothing; the rows come again.")
 @address_option
 @token_option
 @timeout_option
 @json_option
 def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **options: Any) -> int:
     """Read rows of TOPIC up to its current end, or continuously with --follow.
+
+    With --cohort, the members of the cohort share the partitions, and reading goes on after what was
+    acknowledged. It is created if it does not exist. Without --follow it ends when nothing came for 2 s.
 
     Without --output, print a table (20 rows without --limit); with --json, print one line per row. Instants
     are ISO 8601 in UTC, durations ISO 8601, bytes base64 (in tables hexadecimal), decimals strings; NaN and
@@ -69,6 +77,7 @@ def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **opti
       ringfence read lineitem --columns l_orderkey,l_comment --limit 5
       ringfence read lineitem --output lineitem.parquet
       ringfence read events --follow --json | jq .id
+      ringfence read events --cohort audit --follow --json
     """  # noqa: D301
     if options["output"] is not None and as_json:
         raise click.UsageError("--json prints rows to stdout, --output writes a file: pass one of them")
@@ -76,29 +85,61 @@ def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **opti
     columns = None if options["columns"] is None else [name.strip() for name in options["columns"].split(",")]
     if columns is not None and len(set(columns)) != len(columns):
         raise click.BadParameter(f"a column is named twice: {options['columns']}", param_hint="--columns")
+    if options["cohort"] is None and (options["member"] is not None or options["no_ack"]):
+        raise click.UsageError("--member and --no-ack belong to --cohort")
+    if options["cohort"] is not None:
+        check_options(partitions=partitions, start=options["start"])
     start = _start(options["start"], partitions)
     # Check the file name before the first request to a node.
     sink = None if options["output"] is None else Sink(options["output"])
-    with open_client(address, timeout_s, options["token_file"]) as client:
-        reader = client.read(
+    with (
+        open_client(address, timeout_s, options["token_file"]) as client,
+        _rows(
+            client, topic, partitions, start, columns, {**options, "as_json": as_json}, timeout_s
+        ) as batches,
+    ):
+        if sink is not None:
+            schema = _schema(client, topic, columns)
+            _to_file(batches, schema, sink, _total(client, topic, partitions, options))
+        elif as_json:
+            for batch in batches:
+                emit_rows(rows_of(batch, as_json=True))
+        else:
+            _to_table(batches, options["limit"], follow=options["follow"])
+    return Exit.OK
+
+
+@contextmanager
+def _rows(
+    client: Client,
+    topic: str,
+    partitions: list[int],
+    start: Any,
+    columns: list[str] | None,
+    options: dict[str, Any],
+    timeout_s: float,
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """At most --limit rows, of a plain reader or of a member."""
+    if options["cohort"] is None:
+        with client.read(
             topic,
             partition=partitions or None,
             start=start,
             follow=options["follow"],
             columns=columns,
-            batch_rows=TEXT_ROWS if sink is None else None,
+            batch_rows=TEXT_ROWS if options["output"] is None else None,
+        ) as reader:
+            yield limited(reader, options["limit"])
+        return
+    limit, follow = options["limit"], options["follow"]
+    if limit is None and options["output"] is None and not options["as_json"] and not follow:
+        limit = LIMIT_SHOWN  # what a table does not show is not acknowledged
+    with client.consumer(
+        topic, cohort=options["cohort"], member=options["member"], start=start, ack="manual", columns=columns
+    ) as consumer:
+        yield batches_of(
+            consumer, follow=follow, limit=limit, acknowledges=not options["no_ack"], patience_s=timeout_s
         )
-        with reader:
-            if sink is not None:
-                schema = _schema(client, topic, columns)
-                total = _total(client, topic, partitions, options)
-                _to_file(limited(reader, options["limit"]), schema, sink, total)
-            elif as_json:
-                for batch in limited(reader, options["limit"]):
-                    emit_rows(rows_of(batch, as_json=True))
-            else:
-                _to_table(reader, options["limit"], follow=options["follow"])
-    return Exit.OK
 
 
 def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -141,7 +182,7 @@ def _schema(client: Client, topic: str, columns: list[str] | None) -> pa.Schema:
 
 def _total(client: Client, topic: str, partitions: list[int], options: dict[str, Any]) -> int | None:
     """Return the number of rows to read, for the progress bar; None if it is unknown."""
-    if options["follow"] or options["start"] != "earliest":
+    if options["follow"] or options["start"] != "earliest" or options["cohort"] is not None:
         return None
     rows = client.count(topic, partition=partitions or None)
     return rows if options["limit"] is None else min(rows, options["limit"])
@@ -171,10 +212,11 @@ def _to_file(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: Sink, t
 def _to_table(batches: Iterator[pa.RecordBatch], limit: int | None, *, follow: bool) -> None:
     """Print one table of all rows; with --follow, print a table for each batch."""
     if follow:
-        for batch in limited(batches, limit):
+        for batch in batches:
             show_table("", batch.schema.names, [list(row.values()) for row in rows_of(batch)])
         return
-    pieces = list(limited(batches, limit or LIMIT_SHOWN + 1))  # one more row shows whether there are more
+    # One more row shows whether there are more.
+    pieces = list(batches if limit is not None else limited(batches, LIMIT_SHOWN + 1))
     if not pieces:
         click.echo("no rows", err=True)
         return

@@ -17,7 +17,7 @@ use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
 use crate::token_table::{Given, table_of};
 
 /// The default of `level` and `level_newest` in the signatures: what text shows of a constant is not its value.
-const _: () = assert!(LEVEL_NEWEST == 2);
+const _: () = assert!(LEVEL_NEWEST == 3);
 
 #[pyclass(frozen, module = "ringfence.native._node")]
 pub struct Node {
@@ -37,7 +37,7 @@ impl Node {
         *, data, cluster, history, store, node, shards = 1, budget_bytes = 536_870_912, segment_bytes = 268_435_456,
         message_bytes = 67_108_864, connections_max = 4096, transport = "native", direct = true,
         reserve_bytes = 67_108_864, producers_max = 65_536, producer_expiry_ms = 604_800_000,
-        scrub_bytes_per_s = 4_194_304, level = 2, level_newest = 2, faults = None
+        scrub_bytes_per_s = 4_194_304, level = 3, level_newest = 3, faults = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(

@@ -33,8 +33,8 @@ impl SimNode {
     #[pyo3(signature = (
         disk, *, cluster, history, store, node, shards = 1, budget_bytes = 4_194_304, segment_bytes = 262_144,
         message_bytes = 1_048_576, reserve_bytes = 65_536, producers_max = 65_536,
-        producer_expiry_ms = 604_800_000, scrub_bytes_per_s = 0, level = 2,
-        level_newest = 2
+        producer_expiry_ms = 604_800_000, scrub_bytes_per_s = 0, level = 3,
+        level_newest = 3
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(

@@ -12,7 +12,7 @@ pub const RECORD_MAGIC: u32 = 0x43525246;
 /// B'RFLE' read as a little-endian u32; first four bytes of every segment file.
 pub const FILE_MAGIC: u32 = 0x454C4652;
 /// Newest cluster level whose formats this program writes; programs without levels count as 0.
-pub const LEVEL_NEWEST: u16 = 2;
+pub const LEVEL_NEWEST: u16 = 3;
 /// Newest format of segment files: 1 is written at level 0, 2 above it, 3 from a shard's first record of kind table or sealed on, 4 from its first one of kind cohort on. A newer one is refused and left untouched.
 pub const LOG_FORMAT_VERSION: u16 = 4;
 /// Key slots: xxhash64(key columns, seed 42) >> 48.

@@ -184,7 +184,7 @@ def test_commands_of_layout_changes_wait_for_the_level_that_this_program_raises(
     assert len(kinds) == len(COMMANDS_OF_LEVEL_2) == len(get_args(LayoutCommand))
     for kind in kinds:
         waits_for(LAYOUT_LEVEL, kind)
-    assert LEVEL_NEWEST == LAYOUT_LEVEL
+    assert LEVEL_NEWEST >= LAYOUT_LEVEL
 
 
 def waits_for(needed: int, kind: Any) -> None:
@@ -202,7 +202,7 @@ def test_commands_of_cohorts_wait_for_a_level_of_their_own() -> None:
     assert len(kinds) == len(COMMANDS_OF_LEVEL_3) == len(get_args(CohortCommand))
     for kind in kinds:
         waits_for(COHORT_LEVEL, kind)
-    assert LEVEL_NEWEST < COHORT_LEVEL, "gates, members and clients of cohorts come first"
+    assert LEVEL_NEWEST == COHORT_LEVEL
 
 
 def test_a_name_that_older_programs_may_judge_otherwise_waits_for_the_level() -> None:

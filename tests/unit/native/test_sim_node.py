@@ -62,15 +62,15 @@ def test_a_level_is_raised_by_an_order_and_an_unknown_one_is_refused() -> None:
 
 
 def test_a_level_that_the_caller_knows_is_opened_and_no_other() -> None:
-    made = node(SimDisk(1), level_newest=LAYOUT_LEVEL)
+    made = node(SimDisk(1), level_newest=COHORT_LEVEL)
     made.recover(1_000_000, 1_000)
-    made.order(Order.set_level(LAYOUT_LEVEL))
-    made.order(Order.set_level(LAYOUT_LEVEL + 1))
+    made.order(Order.set_level(COHORT_LEVEL))
+    made.order(Order.set_level(COHORT_LEVEL + 1))
     drain(made)
     outcomes = [outcome[2] for outcome in made.poll()]
     assert outcomes[0] is None
-    assert f"this program knows up to {LAYOUT_LEVEL}" in outcomes[1]
-    assert node(SimDisk(2), level=LAYOUT_LEVEL, level_newest=LAYOUT_LEVEL).recover(1_000_000, 1_000)
+    assert f"this program knows up to {COHORT_LEVEL}" in outcomes[1]
+    assert node(SimDisk(2), level=COHORT_LEVEL, level_newest=COHORT_LEVEL).recover(1_000_000, 1_000)
     for newest in (LEVEL_NEWEST - 1, COHORT_LEVEL + 1):
         with pytest.raises(ConfigError, match=f"level_newest is {newest}"):
             node(SimDisk(3), level=0, level_newest=newest)
@@ -99,9 +99,9 @@ def statuses(made: SimNode) -> list[int]:
     return [open_answer(header).status for _, header, _ in made.take_answers()]
 
 
-@pytest.mark.parametrize("level", [LEVEL_NEWEST, LAYOUT_LEVEL])
+@pytest.mark.parametrize("level", [LAYOUT_LEVEL - 1, LAYOUT_LEVEL, LEVEL_NEWEST])
 def test_a_busy_partition_has_a_sketch_from_the_level_of_layout_changes_on(level: int) -> None:
-    made = node(SimDisk(1), level=level, level_newest=LAYOUT_LEVEL)
+    made = node(SimDisk(1), level=level)
     serving(made, 1, key=[0])
     for sequence in range(200):
         publish(made, sequence, 1)

@@ -52,7 +52,7 @@ class Scene:
 
     def __init__(self, seed: int) -> None:
         self.disk = SimDisk(seed)
-        self.node = SimNode(self.disk, node=1, **IDENTITY, level=LAYOUT_LEVEL, level_newest=LAYOUT_LEVEL)
+        self.node = SimNode(self.disk, node=1, **IDENTITY, level=LAYOUT_LEVEL)
         self._sent: dict[int, Sent] = {}
         self.acknowledged: dict[int, int] = {}
         """Partition of each batch that was answered OK."""

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from ringfence.consumer.calls import Fetch, Fetched, Read, Refresh, Refusal, Settle, Settled, Settlement, Why
+from ringfence.consumer.calls import (
+    Fetch,
+    Fetched,
+    Leave,
+    Left,
+    Read,
+    Refresh,
+    Refusal,
+    Settle,
+    Settled,
+    Settlement,
+    Why,
+)
 from ringfence.consumer.fetching import ANSWERS_MAX, BYTES_MIN
 from ringfence.consumer.gate import Phase
 from ringfence.consumer.values import Point, TaskKind
@@ -183,3 +195,27 @@ def test_what_was_missed_before_a_partition_is_settled_under_the_hold_of_the_ref
     alone.answer(alone.call(Fetch), missed)
     assert alone.call(Settle).entries[0] == Settlement(1, 5, Point(20, 0), release=False)
     assert (alone.call(Fetch).hold, alone.call(Fetch).offset, alone.call(Fetch).reopen) == (5, 20, False)
+
+
+def test_a_hold_that_comes_while_the_member_closes_is_released_before_it_leaves() -> None:
+    alone = Alone(1)
+    opening = alone.call(Fetch)
+    alone.member.close(leave=True)
+    assert alone.calls(Leave) == []
+    alone.answer(opening, Fetched(5, 0, 10, 1, bytes=100))
+    release = alone.call(Settle)
+    assert release.entries == (Settlement(1, 5, Point(0, 0), release=True),)
+    assert alone.calls(Leave) == []
+    alone.answer(release, Settled())
+    alone.answer(alone.call(Leave), Left())
+    assert alone.member.is_closed
+
+
+def test_a_member_that_closes_waits_for_a_hold_for_a_quarter_of_a_second_only() -> None:
+    alone = Alone(1)
+    alone.member.close(leave=True)
+    alone.turn(0.2)
+    assert alone.calls(Leave) == []
+    alone.turn(0.1)
+    alone.answer(alone.call(Leave), Left())
+    assert alone.member.is_closed

@@ -1,0 +1,1 @@
+"""Members of cohorts and the nodes that serve them, as real processes."""
