@@ -67,7 +67,7 @@ ASKED: dict[str, tuple[Right, Callable[[ringfence.Client], Any]]] = {
 
 @pytest.mark.parametrize("role", [*(role for role in Role if role is not Role.CONSUMER), None])
 def test_each_role_may_do_what_it_is_for_and_nothing_else(locked: TokenNode, role: Role | None) -> None:
-    # No cluster has the level yet at which a token may have the role `consumer`.
+    # `consumer` is tested with cohorts: tests/system/cohorts/test_member_tokens.py.
     name = None if role is None else "root" if role is Role.ADMIN else str(role)
     with locked.connect(name) as client:
         for what, (right, ask) in ASKED.items():
