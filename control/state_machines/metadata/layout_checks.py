@@ -121,7 +121,7 @@ def shape_fault(topic: Topic, command: PrepareLayout) -> Refused | None:
     """Check that the children tile the slots of the sources, and that the kind has its numbers of them."""
     numbers = [number for number, _ in command.sources]
     if len(set(numbers)) != len(numbers) or not numbers:
-        return invalid(f"sources {listed(numbers, NAMED)}: name at least one partition, and each only once")
+        return invalid(f"sources {listed(numbers, NAMED)}: name at least one partition, each once")
     parts = topic.layout.by_id()
     sources = sorted(parts[number].slots for number in numbers)
     children = [SlotRange(lo, hi) for lo, hi, _ in command.children]
