@@ -1,57 +1,20 @@
 //! Members of cohorts at a node: rules, ATTACH, FETCH under holds, acknowledgements, hand-over, restarts.
 
-use ringfence_node::{Beginning, CohortRule, CohortRules, Event, GateProgress, GateRule, Mode, Order, Outcome};
+use ringfence_node::{Beginning, CohortRules, Event, GateProgress, Order, Outcome};
 use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::{
     ANSWER_FLAG_BLOCKED, Code, Opcode, REQUEST_FLAG_COHORT, REQUEST_FLAG_REOPEN, RequestHeader, crc_of,
 };
 
-use crate::support::{CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of};
+use crate::support::cohorts::{COHORT, ONE, OTHER, STANDS, rule};
+use crate::support::{CLIENT, PARTITION, Reply, Shape, World, body_of};
 
-const COHORT: u64 = 1 << 16;
-const ONE: u64 = 2 << 16;
-const OTHER: u64 = 3 << 16;
 const OTHER_CLIENT: Connection = Connection(2);
-const STANDS: u64 = u64::MAX;
 /// The world's epoch, in a line of ACKNOWLEDGE.
 const OWN: u64 = u64::MAX;
 
 fn shape() -> Shape {
     Shape { level: 3, ..Shape::default() }
-}
-
-fn rule(assignee: u64, generation: u64) -> CohortRules {
-    CohortRules {
-        index: 100 + generation,
-        cohorts: vec![CohortRule {
-            topic: TOPIC,
-            cohort: COHORT,
-            mode: Mode::Stream,
-            incarnation: COHORT,
-            generation,
-            handover_ms: 60_000,
-            lease_ms: 30_000,
-            limit: 5,
-            sessions: Box::from([ONE, OTHER]),
-        }],
-        gates: vec![GateRule {
-            topic: TOPIC,
-            partition: PARTITION,
-            log: PARTITION,
-            cohort: COHORT,
-            assignee,
-            beginning: Beginning::At { offset: 0, epoch: 0 },
-            is_through: false,
-            is_sought: false,
-            has_missed: false,
-            end: None,
-            waits_for: Box::from([]),
-            read: Box::from([]),
-            notes: Box::from([]),
-        }],
-        gone: vec![],
-        complete: vec![TOPIC],
-    }
 }
 
 /// A world with a cohort, two attached members, and 30 rows.
