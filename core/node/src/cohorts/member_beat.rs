@@ -8,9 +8,8 @@ use ringfence_wire::{Code, RequestHeader};
 
 use crate::api::refusal::Refusal;
 use crate::cohorts::cohort_machine::CohortMachine;
-use crate::cohorts::member_quorum::QuorumQuestion;
 use crate::cohorts::member_requests::{lines_of, word};
-use crate::cohorts::members::PendingBeat;
+use crate::cohorts::members::{PendingBeat, QuorumQuestion};
 use crate::cohorts::planted::{Bug, is_on};
 use crate::cohorts::state::record::GateKey;
 use crate::ids::PartitionIndex;

@@ -5,22 +5,13 @@ use ringfence_wire::Code;
 
 use crate::api::refusal::Refusal;
 use crate::cohorts::cohort_machine::CohortMachine;
-use crate::cohorts::members::WaitingFetch;
+use crate::cohorts::members::QuorumQuestion;
 use crate::ids::PartitionIndex;
 use crate::replication::read_barrier::Barrier;
 use crate::turn::{Confirmation, Turn};
 
 /// When what was not confirmed may come again.
 const RETRY_MS: u32 = 100;
-
-/// Waits for the answers of a quorum. Replication ends each within 2 s.
-#[derive(Debug)]
-pub enum QuorumQuestion {
-    /// Of a `MEMBER_BEAT`: (partition, hold) at one log.
-    Beat { beat: u64, lines: Box<[(u64, u64)]> },
-    /// Where a sealed partition ends, under the hold of this number.
-    End { fetch: Box<WaitingFetch>, number: u64 },
-}
 
 impl CohortMachine<'_> {
     /// A quorum follows this owner, or did so within L.

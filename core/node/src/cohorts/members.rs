@@ -6,7 +6,6 @@ use ringfence_routing::IdMap;
 use ringfence_transport::Connection;
 use ringfence_wire::RequestHeader;
 
-use crate::cohorts::member_quorum::QuorumQuestion;
 use crate::cohorts::state::record::GateKey;
 use crate::ids::PartitionKey;
 
@@ -37,6 +36,15 @@ pub struct PendingBeat {
     pub remaining: usize,
     /// Partitions whose lease is not extended.
     pub not_extended: Vec<u64>,
+}
+
+/// Waits for the answers of a quorum. Replication ends each within 2 s.
+#[derive(Debug)]
+pub enum QuorumQuestion {
+    /// Of a `MEMBER_BEAT`: (partition, hold) at one log.
+    Beat { beat: u64, lines: Box<[(u64, u64)]> },
+    /// Where a sealed partition ends, under the hold of this number.
+    End { fetch: Box<WaitingFetch>, number: u64 },
 }
 
 /// An ACKNOWLEDGE of which some positions are not durable.
