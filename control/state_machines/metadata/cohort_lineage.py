@@ -172,9 +172,7 @@ def inherited_gates(
     return None if len(found) == len(there) else found
 
 
-def _is_through(
-    parts: Mapping[PartitionId, Partition], number: PartitionId, source: PartitionId
-) -> bool:
+def _is_through(parts: Mapping[PartitionId, Partition], number: PartitionId, source: PartitionId) -> bool:
     """Whether the gates of a partition are in the log of `source`, or were before it was sealed."""
     lo = parts[number].slots.lo
     while number != source and not parts[number].is_active:

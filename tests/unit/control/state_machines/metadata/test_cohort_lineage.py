@@ -148,12 +148,7 @@ def test_each_child_takes_the_gates_of_partitions_whose_lowest_slot_it_has() -> 
     # 1 and 2 were merged into 3, which is split at 50; 2 begins at 60. 9 has nothing to do with it.
     parts = {
         one.partition: one
-        for one in (
-            part(1, 0, 59, 2, (3,)),
-            part(2, 60, 99, 2, (3,)),
-            part(3, 0, 99),
-            part(9, 100, 199),
-        )
+        for one in (part(1, 0, 59, 2, (3,)), part(2, 60, 99, 2, (3,)), part(3, 0, 99), part(9, 100, 199))
     }
     source = PartitionId(3)
     assert inherited_gates(parts, source, SlotRange(0, 49)) == (1, 3)
