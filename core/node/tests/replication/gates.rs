@@ -56,7 +56,9 @@ pub fn gates_go_on_in_the_log_of_the_heir() {
     merge.open(CHILD, NUMBER);
     let (topic, partition, number) = (TOPIC, LEFT, NUMBER);
     let before_hold = GatesOut { topic, partition, number, records: 0, partitions: None };
-    let Ok(Finished::Gates { gates, .. }) = merge.world.ordered(Order::GatesOut(before_hold)) else { panic!("no size") };
+    let Ok(Finished::Gates { gates, .. }) = merge.world.ordered(Order::GatesOut(before_hold)) else {
+        panic!("no size")
+    };
     assert_eq!(gates.len(), given.len(), "how large they are is asked before the HOLD");
     let told = gates_out(&mut merge, LEFT, NUMBER, None);
     assert_eq!(told, given);
