@@ -338,7 +338,7 @@ fn a_member_reads_a_sealed_parent_to_its_end_and_then_its_child() {
 }
 
 #[test]
-fn a_fetch_that_waits_in_vain_is_blocked_only_by_what_comes_before() {
+pub fn a_fetch_that_waits_in_vain_is_blocked_only_by_what_comes_before() {
     let mut world = world(11);
     opened(&mut world, CLIENT, ONE);
     world.ordered(Order::InstallCohorts(rule(OTHER, 2))).unwrap();

@@ -231,7 +231,7 @@ impl CohortMachine<'_> {
     fn answer_waiting(&mut self, fetch: &WaitingFetch, turn: &mut Turn<'_>) {
         let mut answer = self.store.echo(&fetch.header);
         answer.status = Status::Ok as u8;
-        answer.flags = if fetch.is_blocked { ANSWER_FLAG_BLOCKED } else { 0 };
+        answer.flags = if fetch.is_blocked || is_on(Bug::AlwaysBlocked) { ANSWER_FLAG_BLOCKED } else { 0 };
         answer.sequence = 0;
         send(fetch.connection, answer, Outbound::Empty, turn.effects);
     }

@@ -11,8 +11,8 @@ planted_bugs! {
         LateAnswerCounts = "late_answer_counts",
         /// Where a sealed partition ends is told at an owner that no quorum has confirmed.
         UnheardEndIsTold = "unheard_end_is_told",
-        /// The size of a source's gates is told only after its HOLD: no layout change of a topic with cohorts begins.
-        SizeAfterHold = "size_after_hold",
+        /// Each FETCH that waits in vain is told that something comes before.
+        AlwaysBlocked = "always_blocked",
         /// Polls of members go on while a change holds the partition (CG13).
         HeldDelivers = "held_delivers",
     }

@@ -7,7 +7,6 @@ use crate::api::completion::OnDurable;
 use crate::api::order_step::{OrderError, OrderProgress};
 use crate::api::outcome::Finished;
 use crate::api::tables::{GatesIn, GatesOut};
-use crate::cohorts::planted::{Bug, is_on};
 use crate::cohorts::state::record::{self, CohortRecord};
 use crate::ids::PartitionIndex;
 use crate::orders::order_machine::OrderMachine;
@@ -25,7 +24,7 @@ impl OrderMachine<'_> {
         let (end, fence) = (partition.log.end().next_record, partition.gate.fence().epoch());
         let is_sealed = partition.recorded_seal().is_some_and(|seal| seal.records == order.records);
         // Before its HOLD a source is asked for their size: as of now.
-        let is_estimate = order.records == 0 && !is_on(Bug::SizeAfterHold);
+        let is_estimate = order.records == 0;
         if !is_estimate && !is_sealed && (fence != order.number || end != order.records) {
             return Err(format!(
                 "partition {}: fenced at {fence} with {end} records, the order says {} and {}; ask again after its \

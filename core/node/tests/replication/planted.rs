@@ -53,7 +53,6 @@ fn members_faults() {
         (Bug::UnheardBeatExtends, members::an_owner_that_is_cut_off_extends_no_lease),
         (Bug::BeatDoesNotWait, members::a_beat_at_an_idle_partition_waits_until_a_quorum_was_heard),
         (Bug::LateAnswerCounts, members::an_owner_that_is_cut_off_extends_no_lease),
-        (Bug::SizeAfterHold, gates::gates_go_on_in_the_log_of_the_heir),
         (Bug::HeldDelivers, members::the_holder_goes_on_after_a_move),
         (Bug::UnheardEndIsTold, members::where_a_sealed_partition_ends_is_told_once_a_quorum_was_heard),
     ]);
