@@ -261,7 +261,7 @@ def _cohorts(
     given: Foundation, proposer: RaftProposer, data_plane: DataPlane, cluster: Cluster
 ) -> CohortParts:
     executor = data_plane.executor
-    engine = NativeCohortEngine(data_plane.native_node, executor.opens)
+    engine = NativeCohortEngine(data_plane.native_node)
     parts = cohort_parts.build(
         proposer,
         cluster.peer_client,

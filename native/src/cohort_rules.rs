@@ -8,8 +8,8 @@ use ringfence_node::{Beginning, CohortRule, CohortRules, GateFigures, GateProgre
 /// Topic, cohort, mode, incarnation, generation, `handover_ms`, `lease_ms`, limit, sessions.
 pub type CohortItem = (u64, u64, u8, u64, u64, u64, u64, u8, Vec<u64>);
 
-/// Topic, partition, cohort, incarnation, offset, `is_settled`, `is_held`.
-pub type Progress = (u64, u64, u64, u64, u64, bool, bool);
+/// Topic, partition, cohort, incarnation, offset, `is_settled`, `is_held`, owner epoch.
+pub type Progress = (u64, u64, u64, u64, u64, bool, bool, u64);
 
 const THROUGH: u8 = 2;
 const SOUGHT: u8 = 4;
@@ -123,7 +123,7 @@ pub fn arguments_of_gates_in<'py>(py: Python<'py>, order: &GatesIn) -> PyResult<
 
 pub fn of_progress(list: Vec<GateProgress>) -> Vec<Progress> {
     let tuple = |one: GateProgress| {
-        (one.topic, one.partition, one.cohort, one.incarnation, one.offset, one.is_settled, one.is_held)
+        (one.topic, one.partition, one.cohort, one.incarnation, one.offset, one.is_settled, one.is_held, one.epoch)
     };
     list.into_iter().map(tuple).collect()
 }

@@ -95,6 +95,9 @@ class GatedNode(FakeNode):
                 offset = self._end(rule) if rule.kind == NOT_BEGUN else rule.offset
                 self.entries[key] = Entry(incarnation, offset, is_settled=False)
 
+    def _epoch_of(self, rule: Rule) -> int:
+        return int(self.hosted.get((rule.topic, rule.log), {}).get("owner_epoch", 0))
+
     def _end(self, rule: Rule) -> int:
         if rule.end is not None:
             return rule.end
@@ -109,10 +112,15 @@ class GatedNode(FakeNode):
     def members(self) -> list[int]:
         return sorted(self.heard)
 
-    def gates(self) -> list[tuple[int, int, int, int, int, bool, bool]]:
+    def gates(self) -> list[tuple[int, int, int, int, int, bool, bool, int]]:
         none = Entry(0, 0, is_settled=False)
         return [
-            (rule.topic, rule.partition, rule.cohort, *self.entries.get(key, none), False)
+            (
+                *(rule.topic, rule.partition, rule.cohort),
+                *self.entries.get(key, none),
+                False,
+                self._epoch_of(rule),
+            )
             for key, rule in self.rules.items()
         ]
 

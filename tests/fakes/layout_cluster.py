@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -155,8 +155,10 @@ class Engine(NativeEngine):
             log.forgets = True
         await self._driver.until_on_quorum(source.topic, child)
 
-    async def gates_out(self, place: Place, number: int, records: int) -> bytes:
-        del number, records
+    async def gates_out(
+        self, place: Place, number: int, records: int, partitions: Sequence[int] | None = None
+    ) -> bytes:
+        del number, records, partitions
         await asyncio.sleep(0)
         return self._part(place).gates.get(place[1], b"")
 

@@ -7,6 +7,7 @@ has, and what each child was given.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -57,8 +58,10 @@ class FakeEngine(NativeEngine):
             fake: Any = self._native_node.node
             fake.hosted[source.topic, child].setdefault("sources", []).append((source.source, 1))
 
-    async def gates_out(self, place: Place, number: ChangeId, records: int) -> bytes:
-        del number, records
+    async def gates_out(
+        self, place: Place, number: ChangeId, records: int, partitions: Sequence[int] | None = None
+    ) -> bytes:
+        del number, records, partitions
         return self.gates.get(place[1], b"")
 
     async def gates_in(

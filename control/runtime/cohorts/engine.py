@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Protocol, cast
 from ringfence.control.model.cohorts import CohortId, Incarnation, MemberSession
 from ringfence.control.model.ids import Epoch, PartitionId, TopicId
 from ringfence.control.runtime.data_plane.native_node import NativeNode
-from ringfence.control.runtime.data_plane.partition_opens import PartitionOpens
 from ringfence.control.runtime.rpc.cohort_messages import GateFigures
 from ringfence.control.state_machines.cohorts.gates import GateProgress
 
@@ -16,10 +15,11 @@ GateKey = tuple[CohortId, PartitionId]
 
 
 class GateStatus(NamedTuple):
-    """What the log of a gate has, below the mark."""
+    """What the log of a gate has, below the mark. `epoch`: the owner epoch under which it is open here."""
 
     topic: TopicId
     progress: GateProgress
+    epoch: Epoch
 
 
 class CohortEngine(Protocol):
@@ -31,10 +31,6 @@ class CohortEngine(Protocol):
 
     def progress(self) -> Mapping[GateKey, GateStatus]:
         """What the logs of this node's gates have. Gates that are not open are left out."""
-        ...
-
-    def opened(self, topic: TopicId, log: PartitionId) -> Epoch:
-        """The epoch under which this process opened a log; 0: it has not."""
         ...
 
     def figures(self, topic: TopicId, cohorts: Collection[CohortId]) -> tuple[GateFigures, ...]:
@@ -50,15 +46,15 @@ class _Calls(Protocol):
     """The calls of `Node` for cohorts."""
 
     def members(self) -> Iterable[int]: ...
-    def gates(self) -> Iterable[tuple[int, int, int, int, int, bool, bool]]: ...
+    def gates(self) -> Iterable[tuple[int, int, int, int, int, bool, bool, int]]: ...
     def cohort_figures(self) -> Iterable[dict[str, Any]]: ...
 
 
 class NativeCohortEngine:
     """The engine of a node."""
 
-    def __init__(self, native_node: NativeNode, opens: PartitionOpens) -> None:
-        self._native_node, self._opens = native_node, opens
+    def __init__(self, native_node: NativeNode) -> None:
+        self._native_node = native_node
 
     @property
     def _calls(self) -> _Calls:
@@ -70,13 +66,10 @@ class NativeCohortEngine:
     def progress(self) -> Mapping[GateKey, GateStatus]:
         return {
             (CohortId(cohort), PartitionId(partition)): GateStatus(
-                TopicId(topic), GateProgress(Incarnation(incarnation), offset, is_settled, is_held)
+                TopicId(topic), GateProgress(Incarnation(incarnation), offset, *flags), Epoch(epoch)
             )
-            for topic, partition, cohort, incarnation, offset, is_settled, is_held in self._calls.gates()
+            for topic, partition, cohort, incarnation, offset, *flags, epoch in self._calls.gates()
         }
-
-    def opened(self, topic: TopicId, log: PartitionId) -> Epoch:
-        return self._opens.epoch((topic, log))
 
     def figures(self, topic: TopicId, cohorts: Collection[CohortId]) -> tuple[GateFigures, ...]:
         names = GateFigures.__struct_fields__

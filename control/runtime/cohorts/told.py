@@ -133,7 +133,7 @@ class GateWords:
                 (number, rule.partition): one.progress
                 for rule in found
                 if (one := status.get((number, rule.partition))) is not None
-                if self._is_open(state, number, rule.partition)
+                if is_open(state, number, rule.partition, one.epoch)
             }
             drained += gates.drained_words(state, found, progress)
             begun += gates.begun_words(state, found, progress)
@@ -144,12 +144,6 @@ class GateWords:
         if self._looks % FORGET_EVERY == 0:
             self.words.forget(self._proposer.state)
         return bool(drained or begun)
-
-    def _is_open(self, state: MetadataState, cohort: CohortId, partition: PartitionId) -> bool:
-        """Whether the log is open under the epoch that the metadata has: an owner of before tells nothing."""
-        topic = state.topics[state.cohorts[cohort].topic]
-        log = heir(topic.layout.by_id(), partition)
-        return topic.assignments[log].epoch == self._engine.opened(topic.topic, log)
 
     def _rules(self, state: MetadataState, cohort: Cohort) -> tuple[GateRule, ...]:
         return gates.rules_of(state, cohort, self._here, self.words)
@@ -181,6 +175,12 @@ class GateWords:
             await self._peer_client.ask(node, call, TIMEOUT_S)
         except RequestRefused as refusal:
             _LOG.debug("progress of gates not told", node=node, why=refusal.message)
+
+
+def is_open(state: MetadataState, cohort: CohortId, partition: PartitionId, epoch: Epoch) -> bool:
+    """Whether a log is open under the epoch that the metadata has: an owner of before tells nothing."""
+    topic = state.topics[state.cohorts[cohort].topic]
+    return topic.assignments[heir(topic.layout.by_id(), partition)].epoch == epoch
 
 
 def may_be_told(rule: GateRule) -> bool:

@@ -126,8 +126,13 @@ class LayoutEngine(Protocol):
         """
         ...
 
-    async def gates_out(self, place: Place, number: ChangeId, records: int) -> bytes:
-        """Read the gates of a source's registered readers, as of its end after `records` records."""
+    async def gates_out(
+        self, place: Place, number: ChangeId, records: int, partitions: Sequence[int] | None = None
+    ) -> bytes:
+        """Read the gates of a source's registered readers, as of its end after `records` records.
+
+        0 records: as of now, before the HOLD. `partitions`: those whose gates are wanted; None: all there.
+        """
         ...
 
     async def gates_in(
@@ -213,8 +218,10 @@ class NativeEngine:
         if "full" in outcome:
             raise OrderError(str(outcome["full"]))
 
-    async def gates_out(self, place: Place, number: ChangeId, records: int) -> bytes:
-        outcome = await self._native_node.order(Order.gates_out(*place, number, records))
+    async def gates_out(
+        self, place: Place, number: ChangeId, records: int, partitions: Sequence[int] | None = None
+    ) -> bytes:
+        outcome = await self._native_node.order(Order.gates_out(*place, number, records, partitions))
         return bytes(outcome["gates"])
 
     async def gates_in(

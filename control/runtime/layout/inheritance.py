@@ -1,7 +1,7 @@
 """Copy what a child inherits: producer tables of its sources and the gates of their registered readers.
 
     base   (PREPARED)  pages of the whole table of each source; a table of one page is left for the rest
-    gates  (HELD)      of each source whose heir the child is, as of the source's end
+    gates  (HELD)      of each source, those whose lowest slot the child has, as of the source's end
     rest   (HELD)      entries touched since the base's first page, exactly at the end; the last page says so
 
 A log with the last page of a source has everything of it, its gates too: these always come before. Pages
@@ -27,6 +27,7 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.runtime.rpc.client import PeerClient
 from ringfence.control.runtime.rpc.layout_messages import Gates, GatesOf, TableOf, TablePage
+from ringfence.control.state_machines.metadata.cohort_lineage import inherited_gates
 from ringfence.native.wire import RETRIABLE, Code
 
 # Timeout of one question to a source's owner, in seconds; the leader's order is repeated after it.
@@ -76,11 +77,11 @@ class SourceReader:
 
 
 class _Heritage(NamedTuple):
-    """One source of one child: its owner, and whether the child is its heir (has its lowest slot)."""
+    """One source of one child: its owner, and the partitions whose gates the child takes; None: all there."""
 
     source: PartitionId
     owner: NodeId
-    is_heir: bool
+    gates: tuple[PartitionId, ...] | None
 
 
 class Inheritance:
@@ -109,9 +110,13 @@ class Inheritance:
         """
         sizes: dict[PartitionId, int] = {}
         for heritage in heritages(state, transition, child):
-            if heritage.is_heir:
+            if heritage.gates != ():
                 call = GatesOf(
-                    change=transition.change, topic=transition.topic, source=heritage.source, size_only=True
+                    change=transition.change,
+                    topic=transition.topic,
+                    source=heritage.source,
+                    size_only=True,
+                    partitions=heritage.gates,
                 )
                 sizes[heritage.source] = (await self._sources.gates_of(heritage.owner, call)).size
             await self._copy_base_table(transition, child, heritage, permit)
@@ -147,12 +152,13 @@ class Inheritance:
         """Copy gates and the rest of the tables, exactly at the sources' ends. Raises as `copy_base`."""
         for heritage in heritages(state, transition, child):
             end = ends[heritage.source]
-            if heritage.is_heir:
+            if heritage.gates != ():
                 call = GatesOf(
                     change=transition.change,
                     topic=transition.topic,
                     source=heritage.source,
                     records=end.records,
+                    partitions=heritage.gates,
                 )
                 gates = (await self._sources.gates_of(heritage.owner, call)).gates
                 if gates:
@@ -221,7 +227,7 @@ def heritages(state: MetadataState, transition: Transition, child: Child) -> lis
         _Heritage(
             part.partition,
             topic.assignments[part.partition].owner.node,
-            child.slots.lo <= part.slots.lo <= child.slots.hi,
+            inherited_gates(parts, part.partition, child.slots),
         )
         for part in sources
         if part.slots.lo <= child.slots.hi and child.slots.lo <= part.slots.hi

@@ -26,6 +26,7 @@ from ringfence.control.runtime.layout.inheritance import PAGES_MAX, SourceReader
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc.layout_messages import GatesOf, TableOf
+from ringfence.control.state_machines.metadata.cohort_lineage import inherited_gates
 
 _LOG = structlog.get_logger("ringfence.layouts")
 # Pause after an opening, in seconds: those of a start come by the hundred.
@@ -128,9 +129,11 @@ class LateInheritance:
             self._done(lack)
             return
         owner = topic.assignments[source].owner.node
-        lowest = topic.layout.by_id()[source].slots.lo
-        if part.slots.lo <= lowest <= part.slots.hi:
-            call = GatesOf(change=0, topic=topic.topic, source=source, records=seal.end.records)
+        wanted = inherited_gates(topic.layout.by_id(), source, part.slots)
+        if wanted != ():
+            call = GatesOf(
+                change=0, topic=topic.topic, source=source, records=seal.end.records, partitions=wanted
+            )
             gates = (await self._sources.gates_of(owner, call)).gates
             if gates:
                 await self._engine.gates_in((topic.topic, part.partition), source, epoch, gates, is_current)

@@ -83,7 +83,8 @@ class SourceAnswers:
             message = f"partition {source} ends after {seal.end.records} records, not after {call.records}"
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
         try:
-            gates = await self._engine.gates_out((topic.topic, source), ChangeId(call.change), records)
+            place = topic.topic, source
+            gates = await self._engine.gates_out(place, ChangeId(call.change), records, call.partitions)
         except OrderError as error:
             raise RequestRefused(Code.HELD, self._text(call, error), retry_after_ms=RETRY_MS) from error
         if call.size_only:

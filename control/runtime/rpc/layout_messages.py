@@ -42,7 +42,8 @@ class TableOf(CallBase, frozen=True, kw_only=True, tag="table_of"):
 class GatesOf(CallBase, frozen=True, kw_only=True, tag="gates_of"):
     """Fetch the gates of registered readers of `source`, as of its end after `records` records.
 
-    `size_only`: only their size, while the source still takes rows.
+    `size_only`: only their size, while the source still takes rows. `partitions`: those whose gates are
+    wanted, of all whose gates the source's log has; None: all.
     """
 
     change: Number
@@ -50,6 +51,7 @@ class GatesOf(CallBase, frozen=True, kw_only=True, tag="gates_of"):
     source: Number
     records: Number = 0
     size_only: bool = False
+    partitions: tuple[Number, ...] | None = None
 
 
 class TellSealed(CallBase, frozen=True, kw_only=True, tag="sealed_figures"):

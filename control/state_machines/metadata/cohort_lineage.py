@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from ringfence.control.model.cohorts import Cohort, CohortId, Member, StartKind
 from ringfence.control.model.ids import Epoch, PartitionId, TopicId
 from ringfence.control.model.layout import Partition
+from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.state import MetadataState
 
 
@@ -156,6 +157,29 @@ def heir(parts: Mapping[PartitionId, Partition], number: PartitionId) -> Partiti
             child for child in parts[number].children if parts[child].slots.lo <= lo <= parts[child].slots.hi
         )
     return number
+
+
+def inherited_gates(
+    parts: Mapping[PartitionId, Partition], source: PartitionId, slots: SlotRange
+) -> tuple[PartitionId, ...] | None:
+    """Partitions whose gates a child with these slots takes from the log of `source`; None: all of that log.
+
+    They are the source and sealed partitions whose heir it is, each at the child that has its lowest slot.
+    Gates of partitions that were pruned meanwhile go with None alone.
+    """
+    there = [number for number in parts if _is_through(parts, number, source)]
+    found = tuple(sorted(number for number in there if slots.lo <= parts[number].slots.lo <= slots.hi))
+    return None if len(found) == len(there) else found
+
+
+def _is_through(parts: Mapping[PartitionId, Partition], number: PartitionId, source: PartitionId) -> bool:
+    """Whether the gates of a partition are in the log of `source`, or were before it was sealed."""
+    lo = parts[number].slots.lo
+    while number != source and not parts[number].is_active:
+        number = next(
+            child for child in parts[number].children if parts[child].slots.lo <= lo <= parts[child].slots.hi
+        )
+    return number == source
 
 
 def cohorts_of(state: MetadataState, topic: TopicId) -> tuple[Cohort, ...]:

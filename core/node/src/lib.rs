@@ -38,6 +38,10 @@ mod settings;
 mod transactions;
 mod turn;
 
+/// Faults for the tests of members.
+#[cfg(feature = "planted")]
+pub use cohorts::planted as member_faults;
+
 pub use api::access_table::{AccessTable, Grant, Secret};
 pub use api::cohort_rules::{Beginning, CohortRule, CohortRules, GateFigures, GateProgress, GateRule, Mode, Note};
 pub use api::effects::{Answer, Effects, ToPeer};

@@ -1,57 +1,21 @@
 //! Members of cohorts at a node: rules, ATTACH, FETCH under holds, acknowledgements, hand-over, restarts.
 
-use ringfence_node::{Beginning, CohortRule, CohortRules, Event, GateProgress, GateRule, Mode, Order, Outcome};
+use ringfence_node::{Beginning, CohortRules, Event, GateProgress, Mode, Order, Outcome};
 use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::{
-    ANSWER_FLAG_BLOCKED, Code, Opcode, REQUEST_FLAG_COHORT, REQUEST_FLAG_REOPEN, RequestHeader, crc_of,
+    ANSWER_FLAG_BLOCKED, ANSWER_FLAG_ELSEWHERE, Code, Opcode, REQUEST_FLAG_COHORT, REQUEST_FLAG_REOPEN, RequestHeader,
+    crc_of,
 };
 
+use crate::support::cohorts::{COHORT, ONE, OTHER, STANDS, gate_of, rule};
 use crate::support::{CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, install_topic};
 
-const COHORT: u64 = 1 << 16;
-const ONE: u64 = 2 << 16;
-const OTHER: u64 = 3 << 16;
 const OTHER_CLIENT: Connection = Connection(2);
-const STANDS: u64 = u64::MAX;
 /// The world's epoch, in a line of ACKNOWLEDGE.
 const OWN: u64 = u64::MAX;
 
 fn shape() -> Shape {
     Shape { level: 3, ..Shape::default() }
-}
-
-fn rule(assignee: u64, generation: u64) -> CohortRules {
-    CohortRules {
-        index: 100 + generation,
-        cohorts: vec![CohortRule {
-            topic: TOPIC,
-            cohort: COHORT,
-            mode: Mode::Stream,
-            incarnation: COHORT,
-            generation,
-            handover_ms: 60_000,
-            lease_ms: 30_000,
-            limit: 5,
-            sessions: Box::from([ONE, OTHER]),
-        }],
-        gates: vec![GateRule {
-            topic: TOPIC,
-            partition: PARTITION,
-            log: PARTITION,
-            cohort: COHORT,
-            assignee,
-            beginning: Beginning::At { offset: 0, epoch: 0 },
-            is_through: false,
-            is_sought: false,
-            has_missed: false,
-            end: None,
-            waits_for: Box::from([]),
-            read: Box::from([]),
-            notes: Box::from([]),
-        }],
-        gone: vec![],
-        complete: vec![TOPIC],
-    }
 }
 
 /// A world with a cohort, two attached members, and 30 rows.
@@ -85,9 +49,21 @@ fn attach(world: &mut World, connection: Connection, session: u64) -> Reply {
 
 /// FETCH of a member; `hold` 0 asks to be let in.
 fn fetch(world: &mut World, connection: Connection, session: u64, hold: u64, offset: u64, wait_ms: u32) -> u64 {
+    fetch_of(world, PARTITION, (connection, session), hold, offset, wait_ms)
+}
+
+fn fetch_of(
+    world: &mut World,
+    partition: u64,
+    (connection, session): (Connection, u64),
+    hold: u64,
+    offset: u64,
+    wait_ms: u32,
+) -> u64 {
     let flags = REQUEST_FLAG_COHORT | if hold == 0 { REQUEST_FLAG_REOPEN } else { 0 };
     let header = RequestHeader {
         flags: u8::try_from(flags).unwrap(),
+        partition,
         producer_id: session,
         producer_epoch: hold,
         deadline_ms: wait_ms,
@@ -330,4 +306,87 @@ fn a_beat_extends_holds_that_stand() {
     world.ordered(Order::InstallCohorts(rule(OTHER, 2))).unwrap();
     let reply = beat(&mut world);
     assert_eq!((reply.header.sequence, &reply.body[..]), (2, &PARTITION.to_le_bytes()[..]));
+}
+
+/// A sealed partition whose gate is in the log of `PARTITION`, and that log's own, which waits for it.
+fn with_parent(generation: u64, is_drained: bool) -> CohortRules {
+    let mut rules = rule(ONE, generation);
+    let mut parent = gate_of(PARENT, ONE);
+    (parent.end, parent.is_through) = (Some(40), is_drained);
+    if !is_drained {
+        rules.gates[0].waits_for = Box::from([PARENT]);
+    }
+    rules.gates.insert(0, parent);
+    rules
+}
+
+const PARENT: u64 = 5;
+
+#[test]
+fn a_member_reads_a_sealed_parent_to_its_end_and_then_its_child() {
+    let mut world = world(10);
+    world.ordered(Order::InstallCohorts(with_parent(2, false))).unwrap();
+    let me = (CLIENT, ONE);
+    let child = fetch(&mut world, CLIENT, ONE, 0, STANDS, 20_000);
+    let id = fetch_of(&mut world, PARENT, me, 0, STANDS, 1_000);
+    let told = world.answer_to(id).header;
+    assert_ne!(told.flags & ANSWER_FLAG_ELSEWHERE, 0);
+    assert_eq!((told.first_offset, told.end_offset, told.rows), (0, 40, 0));
+    let number = told.sequence;
+    // It asks again, and hears of the end of its hold there, or that all is settled.
+    let poll = fetch_of(&mut world, PARENT, me, number, 0, 20_000);
+    let id = acknowledge(&mut world, CLIENT, ONE, [PARENT, number, 25, OWN, 0]);
+    assert_eq!(world.answer_to(id).body.len(), 0);
+    assert_eq!(world.answers, [], "rows of the parent are left");
+    let id = acknowledge(&mut world, CLIENT, ONE, [PARENT, number, 40, OWN, 0]);
+    assert_eq!(world.answer_to(id).body.len(), 0);
+    let told = world.answer_to(poll).header;
+    assert_eq!((told.code, told.first_offset, told.end_offset), (0, 40, 40), "through");
+    let parent = gate(&mut world);
+    assert_eq!((parent.partition, parent.offset, parent.is_settled), (PARENT, 40, true));
+    assert_eq!(world.answers, [], "the metadata has no mark yet");
+    world.ordered(Order::InstallCohorts(with_parent(3, true))).unwrap();
+    let reply = world.answer_to(child).header;
+    assert_eq!((reply.code, reply.rows), (0, 30), "the child opens without a round trip");
+    let id = fetch_of(&mut world, PARENT, me, number, 0, 0);
+    assert_eq!(world.answer_to(id).header.code, Code::NotAssigned as u16, "it is drained");
+}
+
+#[test]
+pub fn a_fetch_that_waits_in_vain_is_blocked_only_by_what_comes_before() {
+    let mut world = world(11);
+    opened(&mut world, CLIENT, ONE);
+    world.ordered(Order::InstallCohorts(rule(OTHER, 2))).unwrap();
+    let id = fetch(&mut world, OTHER_CLIENT, OTHER, 0, STANDS, 100);
+    world.pass(200);
+    let reply = world.answer_to(id).header;
+    assert_eq!((reply.status, reply.sequence, reply.flags & ANSWER_FLAG_BLOCKED), (0, 0, 0), "another has it");
+}
+
+#[test]
+fn a_reader_with_a_store_of_its_own_reads_from_what_it_has() {
+    let mut world = world(12);
+    let mut rules = rule(ONE, 2);
+    rules.cohorts[0].mode = Mode::Checkpoint;
+    world.ordered(Order::InstallCohorts(rules)).unwrap();
+    let (number, _) = opened(&mut world, CLIENT, ONE);
+    let id = acknowledge(&mut world, CLIENT, ONE, [PARTITION, number, 20, OWN, 0]);
+    world.answer_to(id);
+    let id = fetch(&mut world, CLIENT, ONE, number, 10, 0);
+    let reply = world.answer_to(id).header;
+    assert_eq!((reply.code, reply.send), (0, 10), "its store is behind its last report");
+    assert_eq!(gate(&mut world).offset, 20, "nothing takes the position back");
+    let id = fetch(&mut world, CLIENT, ONE, number, STANDS, 0);
+    assert_eq!(world.answer_to(id).header.code, Code::Conflict as u16, "its store has nothing, the cohort has");
+}
+
+#[test]
+fn positions_count_no_bytes_for_retention() {
+    let mut world = world(13);
+    let (number, _) = opened(&mut world, CLIENT, ONE);
+    let bytes = world.engine.partition_list()[0].bytes;
+    let id = acknowledge(&mut world, CLIENT, ONE, [PARTITION, number, 20, OWN, 0]);
+    world.answer_to(id);
+    assert!(world.counter("cohort_records") >= 2);
+    assert_eq!(world.engine.partition_list()[0].bytes, bytes, "CA4");
 }

@@ -2,7 +2,7 @@
 
 use ringfence_log::planted::Bug;
 
-use crate::{pushes, sketches, staging_again, support};
+use crate::{members, pushes, sketches, staging_again, support};
 
 /// Each story fails when its fault is planted, and only then.
 #[test]
@@ -23,4 +23,8 @@ fn each_planted_fault_is_found() {
         (Bug::SketchCountsChecks, sketches::a_batch_that_waits_for_room_counts_once),
     ];
     support::each_is_found(&stories);
+    support::each_member_fault_is_found(&[(
+        ringfence_node::member_faults::Bug::AlwaysBlocked,
+        members::a_fetch_that_waits_in_vain_is_blocked_only_by_what_comes_before,
+    )]);
 }

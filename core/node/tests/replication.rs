@@ -30,6 +30,8 @@ mod inherits;
 mod inherits_replicas;
 #[path = "replication/learner.rs"]
 mod learner;
+#[path = "replication/members.rs"]
+mod members;
 #[path = "replication/memory_tail.rs"]
 mod memory_tail;
 #[path = "replication/merge.rs"]
@@ -54,6 +56,8 @@ mod staged;
 #[path = "replication/starts.rs"]
 mod starts;
 mod support;
+#[path = "replication/team.rs"]
+mod team;
 #[path = "replication/tokens.rs"]
 mod tokens;
 

@@ -100,7 +100,7 @@ def _one_source_only(patch: Patch) -> None:
     original = Inheritance._copy_rest_table
 
     async def copy(self: Any, transition: Any, child: Any, heritage: Any, end: Any, permit: Any) -> None:
-        if heritage.is_heir:
+        if heritage.gates != ():
             await original(self, transition, child, heritage, end, permit)
 
     patch.setattr(Inheritance, "_copy_rest_table", copy)

@@ -8,7 +8,8 @@ use crate::api::jobs::{ReadEnd, ScrubEnd};
 use crate::api::member_key::MemberKey;
 use crate::api::order::Order;
 
-/// The two clocks. Deadlines count on the second one, records carry the first.
+/// The two clocks. Deadlines and leases count on the second one, which goes on while the machine sleeps; records carry
+/// the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     pub unix_ms: u64,

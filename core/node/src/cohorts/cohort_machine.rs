@@ -10,8 +10,9 @@ use crate::clients::connections::Connections;
 use crate::cohorts::gate::log_gates::LogGates;
 use crate::cohorts::gate::view::View;
 use crate::cohorts::members::Members;
+use crate::cohorts::planted::{Bug, is_on};
 use crate::cohorts::sessions::table::Sessions;
-use crate::ids::PartitionIndex;
+use crate::ids::{PartitionIndex, PartitionKey};
 use crate::partition::store::Store;
 use crate::reads::pending_reads::Reads;
 use crate::reads::read_machine::ReadMachine;
@@ -94,6 +95,16 @@ impl CohortMachine<'_> {
             if let Some(index) = self.store.partitions.find(topic, log) {
                 self.log_opened(index, turn);
             }
+        }
+    }
+
+    /// A newer owner may be there, or a change holds the log: nothing is delivered from here any more (CG13).
+    pub(crate) fn log_closed(&mut self, key: PartitionKey, turn: &mut Turn<'_>) {
+        if let Some(index) = self.store.partitions.find(key.0, key.1)
+            && !is_on(Bug::HeldDelivers)
+        {
+            self.reads().end_member_polls(index, turn);
+            self.look_at_fetches(index, turn);
         }
     }
 

@@ -12,7 +12,8 @@ use crate::api::refusal::Refusal;
 use crate::codec::pack;
 use crate::cohorts::cohort_machine::CohortMachine;
 use crate::cohorts::gate::fetch::{Ask, Decision};
-use crate::cohorts::members::{GATE_WAITING_MAX, WAITING_MAX, WaitingFetch};
+use crate::cohorts::members::{GATE_WAITING_MAX, QuorumQuestion, WAITING_MAX, WaitingFetch};
+use crate::cohorts::planted::{Bug, is_on};
 use crate::cohorts::state::record::GateKey;
 use crate::ids::PartitionIndex;
 use crate::partition::answers::{send, send_packed};
@@ -33,7 +34,7 @@ impl CohortMachine<'_> {
             Ok((index, key)) => {
                 self.end_earlier(from, key, header, turn);
                 let deadline_ms = turn.now.mono_ms + u64::from(header.deadline_ms).min(DEADLINE_MS_MAX as u64);
-                let fetch = WaitingFetch { connection: from, header: *header, key, deadline_ms };
+                let fetch = WaitingFetch { connection: from, header: *header, key, deadline_ms, is_blocked: false };
                 self.decide(index, fetch, turn);
                 self.write(index, turn);
             }
@@ -86,12 +87,12 @@ impl CohortMachine<'_> {
         let is_same =
             |fetch: &WaitingFetch| fetch.connection == from && fetch.key == key && fetch.header.topic == header.topic;
         for earlier in self.members.end_fetches(is_same) {
-            self.answer_blocked(&earlier, turn);
+            self.answer_waiting(&earlier, turn);
         }
     }
 
     /// Serve, refuse, or wait until something of the gate has changed.
-    fn decide(&mut self, index: PartitionIndex, fetch: WaitingFetch, turn: &mut Turn<'_>) {
+    fn decide(&mut self, index: PartitionIndex, mut fetch: WaitingFetch, turn: &mut Turn<'_>) {
         let header = &fetch.header;
         let ask = Ask {
             session: header.producer_id,
@@ -106,23 +107,17 @@ impl CohortMachine<'_> {
             .with_gates(index, turn.now.mono_ms, |gates, view| view.gate(key).map(|of| gates.fetch(&of, &ask)));
         let refusal = match decision.flatten() {
             None => Refusal::new(Code::UnknownCohort, format!("cohort {} has no gate here", key.cohort)),
-            Some(Decision::Wait { .. }) => return self.wait(index, fetch, turn),
+            Some(Decision::Wait { is_blocked }) => {
+                fetch.is_blocked = is_blocked;
+                return self.wait(index, fetch, turn);
+            }
             Some(Decision::NotAssigned { .. }) => {
                 return self.store.refuse_not_assigned(index, fetch.connection, header, key, turn);
             }
             Some(Decision::Serve { number, offset, epoch }) => {
                 return self.serve(index, &fetch, (number, offset, epoch), turn);
             }
-            Some(Decision::Elsewhere { number, settled, end }) => {
-                let delivered = self.store.with_gates(index, turn.now.mono_ms, |gates, view| {
-                    view.gate(key).is_some_and(|of| gates.deliver(&of, ask.session, number, end))
-                });
-                if delivered != Some(true) || !self.reads().replication().is_fresh(index, turn) {
-                    return self.store.refuse_not_assigned(index, fetch.connection, header, key, turn);
-                }
-                let what = (number, settled.offset, settled.epoch, end);
-                return self.store.answer_elsewhere(index, (fetch.connection, header), what, turn);
-            }
+            Some(Decision::Elsewhere { number }) => return self.tell_end(index, fetch, number, turn),
             Some(Decision::Missed { number, pruned, begin }) => {
                 return self.refuse_with(&fetch, Code::Truncated, number, pack::missed_rows(&pruned, begin), turn);
             }
@@ -188,29 +183,56 @@ impl CohortMachine<'_> {
             .map_or(0, |fetches| fetches.iter().filter(|one| one.key == fetch.key).count());
         let is_full = at_gate >= GATE_WAITING_MAX || self.members.waiting >= WAITING_MAX;
         if is_full || fetch.deadline_ms <= turn.now.mono_ms {
-            return self.end_waiting(index, &fetch, turn);
+            return self.end_waiting(index, fetch, turn);
         }
         self.members.waiting += 1;
         self.members.fetches.entry(log).or_default().push(fetch);
     }
 
-    /// A FETCH has waited long enough. One whose hold stands is told so again; others have none.
-    fn end_waiting(&mut self, index: PartitionIndex, fetch: &WaitingFetch, turn: &mut Turn<'_>) {
+    /// A FETCH has waited long enough. One whose hold of a sealed partition stands is told so again.
+    fn end_waiting(&mut self, index: PartitionIndex, fetch: WaitingFetch, turn: &mut Turn<'_>) {
         let (session, number) = (fetch.header.producer_id, fetch.header.producer_epoch);
-        let told = self.store.with_gates(index, turn.now.mono_ms, |gates, view| {
-            let of = view.gate(fetch.key)?;
-            let (place, end) = (of.place()?, of.rule.end?);
-            gates.deliver(&of, session, number, end).then_some((number, place.offset, place.epoch, end))
+        let holds = self.store.with_gates(index, turn.now.mono_ms, |gates, view| {
+            view.gate(fetch.key).is_some_and(|of| of.rule.end.is_some() && gates.holds(&of, session, number))
         });
-        match told.flatten().filter(|_| u16::from(fetch.header.flags) & REQUEST_FLAG_REOPEN == 0) {
-            Some(what) => self.store.answer_elsewhere(index, (fetch.connection, &fetch.header), what, turn),
-            None => self.answer_blocked(fetch, turn),
+        let is_reopening = u16::from(fetch.header.flags) & REQUEST_FLAG_REOPEN != 0;
+        if holds == Some(true) && !is_reopening {
+            self.tell_end(index, fetch, number, turn);
+        } else {
+            self.answer_waiting(&fetch, turn);
         }
     }
 
-    fn answer_blocked(&mut self, fetch: &WaitingFetch, turn: &mut Turn<'_>) {
+    /// Say where a sealed partition ends, under a hold that stands. Its lease begins again with the answer.
+    fn tell_end(&mut self, index: PartitionIndex, fetch: WaitingFetch, number: u64, turn: &mut Turn<'_>) {
+        if self.is_heard(index, turn) || is_on(Bug::UnheardEndIsTold) {
+            self.answer_end(index, &fetch, number, turn);
+        } else {
+            self.ask_quorum(index, QuorumQuestion::End { fetch: Box::new(fetch), number }, turn);
+        }
+    }
+
+    /// A quorum was heard within L.
+    pub(super) fn answer_end(&mut self, index: PartitionIndex, fetch: &WaitingFetch, number: u64, turn: &mut Turn<'_>) {
+        let (key, header) = (fetch.key, &fetch.header);
+        let told = self.store.with_gates(index, turn.now.mono_ms, |gates, view| {
+            gates.tell_end(&view.gate(key)?, header.producer_id, number)
+        });
+        match told.flatten() {
+            Some((place, end)) => {
+                let what = (number, place.offset, place.epoch, end);
+                self.store.answer_elsewhere(index, (fetch.connection, header), what, turn);
+            }
+            None => self.store.refuse_not_assigned(index, fetch.connection, header, key, turn),
+        }
+    }
+
+    /// Nothing to say yet: blocked, or another member's turn is not over.
+    fn answer_waiting(&mut self, fetch: &WaitingFetch, turn: &mut Turn<'_>) {
         let mut answer = self.store.echo(&fetch.header);
-        (answer.status, answer.flags, answer.sequence) = (Status::Ok as u8, ANSWER_FLAG_BLOCKED, 0);
+        answer.status = Status::Ok as u8;
+        answer.flags = if fetch.is_blocked || is_on(Bug::AlwaysBlocked) { ANSWER_FLAG_BLOCKED } else { 0 };
+        answer.sequence = 0;
         send(fetch.connection, answer, Outbound::Empty, turn.effects);
     }
 
@@ -242,8 +264,8 @@ impl CohortMachine<'_> {
         for fetch in self.members.end_fetches(|fetch| fetch.deadline_ms <= now_ms) {
             let log = self.store.gate_rules.log_of(fetch.header.topic, fetch.key.partition);
             match log.and_then(|log| self.store.partitions.find(fetch.header.topic, log)) {
-                Some(index) => self.end_waiting(index, &fetch, turn),
-                None => self.answer_blocked(&fetch, turn),
+                Some(index) => self.end_waiting(index, fetch, turn),
+                None => self.answer_waiting(&fetch, turn),
             }
         }
         let is_late = |deadline_ms: u64| deadline_ms <= now_ms;

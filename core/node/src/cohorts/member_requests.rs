@@ -1,4 +1,4 @@
-//! ATTACH, `MEMBER_BEAT` and ACKNOWLEDGE. START HERE for requests of members: all but FETCH.
+//! ATTACH and ACKNOWLEDGE. START HERE for requests of members; FETCH and `MEMBER_BEAT` have files of their own.
 
 use ringfence_transport::Connection;
 use ringfence_wire::{ACKNOWLEDGE_ENTRIES_MAX, Code, GATE_LEASE_MS, RequestHeader, Status};
@@ -17,8 +17,6 @@ use crate::turn::Turn;
 
 /// Bytes of a line: partition, hold, through, epoch, kind and zero.
 const SETTLEMENT_BYTES: usize = 40;
-/// Bytes of a line of `MEMBER_BEAT`: partition and hold.
-const HELD_BYTES: usize = 16;
 
 impl CohortMachine<'_> {
     pub(crate) fn attach(&mut self, from: Connection, header: &RequestHeader, body: &[u8], turn: &mut Turn<'_>) {
@@ -50,7 +48,7 @@ impl CohortMachine<'_> {
     }
 
     /// The generation of the session's cohort, if this node's metadata has both.
-    fn registered(&self, topic: u64, cohort: u64, session: u64) -> Result<u64, Refusal> {
+    pub(super) fn registered(&self, topic: u64, cohort: u64, session: u64) -> Result<u64, Refusal> {
         let index = self.store.gate_rules.index();
         let ahead =
             |what: &str, id: u64| Refusal::new(Code::Ahead, format!("{what} {id} is newer than this node's metadata"));
@@ -71,45 +69,7 @@ impl CohortMachine<'_> {
         Err(Refusal::new(Code::FencedMember, what).with("session", session))
     }
 
-    pub(crate) fn beat(&mut self, from: Connection, header: &RequestHeader, body: &[u8], turn: &mut Turn<'_>) {
-        let session = header.producer_id;
-        let found = self.sessions.beat(turn.now.mono_ms, from, session).map_err(Refusal::from);
-        let found = found.and_then(|cohort| Ok((cohort, self.registered(header.topic, cohort, session)?)));
-        let found = found.and_then(|found| Ok((found, lines_of(body, HELD_BYTES)?)));
-        let ((cohort, generation), lines) = match found {
-            Ok(found) => found,
-            Err(refusal) => return self.store.refuse(from, header, &refusal, turn),
-        };
-        let mut not_extended = Vec::new();
-        for line in lines {
-            let (partition, hold) = (word(line, 0), word(line, 1));
-            if !self.extends(header, GateKey { partition, cohort }, hold, turn) {
-                not_extended.extend_from_slice(&partition.to_le_bytes());
-            }
-        }
-        self.answer_member(from, header, generation, &not_extended, turn);
-    }
-
-    fn extends(&mut self, header: &RequestHeader, key: GateKey, hold: u64, turn: &mut Turn<'_>) -> bool {
-        let Ok(index) = self.log_of(header, key.partition) else { return false };
-        let mut reads = self.reads();
-        if reads.end_is_unknown(index).is_some() {
-            return false;
-        }
-        if !reads.replication().is_fresh(index, turn) {
-            // The quorum is asked now; the next beat finds its answer.
-            if let Some(mut owner) = reads.replication().owner_mut(index) {
-                owner.confirm(turn);
-            }
-            return false;
-        }
-        let extended = self.store.with_gates(index, turn.now.mono_ms, |gates, view| {
-            view.gate(key).is_some_and(|of| gates.extend(&of, header.producer_id, hold))
-        });
-        extended == Some(true)
-    }
-
-    fn answer_member(
+    pub(super) fn answer_member(
         &mut self,
         to: Connection,
         header: &RequestHeader,
@@ -232,7 +192,7 @@ fn code_of(rejection: &Rejection) -> Code {
 }
 
 /// The lines of a body: all of one size, not more than a request may have.
-fn lines_of(body: &[u8], size: usize) -> Result<impl Iterator<Item = &[u8]>, Refusal> {
+pub(super) fn lines_of(body: &[u8], size: usize) -> Result<impl Iterator<Item = &[u8]>, Refusal> {
     let count = body.len() / size;
     if !body.len().is_multiple_of(size) || count > ACKNOWLEDGE_ENTRIES_MAX {
         let what = format!("a body of {} bytes; lines have {size}, at most {ACKNOWLEDGE_ENTRIES_MAX}", body.len());
@@ -242,7 +202,7 @@ fn lines_of(body: &[u8], size: usize) -> Result<impl Iterator<Item = &[u8]>, Ref
 }
 
 /// A word of a line, which has as many as its size says.
-fn word(line: &[u8], at: usize) -> u64 {
+pub(super) fn word(line: &[u8], at: usize) -> u64 {
     Cursor(&line[at * 8..]).u64("word").unwrap_or_default()
 }
 

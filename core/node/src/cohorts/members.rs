@@ -1,4 +1,4 @@
-//! Requests of members, and what waits for something of a gate: fetches by log, acknowledgements by ticket.
+//! Requests of members, and what waits for something of a gate: fetches by log, acknowledgements and beats by ticket.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +22,29 @@ pub struct WaitingFetch {
     pub header: RequestHeader,
     pub key: GateKey,
     pub deadline_ms: u64,
+    /// When it was looked at last, parents were not drained, or a seek was not over.
+    pub is_blocked: bool,
+}
+
+/// A `MEMBER_BEAT` of which some partitions wait until a quorum was heard. Each connection has one at most.
+#[derive(Debug)]
+pub struct PendingBeat {
+    pub connection: Connection,
+    pub header: RequestHeader,
+    pub cohort: u64,
+    /// Logs that it waits for.
+    pub remaining: usize,
+    /// Partitions whose lease is not extended.
+    pub not_extended: Vec<u64>,
+}
+
+/// Waits for the answers of a quorum. Replication ends each within 2 s.
+#[derive(Debug)]
+pub enum QuorumQuestion {
+    /// Of a `MEMBER_BEAT`: (partition, hold) at one log.
+    Beat { beat: u64, lines: Box<[(u64, u64)]> },
+    /// Where a sealed partition ends, under the hold of this number.
+    End { fetch: Box<WaitingFetch>, number: u64 },
 }
 
 /// An ACKNOWLEDGE of which some positions are not durable.
@@ -45,6 +68,11 @@ pub struct Members {
     pub(super) settles: IdMap<PendingSettle>,
     /// Connections with an ACKNOWLEDGE under way: each has one at most.
     pub(super) settling: BTreeSet<u64>,
+    pub(super) beats: IdMap<PendingBeat>,
+    /// Connections with a `MEMBER_BEAT` under way.
+    pub(super) beating: BTreeSet<u64>,
+    /// What waits until a quorum was heard, by ticket of the question.
+    pub(super) questions: IdMap<QuorumQuestion>,
     /// Logs whose gates have something to write.
     pub(super) busy: BTreeSet<PartitionKey>,
     /// The control plane was told that gates have made progress, and has not asked since.
@@ -56,6 +84,8 @@ impl Members {
         self.end_fetches(|fetch| fetch.connection == connection);
         self.settles.retain(|_, settle| settle.connection != connection);
         self.settling.remove(&connection.0);
+        self.beats.retain(|_, beat| beat.connection != connection);
+        self.beating.remove(&connection.0);
     }
 
     /// Take the fetches for which this holds.

@@ -1,15 +1,20 @@
 //! Cohorts (consumer groups): members, and the gates through which they read. See `docs/design/cohort_gates.md` and
 //! `cohort_queue.md`.
 //!
-//! `cohort_machine`: what an event lends, and what follows from changes. `member_requests`: ATTACH, beats,
-//! acknowledgements. `member_fetch`: FETCH. `members`: what waits. `sessions`: who is attached.
+//! `cohort_machine`: what an event lends, and what follows from changes. `member_requests`: ATTACH and
+//! acknowledgements. `member_fetch`: FETCH. `member_beat`: beats. `member_quorum`: what waits until a quorum was heard.
+//! `members`: what waits. `sessions`: who is attached.
 //! `gate`: the pure machine of STREAM and CHECKPOINT gates. `queue`: that of QUEUE gates. `state`: what logs say.
 
 pub(crate) mod cohort_machine;
 pub(crate) mod gate;
+mod member_beat;
 mod member_fetch;
+mod member_quorum;
 mod member_requests;
 pub(crate) mod members;
+#[cfg_attr(feature = "planted", allow(unreachable_pub))]
+pub mod planted;
 mod queue;
 pub(crate) mod sessions;
 pub(crate) mod state;

@@ -93,8 +93,16 @@ impl Parts {
             }
             Order::OpenSealed { .. } => self.orders().open_sealed(number, &order, turn),
             Order::FollowSealed { .. } => self.orders().follow_sealed(number, &order, turn),
-            Order::Fence { topic, partition, epoch } => self.orders().fence(number, (topic, partition), epoch, turn),
-            Order::Hold { topic, partition, epoch } => self.orders().hold(number, (topic, partition), epoch, turn),
+            Order::Fence { topic, partition, epoch } => {
+                let progress = self.orders().fence(number, (topic, partition), epoch, turn);
+                self.members().log_closed((topic, partition), turn);
+                progress
+            }
+            Order::Hold { topic, partition, epoch } => {
+                let progress = self.orders().hold(number, (topic, partition), epoch, turn);
+                self.members().log_closed((topic, partition), turn);
+                progress
+            }
             Order::Close { topic, partition } => self.orders().close((topic, partition)),
             Order::Drop { topic, partition } => self.orders().drop_partition(number, (topic, partition), turn),
             Order::Truncate { topic, partition, before_offset, epoch } => {

@@ -35,7 +35,9 @@ impl Parts {
     /// What machines found out in this turn that is another machine's business.
     pub(crate) fn follow_up(&mut self, turn: &mut Turn<'_>) {
         while let Some((ticket, confirmation)) = turn.follow_ups.confirmations.pop_front() {
-            self.reads().confirmed(ticket, confirmation, turn);
+            if !self.members().confirmed(ticket, confirmation, turn) {
+                self.reads().confirmed(ticket, confirmation, turn);
+            }
         }
         while let Some((index, damage)) = turn.follow_ups.damage.pop() {
             self.maintenance().met_damage(index, &damage);

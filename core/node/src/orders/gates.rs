@@ -23,7 +23,9 @@ impl OrderMachine<'_> {
         let partition = &self.store.partitions[self.owned_here((order.topic, order.partition))?];
         let (end, fence) = (partition.log.end().next_record, partition.gate.fence().epoch());
         let is_sealed = partition.recorded_seal().is_some_and(|seal| seal.records == order.records);
-        if !is_sealed && (fence != order.number || end != order.records) {
+        // Before its HOLD a source is asked for their size: as of now.
+        let is_estimate = order.records == 0;
+        if !is_estimate && !is_sealed && (fence != order.number || end != order.records) {
             return Err(format!(
                 "partition {}: fenced at {fence} with {end} records, the order says {} and {}; ask again after its \
                  HOLD",
@@ -36,7 +38,7 @@ impl OrderMachine<'_> {
         };
         // All of its records are on the quorum by now: the newest one counts, too.
         let mut cohorts = cohorts.as_ref().clone();
-        cohorts.settle(order.records);
+        cohorts.settle(if is_estimate { end } else { order.records });
         let own = order.partition;
         let is_inherited =
             |id: u64| order.partitions.as_ref().map_or_else(|| id == own || passes_on(), |list| list.contains(&id));

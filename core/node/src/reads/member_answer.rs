@@ -2,7 +2,7 @@
 //! holder begins again with each (CG12), so a quorum must have been heard within L (CG11).
 
 use ringfence_transport::{Connection, Outbound};
-use ringfence_wire::{ANSWER_FLAG_ELSEWHERE, ANSWER_FLAG_MORE, Code, RequestHeader, Status};
+use ringfence_wire::{ANSWER_FLAG_ELSEWHERE, ANSWER_FLAG_MORE, Code, RedirectReason, RequestHeader, Status};
 
 use crate::api::refusal::Refusal;
 use crate::cohorts::state::record::GateKey;
@@ -79,6 +79,10 @@ impl ReadMachine<'_> {
         if is_open && delivered == Some(true) {
             return true;
         }
+        if !is_open {
+            self.store.redirect(fetch.connection, &fetch.header, RedirectReason::Closed, turn);
+            return false;
+        }
         self.store.refuse_not_assigned(fetch.index, fetch.connection, &fetch.header, key, turn);
         false
     }
@@ -100,7 +104,11 @@ impl ReadMachine<'_> {
                 && let Some(fetch) = self.reads.end_poll(ticket)
             {
                 ended.push(ticket);
-                self.store.refuse_not_assigned(index, fetch.connection, &fetch.header, key, turn);
+                if is_open {
+                    self.store.refuse_not_assigned(index, fetch.connection, &fetch.header, key, turn);
+                } else {
+                    self.store.redirect(fetch.connection, &fetch.header, RedirectReason::Closed, turn);
+                }
             }
         }
         if !ended.is_empty() {

@@ -3,25 +3,41 @@
 //! Records carry the time, and a log's time never goes back: one record of a clock that is 400 days ahead for seconds
 //! would keep age retention still for 400 days, make times of offsets useless, and expire every producer.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::api::event::Now;
+
+/// It goes on while the machine sleeps, as clients' clocks do: who wakes after a night has no lease any more, neither
+/// as an owner nor as a member that it extended.
+#[cfg(target_os = "linux")]
+const STEADY: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+/// There is no such clock by that name.
+#[cfg(not(target_os = "linux"))]
+const STEADY: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+/// Milliseconds of a clock that no hand sets.
+fn steady_ms() -> u64 {
+    let read = rustix::time::clock_gettime(STEADY);
+    let ms = |number: i64| u64::try_from(number).unwrap_or(0);
+    ms(read.tv_sec).saturating_mul(1_000) + ms(read.tv_nsec) / 1_000_000
+}
 
 /// A jump up to this is believed immediately: machines that were suspended, leap seconds, a clock that is set by hand.
 const AHEAD_MS_MAX: u64 = 3_600_000;
 /// A larger jump is believed after this time: an operator or NTP has set a wrong clock back by then.
 const STANDS_MS: u64 = 600_000;
 
-/// Wall clock and monotonic clock.
+/// Wall clock and steady clock.
 pub struct Clock {
-    start: Instant,
+    /// Of the steady clock.
+    start_ms: u64,
     believed: Believed,
     pub now: Now,
 }
 
 impl Clock {
     pub fn start() -> Self {
-        let mut clock = Self { start: Instant::now(), believed: Believed::default(), now: Now::default() };
+        let mut clock = Self { start_ms: steady_ms(), believed: Believed::default(), now: Now::default() };
         clock.read();
         clock
     }
@@ -29,7 +45,7 @@ impl Clock {
     pub fn read(&mut self) -> Now {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_ms = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
-        let mono_ms = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mono_ms = steady_ms().saturating_sub(self.start_ms);
         self.now = Now { unix_ms: self.believed.unix_ms(unix_ms, mono_ms), mono_ms };
         self.now
     }
@@ -65,6 +81,17 @@ mod tests {
 
     const DAY_MS: u64 = 86_400_000;
     const NOW_MS: u64 = 20_000 * DAY_MS;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn leases_count_on_a_clock_that_goes_on_while_the_machine_sleeps() {
+        assert_eq!(STEADY, rustix::time::ClockId::Boottime);
+        let mut clock = Clock::start();
+        let began_ms = steady_ms();
+        let read = clock.read();
+        assert!(read.mono_ms <= steady_ms() - began_ms + 1_000, "it begins at 0");
+        assert!(clock.read().mono_ms >= read.mono_ms);
+    }
 
     #[test]
     fn a_clock_400_days_ahead_for_seconds_is_not_believed() {

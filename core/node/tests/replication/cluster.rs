@@ -13,6 +13,8 @@ use crate::support::{PARTITION, TOPIC, body_of, install_topic, table_body};
 
 pub const NODES: usize = 3;
 pub const CLIENT: u64 = 1;
+/// Connections from this number on are those of nodes.
+const PEERS: u64 = 100;
 
 /// What is on its way from one node to another; `None` as header: the connection's end.
 type Wire = VecDeque<([u8; 128], Vec<u8>)>;
@@ -57,6 +59,8 @@ pub struct Cluster {
     pub refused: BTreeMap<u16, u32>,
     /// Answers to what was asked besides publishing.
     pub told: Vec<AnswerHeader>,
+    /// Answers to other clients.
+    pub replies: Vec<(AnswerHeader, Vec<u8>)>,
     pub outcomes: Vec<(usize, Outcome)>,
     pub is_open: bool,
     /// Batches carry a note.
@@ -109,7 +113,7 @@ impl Cluster {
             owner: 0,
             wires: BTreeMap::new(),
             backs: BTreeMap::new(),
-            next_connection: 100,
+            next_connection: PEERS,
             next_request: 1,
             sent: BTreeMap::new(),
             acked: BTreeMap::new(),
@@ -118,6 +122,7 @@ impl Cluster {
             others: BTreeMap::new(),
             refused: BTreeMap::new(),
             told: Vec::new(),
+            replies: Vec::new(),
             outcomes: Vec::new(),
             is_open: false,
             with_notes: false,
@@ -312,6 +317,10 @@ impl Cluster {
             let (to, body) = (answer.connection.0, answer.body.bytes().to_vec());
             if to == CLIENT {
                 self.answered(&answer.header);
+                continue;
+            }
+            if to < PEERS {
+                self.replies.push((AnswerHeader::open(&answer.header).unwrap(), body));
                 continue;
             }
             let found = self.wires.iter().find(|((_, there), (number, _))| *there == at && *number == to);

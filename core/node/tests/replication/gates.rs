@@ -54,6 +54,12 @@ pub fn gates_go_on_in_the_log_of_the_heir() {
     assert_eq!(bytes_of(&merge, LEFT), bytes, "retention by bytes counts rows");
     assert_eq!(formats(&merge.world.disk).last(), Some(&COHORT_FORMAT), "an older program leaves it untouched");
     merge.open(CHILD, NUMBER);
+    let (topic, partition, number) = (TOPIC, LEFT, NUMBER);
+    let before_hold = GatesOut { topic, partition, number, records: 0, partitions: None };
+    let Ok(Finished::Gates { gates, .. }) = merge.world.ordered(Order::GatesOut(before_hold)) else {
+        panic!("no size")
+    };
+    assert_eq!(gates.len(), given.len(), "how large they are is asked before the HOLD");
     let told = gates_out(&mut merge, LEFT, NUMBER, None);
     assert_eq!(told, given);
     assert_eq!(gates_out(&mut merge, LEFT, NUMBER, Some(&[LEFT])), gates_of(&[LEFT]), "by the layout of children");

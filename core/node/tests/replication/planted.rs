@@ -2,12 +2,12 @@
 
 use ringfence_log::planted::Bug;
 
-use super::{gates, inherits, inherits_replicas, sealed, sealed_replicas as replicas, support};
+use super::{gates, inherits, inherits_replicas, members, sealed, sealed_replicas as replicas, support};
 
 /// Each story fails when its fault is planted, and only then.
 #[test]
 fn each_planted_fault_is_found() {
-    let stories: [(Bug, fn()); 26] = [
+    let stories: [(Bug, fn()); 27] = [
         (Bug::FollowerAckEarly, super::nothing_is_acknowledged_or_shown_before_a_second_disk_has_it),
         (Bug::GapCounts, super::a_longer_log_that_went_another_way_counts_for_nothing),
         (
@@ -39,7 +39,21 @@ fn each_planted_fault_is_found() {
         (Bug::GatesBehindLastPage, inherits::the_gates_of_a_source_come_before_its_last_page),
         (Bug::ForcedAdmitsAtOnce, inherits::an_owner_that_lacks_a_source_inherits_before_it_takes_rows),
         (Bug::HeirForgetsGates, gates::gates_go_on_in_the_log_of_the_heir),
+        (Bug::CutKeepsNewest, members::what_was_not_answered_may_be_cut_and_is_told_again),
         (Bug::PrunedIsNew, inherits::what_a_pruned_source_had_counts_as_forgotten),
     ];
     support::each_is_found(&stories);
+    members_faults();
+}
+
+fn members_faults() {
+    use ringfence_node::member_faults::Bug;
+
+    support::each_member_fault_is_found(&[
+        (Bug::UnheardBeatExtends, members::an_owner_that_is_cut_off_extends_no_lease),
+        (Bug::BeatDoesNotWait, members::a_beat_at_an_idle_partition_waits_until_a_quorum_was_heard),
+        (Bug::LateAnswerCounts, members::an_owner_that_is_cut_off_extends_no_lease),
+        (Bug::HeldDelivers, members::the_holder_goes_on_after_a_move),
+        (Bug::UnheardEndIsTold, members::where_a_sealed_partition_ends_is_told_once_a_quorum_was_heard),
+    ]);
 }

@@ -2,6 +2,8 @@
 //! told.
 #![allow(dead_code)] // each test file uses its own part
 
+pub mod cohorts;
+
 use std::sync::Arc;
 
 use arrow::array::{Int64Array, RecordBatch};
@@ -434,6 +436,20 @@ pub fn table_body(generation: u64, version: u64) -> Vec<u8> {
 #[cfg(feature = "planted")]
 pub fn each_is_found(stories: &[(ringfence_log::planted::Bug, fn())]) {
     use ringfence_log::planted::plant;
+
+    for (bug, story) in stories {
+        story();
+        plant(Some(*bug));
+        let found = std::panic::catch_unwind(story).is_err();
+        plant(None);
+        assert!(found, "{bug:?} is not found");
+    }
+}
+
+/// As `each_is_found`, for faults of members: they are switched for this thread alone.
+#[cfg(feature = "planted")]
+pub fn each_member_fault_is_found(stories: &[(ringfence_node::member_faults::Bug, fn())]) {
+    use ringfence_node::member_faults::plant;
 
     for (bug, story) in stories {
         story();

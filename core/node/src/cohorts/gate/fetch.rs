@@ -32,8 +32,6 @@ pub enum Decision {
     /// Rows of a sealed partition, at its own owner.
     Elsewhere {
         number: u64,
-        settled: Place,
-        end: u64,
     },
     /// Look again when something of the gate has changed. Blocked: parents are not drained, or a seek is not over.
     Wait {
@@ -139,13 +137,22 @@ impl LogGates {
             let epoch = if offset == place.offset { place.epoch } else { 0 };
             return Decision::Serve { number, offset, epoch };
         };
-        let gate = self.gate(of);
-        if gate.end_told_to == number && place.offset < end && !ask.is_reopening {
+        if self.gate(of).end_told_to == number && place.offset < end && !ask.is_reopening {
             // The member knows where it ends: this FETCH waits for the end of the hold.
             return WAIT;
         }
-        gate.end_told_to = number;
-        Decision::Elsewhere { number, settled: place, end }
+        Decision::Elsewhere { number }
+    }
+
+    /// The member is told where the rows of a sealed partition begin for it, and end. The caller has made sure that a
+    /// quorum was heard within L: the lease begins again. `None`: the hold is over.
+    pub fn tell_end(&mut self, of: &GateView<'_>, session: u64, number: u64) -> Option<(Place, u64)> {
+        let (place, end) = (of.place()?, of.rule.end?);
+        if !self.deliver(of, session, number, end) {
+            return None;
+        }
+        self.gate(of).end_told_to = number;
+        Some((place, end))
     }
 }
 

@@ -25,3 +25,9 @@ pub(crate) mod writing;
 
 #[cfg(test)]
 mod gate_tests;
+#[cfg(test)]
+mod walk_reference;
+#[cfg(test)]
+mod walk_tests;
+#[cfg(test)]
+mod walk_world;

@@ -17,6 +17,7 @@ from ringfence.control.state_machines.metadata.cohort_lineage import (
     begins_after,
     descendants,
     heir,
+    inherited_gates,
     is_through,
     plannable,
     relatives,
@@ -137,3 +138,25 @@ def test_only_the_present_incarnation_counts() -> None:
     assert is_through(log.state, log.cohort(number), log.part(source))
     log.must(log.seek(number))
     assert not is_through(log.state, log.cohort(number), log.part(source))
+
+
+def test_each_child_takes_the_gates_of_partitions_whose_lowest_slot_it_has() -> None:
+    def part(number: int, lo: int, hi: int, sealed: int = 0, children: tuple[int, ...] = ()) -> Partition:
+        following = tuple(map(PartitionId, children))
+        return Partition(PartitionId(number), SlotRange(lo, hi), 1, sealed, children=following)
+
+    # 1 and 2 were merged into 3, which is split at 50; 2 begins at 60. 9 has nothing to do with it.
+    parts = {
+        one.partition: one
+        for one in (part(1, 0, 59, 2, (3,)), part(2, 60, 99, 2, (3,)), part(3, 0, 99), part(9, 100, 199))
+    }
+    source = PartitionId(3)
+    assert inherited_gates(parts, source, SlotRange(0, 49)) == (1, 3)
+    assert inherited_gates(parts, source, SlotRange(50, 99)) == (2,)
+    assert inherited_gates(parts, source, SlotRange(0, 199)) is None, "all that its log has"
+    assert inherited_gates(parts, PartitionId(9), SlotRange(0, 99)) == ()
+    # It is sealed by now: a child that inherits late takes the same.
+    parts |= {part(3, 0, 99, 3).partition: part(3, 0, 99, 3, (4, 5))}
+    parts |= {one.partition: one for one in (part(4, 0, 49), part(5, 50, 99))}
+    assert inherited_gates(parts, source, SlotRange(0, 49)) == (1, 3)
+    assert inherited_gates(parts, source, SlotRange(50, 99)) == (2,)
