@@ -6,6 +6,7 @@ use ringfence_routing::IdMap;
 use ringfence_transport::Connection;
 use ringfence_wire::RequestHeader;
 
+use crate::cohorts::queue_members::QueueMembers;
 use crate::cohorts::state::record::GateKey;
 use crate::ids::PartitionKey;
 
@@ -45,6 +46,8 @@ pub struct Members {
     pub(super) settles: IdMap<PendingSettle>,
     /// Connections with an ACKNOWLEDGE under way: each has one at most.
     pub(super) settling: BTreeSet<u64>,
+    /// Of members of queues.
+    pub(super) queue: QueueMembers,
     /// Logs whose gates have something to write.
     pub(super) busy: BTreeSet<PartitionKey>,
     /// The control plane was told that gates have made progress, and has not asked since.
@@ -56,6 +59,7 @@ impl Members {
         self.end_fetches(|fetch| fetch.connection == connection);
         self.settles.retain(|_, settle| settle.connection != connection);
         self.settling.remove(&connection.0);
+        self.queue.closed(connection);
     }
 
     /// Take the fetches for which this holds.

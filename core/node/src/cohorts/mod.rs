@@ -3,13 +3,18 @@
 //!
 //! `cohort_machine`: what an event lends, and what follows from changes. `member_requests`: ATTACH, beats,
 //! acknowledgements. `member_fetch`: FETCH. `members`: what waits. `sessions`: who is attached.
+//! `member_queue`: FETCH and ACKNOWLEDGE of members of queues. `queue_members`: what of them waits.
+//! `queue_body`: the bytes of such an ACKNOWLEDGE.
 //! `gate`: the pure machine of STREAM and CHECKPOINT gates. `queue`: that of QUEUE gates. `state`: what logs say.
 
 pub(crate) mod cohort_machine;
 pub(crate) mod gate;
 mod member_fetch;
+mod member_queue;
 mod member_requests;
 pub(crate) mod members;
 mod queue;
+mod queue_body;
+pub(crate) mod queue_members;
 pub(crate) mod sessions;
 pub(crate) mod state;

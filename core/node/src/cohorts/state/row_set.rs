@@ -154,7 +154,8 @@ impl RowSet {
         lost
     }
 
-    fn available_below(&self, start: u64) -> u64 {
+    /// Rows below `start` that are neither done nor parked.
+    pub fn available_below(&self, start: u64) -> u64 {
         let listed = |line: &Line| line.end().min(start).saturating_sub(line.first);
         let available = self.lines.values().filter(|line| line.state == RowState::Available && line.first < start);
         let put_back: u64 = available.clone().filter(|line| line.first < self.floor).map(listed).sum();
