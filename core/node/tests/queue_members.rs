@@ -219,7 +219,7 @@ fn two_members_have_different_rows_of_one_partition_and_what_is_done_is_in_the_l
 }
 
 #[test]
-fn rows_that_are_not_in_the_answer_go_to_the_next_member_immediately() {
+pub fn rows_that_are_not_in_the_answer_go_to_the_next_member_immediately() {
     let mut world = world(2, rule(0));
     let header = RequestHeader {
         flags: u8::try_from(REQUEST_FLAG_COHORT).unwrap(),
@@ -291,7 +291,7 @@ fn a_negative_acknowledgement_may_have_a_delay() {
 }
 
 #[test]
-fn a_lease_ends_by_time_or_with_its_connection_and_an_extension_keeps_it() {
+pub fn a_lease_ends_by_time_or_with_its_connection_and_an_extension_keeps_it() {
     let mut world = world(5, rule(0));
     assert_eq!(given(&mut world, FIRST, 10), [(0, 10, false, 0)]);
     assert_eq!(given(&mut world, SECOND, 20), [(10, 20, false, 0)]);
@@ -310,7 +310,7 @@ fn a_lease_ends_by_time_or_with_its_connection_and_an_extension_keeps_it() {
 }
 
 #[test]
-fn done_ranges_and_counts_outlive_a_power_cut_and_leases_are_taken_up_again() {
+pub fn done_ranges_and_counts_outlive_a_power_cut_and_leases_are_taken_up_again() {
     let mut world = world(6, rule(0));
     assert_eq!(given(&mut world, FIRST, 10), [(0, 10, false, 0)]);
     assert_eq!(given(&mut world, SECOND, 10), [(10, 10, false, 0)]);
@@ -336,7 +336,7 @@ fn done_ranges_and_counts_outlive_a_power_cut_and_leases_are_taken_up_again() {
 }
 
 #[test]
-fn a_parking_alone_says_where_the_cohort_began() {
+pub fn a_parking_alone_says_where_the_cohort_began() {
     let mut rules = rule(0);
     rules.gates[0].beginning = Beginning::At { offset: 20, epoch: 1 };
     let mut world = world(7, rules.clone());
@@ -347,7 +347,7 @@ fn a_parking_alone_says_where_the_cohort_began() {
 }
 
 #[test]
-fn a_seek_ends_leases_and_what_was_done_comes_again() {
+pub fn a_seek_ends_leases_and_what_was_done_comes_again() {
     let mut world = world(8, rule(0));
     assert_eq!(given(&mut world, FIRST, 20), [(0, 20, false, 0)]);
     assert_eq!(told(&mut world, FIRST, &[(0, 10, DONE, 0, 0, "")]), []);
@@ -366,7 +366,7 @@ fn a_seek_ends_leases_and_what_was_done_comes_again() {
 }
 
 #[test]
-fn a_fetch_waits_for_rows_and_rows_of_a_sealed_partition_are_read_elsewhere() {
+pub fn a_fetch_waits_for_rows_and_rows_of_a_sealed_partition_are_read_elsewhere() {
     let mut world = world(9, rule(0));
     assert_eq!(given(&mut world, FIRST, 100), [(0, 30, false, 0)]);
     let waiting = fetch(&mut world, SECOND, 100, 60_000);

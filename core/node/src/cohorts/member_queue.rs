@@ -10,6 +10,7 @@ use crate::api::cohort_rules::Mode;
 use crate::api::deadline::patience_ms;
 use crate::api::refusal::Refusal;
 use crate::cohorts::cohort_machine::CohortMachine;
+use crate::cohorts::gate::queues::is_planted;
 use crate::cohorts::members::WAITING_MAX;
 use crate::cohorts::queue::acknowledge::{Acknowledgement, What};
 use crate::cohorts::queue::bounds::LEASE_ROWS_MAX;
@@ -162,6 +163,9 @@ impl CohortMachine<'_> {
 
     /// Rows came into partitions: fetches of queues are looked at again.
     pub(crate) fn rows_came(&mut self, turn: &mut Turn<'_>) {
+        if is_planted!(QueueNotWoken) {
+            return;
+        }
         for at in 0..turn.follow_ups.new_rows.len() {
             let index = turn.follow_ups.new_rows[at];
             let Some(partition) = self.store.partitions.get_mut(index) else { continue };
@@ -203,7 +207,10 @@ impl CohortMachine<'_> {
             let rule = self.store.gate_rules.cohort(topic, cohort);
             let is_registered = rule.is_some_and(|rule| rule.sessions.binary_search(&session).is_ok());
             let since_ms = self.members.queue.missing_since(session, self.sessions.is_attached(session), now_ms);
-            if !is_registered || since_ms.is_some_and(|since_ms| now_ms >= since_ms + CONNECTION_WAIT_MS) {
+            let is_kept = is_planted!(QueueConnectionKept);
+            if !is_registered
+                || since_ms.filter(|_| !is_kept).is_some_and(|since_ms| now_ms >= since_ms + CONNECTION_WAIT_MS)
+            {
                 over.push(session);
             }
         }

@@ -1,6 +1,7 @@
 //! The table that replicas and recovery fold of a log's records beside that of the machine.
 
 use super::entry::Entry;
+use super::log::LogRows;
 use super::table::Table;
 use super::world_tests::World;
 use crate::cohorts::state::record::{CohortEntry, CohortRecord, GateKey};
