@@ -121,8 +121,6 @@ pub enum Bug {
     HeirForgetsGates,
     /// A new owner begins a queue at its beginning, whatever the log has.
     QueueForgotten,
-    /// Rows on lease that an answer does not have stay on lease.
-    QueueRestKept,
     /// The leases of a member outlive its connection.
     QueueConnectionKept,
     /// The first record of a queue does not say where it began.

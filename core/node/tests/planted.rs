@@ -7,7 +7,7 @@ use crate::{pushes, queue_members, sketches, staging_again, support};
 /// Each story fails when its fault is planted, and only then.
 #[test]
 fn each_planted_fault_is_found() {
-    let stories: [(Bug, fn()); 19] = [
+    let stories: [(Bug, fn()); 18] = [
         (Bug::NoOrigin, staging_again::rows_that_are_staged_again_keep_their_place),
         (Bug::OriginForgotten, staging_again::origins_outlive_a_power_cut),
         (Bug::PushForgotten, pushes::one_table_is_on_its_way_and_the_newest_follows),
@@ -22,7 +22,6 @@ fn each_planted_fault_is_found() {
         (Bug::SketchNotHalved, sketches::counts_are_halved_once_a_minute),
         (Bug::SketchCountsChecks, sketches::a_batch_that_waits_for_room_counts_once),
         (Bug::QueueForgotten, queue_members::done_ranges_and_counts_outlive_a_power_cut_and_leases_are_taken_up_again),
-        (Bug::QueueRestKept, queue_members::rows_that_are_not_in_the_answer_go_to_the_next_member_immediately),
         (
             Bug::QueueConnectionKept,
             queue_members::a_lease_ends_by_time_or_with_its_connection_and_an_extension_keeps_it,

@@ -85,7 +85,7 @@ impl LogGates {
             return None;
         }
         let queue = self.queue(of)?;
-        let given_back = !is_planted!(QueueRestKept) && queue.end_grant_from(grant, end);
+        let given_back = queue.end_grant_from(grant, end);
         let (floor, deliveries) = (queue.table().floor(), queue.granted(grant));
         if deliveries.is_empty() { None } else { Some(Granted { floor, deliveries, given_back }) }
     }
