@@ -357,6 +357,7 @@ NODE_LAYERS = (
     ("api",),
     ("turn", "codec"),
     ("transactions", "replication/state", "cohorts/state"),
+    ("cohorts/queue",),
     ("cohorts/gate", "cohorts/sessions"),
     ("partition",),
     ("ingest", "clients"),

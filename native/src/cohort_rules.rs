@@ -138,10 +138,19 @@ pub fn of_figures(py: Python<'_>, list: Vec<GateFigures>) -> PyResult<Vec<Bound<
         }
         if let Some(settled) = one.settled {
             out.set_item("settled", settled)?;
-            out.set_item("lag_rows", one.end.saturating_sub(settled))?;
+            out.set_item("lag_rows", one.open_rows)?;
         }
         out.set_item("holder", one.holder)?;
         out.set_item("hold", one.number)?;
+        for (name, value) in [
+            ("leased_rows", one.leased_rows),
+            ("ranges", one.ranges),
+            ("parked", one.parked),
+            ("parked_rows", one.parked_rows),
+        ] {
+            out.set_item(name, value)?;
+        }
+        out.set_item("paused", one.paused)?;
         Ok(out)
     };
     list.into_iter().map(dict).collect()

@@ -119,6 +119,16 @@ pub enum Bug {
     ForgetWithoutKnown,
     /// The gates of sealed partitions are not passed on when the heir is split (FO8).
     HeirForgetsGates,
+    /// A new owner begins a queue at its beginning, whatever the log has.
+    QueueForgotten,
+    /// The leases of a member outlive its connection.
+    QueueConnectionKept,
+    /// The first record of a queue does not say where it began.
+    QueueBeginsUnsaid,
+    /// A seek leaves the queue of before in memory.
+    QueueSeekUnheard,
+    /// New rows wake no member of a queue.
+    QueueNotWoken,
 }
 
 /// Faults of what children inherit: only layout changes show them.

@@ -10,6 +10,7 @@ mod planted;
 mod producers;
 mod publishing;
 mod pushes;
+mod queue_members;
 mod reading;
 mod runtime;
 mod sketches;

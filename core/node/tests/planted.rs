@@ -2,12 +2,12 @@
 
 use ringfence_log::planted::Bug;
 
-use crate::{members, pushes, sketches, staging_again, support};
+use crate::{members, pushes, queue_members, sketches, staging_again, support};
 
 /// Each story fails when its fault is planted, and only then.
 #[test]
 fn each_planted_fault_is_found() {
-    let stories: [(Bug, fn()); 13] = [
+    let stories: [(Bug, fn()); 18] = [
         (Bug::NoOrigin, staging_again::rows_that_are_staged_again_keep_their_place),
         (Bug::OriginForgotten, staging_again::origins_outlive_a_power_cut),
         (Bug::PushForgotten, pushes::one_table_is_on_its_way_and_the_newest_follows),
@@ -21,6 +21,14 @@ fn each_planted_fault_is_found() {
         (Bug::SketchOfAllSlots, sketches::rows_count_in_the_buckets_of_their_slots),
         (Bug::SketchNotHalved, sketches::counts_are_halved_once_a_minute),
         (Bug::SketchCountsChecks, sketches::a_batch_that_waits_for_room_counts_once),
+        (Bug::QueueForgotten, queue_members::done_ranges_and_counts_outlive_a_power_cut_and_leases_are_taken_up_again),
+        (
+            Bug::QueueConnectionKept,
+            queue_members::a_lease_ends_by_time_or_with_its_connection_and_an_extension_keeps_it,
+        ),
+        (Bug::QueueBeginsUnsaid, queue_members::a_parking_alone_says_where_the_cohort_began),
+        (Bug::QueueSeekUnheard, queue_members::a_seek_ends_leases_and_what_was_done_comes_again),
+        (Bug::QueueNotWoken, queue_members::a_fetch_waits_for_rows_and_rows_of_a_sealed_partition_are_read_elsewhere),
     ];
     support::each_is_found(&stories);
     support::each_member_fault_is_found(&[(

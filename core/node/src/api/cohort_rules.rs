@@ -105,7 +105,7 @@ pub struct GateProgress {
 }
 
 /// Figures of one gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GateFigures {
     pub topic: u64,
     pub partition: u64,
@@ -116,4 +116,13 @@ pub struct GateFigures {
     /// Session that has the gate; 0: none. `number` is its hold's.
     pub holder: u64,
     pub number: u64,
+    /// Of a QUEUE: rows that are neither done nor parked, on lease or not. Of others: rows after `settled`.
+    pub open_rows: u64,
+    pub leased_rows: u64,
+    /// Ranges that the log has beside the floor.
+    pub ranges: u64,
+    pub parked: u64,
+    pub parked_rows: u64,
+    /// Why no new rows are leased: "ranges", or "parked" if more than half are parkings; "": they are.
+    pub paused: &'static str,
 }

@@ -135,6 +135,7 @@ impl CohortMachine<'_> {
         self.store.with_gates(index, turn.now.mono_ms, LogGates::rules_changed);
         self.reads().end_member_polls(index, turn);
         self.look_at_fetches(index, turn);
+        self.queue_changed(index, turn);
         self.write(index, turn);
     }
 
@@ -179,6 +180,7 @@ impl CohortMachine<'_> {
     /// Time passed: leases and deadlines end, coins come.
     pub(crate) fn tick_members(&mut self, turn: &mut Turn<'_>) {
         self.end_late(turn);
+        self.end_late_of_queues(turn);
         let waiting: BTreeSet<_> = self.members.fetches.keys().chain(&self.members.busy).copied().collect();
         for key in waiting {
             match self.store.partitions.find(key.0, key.1) {

@@ -7,7 +7,6 @@ use ringfence_wire::{
     Status,
 };
 
-use crate::api::cohort_rules::Mode;
 use crate::api::refusal::Refusal;
 use crate::codec::pack;
 use crate::cohorts::cohort_machine::CohortMachine;
@@ -30,6 +29,9 @@ const STANDS: u64 = u64::MAX;
 impl CohortMachine<'_> {
     pub(crate) fn member_fetch(&mut self, from: Connection, header: &RequestHeader, turn: &mut Turn<'_>) {
         turn.counters.fetches += 1;
+        if let Some(cohort) = self.queue_of(from, header) {
+            return self.fetch_of_queue(from, header, cohort, turn);
+        }
         match self.gate_of(from, header) {
             Ok((index, key)) => {
                 self.end_earlier(from, key, header, turn);
@@ -52,9 +54,6 @@ impl CohortMachine<'_> {
 
     pub(super) fn check_mode(&self, topic: u64, cohort: u64) -> Result<(), Refusal> {
         match self.store.gate_rules.cohort(topic, cohort) {
-            Some(rule) if rule.mode == Mode::Queue => {
-                Err(Refusal::new(Code::NotSupported, "this version does not serve members of queues"))
-            }
             Some(_) => Ok(()),
             None => {
                 let what = format!("cohort {cohort} is not one of topic {topic}");
@@ -169,7 +168,7 @@ impl CohortMachine<'_> {
             deadline_ms: fetch.deadline_ms,
             held_until_ms: 0,
             queued_until_ms: 0,
-            member: Some(MemberFetch { cohort: fetch.key.cohort, number }),
+            member: Some(MemberFetch { cohort: fetch.key.cohort, number, grant: None }),
         };
         reads.begin_read(read, turn);
     }

@@ -85,6 +85,9 @@ impl CohortMachine<'_> {
     // ---- acknowledgements ----
 
     pub(crate) fn acknowledge(&mut self, from: Connection, header: &RequestHeader, body: &[u8], turn: &mut Turn<'_>) {
+        if let Some(cohort) = self.queue_of(from, header) {
+            return self.acknowledge_rows(from, header, (cohort, body), turn);
+        }
         let found = self.sessions.cohort_of(from, header.producer_id).map_err(Refusal::from);
         let found = found.and_then(|cohort| {
             self.check_mode(header.topic, cohort)?;
@@ -175,7 +178,9 @@ impl CohortMachine<'_> {
 
     /// It is not known whether all of it will be in the log: the member sends it again.
     pub(super) fn refuse_settle(&mut self, ticket: u64, refusal: &Refusal, turn: &mut Turn<'_>) {
-        let Some(settle) = self.members.settles.remove(&ticket) else { return };
+        let Some(settle) = self.members.settles.remove(&ticket) else {
+            return self.refuse_rows(ticket, refusal, turn);
+        };
         self.members.settling.remove(&settle.connection.0);
         self.store.refuse(settle.connection, &settle.header, refusal, turn);
     }

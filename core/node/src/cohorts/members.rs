@@ -6,6 +6,7 @@ use ringfence_routing::IdMap;
 use ringfence_transport::Connection;
 use ringfence_wire::RequestHeader;
 
+use crate::cohorts::queue_members::QueueMembers;
 use crate::cohorts::state::record::GateKey;
 use crate::ids::PartitionKey;
 
@@ -73,6 +74,8 @@ pub struct Members {
     pub(super) beating: BTreeSet<u64>,
     /// What waits until a quorum was heard, by ticket of the question.
     pub(super) questions: IdMap<QuorumQuestion>,
+    /// Of members of queues.
+    pub(super) queue: QueueMembers,
     /// Logs whose gates have something to write.
     pub(super) busy: BTreeSet<PartitionKey>,
     /// The control plane was told that gates have made progress, and has not asked since.
@@ -86,6 +89,7 @@ impl Members {
         self.settling.remove(&connection.0);
         self.beats.retain(|_, beat| beat.connection != connection);
         self.beating.remove(&connection.0);
+        self.queue.closed(connection);
     }
 
     /// Take the fetches for which this holds.

@@ -4,6 +4,8 @@
 //! `cohort_machine`: what an event lends, and what follows from changes. `member_requests`: ATTACH and
 //! acknowledgements. `member_fetch`: FETCH. `member_beat`: beats. `member_quorum`: what waits until a quorum was heard.
 //! `members`: what waits. `sessions`: who is attached.
+//! `member_queue`: FETCH and ACKNOWLEDGE of members of queues. `queue_members`: what of them waits. `queue_body`: the
+//! bytes of such an ACKNOWLEDGE.
 //! `gate`: the pure machine of STREAM and CHECKPOINT gates. `queue`: that of QUEUE gates. `state`: what logs say.
 
 pub(crate) mod cohort_machine;
@@ -11,10 +13,13 @@ pub(crate) mod gate;
 mod member_beat;
 mod member_fetch;
 mod member_quorum;
+mod member_queue;
 mod member_requests;
 pub(crate) mod members;
 #[cfg_attr(feature = "planted", allow(unreachable_pub))]
 pub mod planted;
 mod queue;
+mod queue_body;
+pub(crate) mod queue_members;
 pub(crate) mod sessions;
 pub(crate) mod state;

@@ -26,6 +26,7 @@ impl Parts {
 
     /// After marks moved: start waiting fetches, and serve requests that waited for an opened partition.
     pub(crate) fn after_marks(&mut self, turn: &mut Turn<'_>) {
+        self.members().rows_came(turn);
         self.reads().wake(turn);
         while let Some(topic) = turn.follow_ups.opened_topics.pop() {
             self.serve_ahead(topic, turn);

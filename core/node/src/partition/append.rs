@@ -237,7 +237,7 @@ impl Store {
         let partition = &mut self.partitions[index];
         if end_offset > partition.mark {
             partition.mark = end_offset;
-            if !partition.waiting.is_empty() && turn.follow_ups.new_rows.last() != Some(&index) {
+            if partition.is_awaited() && turn.follow_ups.new_rows.last() != Some(&index) {
                 turn.follow_ups.new_rows.push(index);
             }
         }

@@ -1,7 +1,7 @@
 //! Gates of cohorts beside the log that has them: what the machine in `cohorts/gate` is lent, and the records that it
 //! makes.
 
-use ringfence_log::{PartitionLog, Refusal as LogRefusal, Shard};
+use ringfence_log::{Index, PartitionLog, Refusal as LogRefusal, Shard};
 use ringfence_wire::{RecordHeader, RecordKind, crc_of};
 
 use crate::api::completion::Completion;
@@ -22,6 +22,7 @@ struct Rows<'a> {
     start: u64,
     mark: u64,
     epochs: &'a Epochs,
+    index: &'a Index,
 }
 
 impl LogRows for Rows<'_> {
@@ -40,9 +41,21 @@ impl LogRows for Rows<'_> {
     fn rows_upto(&self, epoch: u64) -> u64 {
         self.epochs.rows_upto(epoch)
     }
+
+    fn records_end(&self, first: u64, bytes: u64) -> u64 {
+        let mut entries = self.index.from(|entry| entry.offset <= first);
+        let Some(begin) = entries.next() else { return self.mark };
+        let end = entries.find(|entry| entry.offset > first && entry.bytes - begin.bytes >= bytes);
+        end.map_or(self.mark, |entry| entry.offset.min(self.mark))
+    }
 }
 
 impl Partition {
+    /// Fetches wait for rows here.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.waiting.is_empty() || self.gates.as_ref().is_some_and(|gates| gates.queues.is_awaited)
+    }
+
     /// True while this store is the partition's owner under the epoch with which its gates were opened, and nothing
     /// holds it (CG13).
     pub(crate) fn has_open_gates(&self) -> bool {
@@ -62,7 +75,12 @@ impl Store {
     ) -> Option<T> {
         let Self { partitions, gate_rules: rules, .. } = self;
         let partition = partitions.get_mut(index)?;
-        let rows = Rows { start: partition.start_offset(), mark: partition.mark, epochs: &partition.epochs };
+        let rows = Rows {
+            start: partition.start_offset(),
+            mark: partition.mark,
+            epochs: &partition.epochs,
+            index: partition.log.index(),
+        };
         let (gates, table) = (partition.gates.as_deref_mut()?, partition.cohorts.as_deref()?);
         let (topic, log) = (partition.log.topic, partition.log.partition);
         Some(work(gates, View { topic, log, rules, table, rows: &rows, now_ms }))

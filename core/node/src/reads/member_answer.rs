@@ -25,6 +25,9 @@ impl ReadMachine<'_> {
     }
 
     pub(super) fn answer_member_read(&mut self, read: MemberRead, turn: &mut Turn<'_>) {
+        if let Some(grant) = read.member.grant {
+            return self.answer_queue_read(read, grant, turn);
+        }
         let MemberRead { fetch, member, done, end } = read;
         if !self.may_answer(&fetch, &member, done.next_offset, turn) {
             return;
@@ -44,6 +47,9 @@ impl ReadMachine<'_> {
 
     /// No rows came until the deadline: the hold stands.
     pub(super) fn answer_member_empty(&mut self, fetch: &Fetch, member: &MemberFetch, turn: &mut Turn<'_>) {
+        if member.grant.is_some() {
+            return self.store.answer_no_rows(fetch.connection, &fetch.header, member.number, turn);
+        }
         let offset = fetch.header.sequence;
         if !self.may_answer(fetch, member, offset, turn) {
             return;
@@ -95,7 +101,7 @@ impl ReadMachine<'_> {
         let mut ended = Vec::new();
         for ticket in waiting {
             let Some(fetch) = self.reads.polls.get(&ticket) else { continue };
-            let Some(member) = fetch.member else { continue };
+            let Some(member) = fetch.member.filter(|member| member.grant.is_none()) else { continue };
             let (key, session) = (member.key(&fetch.header), fetch.header.producer_id);
             let holds = self.store.with_gates(index, turn.now.mono_ms, |gates, view| {
                 view.gate(key).is_some_and(|of| gates.holds(&of, session, member.number))

@@ -35,7 +35,10 @@ pub struct Fetch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberFetch {
     pub cohort: u64,
+    /// Of a QUEUE: the incarnation.
     pub number: u64,
+    /// Of a QUEUE: the rows on lease that the answer is to have.
+    pub grant: Option<u64>,
 }
 
 /// A read for a member that has ended.

@@ -124,7 +124,7 @@ impl ReplicationMachine<'_> {
             let Some(waiting) = owner.pop_reached() else { return };
             if waiting.end.offset > partition.mark {
                 partition.mark = waiting.end.offset;
-                if !partition.waiting.is_empty() && turn.follow_ups.new_rows.last() != Some(&index) {
+                if partition.is_awaited() && turn.follow_ups.new_rows.last() != Some(&index) {
                     turn.follow_ups.new_rows.push(index);
                 }
             }

@@ -6,6 +6,7 @@ use ringfence_wire::{GATE_LEASE_MS, OWNER_LEASE_MS};
 
 use crate::api::cohort_rules::Mode;
 use crate::cohorts::gate::planted::{Bug, is_on};
+use crate::cohorts::gate::queues::Queues;
 use crate::cohorts::gate::view::{GateView, View};
 use crate::cohorts::state::record::{GateKey, Hold};
 
@@ -69,6 +70,7 @@ pub struct LogGates {
     /// End of the rows when it was opened: those of this owner come after it.
     pub opened_at: u64,
     pub(super) gates: BTreeMap<GateKey, Gate>,
+    pub queues: Queues,
     /// Gates about which a record is due.
     pub(super) dirty: BTreeSet<GateKey>,
     /// Records made so far. With `is_under_way` the last of them is not committed.
@@ -88,6 +90,7 @@ impl LogGates {
             opened_ms: now_ms,
             opened_at,
             gates: BTreeMap::new(),
+            queues: Queues::default(),
             dirty: BTreeSet::new(),
             made: 0,
             is_under_way: false,
@@ -111,6 +114,7 @@ impl LogGates {
         for (key, _) in view.rules.of_log(view.topic, view.log) {
             let Some(of) = view.gate(key) else { continue };
             if of.cohort.mode == Mode::Queue {
+                self.queue_changed(&of);
                 continue;
             }
             if of.entry.is_some_and(|entry| entry.hold.session > 0) {
@@ -227,12 +231,14 @@ impl LogGates {
     }
 
     pub fn has_work(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.dirty.is_empty() || self.queues.is_active()
     }
 
     /// Tickets of all acknowledgements that wait: the log has another owner, or its disk has failed.
     pub fn take_waits(&mut self) -> Vec<u64> {
-        self.waits.drain(..).map(|(_, ticket)| ticket).collect()
+        let mut tickets = self.queues.take_tickets();
+        tickets.extend(self.waits.drain(..).map(|(_, ticket)| ticket));
+        tickets
     }
 
     pub fn memory_bytes(&self) -> usize {

@@ -111,6 +111,14 @@ impl Rules {
         self.of_topic(topic).map(|(log, _)| log).collect()
     }
 
+    /// Partitions of which this store has the gate of a cohort, ascending.
+    pub fn partitions_of(&self, topic: u64, cohort: u64) -> impl Iterator<Item = u64> {
+        let mut found: Vec<u64> =
+            self.of_topic(topic).filter(|(_, key)| key.cohort == cohort).map(|(_, key)| key.partition).collect();
+        found.sort_unstable();
+        found.into_iter()
+    }
+
     /// (topic, log) of all gates, each once.
     pub fn logs(&self) -> BTreeSet<(u64, u64)> {
         self.gates.keys().map(|(topic, log, _)| (*topic, *log)).collect()

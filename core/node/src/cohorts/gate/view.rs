@@ -16,6 +16,10 @@ pub trait LogRows {
     fn epoch_before(&self, offset: u64) -> u64;
     /// End of the rows of owner epochs up to this one.
     fn rows_upto(&self, epoch: u64) -> u64;
+    /// About where the records end that fit into `bytes`, from the one of `first` on; at least one record.
+    fn records_end(&self, _first: u64, _bytes: u64) -> u64 {
+        self.mark()
+    }
 }
 
 #[derive(Clone, Copy)]

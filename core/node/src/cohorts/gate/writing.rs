@@ -38,6 +38,12 @@ impl LogGates {
                 gate.put_under_way(&due.entries);
             }
             entries.append(&mut due.entries);
+            if let Some(of) = view.gate(key).filter(|_| self.queues.is_open(key)) {
+                entries.append(&mut self.queues.take_entries(&of));
+            }
+        }
+        if entries.is_empty() {
+            return None;
         }
         (self.made, self.is_under_way) = (self.made + 1, true);
         Some(CohortRecord { is_inherited: false, entries })
@@ -54,6 +60,7 @@ impl LogGates {
             gate.told = gate.told.or(told);
             gate.is_pending = false;
         }
+        self.dirty.extend(self.queues.not_appended());
         self.rules_changed(view);
     }
 
@@ -69,6 +76,7 @@ impl LogGates {
                 (_, None) => {}
             }
         }
+        self.queues.committed(view.now_ms);
         let made = self.made;
         let reached = self.waits.iter().take_while(|(record, _)| *record <= made).count();
         self.waits.drain(..reached).map(|(_, ticket)| ticket).collect()
@@ -87,9 +95,14 @@ impl LogGates {
         }
         if of.is_finished() {
             // Its member may give rows of before a seek for as long as its lease lasts.
-            let is_free = of.entry.is_some_and(|one| one.rows.parkings().next().is_none()) && !self.is_old_hold_on(&of);
-            let entries = vec![entry(view.rules.index(), Change::Forget)];
-            return is_free.then_some(Due { entries, is_urgent: false });
+            let is_free = of.entry.is_some_and(|one| one.rows.len() == 0) && !self.is_old_hold_on(&of);
+            if is_free || !self.queues.is_open(key) {
+                let entries = vec![entry(view.rules.index(), Change::Forget)];
+                return is_free.then_some(Due { entries, is_urgent: false });
+            }
+        }
+        if self.queues.is_open(key) {
+            return self.queues.wants(key).map(|is_urgent| Due { entries: Vec::new(), is_urgent });
         }
         if of.is_reset_due() {
             let (offset, epoch) = self.beginning(&of);
@@ -146,7 +159,7 @@ impl LogGates {
     }
 
     /// Where an incarnation begins in this partition.
-    fn beginning(&self, of: &GateView<'_>) -> (u64, u64) {
+    pub(super) fn beginning(&self, of: &GateView<'_>) -> (u64, u64) {
         let rows = of.view.rows;
         match (of.rule.beginning, of.rule.end) {
             (Beginning::At { offset, epoch }, Some(end)) => (offset.min(end), epoch),

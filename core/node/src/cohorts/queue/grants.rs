@@ -23,6 +23,11 @@ impl Grants {
         self.next
     }
 
+    /// The grant that was drawn last.
+    pub fn newest(&self) -> u64 {
+        self.next
+    }
+
     pub fn join(&mut self, grant: u64, now_ms: u64) {
         self.map.entry(grant).or_insert(Grant { progress_ms: now_ms, pieces: 0 }).pieces += 1;
     }

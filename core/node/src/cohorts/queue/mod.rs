@@ -10,29 +10,34 @@
 //!  take_record --> entries --> the log --> committed --> answers
 //! ```
 //!
+//! `reading.rs` has what a grant needs while its rows are read, `durable.rs` the way to the records of the log.
+//!
 //! Pure: no clock, no I/O, no knowledge of other gates. The caller appends at most one record at a time, and asks
 //! [`log::LogRows`] for what it must know of the log. `check.rs` holds the invariants.
-#![cfg_attr(not(test), expect(dead_code, reason = "the engine does not serve gates of QUEUE yet"))]
 
-mod acknowledge;
-mod bounds;
+pub(crate) mod acknowledge;
+pub(crate) mod bounds;
 mod check;
+mod durable;
 mod ended;
-mod entry;
+pub(crate) mod entry;
 mod grants;
-mod lease;
-mod log;
-mod parked;
+pub(crate) mod lease;
+pub(crate) mod log;
+pub(crate) mod parked;
 mod pieces;
 mod planted;
 mod ranges;
+mod reading;
 mod span;
-mod state;
-mod table;
-mod writing;
+pub(crate) mod state;
+pub(crate) mod table;
+pub(crate) mod writing;
 
 #[cfg(test)]
 mod bounds_tests;
+#[cfg(test)]
+mod folds_tests;
 #[cfg(test)]
 mod queue_tests;
 #[cfg(test)]

@@ -115,6 +115,11 @@ impl Pieces {
         self.leased_rows.get(&session).copied().unwrap_or(0)
     }
 
+    /// Sessions with rows on lease, ascending.
+    pub fn sessions(&self) -> impl Iterator<Item = u64> {
+        self.leased_rows.keys().copied()
+    }
+
     pub fn next_time(&self) -> Option<u64> {
         self.times.first().map(|&(time, _)| time)
     }

@@ -212,6 +212,11 @@ impl Sessions {
         sessions.into_iter().map(|(session, _)| session).collect()
     }
 
+    /// A connection acts for the session.
+    pub(crate) fn is_attached(&self, session: u64) -> bool {
+        self.members.contains_key(&session)
+    }
+
     /// Connections that are bound to a session, replaced ones too.
     pub(crate) fn bound(&self) -> usize {
         self.bindings.len()

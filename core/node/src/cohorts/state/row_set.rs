@@ -1,7 +1,8 @@
 //! What a QUEUE is done with in one partition: a floor, ranges beside it, and parkings. Pure.
 //!
 //! A row is done, parked or available (CQ8). Without a range, rows below the floor are done, and others available
-//! with no failed delivery. The floor never goes back: rows that were put back lie below it as available ranges.
+//! with no failed delivery. The floor never goes back: rows that were put back lie below it as available ranges. It
+//! rises by records only, to what they say: whether rows that are put back have a range depends on it.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +61,6 @@ impl RowSet {
         self.lines.insert(line.first, line);
         self.forget_default(line.first);
         self.join(line.first);
-        self.raise_floor();
     }
 
     /// A range says nothing where rows are in its state anyway.
@@ -112,25 +112,6 @@ impl RowSet {
         }
     }
 
-    /// Rows that are done or parked from the floor on are below it.
-    pub fn raise_floor(&mut self) {
-        loop {
-            let parked = self.parkings.values().find(|one| (one.first..parking_end(one)).contains(&self.floor));
-            if let Some(parking) = parked {
-                self.floor = parking_end(parking);
-                continue;
-            }
-            let done = self.lines.range(..=self.floor).next_back().map(|(_, line)| *line);
-            match done.filter(|line| line.state == RowState::Done && line.end() > self.floor) {
-                Some(line) => {
-                    self.floor = line.end();
-                    self.lines.remove(&line.first);
-                }
-                None => return,
-            }
-        }
-    }
-
     /// Rows below the floor are done but for those that have a range or a parking; a lower floor changes nothing.
     pub fn raise_to(&mut self, floor: u64) {
         if floor <= self.floor {
@@ -143,7 +124,6 @@ impl RowSet {
             self.remove(first, end.min(floor));
         }
         self.floor = floor;
-        self.raise_floor();
     }
 
     /// Rows below the log start are gone: nobody can work on them. Parkings stay. Returns rows that were not done.
@@ -154,7 +134,8 @@ impl RowSet {
         lost
     }
 
-    fn available_below(&self, start: u64) -> u64 {
+    /// Rows below `start` that are neither done nor parked.
+    pub fn available_below(&self, start: u64) -> u64 {
         let listed = |line: &Line| line.end().min(start).saturating_sub(line.first);
         let available = self.lines.values().filter(|line| line.state == RowState::Available && line.first < start);
         let put_back: u64 = available.clone().filter(|line| line.first < self.floor).map(listed).sum();
@@ -173,7 +154,6 @@ impl RowSet {
             ParkedState::Parked | ParkedState::Exporting => {
                 self.remove(first, end);
                 self.parkings.insert(parking.number, parking);
-                self.raise_floor();
             }
             // The line of RANGES in the same record says how its rows come back.
             ParkedState::PutBack => {
@@ -196,7 +176,7 @@ impl RowSet {
         if let Some(pair) = spans.windows(2).find(|pair| pair[0].1 > pair[1].0) {
             return Err(format!("ranges of a queue overlap: {pair:?}"));
         }
-        let idle = self.lines.values().find(|line| line.state == RowState::Done && line.first <= self.floor);
+        let idle = self.lines.values().find(|line| line.state == RowState::Done && line.first < self.floor);
         idle.map_or(Ok(()), |line| Err(format!("rows from {} are done, the floor is {}", line.first, self.floor)))
     }
 }

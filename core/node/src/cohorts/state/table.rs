@@ -124,10 +124,11 @@ impl CohortTable {
             Change::Ranges { floor, greatest, lines } => {
                 gate.incarnation = incarnation;
                 gate.rows.greatest_parking = gate.rows.greatest_parking.max(*greatest);
+                // Rows that are put back lie below the floor of the same record.
+                gate.rows.raise_to(*floor);
                 for line in lines {
                     gate.rows.set(*line);
                 }
-                gate.rows.raise_to(*floor);
                 gate.settled = gate.rows.floor;
             }
             Change::Parked(parking) => {

@@ -1,0 +1,109 @@
+//! A QUEUE gate among those of a log: its machine is opened when it is first used, and follows rules, rows and time.
+
+use ringfence_wire::LOG_GATES_MAX;
+
+use crate::api::cohort_rules::Mode;
+use crate::cohorts::gate::log_gates::{LogGates, OWNER_WAIT_MS};
+use crate::cohorts::gate::queues::{Granted, Leased, Rows, is_planted};
+use crate::cohorts::gate::view::GateView;
+use crate::cohorts::queue::acknowledge::Acknowledgement;
+use crate::cohorts::queue::bounds::Settings;
+use crate::cohorts::queue::lease::Ask;
+use crate::cohorts::queue::state::{Opening, Queue};
+use crate::cohorts::queue::table::Table;
+use crate::cohorts::queue::writing::Wanted;
+use crate::cohorts::state::record::GateKey;
+
+impl LogGates {
+    /// The machine of a gate, if it may be used: its rules are recent, and the cohort has begun here.
+    fn queue(&mut self, of: &GateView<'_>) -> Option<&mut Queue> {
+        if of.is_forgotten() || of.is_ahead() || !of.view.may_open(self.epoch) || of.cohort.mode != Mode::Queue {
+            return None;
+        }
+        if !self.queues.is_open(of.key) {
+            let place = of.place()?;
+            if of.entry.is_none() && of.view.table.gates.len() >= LOG_GATES_MAX {
+                return None;
+            }
+            let incarnation = of.cohort.incarnation;
+            let entry = of.entry.filter(|entry| entry.incarnation == incarnation && !is_planted!(QueueForgotten));
+            let table = entry.map_or_else(
+                || Table::new(incarnation, place.offset),
+                |entry| Table::of_rows(incarnation, &entry.rows),
+            );
+            let opening = Opening {
+                numbers_from: self.epoch.max(incarnation >> 16),
+                serve_from_ms: self.opened_ms + OWNER_WAIT_MS,
+                start: if of.has_rows() { of.view.rows.start() } else { 0 },
+            };
+            self.queues.map.insert(of.key, Queue::open(table, settings_of(of), opening));
+        }
+        self.queues.map.get_mut(&of.key)
+    }
+
+    /// Rules, rows or time have changed: note what is due of a QUEUE gate.
+    pub(super) fn queue_changed(&mut self, of: &GateView<'_>) {
+        if of.is_forgotten() || (of.is_finished() && of.entry.is_none()) {
+            self.queues.map.remove(&of.key);
+            return;
+        }
+        let is_reset_due = of.is_reset_due();
+        let begins_at = if is_reset_due { Some(self.beginning(of).0) } else { None };
+        let Some(queue) = self.queues.map.get_mut(&of.key) else {
+            let is_forgettable = of.is_finished() && of.entry.is_some_and(|entry| entry.rows.len() == 0);
+            if is_reset_due || is_forgettable {
+                self.dirty.insert(of.key);
+            }
+            return;
+        };
+        queue.set_settings(settings_of(of));
+        if of.has_rows() {
+            queue.truncate(of.view.rows.start());
+        }
+        if let Some(offset) = begins_at.filter(|_| !is_planted!(QueueSeekUnheard)) {
+            queue.seek(of.cohort.incarnation, offset);
+        }
+        queue.expire(of.view.now_ms, &mut self.queues.answers);
+        if queue.wanted() > Wanted::Nothing || (of.is_finished() && queue.table().is_forgettable()) {
+            self.dirty.insert(of.key);
+        }
+    }
+
+    /// Lease rows for a FETCH. `None`: there are none for it now.
+    pub fn lease(&mut self, of: &GateView<'_>, ask: &Ask) -> Option<Leased> {
+        if of.is_reset_due() || of.rule.is_sought {
+            return None;
+        }
+        let incarnation = of.cohort.incarnation;
+        let (grant, first) = self.queue(of)?.grant(ask, &Rows(of))?;
+        Some(Leased { grant, first, incarnation })
+    }
+
+    /// The rows of a grant that an answer with the records up to `end` has. `None`: there are none any more.
+    pub fn granted(&mut self, of: &GateView<'_>, incarnation: u64, grant: u64, end: u64) -> Option<Granted> {
+        if of.is_reset_due() || of.cohort.incarnation != incarnation {
+            return None;
+        }
+        let queue = self.queue(of)?;
+        let given_back = queue.end_grant_from(grant, end);
+        let (floor, deliveries) = (queue.table().floor(), queue.granted(grant));
+        if deliveries.is_empty() { None } else { Some(Granted { floor, deliveries, given_back }) }
+    }
+
+    /// Take what a member says. False: the gate is not open, ask again.
+    pub fn acknowledge_rows(&mut self, of: &GateView<'_>, told: &Acknowledgement) -> bool {
+        let now_ms = of.view.now_ms;
+        let mut answers = Vec::new();
+        let is_taken = self.queue(of).map(|queue| queue.acknowledge(told, &Rows(of), now_ms, &mut answers)).is_some();
+        self.queues.answers.append(&mut answers);
+        is_taken
+    }
+
+    pub fn leased_rows(&self, key: GateKey, session: u64) -> u64 {
+        self.queues.get(key).map_or(0, |queue| queue.leased_rows(session))
+    }
+}
+
+fn settings_of(of: &GateView<'_>) -> Settings {
+    Settings { limit: of.cohort.limit, lease_ms: of.cohort.lease_ms, ..Settings::DEFAULT }
+}
