@@ -10,6 +10,7 @@
 | twice | a row was given twice under one hold |
 | order | rows of one key were not given in the order of their sends, over splits and merges |
 | early | a row was given before all rows of the ancestors of its partition were acknowledged |
+| behind a seek | a row of an older incarnation came after one of a newer, in a partition or a relative of it |
 | back | a position was told below one that was told, or acknowledged, before |
 | acknowledged twice, over the limit, two leases | QUEUE: of a row |
 
@@ -92,6 +93,7 @@ class CohortJudge:
         self._ends: dict[int, int] = {}
         self._firsts: dict[tuple[int, tuple[int, int]], tuple[tuple[int, int], tuple[int, int]]] = {}
         self._newest = 0  # incarnation
+        self._given_in: dict[int, int] = {}  # by partition: the newest incarnation that gave rows
         self._queue = _QueueJudge(history.deliveries_max, self._find)
 
     def take(self, event: Event) -> None:
@@ -146,18 +148,36 @@ class CohortJudge:
         if (span := gate.under[event.hold].within(event.first, event.end)) is not None:
             self._find("twice", f"{event}, and rows {span} were given under this hold before")
         self._check_ancestors(event)
+        self._check_incarnation(event)
         self._check_order(event, gate)
         gate.under[event.hold].add(event.first, event.end)
         gate.given.add(event.first, event.end)
 
-    def _check_ancestors(self, event: Given) -> None:
-        seen, waiting = set[int](), list(self._parents.get(event.partition, ()))
+    def _ancestors(self, partition: int) -> set[int]:
+        found, waiting = set[int](), [*self._parents.get(partition, ())]
         while waiting:
-            partition = waiting.pop()
-            if partition in seen:
-                continue
-            seen.add(partition)
-            waiting += self._parents.get(partition, ())
+            one = waiting.pop()
+            if one not in found:
+                found.add(one)
+                waiting += self._parents.get(one, ())
+        return found
+
+    def _check_incarnation(self, event: Given) -> None:
+        ancestors = self._ancestors(event.partition)
+        for partition, incarnation in self._given_in.items():
+            is_related = (
+                partition == event.partition
+                or partition in ancestors
+                or event.partition in self._ancestors(partition)
+            )
+            if incarnation > event.incarnation and is_related:
+                self._find("behind a seek", f"{event}, and {partition} gave rows of {incarnation} before")
+                break
+        newest = max(event.incarnation, self._given_in.get(event.partition, 0))
+        self._given_in[event.partition] = newest
+
+    def _check_ancestors(self, event: Given) -> None:
+        for partition in sorted(self._ancestors(event.partition)):
             gate = self._gates[event.incarnation, partition]
             reached = max(gate.told, gate.position, self._begin(event.incarnation, partition))
             end = self._ends.get(partition)
@@ -226,7 +246,9 @@ class CohortJudge:
             begin = self._begin(incarnation, partition)
             passed = max(gate.taken, gate.position)
             if (span := gate.given.missing(begin, passed)) is not None:
-                what = f"partition {partition}, incarnation {incarnation}: rows {span} were given to no member"
+                what = (
+                    f"partition {partition}, incarnation {incarnation}: rows {span} were given to no member"
+                )
                 self._find("lost", f"{what}, and the cohort is at {passed}")
         for partition, end in self.history.ends.items():
             gate = self._gates[self._newest, partition]

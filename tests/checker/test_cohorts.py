@@ -139,6 +139,8 @@ def test_a_seek_lets_rows_be_given_again_and_children_wait_again() -> None:
     again = [Sought(8, {P: 2}), Held(A, P, 8, 9), Given(A, P, 8, 9, 2, 10)]
     assert kinds([*sound(), *again]) == set()
     assert kinds([*sound(), *again, Given(A, LEFT, 8, 10, 0, 1)]) == {"early"}
+    late = [Sought(8, {}), Held(A, P, 8, 9), Given(A, P, 8, 9, 0, 1), Given(B, RIGHT, INC, 10, 2, 3)]
+    assert kinds([*sound(), *late]) == {"behind a seek"}
     begun_behind = [Sought(8, {P: 10}), Given(A, LEFT, 8, 10, 0, 1)]
     assert kinds([*sound(), *begun_behind]) == set()
 

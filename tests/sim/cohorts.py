@@ -155,7 +155,9 @@ class CohortSimulation(Simulation):
         match each.kind:
             case "kill":
                 process.kill()
-                self.agenda.after(dice.choice((10_000, 2_000_000, 15_000_000)), partial(self._again_begin, name))
+                self.agenda.after(
+                    dice.choice((10_000, 2_000_000, 15_000_000)), partial(self._again_begin, name)
+                )
             case "pause":
                 process.pause(dice.choice((500_000, 3_000_000, 12_000_000, 25_000_000)))
             case "hang_up":
@@ -186,7 +188,9 @@ class CohortSimulation(Simulation):
 
     def _lie(self, dice: Random) -> None:
         """A member acknowledges rows of another's hold, or of an older one of its own."""
-        alive = [one for _, one in sorted(self.processes.items()) if one.is_alive and one.member.state.session]
+        alive = [
+            one for _, one in sorted(self.processes.items()) if one.is_alive and one.member.state.session
+        ]
         if alive:
             dice.choice(alive).lie(dice, self.record.holds)
 

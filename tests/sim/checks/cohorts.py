@@ -50,10 +50,7 @@ class CohortRecord:
 
     def incarnation_of(self, hold: int) -> int:
         """Numbers of holds begin at the index of the seek, or at a later owner epoch."""
-        return max(
-            (one for index, one in self._incarnations if index <= hold >> 20),
-            default=0,
-        )
+        return max((one for index, one in self._incarnations if index <= hold >> 20), default=0)
 
     # ---- what members do ----
 
@@ -166,7 +163,9 @@ class CohortRecord:
             if mine is None or mine["settled"] < mine["end"]:
                 return f"partition {number}: {mine} is not settled to its end"
             if mine["settled"] < self.settled.get(int(number), 0):
-                what = f"partition {number}: an owner has {mine}, {self.settled[int(number)]} was acknowledged"
+                what = (
+                    f"partition {number}: an owner has {mine}, {self.settled[int(number)]} was acknowledged"
+                )
                 self._world.violate(ViolationError("cohort back", what))
         return ""
 

@@ -89,7 +89,14 @@ class MemberProcess(ClusterClient):
     features = int(Features.COHORTS | Features.LINEAGE | Features.RESUME_RANGES)
 
     def __init__(
-        self, world: CohortSimulation, member: str, number: int, random: Random, habits: Habits, *, takeover: bool
+        self,
+        world: CohortSimulation,
+        member: str,
+        number: int,
+        random: Random,
+        habits: Habits,
+        *,
+        takeover: bool,
     ) -> None:
         super().__init__(world, f"{member}.{number}", random)
         self.simulation, self.member_name, self.habits = world, member, habits
@@ -287,9 +294,7 @@ class MemberProcess(ClusterClient):
         more = {"body_bytes": len(sent.body), "body_crc": crc32c(sent.body)} if sent.body else {}
 
         def frame(request_id: int) -> bytes:
-            return bytes(
-                request_header(sent.opcode, request_id, deadline_ms=wait_ms, **sent.fields, **more)
-            )
+            return bytes(request_header(sent.opcode, request_id, deadline_ms=wait_ms, **sent.fields, **more))
 
         machine = next((one for one in self.world.machines if one.name == self._up.get(call.node)), None)
         if isinstance(call, Settle) and machine is not None:
@@ -431,7 +436,7 @@ class MemberProcess(ClusterClient):
         if (given := self._give(turn)) is None:
             return 10_000
         self._in_hand = given
-        return dice.randrange(1 + self.habits.work_us // (10 if self.world.healed else 1))
+        return 1_000 if self.world.healed else dice.randrange(1 + self.habits.work_us)
 
     def _give(self, turn: Turn) -> ConsumerPlace | None:
         stored, member = turn.stored, self.member

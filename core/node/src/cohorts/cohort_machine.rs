@@ -88,6 +88,15 @@ impl CohortMachine<'_> {
         }
     }
 
+    /// Logs of this topic may take rows since now, under epochs that were opened before.
+    pub(crate) fn topic_opened(&mut self, topic: u64, turn: &mut Turn<'_>) {
+        for log in self.store.gate_rules.logs_of_topic(topic) {
+            if let Some(index) = self.store.partitions.find(topic, log) {
+                self.log_opened(index, turn);
+            }
+        }
+    }
+
     /// A record of this log's gates is committed: what it says counts from now on.
     pub(crate) fn record_committed(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         let tickets = self.store.with_gates(index, turn.now.mono_ms, LogGates::committed);

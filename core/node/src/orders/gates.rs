@@ -18,12 +18,15 @@ use crate::turn::Turn;
 const GATES_BYTES_MAX: usize = 2 << 20;
 
 impl OrderMachine<'_> {
-    /// The gates of a source's cohorts, as of its end: its own, and those of sealed partitions that it has.
+    /// The gates of a source's cohorts, as of its end: its own, and those of sealed partitions that it has. An order
+    /// with 0 records is asked before the HOLD, to learn how large they are: it is answered as of now.
     pub(crate) fn gates_out(&self, order: &GatesOut) -> Result<OrderProgress, OrderError> {
         let partition = &self.store.partitions[self.owned_here((order.topic, order.partition))?];
         let (end, fence) = (partition.log.end().next_record, partition.gate.fence().epoch());
         let is_sealed = partition.recorded_seal().is_some_and(|seal| seal.records == order.records);
-        if !is_sealed && (fence != order.number || end != order.records) {
+        // A log that was opened has one record at least.
+        let is_size_only = order.records == 0;
+        if !is_size_only && !is_sealed && (fence != order.number || end != order.records) {
             return Err(format!(
                 "partition {}: fenced at {fence} with {end} records, the order says {} and {}; ask again after its \
                  HOLD",
@@ -36,7 +39,7 @@ impl OrderMachine<'_> {
         };
         // All of its records are on the quorum by now: the newest one counts, too.
         let mut cohorts = cohorts.as_ref().clone();
-        cohorts.settle(order.records);
+        cohorts.settle(if is_size_only { end } else { order.records });
         let own = order.partition;
         let is_inherited =
             |id: u64| order.partitions.as_ref().map_or_else(|| id == own || passes_on(), |list| list.contains(&id));
