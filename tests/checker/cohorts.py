@@ -10,7 +10,7 @@
 | twice | a row was given twice under one hold |
 | order | rows of one key were not given in the order of their sends, over splits and merges |
 | early | a row was given before all rows of the ancestors of its partition were acknowledged |
-| behind a seek | a row of an older incarnation came after one of a newer, in a partition or a relative of it |
+| behind a seek | a row of an older incarnation came after one of a newer, also of a relative |
 | back | a position was told below one that was told, or acknowledged, before |
 | acknowledged twice, over the limit, two leases | QUEUE: of a row |
 

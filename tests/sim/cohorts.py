@@ -15,9 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.control.model.cohorts import COHORT_LEVEL
-from ringfence.native import _node
+from ringfence.native import _node, messages
 from ringfence.native import cohort_messages as cohort
-from ringfence.native import messages
 from ringfence.native.wire import Opcode, Status
 from tests.sim.checks.cohorts import CohortRecord
 from tests.sim.checks.violation import ViolationError

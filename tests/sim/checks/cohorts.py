@@ -151,7 +151,7 @@ class CohortRecord:
         owners = gate_owners(topic)
         for part in topic.layout.partitions:
             number = part.partition
-            if has_mark(state, found, number):
+            if has_mark(state, found.cohort, number):
                 continue
             if not part.is_active:
                 return f"sealed partition {number} is not drained"

@@ -1,4 +1,4 @@
-"""A process with a member of a cohort: the consumer's own state machine and codec, over simulated connections.
+"""A process with a member of a cohort: the consumer's own state machine and bodies, over simulated lines.
 
 It stands still, is killed and hears of nothing meanwhile. Its application works on rows for a while, and
 acknowledges by asking for the next ones, or by itself.
