@@ -334,6 +334,7 @@ CODE_ERRORS: dict[Code, type[RingfenceError]] = {
     Code.NOT_ASSIGNED: FencedError,
     Code.FENCED_MEMBER: FencedError,
     Code.UNKNOWN_COHORT: NotFoundError,
+    Code.STALE_CLAIM: RetriableError,
 }
 
 

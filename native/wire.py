@@ -151,6 +151,7 @@ class Code(IntEnum):
     NOT_ASSIGNED = 36  # another member has the partition, or the hold is over; ask for the plan
     FENCED_MEMBER = 37  # the session is over, replaced, or not attached on this connection
     UNKNOWN_COHORT = 38  # no such cohort, or another one of its name
+    STALE_CLAIM = 39  # a gate that the COMMIT names has no such claim, or another owner; nothing was committed: claim again, then commit
 
 
 class RedirectReason(IntEnum):
@@ -208,7 +209,7 @@ class Features(IntFlag):
     COHORTS = 8  # members of cohorts; implies lineage
 
 
-RETRIABLE: Final = frozenset({Code.BODY_CRC, Code.SEQUENCE_GAP, Code.AHEAD, Code.DEADLINE, Code.HELD, Code.DISK_FULL, Code.STORAGE_FAILED, Code.OVERLOADED, Code.TOO_FEW_REPLICAS, Code.STOPPING, Code.INTERNAL, Code.UNKNOWN_OUTCOME})
+RETRIABLE: Final = frozenset({Code.BODY_CRC, Code.SEQUENCE_GAP, Code.AHEAD, Code.DEADLINE, Code.HELD, Code.DISK_FULL, Code.STORAGE_FAILED, Code.OVERLOADED, Code.TOO_FEW_REPLICAS, Code.STOPPING, Code.INTERNAL, Code.UNKNOWN_OUTCOME, Code.STALE_CLAIM})
 RIGHTS: Final = {Opcode.PUBLISH: Right.WRITE, Opcode.FETCH: Right.READ, Opcode.END_OFFSETS: Right.READ, Opcode.RESOLVE: Right.READ, Opcode.OFFSET_FOR_TIME: Right.READ, Opcode.TABLE: Right.READ, Opcode.WATCH_OPEN: Right.READ, Opcode.WATCH_CLOSE: Right.READ, Opcode.JOIN: Right.CONSUME, Opcode.LEAVE: Right.CONSUME, Opcode.ACKNOWLEDGE: Right.CONSUME, Opcode.ATTACH: Right.CONSUME, Opcode.MEMBER_BEAT: Right.CONSUME, Opcode.REPLICATE: Right.NODE, Opcode.REPLICA_ACK: Right.NODE, Opcode.FENCE: Right.NODE, Opcode.COPY: Right.NODE, Opcode.CONFIRM_MARK: Right.NODE, Opcode.ORDER: Right.NODE, Opcode.BEGIN: Right.WRITE, Opcode.STAGE: Right.WRITE, Opcode.COMMIT: Right.WRITE, Opcode.EXPIRE: Right.WRITE, Opcode.STAGED_LIST: Right.WRITE, Opcode.TOPIC_CREATE: Right.MANAGE, Opcode.TOPIC_LIST: Right.READ, Opcode.TOPIC_DESCRIBE: Right.READ, Opcode.TOPIC_TRUNCATE: Right.MANAGE, Opcode.TOPIC_DELETE: Right.MANAGE, Opcode.SCHEMA_ADD: Right.MANAGE, Opcode.PRODUCER_OPEN: Right.WRITE, Opcode.STATUS: Right.READ, Opcode.LAYOUT_CHANGE: Right.MANAGE, Opcode.LAYOUT_DESCRIBE: Right.READ, Opcode.COHORT_CREATE: Right.MANAGE, Opcode.COHORT_DESCRIBE: Right.READ, Opcode.COHORT_LIST: Right.READ, Opcode.COHORT_CHANGE: Right.MANAGE, Opcode.COHORT_SEEK: Right.CONSUME, Opcode.COHORT_DELETE: Right.MANAGE, Opcode.COHORT_EVICT: Right.MANAGE, Opcode.COHORT_PARKED: Right.CONSUME}
 LOG_KINDS: Final = frozenset({RecordKind.ROWS, RecordKind.EPOCH, RecordKind.PRODUCER, RecordKind.TABLE, RecordKind.STAGED, RecordKind.PUBLISH, RecordKind.COHORT})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.control.invariants import changes, cohorts, layouts
+from ringfence.control.invariants import changes, cohorts, layouts, scopes
 from ringfence.control.model.ids import drawn_at
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.ranges import gap
@@ -34,6 +34,7 @@ def check(state: MetadataState, index: int) -> None:
     changes.check(state, index)
     layouts.check(state, index)
     cohorts.check(state, index)
+    scopes.check(state)
     _check_producers(state, index)
     _check_sessions(state, index)
 
@@ -57,6 +58,7 @@ def check_step(before: MetadataState, after: MetadataState, index: int) -> None:
     changes.check_step(before, after, index)
     layouts.check_step(before, after, index)
     cohorts.check_step(before, after, index)
+    scopes.check_step(before, after)
     for number in set(before.tombstones) - set(after.tombstones):
         assert not before.tombstones[number].holders, (
             f"I16: tombstone {number} was removed although stores hold rows"

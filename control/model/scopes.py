@@ -6,10 +6,13 @@ few numbers, independent of a stream's length.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from ringfence.control.model.base import CommandBase
-from ringfence.control.model.ids import Index, PartitionId, ScopeId, TopicId
+from ringfence.control.model.cohorts import CohortId, Incarnation, MemberSession
+from ringfence.control.model.ids import Epoch, Index, PartitionId, ScopeId, TopicId
 
 
 class StagedPart(msgspec.Struct, frozen=True, array_like=True):
@@ -24,12 +27,44 @@ class StagedPart(msgspec.Struct, frozen=True, array_like=True):
     upto: int = 0
 
 
+class ConsumedRange(NamedTuple):
+    """Rows of one partition that a member read under a hold of its gate: from `first` up to `through`.
+
+    `epoch` is the owner epoch of the log that has the gate, as the claim was seen there: the partition's own
+    log, or its heir's.
+    """
+
+    partition: PartitionId
+    hold: int
+    first: int
+    through: int
+    epoch: Epoch
+
+
+class Consumed(msgspec.Struct, frozen=True, array_like=True):
+    """What a commit settles for a cohort besides its rows. Ranges ascend by their partitions.
+
+    `token` is one of the commit's tokens: the one under which the gates were claimed.
+    """
+
+    topic: TopicId
+    cohort: CohortId
+    incarnation: Incarnation
+    session: MemberSession
+    token: bytes
+    ranges: tuple[ConsumedRange, ...]
+
+
 class PendingCommit(msgspec.Struct, frozen=True):
-    """A committed epoch whose rows may not have their offsets yet."""
+    """A committed epoch whose rows may not have their offsets yet, or whose positions may not be written.
+
+    From level 3 on: `consumed`, with the ranges that are not confirmed.
+    """
 
     epoch: int
     tokens: tuple[bytes, ...]
     parts: tuple[StagedPart, ...]
+    consumed: Consumed | msgspec.UnsetType = msgspec.UNSET
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -81,6 +116,7 @@ class CommitScope(CommandBase, frozen=True, kw_only=True, tag="commit_scope"):
 
     `keep`: the scope records the commit's identity. Entries of older programs lack the field: replayed,
     they give the same state as the conversion of such a program's snapshot.
+    From level 3 on: `consumed`, positions of a cohort that take effect together with the rows.
     """
 
     scope: ScopeId
@@ -89,6 +125,7 @@ class CommitScope(CommandBase, frozen=True, kw_only=True, tag="commit_scope"):
     tokens: tuple[bytes, ...]
     parts: tuple[StagedPart, ...]
     keep: bool = False
+    consumed: Consumed | msgspec.UnsetType = msgspec.UNSET
 
 
 class ExpireScope(CommandBase, frozen=True, kw_only=True, tag="expire_scope"):
@@ -103,11 +140,15 @@ class ExpireScope(CommandBase, frozen=True, kw_only=True, tag="expire_scope"):
 
 
 class ConfirmPublished(CommandBase, frozen=True, kw_only=True, tag="confirm_published"):
-    """The rows of a committed epoch have their offsets in these partitions."""
+    """The rows of a committed epoch have their offsets in these partitions.
+
+    From level 3 on: `consumed`, partitions whose positions are written, or will never be.
+    """
 
     scope: ScopeId
     epoch: int
     parts: tuple[tuple[TopicId, PartitionId], ...]
+    consumed: tuple[PartitionId, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ForgetScope(CommandBase, frozen=True, kw_only=True, tag="forget_scope"):

@@ -21,6 +21,7 @@ STATUS_OF: Final[dict[Code, int]] = {
     Code.UNKNOWN_COHORT: 404,
     Code.FENCED_MEMBER: 409,
     Code.NOT_ASSIGNED: 409,
+    Code.STALE_CLAIM: 409,
     Code.CONFLICT: 422,
     Code.TOO_OLD: 412,
     Code.ALREADY_EXISTS: 409,

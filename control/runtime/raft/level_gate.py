@@ -17,7 +17,7 @@ from ringfence.control.model.commands import Command, CreateToken, OpenNamedProd
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.model.node_commands import RegisterNode, SetNode
 from ringfence.control.model.results import Refused
-from ringfence.control.model.scopes import BeginScope
+from ringfence.control.model.scopes import BeginScope, CommitScope, ConfirmPublished
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import Role
 from ringfence.native.errors import NewerFormatError
@@ -134,7 +134,9 @@ def older_fault(state: MetadataState, command: Command) -> Refused | None:
 
 
 def _is_of_cohorts(command: Command) -> bool:
-    """Whether a token has a role or a restriction that came with level 3."""
+    """Whether a token has a role or a restriction, or a scope's command a field, that came with level 3."""
+    if isinstance(command, CommitScope | ConfirmPublished):
+        return command.consumed is not UNSET
     return isinstance(command, CreateToken) and (
         command.role is Role.CONSUMER or command.cohorts is not UNSET
     )

@@ -7,6 +7,7 @@ ring_decisions              the ring's next change, proposed by the leader
 topics, topic_creation      commands about topics; the creation of a topic
 producers                   commands about named producers
 scopes, scope_owners        commands about scopes; the tokens that may use a scope
+consumed_ranges             positions of a cohort in the commit of a scope: checks, and what is due
 tokens, data_socket_rights  commands about tokens; rights on the data socket
 rebalances, move_records    commands about runs of moves, and their records
 reassignments               PREPARE, HOLD, COMMIT, OPEN, CLEAN, ABORT of one partition's move

@@ -27,7 +27,7 @@ from ringfence.control.model.scopes import (
 )
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.text import listed
-from ringfence.control.state_machines.metadata import scope_owners
+from ringfence.control.state_machines.metadata import consumed_ranges, scope_owners
 from ringfence.control.state_machines.metadata.config import limit
 from ringfence.control.state_machines.metadata.refusals import invalid, unknown_topic
 from ringfence.native.wire import SCOPE_EPOCH_MAX, Code
@@ -198,7 +198,10 @@ def check_commit(state: MetadataState, scope: Scope, command: CommitScope) -> Re
     if len(scope.pending) >= PENDING_MAX:
         message = f"scope {scope.name!r}: {PENDING_MAX} commits wait for their publish; retry later"
         return Refused(code=Code.OVERLOADED, message=message)
-    return check_parts(state, command)
+    fault = check_parts(state, command)
+    if fault is None and command.consumed is not UNSET:
+        return consumed_ranges.commit_fault(state, command.consumed, command.tokens)
+    return fault
 
 
 def check_driver(scope: Scope, driver: Index) -> Refused | None:
@@ -247,8 +250,8 @@ def commit(state: MetadataState, command: CommitScope, index: Index) -> tuple[Me
     if command.epoch <= scope.committed:
         return state, ScopeDecided(already=True)
     pending = scope.pending
-    if command.parts:
-        pending = (*pending, PendingCommit(command.epoch, command.tokens, command.parts))
+    if command.parts or command.consumed is not UNSET:
+        pending = (*pending, PendingCommit(command.epoch, command.tokens, command.parts, command.consumed))
     changed = replace(kept(scope, command), committed=command.epoch, pending=pending)
     return _with_scope(state, _with_use(state, changed, index)), ScopeDecided(already=False)
 
@@ -304,17 +307,24 @@ def expire(state: MetadataState, command: ExpireScope, index: Index) -> tuple[Me
 
 
 def confirm(state: MetadataState, command: ConfirmPublished) -> tuple[MetadataState, Result]:
-    """Remove published parts. Parts that are not pending were confirmed before: a repeat changes nothing."""
+    """Remove published parts and written positions.
+
+    What is not pending was confirmed before: a repeat changes nothing.
+    """
     scope = state.scopes[command.scope]
     done = set(command.parts)
+    settled = frozenset(() if command.consumed is UNSET else command.consumed)
     pending = []
     for waiting in scope.pending:
         if waiting.epoch != command.epoch:
             pending.append(waiting)
             continue
         parts = tuple(part for part in waiting.parts if (part.topic, part.partition) not in done)
-        if parts:
-            pending.append(waiting if len(parts) == len(waiting.parts) else replace(waiting, parts=parts))
+        consumed = consumed_ranges.without(waiting.consumed, settled)
+        if (parts, consumed) == (waiting.parts, waiting.consumed):
+            pending.append(waiting)
+        elif parts or consumed is not UNSET:
+            pending.append(replace(waiting, parts=parts, consumed=consumed))
     if tuple(pending) == scope.pending:
         return state, Done()
     return _with_scope(state, replace(scope, pending=tuple(pending))), Done()

@@ -172,5 +172,6 @@ fn refused_name(code: Code) -> &'static str {
         NotAssigned => "refused_not_assigned",
         FencedMember => "refused_fenced_member",
         UnknownCohort => "refused_unknown_cohort",
+        StaleClaim => "refused_stale_claim",
     }
 }

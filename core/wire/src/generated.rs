@@ -567,6 +567,8 @@ pub enum Code {
     FencedMember = 37,
     /// No such cohort, or another one of its name.
     UnknownCohort = 38,
+    /// A gate that the COMMIT names has no such claim, or another owner; nothing was committed: claim again, then commit.
+    StaleClaim = 39,
 }
 
 impl Code {
@@ -610,6 +612,7 @@ impl Code {
         Code::NotAssigned,
         Code::FencedMember,
         Code::UnknownCohort,
+        Code::StaleClaim,
     ];
 
     /// The member with this number, if there is one.
@@ -654,6 +657,7 @@ impl Code {
             36 => Some(Self::NotAssigned),
             37 => Some(Self::FencedMember),
             38 => Some(Self::UnknownCohort),
+            39 => Some(Self::StaleClaim),
             _ => None,
         }
     }
@@ -700,13 +704,14 @@ impl Code {
             Self::NotAssigned => "not_assigned",
             Self::FencedMember => "fenced_member",
             Self::UnknownCohort => "unknown_cohort",
+            Self::StaleClaim => "stale_claim",
         }
     }
 
-    /// True for: body_crc, sequence_gap, ahead, deadline, held, disk_full, storage_failed, overloaded, too_few_replicas, stopping, internal, unknown_outcome.
+    /// True for: body_crc, sequence_gap, ahead, deadline, held, disk_full, storage_failed, overloaded, too_few_replicas, stopping, internal, unknown_outcome, stale_claim.
     #[must_use]
     pub const fn is_retriable(self) -> bool {
-        matches!(self, Self::BodyCrc | Self::SequenceGap | Self::Ahead | Self::Deadline | Self::Held | Self::DiskFull | Self::StorageFailed | Self::Overloaded | Self::TooFewReplicas | Self::Stopping | Self::Internal | Self::UnknownOutcome)
+        matches!(self, Self::BodyCrc | Self::SequenceGap | Self::Ahead | Self::Deadline | Self::Held | Self::DiskFull | Self::StorageFailed | Self::Overloaded | Self::TooFewReplicas | Self::Stopping | Self::Internal | Self::UnknownOutcome | Self::StaleClaim)
     }
 }
 

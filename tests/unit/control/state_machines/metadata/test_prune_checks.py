@@ -93,7 +93,7 @@ def test_nothing_is_pruned_that_an_open_change_a_leftover_or_a_scope_needs() -> 
     log.refuses(log.prune(source), "a step of one left")
     log.must(ConfirmLeft(partition=source, change=ChangeId(log.at - 3), store=log.place(int(other)).store))
     waiting = PendingCommit(1, (b"t" * 16,), (StagedPart(log.topic, source, 3),))
-    before, held = log.state, replace(log.state.scopes[scope[0]], pending=(waiting,))
+    before, held = log.state, replace(log.state.scopes[scope[0]], committed=1, pending=(waiting,))
     log.state = log.twin = replace(log.state, scopes={scope[0]: held})
     log.refuses(log.prune(source), "scope 's'")
     log.state = log.twin = before
