@@ -11,6 +11,7 @@ START HERE. `python -m tests.checker DIR` judges every history file under a fold
     models      what a single copy would answer: register with compare-and-set, strings by key
     topics      the same of the metadata API: topics by name
     search      the search itself, one part of a history at a time
+    cohorts, cohort_history  what members of a cohort were given and acknowledged, and what is wrong with it
     jepsen, kv  two text formats of public histories
     files       which files of a folder hold a history, and in which format
 """

@@ -89,9 +89,9 @@ impl CohortMachine<'_> {
         }
     }
 
-    /// A log is open as soon as OPEN is durable and the table names this node, in either order.
-    pub(crate) fn table_installed(&mut self, topic: u64, turn: &mut Turn<'_>) {
-        for log in self.store.gate_rules.logs_in(topic) {
+    /// Logs of this topic may take rows since now, under epochs that were opened before.
+    pub(crate) fn topic_opened(&mut self, topic: u64, turn: &mut Turn<'_>) {
+        for log in self.store.gate_rules.logs_of_topic(topic) {
             if let Some(index) = self.store.partitions.find(topic, log) {
                 self.log_opened(index, turn);
             }

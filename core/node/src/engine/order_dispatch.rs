@@ -80,7 +80,6 @@ impl Parts {
                     self.clients().named(topic, &name);
                 }
                 self.reads().redirect_polls(topic, turn);
-                self.members().table_installed(topic, turn);
                 self.serve_ahead(topic, turn);
                 Ok(OrderProgress::Done(Finished::Done))
             }

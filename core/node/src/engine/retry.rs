@@ -11,6 +11,8 @@ use crate::turn::Turn;
 impl Parts {
     /// The topic's table or one of its partitions changed: try again, in the order of arrival.
     pub(crate) fn serve_ahead(&mut self, topic: u64, turn: &mut Turn<'_>) {
+        // A log that was opened before its table came begins to take rows with the table: so do its gates.
+        self.members().topic_opened(topic, turn);
         for parked in self.parked.ahead.take_where(|parked| parked.header.topic == topic) {
             self.serve_again(parked, turn);
         }

@@ -18,7 +18,8 @@ use crate::turn::Turn;
 const GATES_BYTES_MAX: usize = 2 << 20;
 
 impl OrderMachine<'_> {
-    /// The gates of a source's cohorts, as of its end: its own, and those of sealed partitions that it has.
+    /// The gates of a source's cohorts, as of its end: its own, and those of sealed partitions that it has. An order
+    /// with 0 records is asked before the HOLD, to learn how large they are: it is answered as of now.
     pub(crate) fn gates_out(&self, order: &GatesOut) -> Result<OrderProgress, OrderError> {
         let partition = &self.store.partitions[self.owned_here((order.topic, order.partition))?];
         let (end, fence) = (partition.log.end().next_record, partition.gate.fence().epoch());

@@ -75,6 +75,11 @@ impl Rules {
         topics.iter().flat_map(|&topic| self.of_topic(topic).map(move |(log, _)| (topic, log))).collect()
     }
 
+    /// Logs of a topic that have gates of this store, each once.
+    pub fn logs_of_topic(&self, topic: u64) -> BTreeSet<u64> {
+        self.of_topic(topic).map(|(log, _)| log).collect()
+    }
+
     pub fn forget_topic(&mut self, topic: u64) {
         self.cohorts.retain(|(of, _), _| *of != topic);
         self.gates.retain(|(of, ..), _| *of != topic);
@@ -104,11 +109,6 @@ impl Rules {
         let first = (topic, log, GateKey::default());
         let all = self.gates.range(first..).take_while(move |((of, at, _), _)| (*of, *at) == (topic, log));
         all.map(|((.., key), rule)| (*key, rule))
-    }
-
-    /// The logs of a topic that have gates, ascending.
-    pub fn logs_in(&self, topic: u64) -> BTreeSet<u64> {
-        self.of_topic(topic).map(|(log, _)| log).collect()
     }
 
     /// Partitions of which this store has the gate of a cohort, ascending.
