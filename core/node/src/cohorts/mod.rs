@@ -7,7 +7,9 @@
 //! `member_queue`: FETCH and ACKNOWLEDGE of members of queues. `queue_members`: what of them waits. `queue_body`: the
 //! bytes of such an ACKNOWLEDGE.
 //! `gate`: the pure machine of STREAM and CHECKPOINT gates. `queue`: that of QUEUE gates. `state`: what logs say.
+//! `claims`: gates that are locked for a COMMIT under way, not joined yet.
 
+pub(crate) mod claims;
 pub(crate) mod cohort_machine;
 pub(crate) mod gate;
 mod member_beat;

@@ -1,0 +1,65 @@
+//! Decided commits whose positions are not confirmed, as this node has applied them. Installed as a whole with the
+//! rules, before a gate opens (CG15): so a new owner, or an heir, knows what it has to write.
+
+use std::collections::BTreeMap;
+
+use crate::cohorts::claims::planted::{Bug, is_on};
+use crate::cohorts::claims::table::Claim;
+use crate::cohorts::state::record::GateKey;
+
+/// One position of a pending commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingPosition {
+    pub claim: Claim,
+    /// Rows of the commit are not published: the position waits (CT4).
+    pub has_rows: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct PendingCommits {
+    /// Metadata index that they are as of.
+    index: u64,
+    /// In the order of their commits.
+    by_gate: BTreeMap<GateKey, Vec<PendingPosition>>,
+}
+
+impl PendingCommits {
+    /// Replace all. False: the order is older than what is installed, and changes nothing.
+    pub fn install(&mut self, index: u64, positions: impl IntoIterator<Item = (GateKey, PendingPosition)>) -> bool {
+        if index < self.index {
+            return false;
+        }
+        (self.index, self.by_gate) = (index, BTreeMap::new());
+        for (key, position) in positions {
+            self.by_gate.entry(key).or_default().push(position);
+        }
+        true
+    }
+
+    /// Whether a commit with this very attempt names the gate.
+    pub fn has(&self, key: GateKey, claim: &Claim) -> bool {
+        self.of(key).any(|position| position.claim.is_same(claim))
+    }
+
+    /// A decided position of this incarnation that is above what the gate has settled.
+    pub fn is_due(&self, key: GateKey, incarnation: u64, settled: u64) -> bool {
+        self.due(key, incarnation, settled).next().is_some()
+    }
+
+    /// The position to be written next: the lowest one whose rows are published.
+    pub fn to_write(&self, key: GateKey, incarnation: u64, settled: u64) -> Option<u64> {
+        let may_go = |position: &&PendingPosition| !position.has_rows || is_on(Bug::PositionsFirst);
+        self.due(key, incarnation, settled).filter(may_go).map(|position| position.claim.through).min()
+    }
+
+    fn due(&self, key: GateKey, incarnation: u64, settled: u64) -> impl Iterator<Item = &PendingPosition> {
+        self.of(key).filter(move |position| {
+            let is_present = position.claim.incarnation == incarnation || is_on(Bug::OldIncarnation);
+            is_present && position.claim.through > settled
+        })
+    }
+
+    fn of(&self, key: GateKey) -> impl Iterator<Item = &PendingPosition> {
+        self.by_gate.get(&key).into_iter().flatten()
+    }
+}
