@@ -8,7 +8,7 @@ use ringfence_wire::{
 };
 
 use crate::support::cohorts::{COHORT, ONE, OTHER, STANDS, gate_of, rule};
-use crate::support::{CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, install_topic};
+use crate::support::{CLIENT, PARTITION, Reply, Shape, World, body_of, install_topic};
 
 const OTHER_CLIENT: Connection = Connection(2);
 /// The world's epoch, in a line of ACKNOWLEDGE.

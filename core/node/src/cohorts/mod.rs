@@ -14,8 +14,8 @@ pub(crate) mod cohort_machine;
 pub(crate) mod gate;
 mod member_beat;
 mod member_fetch;
-mod member_quorum;
 mod member_queue;
+mod member_quorum;
 mod member_requests;
 pub(crate) mod members;
 #[cfg_attr(feature = "planted", allow(unreachable_pub))]
