@@ -123,7 +123,7 @@ fn lines(reply: &Reply) -> Vec<Line> {
     if trailer.is_empty() {
         return vec![];
     }
-    if u16::from(reply.header.flags) & ANSWER_FLAG_ELSEWHERE == 0 {
+    if reply.header.flags & ANSWER_FLAG_ELSEWHERE == 0 {
         let rows: u32 = records_in(records).iter().map(|(header, _)| header.rows).sum();
         assert_eq!(rows, reply.header.rows);
     }
@@ -378,7 +378,7 @@ pub fn a_fetch_waits_for_rows_and_rows_of_a_sealed_partition_are_read_elsewhere(
     world.ordered(Order::InstallCohorts(sealed)).unwrap();
     let id = fetch(&mut world, SECOND, 0, 0);
     let reply = world.answer_to(id);
-    assert_ne!(u16::from(reply.header.flags) & ANSWER_FLAG_ELSEWHERE, 0);
+    assert_ne!(reply.header.flags & ANSWER_FLAG_ELSEWHERE, 0);
     assert_eq!((reply.header.partition, lines(&reply)), (PARTITION - 1, vec![(0, 8192, false, 0)]));
 }
 

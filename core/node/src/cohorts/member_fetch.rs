@@ -53,13 +53,11 @@ impl CohortMachine<'_> {
     }
 
     pub(super) fn check_mode(&self, topic: u64, cohort: u64) -> Result<(), Refusal> {
-        match self.store.gate_rules.cohort(topic, cohort) {
-            Some(_) => Ok(()),
-            None => {
-                let what = format!("cohort {cohort} is not one of topic {topic}");
-                Err(Refusal::new(Code::UnknownCohort, what).with("cohort", cohort))
-            }
+        if self.store.gate_rules.cohort(topic, cohort).is_some() {
+            return Ok(());
         }
+        let what = format!("cohort {cohort} is not one of topic {topic}");
+        Err(Refusal::new(Code::UnknownCohort, what).with("cohort", cohort))
     }
 
     /// The log with the gates of a partition, open here.

@@ -25,7 +25,7 @@ impl World {
         if found.greatest_parking() != table.greatest_parking() || found.parkings() != table.parkings() {
             return Err(format!("parkings are folded as {:?}, not {:?}", found.parkings(), table.parkings()));
         }
-        for row in 0..self.log.mark() + 1 {
+        for row in 0..=self.log.mark() {
             if found.run(row).0 != table.run(row).0 {
                 return Err(format!("row {row} is folded as {:?}, not {:?}", found.run(row), table.run(row)));
             }
