@@ -74,6 +74,8 @@ class LayoutAdmin:
         if at is not None and into is not None:
             raise InvalidArgumentError("`at` and `into` exclude each other: `at` has the slots of all parts")
         slots = [] if at is None else list(at)
+        if at is not None and not slots:
+            raise InvalidArgumentError("`at` is empty: name the slots at which parts begin, or leave it out")
         return self._change(
             topic, "split", wait_s, partitions=[partition], at=slots, into=into or 0, preview=preview
         )

@@ -274,6 +274,16 @@ def _in_log(layout: Layout, mark: Ends, position: Position, *, skips: bool) -> P
         )
     if position.offset == mark.end and (not position.epoch or mark.epoch in {0, position.epoch}):
         return position
+    if not position.epoch:
+        raise TruncatedError(
+            f"start: the partition was split or merged and ends at {mark.end}, before {position.offset}; "
+            'begin at most there, or pass on_truncated="skip"',
+            topic=layout.name,
+            partition=mark.partition,
+            offset=position.offset,
+            epoch=0,
+            start_offset=mark.start,
+        )
     why = (
         f"is of epoch {mark.epoch}"
         if position.offset == mark.end

@@ -20,6 +20,8 @@ from ringfence.control.model.text import counted, listed
 from ringfence.native.errors import InvalidArgumentError
 
 WAIT_S: Final = 30.0
+# Settings of one topic, as `topic auto` takes them.
+AUTO_NAMES: Final = ("split", "merge", "partitions_max", "partitions_min")
 # Texts of one line: reasons of a wait, ids of partitions.
 SHOWN: Final = 8
 
@@ -191,7 +193,8 @@ def show_partition(topic: str, partition: str, *, api: LayoutApi, as_json: bool)
     if as_json:
         emit(part)
     else:
-        fields = [[name, _text(value)] for name, value in part.items()]
+        # As text: ids and slots are given to other commands, so they have no thousands separators.
+        fields = [[name, _plain(_text(value))] for name, value in part.items()]
         show_table("", ("", ""), fields)
     return Exit.OK
 
@@ -326,7 +329,10 @@ def _setting(pair: str) -> tuple[str, int | None]:
     is_number = text.isascii() and text.isdigit() and len(text) < 10
     if not name or not (is_number or text == "default"):
         raise click.UsageError(f"{pair!r}: expected NAME=NUMBER or NAME=default, for example split=1")
-    return f"auto_{name.removeprefix('auto_')}", int(text) if is_number else None
+    short = name.removeprefix("auto_")
+    if short not in AUTO_NAMES:
+        raise click.UsageError(f"{pair!r}: no setting is named {name!r}; they are {', '.join(AUTO_NAMES)}")
+    return f"auto_{short}", int(text) if is_number else None
 
 
 def _show_ended(ended: list[dict[str, Any]], *, as_json: bool) -> int:
@@ -465,6 +471,10 @@ def _phases(phases_ms: dict[str, int]) -> str | None:
 
 def _ids(numbers: list[int]) -> str | None:
     return listed(numbers, SHOWN) if numbers else None
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _text(value: Any) -> Any:

@@ -21,7 +21,10 @@ from ringfence.native.errors import RingfenceError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("ringfence.control.cli.serve", "Run a node."),
-    "topic": ("ringfence.control.cli.topic", "Create, list, show, truncate and delete topics."),
+    "topic": (
+        "ringfence.control.cli.topic",
+        "Create, list, show and delete topics; split and merge their partitions.",
+    ),
     "publish": ("ringfence.control.cli.publish", "Send a Parquet or Arrow file to a topic."),
     "read": ("ringfence.control.cli.read", "Read rows of a topic."),
     "compact": ("ringfence.control.cli.compact", "Write a topic's new rows to Parquet files, each row once."),

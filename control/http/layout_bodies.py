@@ -74,14 +74,14 @@ class EndedChange(BaseModel):
     change: int
     topic: str
     kind: str
-    why: str = Field(description="empty of a change by an operator")
+    why: str = Field(description="why it was aborted, or why it began; empty of a change by an operator")
     sources: int
     children: int
     phases_ms: dict[str, int]
     gap_us: int | None
     result: str
     waited_ms: int | None = Field(description="ms from drained sources to the end")
-    timed_out: bool = Field(description="clients held older tables at the end")
+    timed_out: bool = Field(description="at the end clients held older tables, or there was no client")
 
 
 class TransitionsShown(BaseModel):

@@ -57,7 +57,8 @@ def topic_at(node: Node, tenant: str, namespace: str, name: str) -> Topic:
     full = f"{tenant}/{namespace}/{name}"
     topic = node.proposer.state.topic_named(full)
     if topic is None:
-        raise Problem(404, "unknown-topic", f"no topic is named {full[:300]!r}; /admin/topics lists them")
+        message = f"no topic is named {full[:300]!r}; `ringfence topic list` (/admin/topics) lists them"
+        raise Problem(404, "unknown-topic", message)
     return topic
 
 

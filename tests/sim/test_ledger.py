@@ -105,6 +105,13 @@ def forgotten(case: Case) -> None:
     case.ledger.expected(PARTITION, (1, 1), 4)
 
 
+def forgotten_by_the_next_owner(case: Case) -> None:
+    case.ledger.answered(PARTITION, (1, 1), 4, opened=7)
+    case.ledger.answered(PARTITION, (1, 1), 9, opened=8)
+    case.ledger.expected(PARTITION, (1, 1), 5, opened=7)  # what the owner before said comes late
+    case.ledger.expected(PARTITION, (1, 1), 9, opened=8)
+
+
 @pytest.mark.parametrize(
     ("invariant", "harm"),
     [
@@ -121,6 +128,7 @@ def forgotten(case: Case) -> None:
         ("I5", quarantined_without_rot),
         ("I4", old_epoch),
         ("I6", forgotten),
+        ("I6", forgotten_by_the_next_owner),
     ],
 )
 def test_a_broken_promise_is_called_by_its_name(invariant: str, harm: Callable[[Case], None]) -> None:

@@ -22,6 +22,7 @@ from ringfence.control.runtime.data_plane.native_orders import describe, table_o
 from ringfence.control.runtime.data_plane.partition_opens import PartitionOpens
 from ringfence.control.runtime.data_plane.retries import OrderRetries, RetriedOrder
 from ringfence.control.runtime.process.health import Health
+from ringfence.control.runtime.process.tasks import failure_of
 from ringfence.control.state_machines import node_orders
 from ringfence.control.state_machines.cohorts.gates import DrainedWords
 from ringfence.control.state_machines.node_orders import (
@@ -159,8 +160,7 @@ class OrderExecutor:
                 await self._task
 
     def _run_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            assert isinstance(error, Exception), error
+        if (error := failure_of(task)) is not None:
             self._on_failed(error)
 
     async def _run(self) -> None:

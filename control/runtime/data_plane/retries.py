@@ -16,6 +16,7 @@ from ringfence.control.model.commands import ConfirmDropped
 from ringfence.control.model.reassignment_commands import ConfirmLeft
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
+from ringfence.control.runtime.process.tasks import failure_of
 from ringfence.control.state_machines.metadata.state_machine import validate
 from ringfence.control.state_machines.node_orders import (
     DropPartition,
@@ -116,6 +117,5 @@ class OrderRetries:
     def _forget(self, key: tuple[str, int, int], ended: asyncio.Task[None]) -> None:
         if self._tasks.get(key) is ended:
             del self._tasks[key]
-        if not ended.cancelled() and (error := ended.exception()) is not None:
-            assert isinstance(error, Exception), error
+        if (error := failure_of(ended)) is not None:
             self._on_failed(error)

@@ -16,7 +16,7 @@ from ringfence.control.model.text import listed
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.handlers.layout_changes import Progress, progress_of
 from ringfence.control.runtime.layout.leader import LayoutLeader
-from ringfence.control.runtime.layout.times import LayoutTimes
+from ringfence.control.runtime.layout.times import ChangeTimes, LayoutTimes
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
@@ -94,7 +94,7 @@ class LayoutViews:
         return {
             "transitions": shown[:TRANSITIONS_SHOWN],
             "count": len(shown),
-            "ended": [one.shown() for one in ended[:ENDED_SHOWN]],
+            "ended": [self._ended(one) for one in ended[:ENDED_SHOWN]],
             "times": {
                 str(one.change): {"gap_us": one.gap_us, "phases_ms": one.phases_ms}
                 for one in known[:TRANSITIONS_SHOWN]
@@ -102,6 +102,11 @@ class LayoutViews:
             },
             "aborted": {str(change): why for change, why in self._leader.aborted.items()},
         }
+
+    def _ended(self, times: ChangeTimes) -> dict[str, Any]:
+        """A change that is over; its reason is that of its end, where this node has aborted it."""
+        shown = times.shown()
+        return {**shown, "why": self._leader.aborted.get(times.change, shown["why"])}
 
     def _transition(self, state: MetadataState, transition: Transition) -> dict[str, Any]:
         observed = self._leader.coordinator.progress(transition.change) if self._leader.leads() else None
@@ -132,6 +137,10 @@ class LayoutViews:
                 behind = self._leader.coordinator.adoption.waits(state, transition)
                 if behind:
                     waits.append(f"clients of nodes {listed(behind, NAMED)} that hold an older table")
+                elif not waits:
+                    waits.append(
+                        "a first client with the new table, or the end of repartition_adoption_timeout_ms"
+                    )
         return waits
 
 

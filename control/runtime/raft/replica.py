@@ -43,6 +43,7 @@ from ringfence.control.model.entries import Entry as MetadataEntry
 from ringfence.control.model.ids import Index
 from ringfence.control.model.results import Result
 from ringfence.control.model.state import MetadataState
+from ringfence.control.runtime.process.tasks import failure_of
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.store.journal import LogPosition
 from ringfence.control.store.raft_store import TRAIL_ENTRIES, RaftStore, metadata_entry
@@ -390,8 +391,7 @@ class Replica:
     # ---- failures -----------------------------------------------------------------------------------
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            assert isinstance(error, Exception), error
+        if (error := failure_of(task)) is not None:
             self._fail(error)
 
     def _invariant_broken(self, error: AssertionError) -> None:

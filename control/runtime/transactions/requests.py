@@ -34,6 +34,7 @@ from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError
 from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.process.tasks import failure_of
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.raft.proposer_interface import Applied
 from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX
@@ -279,8 +280,7 @@ class TransactionRequests:
         return any(scope.pending for scope in self._state.scopes.values())
 
     def _run_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            assert isinstance(error, Exception), error
+        if (error := failure_of(task)) is not None:
             self._on_failed(error)
 
     async def _run(self) -> None:

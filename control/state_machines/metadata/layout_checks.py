@@ -154,7 +154,7 @@ def _count_fault(command: PrepareLayout, sources: list[SlotRange]) -> Refused | 
         if len(joined(sources)) != 1:
             return invalid(
                 f"partitions {command.sources[0][0]} and {command.sources[1][0]} are not adjacent: "
-                f"{_ranges_text(sources)}"
+                f"{_ranges_text(sources)}; name two whose slots meet"
             )
     return None
 

@@ -107,6 +107,7 @@ def test_the_layout_is_shown_as_a_table_a_tree_and_json(
         assert len(json.loads(said)["descendants"]) == 2
         code, said = await cli("topic", "partition", "t", str(first["partition"]))
         assert (code, "sealed_ms" in said) == (0, True)
+        assert f" {first['partition']}\n" in said, "ids are given to other commands: no thousands separators"
 
     with_commands(tmp_path, monkeypatch, capsys, work)
 

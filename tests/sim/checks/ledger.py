@@ -129,7 +129,7 @@ class Ledger:
         self.acknowledged = 0
         self.rots: list[tuple[str, int, int]] = []
         self._next = 1
-        self._sequences: dict[tuple[int, int, int], int] = {}
+        self._sequences: dict[tuple[int, int, int], dict[int, int]] = {}
 
     def add(self, partition: int) -> None:
         """A partition that came about."""
@@ -203,16 +203,22 @@ class Ledger:
             what = f"partition {partition}: appended under epoch {epoch} when {fenced} was open"
             raise ViolationError("I4", what)
 
-    def answered(self, partition: int, identity: tuple[int, int], sequence: int, epoch: int = 0) -> None:
-        """The node acknowledged this sequence of a producer, under this owner epoch."""
+    def answered(
+        self, partition: int, identity: tuple[int, int], sequence: int, epoch: int = 0, opened: int = 0
+    ) -> None:
+        """An owner that opened as `opened` acknowledged this sequence, which was sent under `epoch`."""
         if any(epoch < one.epoch for one in self.partitions[partition].forced):
             return  # the row may be given up
-        key = partition, *identity
-        self._sequences[key] = max(self._sequences.get(key, -1), sequence)
+        known = self._sequences.setdefault((partition, *identity), {})
+        known[opened] = max(known.get(opened, -1), sequence)
 
-    def expected(self, partition: int, identity: tuple[int, int], sequence: int) -> None:
-        """The node says that it waits for this sequence: not for one that it acknowledged."""
-        last = self._sequences.get((partition, *identity), -1)
+    def expected(self, partition: int, identity: tuple[int, int], sequence: int, opened: int = 0) -> None:
+        """An owner says that it waits for this sequence: not for one that it or one before acknowledged.
+
+        An answer of an earlier owner may come late. It has nothing of what a later one acknowledged.
+        """
+        known = self._sequences.get((partition, *identity), {})
+        last = max((sequence for owner, sequence in known.items() if owner <= opened), default=-1)
         if sequence <= last and not self.partitions[partition].lost_below:
             what = f"partition {partition}: sequence {sequence} of producer {identity} is asked for"
             raise ViolationError("I6", f"{what}, {last} was acknowledged")

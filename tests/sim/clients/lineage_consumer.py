@@ -88,7 +88,10 @@ class LineageConsumer(ClusterClient):
         if self._lineage is not None and self._layout is not None:
             for number in self._lineage.admitted:
                 entry = self._layout.partitions.get(number)
-                machine = self.tried() if entry is None else self.world.machine_of(entry)
+                if entry is None:  # pruned: the table tells, as in `Reader._request`
+                    self._apply(self._lineage.missing(number, self._cursors[number][0]))
+                    continue
+                machine = self.world.machine_of(entry)
                 rests = self._rests_until.get(number, 0) > self.world.agenda.now_us and not self.world.healed
                 if number not in self._asking and not rests and machine is not None and self.reach(machine):
                     self._ask(machine, self._layout.topic, number)
@@ -188,9 +191,6 @@ class LineageConsumer(ClusterClient):
                 raise ViolationError("I14", what)
             common = min((one.end for one in part.forced), default=0) if is_given_up else 0
             self._cursors[partition] = max(header.first_offset, min(common, offset)), 0
-        elif header.status == Status.REFUSED and header.code == Code.UNKNOWN_PARTITION:
-            if self._layout is not None and partition not in self._layout.partitions:
-                self._apply(lineage.missing(partition, self._cursors[partition][0]))
         elif header.status == Status.REFUSED and header.code == Code.NOT_SUPPORTED:
             what = f"partition {partition} is not served to a reader of lineages"
             raise ViolationError("protocol", what)

@@ -161,13 +161,17 @@ class Producer:
         if header.status == Status.OK:
             if not header.flags & AnswerFlags.REPEATED:
                 self._world.ledger.admitted(sent.partition, sent.epoch, sent.fenced)
-            self._world.ledger.answered(sent.partition, sent.identity, sent.sequence)
+            self._world.ledger.answered(
+                sent.partition, sent.identity, sent.sequence, opened=header.owner_epoch
+            )
             self._effects.run(machine.done(sent.key, sent.attempt, header.first_offset))
         else:
             error = codec.checked(header, memoryview(body)).error("t")
             self._world.count(f"answer_{error.code.name.lower() if error.code else 'redirect'}")
             if error.code is Code.SEQUENCE_GAP:
-                self._world.ledger.expected(sent.partition, sent.identity, header.sequence)
+                self._world.ledger.expected(
+                    sent.partition, sent.identity, header.sequence, header.owner_epoch
+                )
             if isinstance(error, RerouteError):
                 effects = machine.redirected(
                     sent.key, sent.attempt, error, header.generation, self.now_s, jitter

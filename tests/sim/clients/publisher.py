@@ -303,7 +303,7 @@ class Publisher(ClusterClient):
             if not header.flags & AnswerFlags.REPEATED:
                 ledger.admitted(order.partition, epoch, fenced)
                 self.world.watch.stored(owner, order.partition, epoch)
-            ledger.answered(order.partition, order.producer, order.sequence, epoch)
+            ledger.answered(order.partition, order.producer, order.sequence, epoch, header.owner_epoch)
             self._acknowledged(order, epoch)
             self._run(machine.done(order.key, order.attempt, header.first_offset))
             self._send()
@@ -311,7 +311,7 @@ class Publisher(ClusterClient):
         error = self._told(answer)
         self.world.count(f"answer_{error.code.name.lower() if error.code else 'redirect'}")
         if error.code is Code.SEQUENCE_GAP:
-            ledger.expected(order.partition, order.producer, header.sequence)
+            ledger.expected(order.partition, order.producer, header.sequence, header.owner_epoch)
         self._run(self._refused(machine, order, error, header, jitter))
         self._send()
 

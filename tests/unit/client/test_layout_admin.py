@@ -83,6 +83,8 @@ def test_each_call_asks_for_its_change_under_a_key_of_its_own() -> None:
     assert len({one.key for _, one in node.asked}) == 6
     with pytest.raises(InvalidArgumentError, match="exclude"):
         api.split("t", 7, at=[5], into=2)
+    with pytest.raises(InvalidArgumentError, match="`at` is empty"):
+        api.split("t", 7, at=[])
 
 
 def test_a_preview_tells_ranges_and_places() -> None:
