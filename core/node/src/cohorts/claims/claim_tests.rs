@@ -1,8 +1,9 @@
 //! Stories of one gate and its claims.
 
+use super::claim::Claim;
 use super::pending_commits::{PendingCommits, PendingPosition};
 use super::standing::{Known, ScopeKnown, Standing};
-use super::table::{Answer, Claim, Claims, ForcedEnd, GateFacts};
+use super::table::{Answer, Claims, ForcedEnd, GateFacts};
 use crate::cohorts::state::record::GateKey;
 
 const KEY: GateKey = GateKey { partition: 3, cohort: 1 };

@@ -1,7 +1,7 @@
 //! Claims: gates that their owner has locked for a COMMIT under way, so that rows and positions take effect together.
 //! See `docs/design/consumed.md`.
 //!
-//! START HERE: [`table::Claims`]. `standing`: what a claim is by the metadata that this node has applied.
+//! START HERE: [`table::Claims`]. `claim`: one of them. `standing`: what a claim is by the metadata that this node has applied.
 //! `pending_commits`: decided commits whose positions are not confirmed.
 //!
 //! ```text
@@ -14,6 +14,7 @@
 
 #![cfg_attr(not(test), expect(dead_code, reason = "ACKNOWLEDGE does not serve claims yet"))]
 
+pub(crate) mod claim;
 pub(crate) mod pending_commits;
 pub(crate) mod planted;
 pub(crate) mod standing;
@@ -23,5 +24,7 @@ pub(crate) mod table;
 mod claim_tests;
 #[cfg(test)]
 mod random_tests;
+#[cfg(test)]
+mod world_member_tests;
 #[cfg(test)]
 mod world_tests;

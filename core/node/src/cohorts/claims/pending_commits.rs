@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::cohorts::claims::claim::Claim;
 use crate::cohorts::claims::planted::{Bug, is_on};
-use crate::cohorts::claims::table::Claim;
 use crate::cohorts::state::record::GateKey;
 
 /// One position of a pending commit.

@@ -1,8 +1,8 @@
 //! What a claim is, by the metadata that its gate's owner has applied, and by nothing else (CT3).
 
+use crate::cohorts::claims::claim::Claim;
 use crate::cohorts::claims::pending_commits::PendingCommits;
 use crate::cohorts::claims::planted::{Bug, is_on};
-use crate::cohorts::claims::table::Claim;
 use crate::cohorts::state::record::GateKey;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 
 use ringfence_log::faulty::SeededRandom;
 
+use super::claim::Claim;
 use super::pending_commits::{PendingCommits, PendingPosition};
 use super::standing::{Known, ScopeKnown, Standing};
-use super::table::{Answer, Claim, Claims, GateFacts};
+use super::table::{Answer, Claims, GateFacts};
 use crate::cohorts::state::record::GateKey;
 
 pub const GATES: usize = 2;
@@ -16,48 +17,48 @@ pub const ROWS: u64 = 4;
 
 #[derive(Clone, Default)]
 pub struct Pending {
-    rows: Vec<(usize, u64, u64)>,
-    left: Vec<(usize, Claim)>,
+    pub(super) rows: Vec<(usize, u64, u64)>,
+    pub(super) left: Vec<(usize, Claim)>,
 }
 
 #[derive(Clone, Default)]
 pub struct Scope {
-    driver: u64,
-    committed: u64,
-    expired: u64,
-    pending: Option<Pending>,
+    pub(super) driver: u64,
+    pub(super) committed: u64,
+    pub(super) expired: u64,
+    pub(super) pending: Option<Pending>,
 }
 
 #[derive(Clone, Default)]
 pub struct Metadata {
-    sessions: [u64; 2],
-    plan: [usize; GATES],
-    incarnation: u64,
-    owner: [usize; GATES],
-    epoch: [u64; GATES],
-    scopes: [Scope; 2],
+    pub(super) sessions: [u64; 2],
+    pub(super) plan: [usize; GATES],
+    pub(super) incarnation: u64,
+    pub(super) owner: [usize; GATES],
+    pub(super) epoch: [u64; GATES],
+    pub(super) scopes: [Scope; 2],
 }
 
 #[derive(Clone, Copy)]
-enum Record {
+pub(super) enum Record {
     Hold(u64),
     Reset(u64),
     Position(u64),
 }
 
 #[derive(Default)]
-struct Gate {
-    epoch: u64,
-    incarnation: u64,
-    session: u64,
-    hold: u64,
-    settled: u64,
-    record: Option<Record>,
-    claims: Claims,
+pub(super) struct Gate {
+    pub(super) epoch: u64,
+    pub(super) incarnation: u64,
+    pub(super) session: u64,
+    pub(super) hold: u64,
+    pub(super) settled: u64,
+    pub(super) record: Option<Record>,
+    pub(super) claims: Claims,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Phase {
+pub(super) enum Phase {
     #[default]
     Reads,
     Claimed,
@@ -65,22 +66,22 @@ enum Phase {
 }
 
 #[derive(Default)]
-struct Member {
-    is_up: bool,
-    is_hung: bool,
-    session: u64,
-    incarnation: u64,
-    driver: u64,
-    epoch: u64,
-    attempt: u8,
-    holds: [u64; GATES],
-    from: [u64; GATES],
-    to: [u64; GATES],
-    phase: Phase,
+pub(super) struct Member {
+    pub(super) is_up: bool,
+    pub(super) is_hung: bool,
+    pub(super) session: u64,
+    pub(super) incarnation: u64,
+    pub(super) driver: u64,
+    pub(super) epoch: u64,
+    pub(super) attempt: u8,
+    pub(super) holds: [u64; GATES],
+    pub(super) from: [u64; GATES],
+    pub(super) to: [u64; GATES],
+    pub(super) phase: Phase,
 }
 
 #[derive(Clone)]
-enum Message {
+pub(super) enum Message {
     Claim(usize, Claim),
     /// With the owner epochs under which its claims were seen.
     Commit(usize, Vec<(usize, Claim)>, Option<Vec<u64>>),
@@ -88,14 +89,14 @@ enum Message {
 
 pub struct World {
     pub random: SeededRandom,
-    log: Vec<Metadata>,
-    applied: [usize; 2],
-    gates: [Gate; GATES],
-    members: [Member; 2],
-    messages: Vec<Message>,
+    pub(super) log: Vec<Metadata>,
+    pub(super) applied: [usize; 2],
+    pub(super) gates: [Gate; GATES],
+    pub(super) members: [Member; 2],
+    pub(super) messages: Vec<Message>,
     /// By incarnation and gate: end of what came out.
-    out: BTreeMap<(u64, usize), u64>,
-    now_ms: u64,
+    pub(super) out: BTreeMap<(u64, usize), u64>,
+    pub(super) now_ms: u64,
     pub has_faults: bool,
     pub decided: u64,
     pub forced: u64,
@@ -150,12 +151,12 @@ impl World {
         }
     }
 
-    fn now(&self) -> &Metadata {
+    pub(super) fn now(&self) -> &Metadata {
         &self.log[self.log.len() - 1]
     }
 
     /// Write an entry; its index is given to what it changes.
-    fn entry(&mut self, change: impl FnOnce(&mut Metadata, u64)) {
+    pub(super) fn entry(&mut self, change: impl FnOnce(&mut Metadata, u64)) {
         let mut next = self.now().clone();
         change(&mut next, self.log.len() as u64 + 1);
         self.log.push(next);
@@ -341,126 +342,6 @@ impl World {
             let pending = (!left.is_empty()).then_some(Pending { rows: Vec::new(), left });
             self.entry(|next, _| next.scopes[member].pending = pending);
         }
-    }
-
-    // ---- members
-
-    fn member(&mut self, at: usize) {
-        if self.members[at].is_hung {
-            return;
-        }
-        let is_registered = self.now().sessions[at] == self.members[at].session;
-        if !self.members[at].is_up || (!is_registered && self.random.chance(1, 2)) {
-            return self.join(at);
-        }
-        match self.members[at].phase {
-            Phase::Reads => self.read(at),
-            Phase::Claimed => {
-                let claims = self.claims_of(at);
-                self.messages.push(Message::Commit(at, claims, None));
-                self.members[at].phase = Phase::Committing;
-            }
-            Phase::Committing => self.await_commit(at, is_registered),
-        }
-    }
-
-    fn join(&mut self, at: usize) {
-        self.entry(|next, index| {
-            next.sessions[at] = index << 16 | at as u64;
-            next.scopes[at].driver = index;
-        });
-        let scope = &self.now().scopes[at];
-        let epoch = scope.committed.max(scope.expired) + 1;
-        self.members[at] = Member {
-            is_up: true,
-            session: self.now().sessions[at],
-            driver: scope.driver,
-            epoch,
-            attempt: self.members[at].attempt.wrapping_add(1),
-            ..Member::default()
-        };
-    }
-
-    fn read(&mut self, at: usize) {
-        for gate in 0..GATES {
-            let (of, one) = (&self.gates[gate], &mut self.members[at]);
-            if of.session == one.session && (of.hold > one.holds[gate] || one.from[gate] < of.settled) {
-                one.holds[gate] = of.hold;
-                (one.from[gate], one.to[gate], one.incarnation) = (of.settled, of.settled, of.incarnation);
-            }
-        }
-        for gate in 0..GATES {
-            let from = self.members[at].from[gate];
-            let rows = self.random.below(ROWS - from + 1);
-            let has_hold = self.members[at].holds[gate] > 0;
-            self.members[at].to[gate] = if has_hold { from + rows } else { from };
-        }
-        let is_some = (0..GATES).any(|gate| self.members[at].to[gate] > self.members[at].from[gate]);
-        if is_some && self.random.chance(1, 2) {
-            self.members[at].attempt = self.members[at].attempt.wrapping_add(1);
-            self.send_claims(at);
-        }
-    }
-
-    fn claims_of(&self, at: usize) -> Vec<(usize, Claim)> {
-        let one = &self.members[at];
-        let named = (0..GATES).filter(|gate| one.to[*gate] > one.from[*gate]);
-        let claim = |gate: usize| Claim {
-            session: one.session,
-            incarnation: one.incarnation,
-            hold: one.holds[gate],
-            from: one.from[gate],
-            through: one.to[gate],
-            scope: at as u64 + 1,
-            driver: one.driver,
-            epoch: one.epoch,
-            token: [one.attempt; 16],
-            made_ms: 0,
-        };
-        named.map(|gate| (gate, claim(gate))).collect()
-    }
-
-    fn send_claims(&mut self, at: usize) {
-        for (gate, claim) in self.claims_of(at) {
-            self.messages.push(Message::Claim(gate, claim));
-        }
-        self.members[at].phase = Phase::Claimed;
-    }
-
-    fn await_commit(&mut self, at: usize, is_registered: bool) {
-        let scope = self.now().scopes[at].clone();
-        let (driver, epoch) = (self.members[at].driver, self.members[at].epoch);
-        if scope.committed >= epoch && scope.driver == driver && scope.pending.is_none() {
-            let one = &mut self.members[at];
-            (one.phase, one.from, one.epoch) = (Phase::Reads, one.to, one.epoch + 1);
-            return;
-        }
-        let is_asked = self.messages.iter().any(|message| match message {
-            Message::Claim(_, claim) => claim.scope == at as u64 + 1,
-            Message::Commit(of, ..) => *of == at,
-        });
-        let is_refused = !is_asked && scope.committed < epoch;
-        let is_driver = scope.driver == driver && is_registered;
-        if is_refused && is_driver && scope.expired < epoch && self.random.chance(1, 2) {
-            self.send_claims(at);
-        } else if is_driver && (is_refused || self.random.chance(1, 20)) {
-            self.begin_again(at);
-        }
-    }
-
-    /// It waits no longer: it begins its scope again, and reads again from where the cohort stands.
-    fn begin_again(&mut self, at: usize) {
-        self.entry(|next, index| next.scopes[at].driver = index);
-        let scope = self.now().scopes[at].clone();
-        let one = &mut self.members[at];
-        (one.driver, one.epoch, one.phase) = (scope.driver, scope.committed.max(scope.expired) + 1, Phase::Reads);
-        for gate in 0..GATES {
-            let of = &self.gates[gate];
-            if (of.session, of.hold) == (one.session, one.holds[gate]) {
-                one.from[gate] = of.settled;
-            }
-        }
-        one.to = one.from;
     }
 
     // ---- messages
