@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests import longest
@@ -15,6 +16,12 @@ from tests import longest
 pytest.register_assert_rewrite("tests.fakes", "tests.harness")
 
 from tests.harness.children import signals_restored  # noqa: E402
+
+# How long an example takes tells of the machine, not of what is tested.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA_DEFAULT = ROOT.parent / "shared" / "data"

@@ -243,6 +243,6 @@ def test_a_stream_of_a_life_that_is_over_is_not_taken_up_as_if_nothing_was_misse
         config = {"values": {"reverse_hold_s": number}}
         assert office.ask(other, "root", "PATCH", "/admin/config", config, if_match="*").status == 200
     with Stream(desk.doors[place], root, last) as again:
-        until(lambda: again.missed or again.told, 20, "an answer")
+        until(lambda: again.missed or again.told, 60, "an answer")
     assert again.missed, again.told
     assert again.told == []

@@ -166,7 +166,7 @@ def test_bodies_that_trickle_in_hold_up_no_reads(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=trickle, daemon=True)
         thread.start()
-        until(lambda: client.status().counters["pool_free_bytes"] < 40 * MIB, 20, "their blocks are taken")
+        until(lambda: client.status().counters["pool_free_bytes"] < 40 * MIB, 60, "their blocks are taken")
         time.sleep(1)  # for those that come later
         assert sum(part.num_rows for part in client.read("t")) == 10_000
         fill(client, "t", 20, rows=400)
@@ -178,7 +178,7 @@ def test_bodies_that_trickle_in_hold_up_no_reads(tmp_path: Path) -> None:
         thread.join(20)
         for one in slow:
             one.close()
-        until(lambda: client.status().counters["arriving_bytes"] == 0, 20, "their blocks are back")
+        until(lambda: client.status().counters["arriving_bytes"] == 0, 60, "their blocks are back")
         assert client.status().counters["waiting_bodies"] == 0
 
 
@@ -206,7 +206,7 @@ def test_bodies_that_are_late_are_cut_for_a_read_that_waits_and_no_more_of_them_
 
             thread = threading.Thread(target=trickle, daemon=True)
             thread.start()
-            until(lambda: client.status().counters["arriving_bytes"] >= 6 * size, 20, "six half bodies")
+            until(lambda: client.status().counters["arriving_bytes"] >= 6 * size, 60, "six half bodies")
             began_s = time.monotonic()
             # A quarter of the pool is never read into: 3.5 MiB and these 4 are more than is free.
             answer = raw.ask(

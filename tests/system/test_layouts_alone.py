@@ -397,7 +397,7 @@ def test_acknowledgements_and_requests_for_tables_of_the_future_change_nothing(a
         split(admin, "future")
         current = raw.ask(wire.Opcode.TABLE, topic=topic.topic).header.generation
         raw.send(wire.Opcode.TABLE_ACK, topic=topic.topic, sequence=current)
-        until(lambda: not admin.admin.transitions("future"), 20, "the end of the change")
+        until(lambda: not admin.admin.transitions("future"), 60, "the end of the change")
 
 
 def test_a_partition_is_no_topic_and_no_topic_is_named_like_one(alone: Alone) -> None:

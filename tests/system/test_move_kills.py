@@ -66,7 +66,7 @@ def killed_in(desk: AdminCluster, when: str, victim: str) -> str:
     place = {"source": source, "target": target}[victim]
     watched = next(other for other in range(3) if other != place)
     assert desk.start(leader, (partition, target)).status == 201
-    until(lambda: phase(three, watched, partition) == when, 20, f"a change that is {when}")
+    until(lambda: phase(three, watched, partition) == when, 60, f"a change that is {when}")
     three.nodes[place].kill()
     met = phase(three, watched, partition)
     three.nodes[place].start()

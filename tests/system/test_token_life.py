@@ -117,7 +117,7 @@ def test_while_the_setting_says_so_the_data_socket_asks_nobody(tmp_path: Path) -
             assert without.topics() == with_token.topics() == []
             changed = {"values": {"data_tokens": 1}}
             assert ask(locked.http, "PATCH", "/admin/config", changed, **bearer).status == 200
-            until(lambda: _fails(without, "HELLO had none"), 10, "it is asked for")
+            until(lambda: _fails(without, "HELLO had none"), 60, "it is asked for")
             assert with_token.topics() == []
 
 

@@ -42,7 +42,7 @@ def test_followers_of_a_prefix_hear_of_topics_that_are_made_and_deleted(node: No
             assert sorted(found[:20]) == sorted((EventKind.CREATED, f"t{number}") for number in range(20))
             assert found[20] == (EventKind.DELETED, "first")
             assert len(watch.topics) == 20
-            until(lambda: watch.controller > 0, 20)
+            until(lambda: watch.controller > 0, 60)
 
 
 def test_a_change_right_after_the_handshake_is_told(node: NodeProcess) -> None:
@@ -81,7 +81,7 @@ def test_a_pushed_table_reaches_an_idle_client_without_a_request(node: NodeProce
         with client.producer("pushed") as producer:
             producer.send(pa.table({"id": [1]}, schema=SCHEMA)).result(20)
             other.add_schema("pushed", WIDER)
-            until(lambda: len(producer._sender.layout.schemas) == 2, 20)
+            until(lambda: len(producer._sender.layout.schemas) == 2, 60)
 
 
 def test_one_request_tells_the_nodes_and_all_topics(node: NodeProcess) -> None:
