@@ -193,8 +193,7 @@ def show_partition(topic: str, partition: str, *, api: LayoutApi, as_json: bool)
     if as_json:
         emit(part)
     else:
-        # As text: ids and slots are given to other commands, so they have no thousands separators.
-        fields = [[name, _plain(_text(value))] for name, value in part.items()]
+        fields = [[name, _text(value)] for name, value in part.items()]
         show_table("", ("", ""), fields)
     return Exit.OK
 
@@ -473,9 +472,8 @@ def _ids(numbers: list[int]) -> str | None:
     return listed(numbers, SHOWN) if numbers else None
 
 
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 def _text(value: Any) -> Any:
-    return ", ".join(map(str, value)) or None if isinstance(value, list) else value
+    """For a table. Ids and slots are given to other commands, so numbers have no thousands separators."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or None
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
