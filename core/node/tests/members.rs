@@ -287,7 +287,7 @@ fn only_attached_sessions_are_members_and_below_the_level_nothing_is_served() {
     world.event(Event::Closed(Connection(3)));
     world.pass(20_000);
     assert_eq!(world.engine.members(world.now), [0; 0]);
-    let mut below = World::new(8, Shape::default());
+    let mut below = World::new(8, Shape { level: 2, ..Shape::default() });
     assert_eq!(attach(&mut below, CLIENT, ONE).header.code, Code::NotSupported as u16);
     assert!(below.ordered(Order::InstallCohorts(rule(ONE, 1))).is_err());
 }

@@ -11,7 +11,7 @@ from ringfence.native import cohort_messages, messages
 from ringfence.native.wire import Code, Opcode, Status
 from tests.harness.deliveries import KEYS, publish
 from tests.harness.processes import SCHEMA
-from tests.harness.raw_client import RawClient
+from tests.harness.raw_client import Answer, RawClient
 from tests.harness.token_node import TokenNode
 
 
@@ -36,13 +36,17 @@ def test_a_proof_holds_for_its_token_only(locked: TokenNode) -> None:
             join = cohort_messages.Join(topic="t", cohort="c", mode="stream", member="m", instance=b"i" * 16)
             joined = one.control(Opcode.JOIN, join).read(cohort_messages.Joined)
             assert isinstance(joined.proof, bytes)
-            table = {"producer_id": joined.session, "producer_epoch": joined.cohort}
             with locked.connect("root") as client:
-                table["topic"] = client.topic("t").topic
-            refused = two.ask(Opcode.ATTACH, joined.proof, **table)
+                topic = client.topic("t").topic
+
+            def attached(raw: RawClient, proof: bytes) -> Answer:
+                session, cohort = joined.session, joined.cohort
+                return raw.ask(Opcode.ATTACH, proof, producer_id=session, producer_epoch=cohort, topic=topic)
+
+            refused = attached(two, joined.proof)
             assert (refused.status, refused.code) == (Status.REFUSED, Code.UNAUTHORIZED)
-            assert two.ask(Opcode.ATTACH, **table).code == Code.UNAUTHORIZED, "without any proof"
-            assert one.ask(Opcode.ATTACH, joined.proof, **table).status == Status.OK
+            assert attached(two, b"").code == Code.UNAUTHORIZED, "without any proof"
+            assert attached(one, joined.proof).status == Status.OK
 
 
 def test_a_consumer_with_a_token_reads_and_one_without_the_right_does_not(locked: TokenNode) -> None:

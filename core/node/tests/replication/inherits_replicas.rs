@@ -8,7 +8,7 @@ use crate::support::{PARTITION, TOPIC};
 
 /// Three engines at the level of layout changes; their partition is the child.
 fn three(seed: u64) -> Cluster {
-    crate::begun(Cluster::of(seed, |at| Config { level: LAYOUT_LEVEL, level_newest: LAYOUT_LEVEL, ..config_of(at, 0) }))
+    crate::begun(Cluster::of(seed, |at| Config { level: LAYOUT_LEVEL, ..config_of(at, 0) }))
 }
 
 impl Cluster {

@@ -214,6 +214,7 @@ def test_a_hold_that_comes_while_the_member_closes_is_released_before_it_leaves(
 def test_a_member_that_closes_waits_for_a_hold_for_a_quarter_of_a_second_only() -> None:
     alone = Alone(1)
     alone.member.close(leave=True)
+    assert alone.calls(Leave) == []
     alone.turn(0.2)
     assert alone.calls(Leave) == []
     alone.turn(0.1)

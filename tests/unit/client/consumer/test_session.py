@@ -154,7 +154,7 @@ def test_a_member_whose_session_another_process_has_ends_and_asks_no_node_again(
     for _ in range(20):
         alone.turn(0.3)
     assert alone.member.take_error() is error
-    assert alone.calls(Join) == alone.calls(Attach) == alone.calls(Fetch) == []
+    assert all(alone.calls(asked) == [] for asked in (Join, Attach, Fetch))
     assert alone.member.is_closed is False
     alone.member.close(leave=True)
     assert alone.member.is_closed
