@@ -257,10 +257,18 @@ def test_unknown_topics_partitions_opcodes_and_schemas_are_refused(topic: RawTop
 
 
 def test_defined_opcodes_that_are_not_served_say_so(topic: RawTopic) -> None:
-    for opcode in (Op.ACKNOWLEDGE, Op.ATTACH, Op.MEMBER_BEAT, Op.REPLICA_ACK, Op.CONFIRM_MARK, Op.ORDER):
+    for opcode in (Op.REPLICA_ACK, Op.CONFIRM_MARK, Op.ORDER):
         refused(topic.client.ask(opcode, **topic.place()), Code.NOT_SUPPORTED)
     for opcode in (Op.TABLE_PUSH, Op.WATCH_UPDATE, Op.ASSIGN):
         refused(topic.client.ask(opcode, **topic.place()), Code.UNKNOWN_OPCODE)
+
+
+def test_what_only_members_send_is_refused_from_a_stranger(topic: RawTopic) -> None:
+    refused(topic.client.ask(Op.ATTACH, **topic.place()), Code.UNKNOWN_COHORT)
+    for opcode in (Op.ACKNOWLEDGE, Op.MEMBER_BEAT):
+        for session in (0, 1, 2**64 - 1):
+            answer = topic.client.ask(opcode, producer_id=session, **topic.place())
+            refused(answer, Code.FENCED_MEMBER)
 
 
 def test_what_only_owners_and_transactions_send_is_refused_from_a_stranger(topic: RawTopic) -> None:
