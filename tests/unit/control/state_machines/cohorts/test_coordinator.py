@@ -73,7 +73,7 @@ def test_members_that_come_and_go_are_planned() -> None:
 
 
 @pytest.mark.parametrize("offset_ms", range(0, 1_000, STEP_MS))
-def test_who_registers_at_a_leader_of_any_age_gets_its_share_before_any_node_reports_it(offset_ms: int) -> None:
+def test_who_registers_at_a_leader_of_any_age_gets_its_share_at_once(offset_ms: int) -> None:
     """A leader that is older than the grace period takes members by what it heard, once a second."""
     log = CohortLog(partitions=4)
     log.join(log.create("older"), "a")
