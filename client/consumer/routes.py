@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 
 class Routes:
-    """Gates of one topic by a routing table."""
+    """Gates of one topic by a routing table. `owners`: the nodes that have gates."""
 
     def __init__(self, layout: Layout | None) -> None:
         self.layout = layout
-        self._los = [] if layout is None else [entry.lo for entry in layout.active]
+        active = () if layout is None else layout.active
+        self._los = [entry.lo for entry in active]
+        self.owners = frozenset(entry.owner for entry in active if entry.owner)
 
     @property
     def version(self) -> int:
