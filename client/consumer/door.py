@@ -6,6 +6,7 @@ import datetime as dt
 import time
 import weakref
 from abc import ABC, abstractmethod
+from dataclasses import fields
 from typing import TYPE_CHECKING, Literal
 
 from ringfence.arrow.decode import Decoder
@@ -94,30 +95,9 @@ class ConsumerCalls(ABC):
         Raises:
             NotFoundError: no such topic. InvalidArgumentError, ConnectError: no node answered in time.
         """
-        settings = Settings(
-            topic=topic,
-            cohort=cohort,
-            mode=mode,
-            member=member,
-            start=start,
-            ack=ack,
-            report=report,
-            ack_interval_s=ack_interval_s,
-            idle_s=idle_s,
-            takeover=takeover,
-            work_timeout_s=work_timeout_s,
-            positions=positions,
-            on_truncated=on_truncated,
-            bytes_in_flight_max=bytes_in_flight_max,
-            rows_max=rows_max,
-            limit=limit,
-            lease_s=lease_s,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            on_lost=on_lost,
-            on_drain=on_drain,
-        ).check()
-        return self._opened(settings, columns)
+        given = locals()  # the arguments: the settings have their names
+        settings = Settings(**{field.name: given[field.name] for field in fields(Settings)})
+        return self._opened(settings.check(), columns)
 
     def _opened(self, settings: Settings, columns: str | Sequence[str] | None) -> Consumer:
         bell = Bell()

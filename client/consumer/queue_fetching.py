@@ -130,6 +130,10 @@ class QueueFetching:
         self._state.bytes += stored.bytes
         self._state.ring()
 
+    def came_late(self, reply: Leased, now: float) -> None:
+        """Rows on lease for a request that had no answer, as it seemed: others may have them at once."""
+        self._release(reply.partition, reply.incarnation, reply.lines, now + self._state.rows_lease_s)
+
     def read(self, call: Read, reply: Fetched, now: float) -> None:
         """Records of a sealed partition arrived: as far as they reach, its rows may be given."""
         one = self._reads.pop(call.number, None)

@@ -118,6 +118,8 @@ class QueueMember(AnyMember):
         """A node carried out a call."""
         known = self.state.calls.pop(number, None)
         if known is None:
+            if isinstance(reply, Leased):
+                self.fetching.came_late(reply, now)
             return
         call, made_at = known
         self.absence.heard(getattr(call, "node", HOME), now)

@@ -72,10 +72,9 @@ class QueueTelling:
     ) -> list[Telling]:
         """Call `then` with the outcome of each one under way that has rows of these ranges. Returns them."""
         wanted = list(ranges)
-        everything = [one for _, tellings in self._under_way.values() for one in tellings]
         found = [
             one
-            for one in everything + self._pending.get(partition, [])
+            for one in self.waiting()
             if one.partition == partition and one.is_done and overlaps(one.told.first, one.told.end, wanted)
         ]
         for one in found:
@@ -102,6 +101,11 @@ class QueueTelling:
         else:
             self._pending.pop(partition, None)
             self._urgent.discard(partition)
+
+    def waiting(self) -> list[Telling]:
+        """All that has no answer yet."""
+        under_way = [one for _, tellings in self._under_way.values() for one in tellings]
+        return under_way + [one for tellings in self._pending.values() for one in tellings]
 
     @property
     def is_idle(self) -> bool:
