@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ringfence.consumer.calls import Fetched, Refusal
     from ringfence.consumer.queue_calls import Leased
     from ringfence.consumer.queue_telling import QueueTelling
+    from ringfence.consumer.routes import Routes
     from ringfence.consumer.state import State
 
 # Leases are extended so often before they end, so that a lost request does not end one.
@@ -214,10 +215,13 @@ class QueueFetching:
             self._elsewhere.remove(elsewhere)
         self._retry_at.pop(node, None)
 
-    def routed(self) -> None:
-        """A newer table. Another owner gives the rows of the one before again."""
-        node_of = self._state.routes.node_of
+    def routed(self, before: Routes) -> None:
+        """A newer table. Another owner gives the rows of the one before again; it may be the same node's."""
+        routes, node_of = self._state.routes, self._state.routes.node_of
         self.drop([one for one in self.stored if node_of(one.partition) != one.node])
+        for stored in list(self.stored):
+            if routes.epoch_of(stored.partition) != before.epoch_of(stored.partition):
+                self.release(stored)  # the table may be late, and the lease of the new owner
         self._elsewhere = [one for one in self._elsewhere if node_of(one.leased.partition) == one.node]
 
     def all_lost(self) -> None:

@@ -108,6 +108,8 @@ class QueueHands:
             self._begun.setdefault(stored.partition, []).append(told)
         if end >= line.end:
             stored.next_line()
+        else:
+            stored.lines[0] = line._replace(first=end)
         if not stored.lines:
             self._fetching.finish(stored)
         return ConsumerPlace(stored.partition, first, end, epoch, stored.incarnation), line.failures

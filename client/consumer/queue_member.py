@@ -108,8 +108,10 @@ class QueueMember(AnyMember):
     def routed(self, routes: Routes) -> None:
         """A newer routing table."""
         before, self.state.routes = self.state.routes, routes
-        self.fetching.routed()
-        self.hands.routed(one for one in self.hands.partitions if before.node_of(one) != routes.node_of(one))
+        self.fetching.routed(before)
+        self.hands.routed(
+            one for one in self.hands.partitions if before.epoch_of(one) != routes.epoch_of(one)
+        )
 
     def pushed(self, plan: Plan) -> None:
         """A QUEUE has no plan."""

@@ -72,7 +72,15 @@ class FakeQueue:
     def seek(self, incarnation: int) -> None:
         """Begin again at row 0."""
         self.incarnation = incarnation
-        for state in (self.done, self.parked, self.failures, self.leases, self.again, self.delayed, self.halves):
+        for state in (
+            self.done,
+            self.parked,
+            self.failures,
+            self.leases,
+            self.again,
+            self.delayed,
+            self.halves,
+        ):
             state.clear()
 
     def _end(self, row: int, lease: RowLease, *, is_again: bool) -> None:
@@ -138,7 +146,9 @@ class FakeQueue:
         if told.what is What.EXTENDED and lease is None:
             if row in self.done or row in self.parked or self.failures.get(row, 0) != told.failures:
                 return NotTakenBecause.OTHER_COUNT
-            self.leases[row] = RowLease(session, 0, told.failures, False, now, is_begun=True, is_delivered=True)
+            self.leases[row] = RowLease(
+                session, 0, told.failures, False, now, is_begun=True, is_delivered=True
+            )
             self.again.discard(row)
             lease = self.leases[row]
         if lease is None or lease.failures != told.failures:

@@ -9,14 +9,16 @@ from ringfence.consumer.queue_calls import Leased, Told, What
 from ringfence.consumer.queue_hands import Verdict
 from ringfence.consumer.queue_member import QueueMember
 from ringfence.consumer.values import MemberOptions, TaskKind
-from tests.fakes.queue_world import QueueRoutes
+from tests.fakes.queue_world import LEASE_S
 
 if TYPE_CHECKING:
     from ringfence.consumer.calls import Reply
     from ringfence.consumer.values import ConsumerPlace
-    from tests.fakes.queue_world import QueueWorld
+    from tests.fakes.queue_world import QueueRoutes, QueueWorld
 
-TICK_S = 0.05
+TICK_S = 0.1
+# Rows that an owner has given right before it was replaced may still be given for so long.
+PREFETCHED_S = 3.0
 CALL_S = 8.0  # a call without an answer is lost after so long
 
 
@@ -39,7 +41,7 @@ class QueueActor:
         self._back: dict[int, float] = {}
         self._connections = self._acks = 0
         world.actors.append(self)
-        self.member.routed(QueueRoutes(world.version, world.nodes))
+        self.member.routed(world.routes())
         world.at(0.0, self._tick)
         world.at(0.01, self._work)
 
@@ -147,8 +149,9 @@ class QueueActor:
         if place is None:
             self.world.at(0.05, self._work)
             return
-        work_s = 0.05 if dice.random() < 0.97 else 2.5 * 6.0
-        self.world.at(dice.uniform(0.0, 2 * work_s), lambda: self._worked(place))
+        # Some work takes longer than a lease.
+        work_s = 0.1 if dice.random() < 0.98 else 3 * LEASE_S
+        self.world.at(dice.uniform(0.0, work_s), lambda: self._worked(place))
 
     def _take(self) -> ConsumerPlace | None:
         now = self.world.now
@@ -174,6 +177,8 @@ class QueueActor:
         if place.fencing_token < self.newest:
             world.faults.append(f"{place} is given after rows of seek {self.newest}")
         self.newest = max(self.newest, place.fencing_token)
+        if world.now - world.moved_at.get(place.partition, 0.0) < PREFETCHED_S:
+            return
         for row in range(place.first_offset, place.end_offset):
             if (place.fencing_token, place.partition, row) in world.acked:
                 world.faults.append(f"{place} is given to {self.name}, and row {row} is acknowledged")
@@ -191,6 +196,7 @@ class QueueActor:
             return
         self.in_hand.remove(place)
         rows = range(place.first_offset, place.end_offset)
+        self.world.worked |= {(place.fencing_token, place.partition, row) for row in rows}
         bad = [row for row in rows if (place.partition, row) in self.bad]
         hands, dice = self.member.hands, self.world.dice
         if bad and dice.random() < 0.5:
@@ -235,7 +241,9 @@ class QueueActor:
         """Whether the member knows that it has a row, or has something to tell of it."""
         fetching, telling = self.member.fetching, self.member.telling
         stored = [line for one in fetching.stored if one.partition == partition for line in one.lines]
-        hands = [span for one in self.member.hands.all() if one.stored.partition == partition for span in one.open]
+        hands = [
+            span for one in self.member.hands.all() if one.stored.partition == partition for span in one.open
+        ]
         told = [one.told for one in telling.waiting() if one.partition == partition]
         spans = [(one.first, one.end) for one in stored] + hands + [(one.first, one.end) for one in told]
         return not self.is_alive or any(first <= row < end for first, end in spans)

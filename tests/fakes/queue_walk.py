@@ -6,7 +6,7 @@ from tests.fakes.queue_actor import QueueActor
 from tests.fakes.queue_world import LEASE_S, QueueWorld
 
 TROUBLE_S = 40.0
-QUIET_S = 90.0
+QUIET_S = 120.0
 
 
 def walk(seed: int) -> list[str]:
@@ -62,7 +62,12 @@ def at_the_end(world: QueueWorld, bad: frozenset[tuple[int, int]]) -> list[str]:
     for partition, queue in world.queues.items():
         open_rows = [row for row in range(len(queue.epochs)) if row not in queue.done | queue.parked.keys()]
         if open_rows:
-            faults.append(f"rows {open_rows[:5]} of {partition} are not settled: {queue.leases.get(open_rows[0])}")
+            faults.append(
+                f"rows {open_rows[:5]} of {partition} are not settled: {queue.leases.get(open_rows[0])}"
+            )
+        idle = [row for row in queue.done if (queue.incarnation, partition, row) not in world.worked]
+        if idle:
+            faults.append(f"rows {idle[:5]} of {partition} are done, and no application worked on them")
         good = [row for row in queue.parked if (partition, row) not in bad]
         if good:
             faults += [f"row {row} of {partition} is parked" for row in good]

@@ -41,9 +41,9 @@ OWNER_WAIT_S = 1.0
 class QueueRoutes(Routes):
     """A table: the node of each partition."""
 
-    def __init__(self, version: int, nodes: dict[int, int]) -> None:
+    def __init__(self, version: int, nodes: dict[int, int], epochs: dict[int, int]) -> None:
         super().__init__(None)
-        self._version, self._nodes = version, dict(nodes)
+        self._version, self._nodes, self._epochs = version, dict(nodes), dict(epochs)
         self.owners = frozenset(nodes.values())
 
     @property
@@ -52,6 +52,9 @@ class QueueRoutes(Routes):
 
     def is_known(self, partition: int) -> bool:
         return partition in self._nodes
+
+    def epoch_of(self, partition: int) -> int | None:
+        return self._epochs.get(partition)
 
     def node_of(self, partition: int) -> int | None:
         return self._nodes.get(partition)
@@ -77,13 +80,16 @@ class QueueWorld:
         self.dice = random.Random(self.seed)
         self.queues: dict[int, FakeQueue] = {}
         self.nodes: dict[int, int] = {}  # by partition
+        self.epochs: dict[int, int] = {}  # by partition
         self.serves_from: dict[int, float] = {}  # by partition
+        self.moved_at: dict[int, float] = {}
         self.actors: list[QueueActor] = []
         self.sessions: dict[int, QueueActor] = {}
         self.connections: dict[tuple[int, int], int] = {}  # (session, node) -> connection
         self.waiting: list[Waiting] = []
         self.version, self._sessions, self._order = 1, 0, 0
         self.faults: list[str] = []
+        self.worked: set[tuple[int, int, int]] = set()  # (incarnation, partition, row)
         self.acked: dict[tuple[int, int, int], float] = {}  # (incarnation, partition, row): answered then
         self._events: list[tuple[float, int, Callable[[], None]]] = []
 
@@ -91,7 +97,7 @@ class QueueWorld:
         queue = FakeQueue(LEASE_S, limit)
         queue.publish(rows)
         queue.on_expired = lambda row, lease: self._expired(partition, row, lease)
-        self.queues[partition], self.nodes[partition] = queue, node
+        self.queues[partition], self.nodes[partition], self.epochs[partition] = queue, node, 1
 
     # ---- time --------------------------------------------------------------------------------------------
 
@@ -110,10 +116,17 @@ class QueueWorld:
     def move(self, partition: int, node: int) -> None:
         """Another node becomes the owner."""
         self.nodes[partition] = node
+        self.epochs[partition] += 1
         self.queues[partition].new_owner()
-        self.queues[partition].publish(2, epoch=self.queues[partition].epochs[-1] + 1)
+        self.queues[partition].publish(2, self.epochs[partition])
         self.serves_from[partition] = self.now + OWNER_WAIT_S
         self.version += 1
+        self.moved_at[partition] = self.now
+        for actor in self.actors:  # nodes push their tables
+            self.at(self.dice.uniform(0.01, 1.5), lambda one=actor: one.table(self.routes()))  # type: ignore[misc]
+
+    def routes(self) -> QueueRoutes:
+        return QueueRoutes(self.version, self.nodes, self.epochs)
 
     def seek(self) -> None:
         """All begins again."""
@@ -173,7 +186,7 @@ class QueueWorld:
             case QueueSettle():
                 return self._settle(actor, connection, call)
             case Refresh():
-                actor.table(QueueRoutes(self.version, self.nodes))
+                actor.table(self.routes())
                 return None
             case _:
                 raise AssertionError(call)
@@ -252,10 +265,9 @@ class QueueWorld:
         """Rows whose members got them and do not know of them any more."""
         found = []
         for partition, queue in self.queues.items():
+            queue.expire(self.now)
             for row, lease in queue.leases.items():
                 actor = self.sessions.get(lease.session)
                 if lease.is_delivered and actor is not None and not actor.knows(partition, row):
                     found.append(f"row {row} of {partition} is on lease, and {actor.name} does not know it")
         return found
-
-
