@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ringfence.common.cluster_info import ClusterInfo
     from ringfence.common.watch_events import EventKind, WatchEvent
     from ringfence.consumer.consumer import Consumer
+    from ringfence.consumer.delivery import Delivery
     from ringfence.consumer.values import ConsumerPlace
     from ringfence.native.errors import (
         AlreadyExistsError,
@@ -100,6 +101,7 @@ __all__ = [
     "Consumer",
     "ConsumerPlace",
     "DeadlineError",
+    "Delivery",
     "DiskFullError",
     "Ends",
     "EventKind",
@@ -154,6 +156,7 @@ _HOMES = {
     "Reader": "reader",
     "Consumer": "consumer.consumer",
     "ConsumerPlace": "consumer.values",
+    "Delivery": "consumer.delivery",
     "Appended": "send.send_future",
     "SendFuture": "send.send_future",
     "Failure": "send.outcomes",

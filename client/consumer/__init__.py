@@ -3,6 +3,8 @@
 consumer       START HERE: the iterator        aio_consumer   the same for asyncio
 door           `client.consumer(...)`          settings       its arguments
 core           one step of the application     bell           wakes it
+any_core       what the modes share            queue_core     one step in QUEUE
+delivery       rows of a QUEUE in hand         queue_settings its arguments
 link           runs the member on its I/O thread            stores         positions in a store
 bodies         the bytes of calls and replies  clock          also runs while the machine sleeps
 member         the member as a state machine: events in, calls out; pure
@@ -12,5 +14,9 @@ member         the member as a state machine: events in, calls out; pure
   absence      leave for a while
   beats        leases of partitions          gate           one partition
   state        what these share              routes         the node that has a partition's gate
+any_member     what drivers need of it         queue_member   START HERE for QUEUE; pure
+  queue_fetching  rows on lease                queue_hands    rows that the application has
+  queue_telling   what became of rows          queue_rows     ranges of rows
 values, calls  places, options; what a member asks nodes for, and their replies
+queue_calls, queue_bodies, queue_link          the same for QUEUE
 """

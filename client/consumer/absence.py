@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ringfence.consumer.calls import HOME, Note
 
 if TYPE_CHECKING:
-    from ringfence.consumer.holding import Holding
-    from ringfence.consumer.session import Session
+    from ringfence.consumer.session import Held, Session
     from ringfence.consumer.state import State
 
 # The default grace period of a cluster: after it the owner's failover is over, if there is one.
@@ -27,7 +26,7 @@ LOOK_S: Final = 1.0
 class Absence:
     """Decides when to leave, and when to come back."""
 
-    def __init__(self, state: State, holding: Holding, session: Session) -> None:
+    def __init__(self, state: State, holding: Held, session: Session) -> None:
         self._state, self._holding, self._session = state, holding, session
         self._heard: dict[int, float] = {}  # by node: its last answer
         self._needed: dict[int, float] = {}  # by node: since when it has gates of this member

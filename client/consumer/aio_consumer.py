@@ -10,17 +10,18 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.common.process_local import ProcessLocal
-from ringfence.consumer.consumer import LOCATED
-from ringfence.consumer.core import Batch
+from ringfence.consumer.any_core import Batch
+from ringfence.consumer.consumer import LOCATED, check_has_deliveries, delivery_of
 from ringfence.native.errors import ClosedError, WaitTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable
     from types import TracebackType
 
     import pyarrow as pa
 
     from ringfence.consumer.consumer import Consumer as SyncConsumer
+    from ringfence.consumer.delivery import Delivery
     from ringfence.consumer.values import ConsumerPlace, Task
 
 
@@ -37,6 +38,7 @@ class Consumer(ProcessLocal):
         self._ready: deque[Task | Batch] = deque()  # one at most
         self._has_come_back = False  # for the batch that is returned next
         self._place: ConsumerPlace | None = None
+        self._delivery: Delivery | None = None
 
     def __repr__(self) -> str:
         return repr(self._consumer).replace("<ringfence.", "<ringfence.aio.", 1)
@@ -81,6 +83,7 @@ class Consumer(ProcessLocal):
             found = self._ready.popleft()
             if isinstance(found, Batch):
                 self._has_come_back, self._place = False, found.place
+                self._delivery = delivery_of(self._core, found)
                 return found.rows
             await self._run(found)
 
@@ -116,6 +119,19 @@ class Consumer(ProcessLocal):
     def place(self) -> ConsumerPlace | None:
         """Where the last batch is; None before the first."""
         return self._place
+
+    async def deliveries(self) -> AsyncIterator[Delivery]:
+        """Like `ringfence.Consumer.deliveries`."""
+        check_has_deliveries(self._core)
+        async for batch in self:
+            if batch is not None:
+                assert self._delivery is not None, "a batch of a queue is a delivery"
+                yield self._delivery
+
+    @property
+    def delivery(self) -> Delivery | None:
+        """QUEUE: the last batch, with what one can say of it; None before the first."""
+        return self._delivery
 
     @property
     def waits_for(self) -> list[int]:
@@ -199,6 +215,8 @@ class Consumer(ProcessLocal):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._core.interrupted(error)
         await self.close()
 
 

@@ -35,6 +35,8 @@ from ringfence.native.errors import MemberError, ProtocolError, RingfenceError, 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ringfence.consumer.calls import NodeCall
+
 # "Where the cohort stands", as the first wanted offset of a FETCH.
 STANDS: Final = 2**64 - 1
 SETTLEMENT: Final = struct.Struct("<QQQQII")  # partition, hold, through, epoch, kind, zero
@@ -52,9 +54,7 @@ class Sent(NamedTuple):
     body: bytes = b""
 
 
-def sent(
-    call: Attach | Fetch | Settle | Beat, topic: int, cohort_id: int, session: int, version: int
-) -> Sent:
+def sent(call: NodeCall, topic: int, cohort_id: int, session: int, version: int) -> Sent:
     """The request of a call. `version`: of the layout that it was routed by."""
     match call:
         case Attach():
@@ -85,6 +85,8 @@ def sent(
                 "schema_id": min(call.generation, 2**32 - 1),
             }
             return Sent(wire.Opcode.FETCH, fields)
+        case _:
+            raise AssertionError(call)
 
 
 # ---- replies ----------------------------------------------------------------------------------------------
@@ -99,7 +101,7 @@ def plan_of(given: cohort.Joined | cohort.Assign) -> Plan:
 def joined_of(given: cohort.Joined) -> Joined:
     """The answer to JOIN."""
     proof = given.proof if isinstance(given.proof, bytes) else None
-    return Joined(plan_of(given), proof, given.lease_ms / 1000)
+    return Joined(plan_of(given), proof, given.lease_ms / 1000, given.settings.lease_ms / 1000)
 
 
 def attached_of(answer: Answer) -> Attached:

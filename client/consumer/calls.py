@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from ringfence.consumer.queue_calls import Leased, QueueFetch, QueueSettle, QueueSettled
 from ringfence.consumer.values import Point
 
 # The node at the addresses of the application, whichever it is.
@@ -107,7 +108,9 @@ class Note(NamedTuple):
     text: str
 
 
-Call = Join | Leave | Attach | Fetch | Read | Settle | Beat
+# At the node that they name, on the connection that is bound to the session.
+NodeCall = Attach | Fetch | Settle | Beat | QueueFetch | QueueSettle
+Call = Join | Leave | Read | NodeCall
 Effect = Call | Refresh | Ring | Note
 
 # ---- replies ----------------------------------------------------------------------------------------------
@@ -124,9 +127,12 @@ class Plan(NamedTuple):
 
 
 class Joined(NamedTuple):
+    """`lease_s`: of a partition; `rows_lease_s`: of rows of a QUEUE."""
+
     plan: Plan
     proof: bytes | None = None
     lease_s: float = 10.0
+    rows_lease_s: float = 30.0
 
 
 class Left(NamedTuple):
@@ -179,7 +185,7 @@ class Renewed(NamedTuple):
     without: frozenset[int]
 
 
-Reply = Joined | Left | Attached | Fetched | Settled | Renewed
+Reply = Joined | Left | Attached | Fetched | Settled | Renewed | Leased | QueueSettled
 
 
 class Why(Enum):

@@ -16,22 +16,24 @@ from typing import TYPE_CHECKING, Any, Self
 from ringfence.common.arguments import seconds, whole
 from ringfence.common.codec import control_body
 from ringfence.common.process_local import ProcessLocal
-from ringfence.consumer.core import Batch
+from ringfence.consumer.any_core import Batch
+from ringfence.consumer.delivery import Delivery
+from ringfence.consumer.queue_core import QueueCore
 from ringfence.consumer.settings import seek_request
 from ringfence.consumer.values import ConsumerPlace, TaskKind
 from ringfence.native import cohort_messages, wire
-from ringfence.native.errors import ClosedError, WaitTimeoutError
+from ringfence.native.errors import ClosedError, InvalidArgumentError, WaitTimeoutError
 from ringfence.network.request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from types import TracebackType
 
     import pyarrow as pa
 
     from ringfence.cluster.offsets import Position
+    from ringfence.consumer.any_core import AnyCore
     from ringfence.consumer.bell import Bell
-    from ringfence.consumer.core import Core
     from ringfence.consumer.settings import Settings
     from ringfence.consumer.values import Task
 
@@ -51,10 +53,11 @@ class Consumer(ProcessLocal):
         schema: of every batch.
     """
 
-    def __init__(self, core: Core, settings: Settings, bell: Bell, positions_at: PositionsAt) -> None:
+    def __init__(self, core: AnyCore, settings: Settings, bell: Bell, positions_at: PositionsAt) -> None:
         """`positions_at`: of the client that created it; this reference keeps the client alive."""
         self._positions_at, self.settings = positions_at, settings
         self.core, self.bell = core, bell
+        self._delivery: Delivery | None = None
         self.schema: pa.Schema = core.schema
 
     def __repr__(self) -> str:
@@ -97,6 +100,7 @@ class Consumer(ProcessLocal):
             found = self.core.step(comes_back=comes_back)
             comes_back = False
             if isinstance(found, Batch):
+                self._delivery = delivery_of(self.core, found)
                 return found.rows
             if found is not None:
                 self._run(found)
@@ -106,6 +110,23 @@ class Consumer(ProcessLocal):
                 return None
             self.core.io_thread.check_outside("next")
             self.bell.flag.wait(min(left_s, 1.0))
+
+    def deliveries(self) -> Iterator[Delivery]:
+        """QUEUE: batches with what one can say of them. Waits for rows; ends when the consumer is closed.
+
+        Raises:
+            InvalidArgumentError: the mode is another one.
+        """
+        check_has_deliveries(self.core)
+        for batch in self:
+            if batch is not None:
+                assert self._delivery is not None, "a batch of a queue is a delivery"
+                yield self._delivery
+
+    @property
+    def delivery(self) -> Delivery | None:
+        """QUEUE: the last batch, with what one can say of it; None before the first."""
+        return self._delivery
 
     def _run(self, task: Task) -> None:
         """Call the application, and tell the member that it came back."""
@@ -135,6 +156,8 @@ class Consumer(ProcessLocal):
         self, place: ConsumerPlace | None = None, *, wait: bool = False, timeout_s: float = ACK_S
     ) -> None:
         """The rows of a place and all before it in its partition are done; without one, all that was given.
+
+        In "queue" the rows of the place are done, and no others.
 
         Acknowledgements are combined and sent in the background, at most one each `ack_interval_s`.
 
@@ -257,7 +280,22 @@ class Consumer(ProcessLocal):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self.core.interrupted(error)
         self.close()
+
+
+def delivery_of(core: AnyCore, given: Batch) -> Delivery | None:
+    """A batch as a delivery; None if the mode has none."""
+    return Delivery(core, given) if isinstance(core, QueueCore) else None
+
+
+def check_has_deliveries(core: AnyCore) -> None:
+    """InvalidArgumentError unless the mode is QUEUE."""
+    if not isinstance(core, QueueCore):
+        raise InvalidArgumentError(
+            'deliveries are for mode="queue"; iterate the consumer itself', mode=core.identity.mode
+        )
 
 
 class Waiting:

@@ -6,45 +6,27 @@ thread and outside the lock; right before they are given, the member looks at it
 
 from __future__ import annotations
 
-import time
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ringfence.answer_batches import AnswerBatches
-from ringfence.cluster.table_cache import TableCache
-from ringfence.common.fork import guard
-from ringfence.common.locks import OwnedLock
+from ringfence.consumer.any_core import AnyCore, Batch
 from ringfence.consumer.clock import now_s
-from ringfence.consumer.link import Link
 from ringfence.consumer.member import Member
 from ringfence.consumer.stores import begin_of
 from ringfence.consumer.values import partitions_text
-from ringfence.native.errors import ClosedError, FencedError, ReentrantError
+from ringfence.native.errors import FencedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
-    from ringfence.arrow.decode import Decoder
     from ringfence.arrow.decode import Place as DecodedPlace
-    from ringfence.common.routing import Layout
     from ringfence.consumer.gate import Stored
     from ringfence.consumer.giving import Turn
-    from ringfence.consumer.link import Identity
     from ringfence.consumer.settings import Settings
     from ringfence.consumer.values import ConsumerPlace, MemberOptions, Task
     from ringfence.native import wire
-    from ringfence.network.io_thread import IoThread
-
-FETCH_BYTES = 4_194_304  # of one answer with staged rows
-
-
-class Batch(NamedTuple):
-    """Rows, and where they are."""
-
-    place: ConsumerPlace
-    rows: pa.RecordBatch
 
 
 class _Span:
@@ -58,53 +40,20 @@ class _Span:
         return max(record.first_offset, self._stored.start), min(end, self._stored.end)
 
 
-class Core:
+class Core(AnyCore):
     """One member with its I/O thread. For one thread at a time, but for `close` and what says otherwise."""
 
-    def __init__(
-        self,
-        io_thread: IoThread,
-        tables: TableCache,
-        layout: Layout,
-        decoder: Decoder,
-        identity: Identity,
-        options: MemberOptions,
-        *,
-        timeout_s: float,
-        on_ring: Callable[[], None],
-    ) -> None:
-        self.identity, self.options, self.topic = identity, options, layout.name
-        self.io_thread, self.tables, self.layout = io_thread, tables, layout
-        self._lock = OwnedLock()
-        self.member = Member(options)
-        self.schema = decoder.schema
-        self._timeout_s = timeout_s
-        self._answers = AnswerBatches(
-            io_thread, tables, layout, decoder, batch_rows=None, fetch_bytes=FETCH_BYTES, timeout_s=timeout_s
-        )
-        self.place: ConsumerPlace | None = None
-        self.is_closed = False
-        self._owner = guard("consumer")
-        self.link = Link(io_thread, tables, layout, self.member, identity, lock=self._lock.lock, ring=on_ring)
-        self.link.begin()
+    member: Member
+
+    @staticmethod
+    def new_member(options: MemberOptions) -> Member:
+        """The state machine."""
+        return Member(options)
 
     # ---- steps -------------------------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Raises ClosedError, ForkedError or ReentrantError if no call can be served."""
-        self._owner.check()
-        if self.is_closed:
-            raise ClosedError("the consumer is closed; create another one", topic=self.topic)
-        if self._lock.is_mine():
-            raise ReentrantError(
-                "a call of a consumer in a signal handler would interrupt another one: use a thread"
-            )
-
     def step(self, *, comes_back: bool = False) -> Task | Batch | None:
-        """What the application gets next; None: nothing is there.
-
-        `comes_back`: it asks for the next batch, so with "auto" it is done with the ones before.
-        """
+        """See `AnyCore.step`."""
         self.check()
         while True:
             with self._lock.lock:
@@ -154,17 +103,7 @@ class Core:
         self.place = place
         return Batch(place, item[1])
 
-    def turn(self) -> None:
-        """Let the I/O thread carry out what is due."""
-        self.io_thread.post(self.link.turn)
-
     # ---- what the application says -------------------------------------------------------------------------
-
-    def done(self, task: Task) -> None:
-        """It came back from a callback."""
-        with self._lock.lock:
-            self.member.done(task)
-        self.turn()
 
     def locate(self, task: Task, settings: Settings) -> None:
         """Ask the application's store for positions (CHECKPOINT). An error of it ends the consumer.
@@ -224,12 +163,20 @@ class Core:
             self.member.pause(partitions, is_paused=is_paused)
         self.turn()
 
+    def interrupted(self, error: BaseException) -> None:
+        """What is not acknowledged comes again."""
+
     # ---- what it may know. From any thread -----------------------------------------------------------------
 
     def assignment(self) -> list[int]:
         """The partitions that this member holds or waits for."""
         with self._lock.lock:
             return sorted(self.member.state.gates)
+
+    @property
+    def is_member(self) -> bool:
+        """Whether rows may come."""
+        return bool(self.assignment())
 
     def lag(self) -> dict[int, int]:
         """By partition that is held: rows that are not settled, as of its owner's last answer."""
@@ -246,39 +193,10 @@ class Core:
             gate = self.member.state.gates.get(partition)
             return gate.hold or None if gate is not None else None
 
-    def waits_for(self) -> list[int]:
-        """Sealed partitions whose children wait for an acknowledgement."""
-        with self._lock.lock:
-            return self.member.giving.waits_for()
-
     def waiting_text(self) -> str:
         """`waits_for` for a message; empty if there is none."""
         waits = self.waits_for()
         return partitions_text(waits) if waits else ""
-
-    # ---- the end -------------------------------------------------------------------------------------------
-
-    def close(self, *, leave: bool, timeout_s: float) -> None:
-        """Release what is held and leave; waits for that, at most `timeout_s`. From any thread."""
-        if self.is_closed or not self._owner.mine:
-            self.is_closed = True
-            return
-        self.is_closed = True
-        deadline = time.monotonic() + timeout_s
-        try:
-            with self._lock.lock:
-                self.member.close(leave=leave)
-            self.turn()
-            while time.monotonic() < deadline and not self._is_over():
-                time.sleep(0.005)
-        except ClosedError:
-            return
-        finally:
-            self.io_thread.close()
-
-    def _is_over(self) -> bool:
-        with self._lock.lock:
-            return self.member.is_closed
 
 
 class _Countdown:

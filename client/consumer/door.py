@@ -6,13 +6,16 @@ import datetime as dt
 import time
 import weakref
 from abc import ABC, abstractmethod
+from dataclasses import fields
 from typing import TYPE_CHECKING, Literal
 
 from ringfence.arrow.decode import Decoder
 from ringfence.cluster.table_cache import TableCache
+from ringfence.consumer.any_core import AnyCore
 from ringfence.consumer.bell import Bell
 from ringfence.consumer.consumer import Consumer
 from ringfence.consumer.core import Core
+from ringfence.consumer.queue_core import QueueCore
 from ringfence.consumer.settings import Settings
 from ringfence.network.io_thread import IoThread
 
@@ -54,6 +57,9 @@ class ConsumerCalls(ABC):
         columns: str | Sequence[str] | None = None,
         on_truncated: Literal["raise", "skip"] = "raise",
         bytes_in_flight_max: int = 64 << 20,
+        rows_max: int | None = None,
+        limit: int | None = None,
+        lease_s: float | None = None,
         on_assigned: Told | None = None,
         on_revoked: Told | None = None,
         on_lost: Told | None = None,
@@ -64,7 +70,8 @@ class ConsumerCalls(ABC):
         Args:
             topic: its name.
             cohort: name of the cohort; it is created if it does not exist.
-            mode: "stream": the cohort keeps the positions; "checkpoint": your own store does.
+            mode: "stream": the cohort keeps the positions; "checkpoint": your own store does; "queue": all
+                members share all partitions, and each range of rows is one member's at a time.
             member: a name that this member keeps over restarts, with its partitions; default: a drawn one.
             start: where a new cohort begins.
             ack: "auto": asking for the next batch acknowledges the ones before; or "manual".
@@ -77,6 +84,9 @@ class ConsumerCalls(ABC):
             columns: only these, in this order; a str is one name.
             on_truncated: "raise" TruncatedError for rows that were removed unread, or "skip" them.
             bytes_in_flight_max: limit for rows that are fetched ahead, or given and not acknowledged.
+            rows_max: of "queue": a member takes so many rows at a time; default: what fits into an answer.
+            limit: of a new "queue": failures after which a row is parked; 0: never; default 5.
+            lease_s: of a new "queue": rows come again when their member is silent for so long; default 30.
             on_assigned: called with partitions that this member gets.
             on_revoked: called with partitions that another member gets: acknowledge what is done.
             on_lost: called with partitions that were lost: what was not acknowledged comes again elsewhere.
@@ -85,27 +95,9 @@ class ConsumerCalls(ABC):
         Raises:
             NotFoundError: no such topic. InvalidArgumentError, ConnectError: no node answered in time.
         """
-        settings = Settings(
-            topic=topic,
-            cohort=cohort,
-            mode=mode,
-            member=member,
-            start=start,
-            ack=ack,
-            report=report,
-            ack_interval_s=ack_interval_s,
-            idle_s=idle_s,
-            takeover=takeover,
-            work_timeout_s=work_timeout_s,
-            positions=positions,
-            on_truncated=on_truncated,
-            bytes_in_flight_max=bytes_in_flight_max,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            on_lost=on_lost,
-            on_drain=on_drain,
-        ).check()
-        return self._opened(settings, columns)
+        given = locals()  # the arguments: the settings have their names
+        settings = Settings(**{field.name: given[field.name] for field in fields(Settings)})
+        return self._opened(settings.check(), columns)
 
     def _opened(self, settings: Settings, columns: str | Sequence[str] | None) -> Consumer:
         bell = Bell()
@@ -114,13 +106,13 @@ class ConsumerCalls(ABC):
         self._consumers.add(consumer)
         return consumer
 
-    def _core(self, settings: Settings, columns: str | Sequence[str] | None, bell: Bell) -> Core:
+    def _core(self, settings: Settings, columns: str | Sequence[str] | None, bell: Bell) -> AnyCore:
         io_thread = IoThread(self.addresses, token=self._token)
         try:
             tables = TableCache(io_thread)
             layout = tables.get(settings.topic, time.monotonic() + self._timeout_s)
             options = settings.options()
-            core = Core(
+            core: AnyCore = (QueueCore if settings.mode == "queue" else Core)(
                 io_thread,
                 tables,
                 layout,

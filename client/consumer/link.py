@@ -31,6 +31,7 @@ from ringfence.consumer.calls import (
     Why,
 )
 from ringfence.consumer.clock import now_s
+from ringfence.consumer.queue_calls import QueueFetch, QueueSettle
 from ringfence.consumer.routes import Routes
 from ringfence.consumer.values import partitions_text
 from ringfence.native import cohort_messages as cohort
@@ -55,8 +56,8 @@ if TYPE_CHECKING:
     from ringfence.cluster.table_cache import TableCache
     from ringfence.common.codec import Answer
     from ringfence.common.routing import Layout
-    from ringfence.consumer.calls import Effect, Reply
-    from ringfence.consumer.member import Member
+    from ringfence.consumer.any_member import AnyMember
+    from ringfence.consumer.calls import Effect, NodeCall, Reply
     from ringfence.native import messages
     from ringfence.network.io_thread import IoThread
 
@@ -86,9 +87,7 @@ class MemberCall(Pending):
 
     __slots__ = ("_link", "call", "polls_until")
 
-    def __init__(
-        self, link: Link, call: Attach | Fetch | Settle | Beat, give_up_at: float, polls_until: float
-    ) -> None:
+    def __init__(self, link: Link, call: NodeCall, give_up_at: float, polls_until: float) -> None:
         super().__init__(give_up_at)
         self._link, self.call, self.polls_until = link, call, polls_until
 
@@ -113,7 +112,7 @@ class Link:
         io_thread: IoThread,
         tables: TableCache,
         layout: Layout,
-        member: Member,
+        member: AnyMember,
         identity: Identity,
         *,
         lock: AbstractContextManager[object],
@@ -154,7 +153,7 @@ class Link:
         """Name partitions whose children wait for the application for two looks."""
         self._warn_at = now + WARN_S
         with self._lock:
-            waits = set(self._member.giving.waits_for())
+            waits = set(self._member.waits_for())
         both, self._waits = waits & self._waits, waits
         if both and now - self._warned_at >= WARN_AGAIN_S:
             self._warned_at = now
@@ -257,23 +256,27 @@ class Link:
         else:
             self._event(partial(self._member.answered, number, outcome))
 
-    def answered(self, call: Attach | Fetch | Settle | Beat, answer: Answer) -> None:
+    def answered(self, call: NodeCall, answer: Answer) -> None:
         """A call was answered on its connection."""
-        self._heard(call.number, self._outcome(call, answer))
-
-    def _outcome(self, call: Attach | Fetch | Settle | Beat, answer: Answer) -> Reply | Refusal:
-        topic = self._layout.name
         if answer.header.status not in DONE:
-            return bodies.refusal_of(call, answer, topic, self._layout.generation)
+            refusal = bodies.refusal_of(call, answer, self._layout.name, self._layout.generation)
+            self._heard(call.number, refusal)
+        else:
+            self._heard(call.number, self.reply_of(call, answer))
+
+    def reply_of(self, call: NodeCall, answer: Answer) -> Reply:
+        """The reply of an answer OK."""
         match call:
             case Attach():
                 return bodies.attached_of(answer)
             case Beat():
                 return bodies.renewed_of(answer)
             case Settle():
-                return bodies.settled_of(answer, topic)
+                return bodies.settled_of(answer, self._layout.name)
             case Fetch():
                 return bodies.fetched_of(call, answer)
+            case _:
+                raise AssertionError(call)
 
     # ---- effects -----------------------------------------------------------------------------------------
 
@@ -297,14 +300,19 @@ class Link:
     def _fetched_table(self, layout: Layout | None, error: RingfenceError | None) -> None:
         """The listener has the table if it is newer."""
 
-    def _call(self, call: Attach | Fetch | Settle | Beat) -> None:
+    def sent(self, call: NodeCall) -> bodies.Sent:
+        """The request of a call."""
         session = self._member.state.session
-        sent = bodies.sent(call, self._layout.topic, self._cohort, session, self._layout.version)
+        return bodies.sent(call, self._layout.topic, self._cohort, session, self._layout.version)
+
+    def _call(self, call: NodeCall) -> None:
+        sent = self.sent(call)
         now = self._io_thread.now
-        wait_s = {Fetch: 0.0, Settle: SETTLE_S}.get(type(call), CALL_S)
-        if isinstance(call, Fetch):
+        wait_s = SETTLE_S if isinstance(call, Settle | QueueSettle) else CALL_S
+        polls = isinstance(call, Fetch | QueueFetch)
+        if isinstance(call, Fetch | QueueFetch):
             wait_s = call.poll_s
-        polls_until = now + wait_s + ANSWER_GRACE_S if isinstance(call, Fetch) else 0.0
+        polls_until = now + wait_s + ANSWER_GRACE_S if polls else 0.0
         pending = MemberCall(self, call, now + wait_s + ANSWER_GRACE_S, polls_until)
         connection = self._connections.get(call.node)
         if connection is None or not connection.room_for(len(sent.body)):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.consumer.absence import Absence
+from ringfence.consumer.any_member import AnyMember
 from ringfence.consumer.beats import Beats
 from ringfence.consumer.calls import (
     HOME,
@@ -40,7 +41,7 @@ from ringfence.consumer.state import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ringfence.consumer.calls import Effect, Plan, Refusal, Reply
+    from ringfence.consumer.calls import Plan, Refusal, Reply
     from ringfence.consumer.giving import Turn
     from ringfence.consumer.routes import Routes
     from ringfence.consumer.values import ConsumerPlace, MemberOptions, Point, Task
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 OPENING_S: Final = 0.25
 
 
-class Member:
+class Member(AnyMember):
     """One member. Its parts share `state`."""
 
     def __init__(self, options: MemberOptions) -> None:
@@ -70,11 +71,6 @@ class Member:
 
     def _look(self, gate: Gate) -> None:
         self.fetching.look(gate)
-
-    def take(self) -> list[Effect]:
-        """What is to be carried out since the last call."""
-        effects, self.state.effects = self.state.effects, []
-        return effects
 
     def tick(self, now: float) -> None:
         """Time has passed, or an event was handled: make the calls that are due."""
@@ -205,10 +201,6 @@ class Member:
 
     # ---- the application ---------------------------------------------------------------------------------
 
-    def next_task(self) -> Task | None:
-        """A callback that is due, in order."""
-        return self.state.tasks.popleft() if self.state.tasks else None
-
     def done(self, task: Task) -> None:
         """The application came back from a callback."""
         self.holding.done(task)
@@ -221,11 +213,6 @@ class Member:
         """CHECKPOINT: what the owner said of a store that has nothing of a partition."""
         gate = self.state.gates.get(partition)
         return None if gate is None else gate.question
-
-    def take_error(self) -> Exception | None:
-        """The error that the application must hear: once, or each time if the member cannot go on."""
-        error, self.state.error = self.state.error, None
-        return self.state.final_error or error
 
     def turn(self, now: float) -> Turn | None:
         """The partition whose turn it is; None: nothing can be given."""
@@ -244,6 +231,10 @@ class Member:
             for call in gate.settled_callbacks():
                 call(None)
         return True
+
+    def waits_for(self) -> list[int]:
+        """See `Giving.waits_for`."""
+        return self.giving.waits_for()
 
     def pause(self, partitions: Iterable[int], *, is_paused: bool) -> None:
         """Give no rows of these partitions, or give them again. They stay with this member."""

@@ -12,14 +12,17 @@ from ringfence.common.routing import ACTIVE
 
 if TYPE_CHECKING:
     from ringfence.common.routing import Layout
+    from ringfence.native.messages import PartitionEntry
 
 
 class Routes:
-    """Gates of one topic by a routing table."""
+    """Gates of one topic by a routing table. `owners`: the nodes that have gates."""
 
     def __init__(self, layout: Layout | None) -> None:
         self.layout = layout
-        self._los = [] if layout is None else [entry.lo for entry in layout.active]
+        active = () if layout is None else layout.active
+        self._los = [entry.lo for entry in active]
+        self.owners = frozenset(entry.owner for entry in active if entry.owner)
 
     @property
     def version(self) -> int:
@@ -34,9 +37,16 @@ class Routes:
 
     def node_of(self, partition: int) -> int | None:
         """The node that has the partition's gate; None: the table does not have the partition."""
+        entry = self._with_gate(partition)
+        return None if entry is None else entry.owner
+
+    def epoch_of(self, partition: int) -> int | None:
+        """The owner epoch of the log with the partition's gate."""
+        entry = self._with_gate(partition)
+        return None if entry is None else entry.epoch
+
+    def _with_gate(self, partition: int) -> PartitionEntry | None:
         entry = None if self.layout is None else self.layout.partitions.get(partition)
-        if entry is None or self.layout is None:
-            return None
-        if entry.state == ACTIVE:
-            return entry.owner
-        return self.layout.active[bisect_right(self._los, entry.lo) - 1].owner
+        if entry is None or self.layout is None or entry.state == ACTIVE:
+            return entry
+        return self.layout.active[bisect_right(self._los, entry.lo) - 1]

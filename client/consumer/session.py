@@ -6,14 +6,15 @@ its generation is higher than that of the present plan: an answer that a push ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ringfence.consumer.calls import HOME, Attach, Join, Leave, Plan, Refresh, Why
 from ringfence.native.errors import MemberExistsError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ringfence.consumer.calls import Attached, Joined, Refusal
-    from ringfence.consumer.holding import Holding
     from ringfence.consumer.state import State
 
 RETRY_S: Final = 0.2
@@ -22,10 +23,18 @@ TABLE_S: Final = 0.2  # between two requests of a routing table
 ABSENT: Final = "absent"  # the member of this name is not there
 
 
+class Held(Protocol):
+    """What a member has, by the plan and under its session."""
+
+    def assign(self, partitions: Iterable[int]) -> None: ...
+    def sought(self) -> None: ...
+    def all_lost(self) -> None: ...
+
+
 class Session:
     """The session of a member. `up`: nodes with a connection."""
 
-    def __init__(self, state: State, holding: Holding) -> None:
+    def __init__(self, state: State, holding: Held) -> None:
         self._state, self._holding = state, holding
         self.up: set[int] = set()
         self.proof: bytes | None = None
@@ -118,7 +127,7 @@ class Session:
         if not state.session and not self._must_join:
             return  # suspended meanwhile
         self._must_join = False
-        self.proof, state.lease_s = reply.proof, reply.lease_s
+        self.proof, state.lease_s, state.rows_lease_s = reply.proof, reply.lease_s, reply.rows_lease_s
         if plan.session != state.session:
             if state.session:
                 self._holding.all_lost()

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from ringfence.common.arguments import seconds, whole
 from ringfence.consumer.link import Identity
+from ringfence.consumer.queue_settings import check_queue, queue_settings
 from ringfence.consumer.values import ConsumerPlace, MemberOptions, Mode, Point, TaskKind
 from ringfence.native import cohort_messages as cohort
 from ringfence.native.errors import InvalidArgumentError, PositionError
@@ -41,6 +42,9 @@ class Settings:
     positions: Positions | None = None
     on_truncated: Literal["raise", "skip"] = "raise"
     bytes_in_flight_max: int = 64 << 20
+    rows_max: int | None = None
+    limit: int | None = None
+    lease_s: float | None = None
     on_assigned: Told | None = None
     on_revoked: Told | None = None
     on_lost: Told | None = None
@@ -59,10 +63,7 @@ class Settings:
         _label("cohort", self.cohort)
         if self.member is not None:
             _label("member", self.member)
-        if self.mode == "queue":
-            raise InvalidArgumentError(
-                'mode="queue" is not served by this version: use "stream" or "checkpoint"', mode=self.mode
-            )
+        check_queue(self)
         if (self.mode == "checkpoint") != (self.positions is not None):
             raise InvalidArgumentError(
                 'positions is required in mode="checkpoint", and has no meaning in others: there the cohort '
@@ -84,7 +85,7 @@ class Settings:
     @property
     def idle(self) -> float | None:
         """Seconds after which iteration gives None; None: it waits."""
-        if self.idle_s is not None or self.is_auto:
+        if self.idle_s is not None or self.is_auto or self.mode == "queue":
             return self.idle_s
         return IDLE_S
 
@@ -109,11 +110,12 @@ class Settings:
             bytes_max=self.bytes_in_flight_max,
             interval_s=self.ack_interval_s,
             tells=frozenset(kind for kind in TaskKind if self.callback(kind) is not None),
+            rows_max=self.rows_max or 0,
         )
 
     def identity(self, topic: str, options: MemberOptions) -> Identity:
         """What JOIN says."""
-        settings: cohort.CohortSettings | None = None
+        settings = queue_settings(self) if self.mode == "queue" else None
         return Identity(topic, self.cohort, self.mode, options.name, options.instance, self.start, settings)
 
     def position(self, partition: int) -> Point | None:

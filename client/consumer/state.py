@@ -40,6 +40,7 @@ class State:
         self.gates: dict[int, Gate] = {}
         self.session = self.generation = self.incarnation = 0
         self.lease_s = 10.0
+        self.rows_lease_s = 30.0  # QUEUE
         self.attached: set[int] = set()
         self.calls: dict[int, tuple[Call, float]] = {}
         self.effects: list[Effect] = []

@@ -96,6 +96,7 @@ class MemberOptions(NamedTuple):
 
     `tells`: callbacks that the application has. `is_checkpoint`: the application's store has the positions,
     so every partition waits for `opened`. `is_auto`: asking for the next batch acknowledges the ones before.
+    `rows_max`: QUEUE, rows of one answer; 0: as many as fit.
     """
 
     name: str
@@ -108,6 +109,7 @@ class MemberOptions(NamedTuple):
     interval_s: float = 0.2
     work_timeout_s: float | None = None
     tells: frozenset[TaskKind] = frozenset()
+    rows_max: int = 0
 
 
 def partitions_text(partitions: Iterable[int]) -> str:

@@ -40,7 +40,7 @@ def batches_of(
     while (left is None or left > 0) and (follow or time.monotonic() < end_s):
         batch = consumer.next(WAIT_S)
         if batch is None:
-            if not is_member and consumer.assignment():
+            if not is_member and consumer.core.is_member:
                 is_member, end_s = True, time.monotonic() + IDLE_S
             continue
         place = consumer.place

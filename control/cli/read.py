@@ -55,6 +55,9 @@ TEXT_ROWS = 1000
     "--output", metavar="FILE.parquet|FILE.arrow|-", help="Write to a file; - is an Arrow stream on stdout."
 )
 @click.option("--cohort", help="Read as a member of this cohort, and acknowledge what was written.")
+@click.option(
+    "--mode", type=click.Choice(("stream", "queue")), help="With --cohort: its mode; stream if not given."
+)
 @click.option("--member", help="With --cohort: a name that keeps its partitions over restarts.")
 @click.option("--no-ack", is_flag=True, help="With --cohort: acknowledge nothing; the rows come again.")
 @address_option
@@ -85,8 +88,9 @@ def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **opti
     columns = None if options["columns"] is None else [name.strip() for name in options["columns"].split(",")]
     if columns is not None and len(set(columns)) != len(columns):
         raise click.BadParameter(f"a column is named twice: {options['columns']}", param_hint="--columns")
-    if options["cohort"] is None and (options["member"] is not None or options["no_ack"]):
-        raise click.UsageError("--member and --no-ack belong to --cohort")
+    of_members = (options["member"], options["mode"], options["no_ack"] or None)
+    if options["cohort"] is None and any(given is not None for given in of_members):
+        raise click.UsageError("--member, --mode and --no-ack belong to --cohort")
     if options["cohort"] is not None:
         check_options(partitions=partitions, start=options["start"])
     start = _start(options["start"], partitions)
@@ -135,7 +139,13 @@ def _rows(
     if limit is None and options["output"] is None and not options["as_json"] and not follow:
         limit = LIMIT_SHOWN  # what a table does not show is not acknowledged
     with client.consumer(
-        topic, cohort=options["cohort"], member=options["member"], start=start, ack="manual", columns=columns
+        topic,
+        cohort=options["cohort"],
+        mode=options["mode"] or "stream",
+        member=options["member"],
+        start=start,
+        ack="manual",
+        columns=columns,
     ) as consumer:
         yield batches_of(
             consumer, follow=follow, limit=limit, acknowledges=not options["no_ack"], patience_s=timeout_s

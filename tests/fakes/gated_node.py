@@ -13,7 +13,6 @@ import pytest
 
 from ringfence.control.runtime.data_plane import cohort_orders, executor
 from ringfence.control.runtime.data_plane.cohort_orders import CohortItems
-from ringfence.control.runtime.handlers import cohort_values
 from ringfence.native import messages
 from ringfence.native.cohort_messages import Assign
 from ringfence.native.wire import ANSWER_STRUCT, AnswerHeader, Opcode, Status
@@ -140,9 +139,6 @@ class GatedNode(FakeNode):
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on nodes have the level of cohorts and gated native nodes."""
-    monkeypatch.setattr(
-        cohort_values, "NOT_SERVED", frozenset()
-    )  # gates are modelled here, also those of queues
     for module in (node_bench, node_cluster):
         monkeypatch.setattr(module, "FakeNode", GatedNode)
 

@@ -23,7 +23,6 @@ from ringfence.control.runtime.cohorts.leader import now_ms
 from ringfence.control.runtime.cohorts.pushes import slices_of
 from ringfence.control.runtime.handlers.cohort_values import (
     check_name,
-    check_served,
     mode_of,
     settings_of,
     start_of,
@@ -170,7 +169,6 @@ class MemberRequests:
                 return None
 
     async def _create(self, command: CreateCohort, join: Join) -> None:
-        check_served(command.mode)
         try:
             await self._commands.submit(lambda: plan_of(command), self._context("create cohort", join))
         except RequestRefused as refusal:

@@ -16,12 +16,7 @@ from ringfence.control.model.cohorts import (
 from ringfence.control.model.ids import Epoch, Index, PartitionId
 from ringfence.control.model.results import Done
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime.handlers.cohort_values import (
-    check_name,
-    check_served,
-    cohort_named,
-    find_cohort,
-)
+from ringfence.control.runtime.handlers.cohort_values import check_name, cohort_named, find_cohort
 from ringfence.control.runtime.handlers.commands import Build, Outcome, Plan
 from ringfence.control.runtime.handlers.topic_plans import topic_named
 from ringfence.control.runtime.process.errors import RequestRefused
@@ -72,7 +67,6 @@ class CohortPlans:
             known = find_cohort(self._proposer.state, number, name)
             if known is not None and (known.mode, known.settings) == (mode, settings):
                 return Plan(done=Outcome(0, Done()))
-            check_served(mode)
             command = CreateCohort(topic=number, name=name, mode=mode, start=start, settings=settings)
             return Plan((command,))
 

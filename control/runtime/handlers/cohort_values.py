@@ -17,8 +17,6 @@ from ringfence.native import cohort_messages
 from ringfence.native.wire import Code
 
 MODES: Final = {str(mode).lower(): mode for mode in CohortMode}
-# Modes that the engine does not serve: no cohort of them is created.
-NOT_SERVED: Final = frozenset({CohortMode.QUEUE})
 STARTS: Final = {"earliest": StartKind.EARLIEST, "latest": StartKind.LATEST}
 
 
@@ -28,14 +26,6 @@ def mode_of(word: str) -> CohortMode:
         message = f"mode={word[:40]!r}: it must be one of {', '.join(sorted(MODES))}"
         raise RequestRefused(Code.INVALID_ARGUMENT, message)
     return MODES[word]
-
-
-def check_served(mode: CohortMode) -> None:
-    """RequestRefused for a new cohort with a mode whose members would be refused."""
-    if mode in NOT_SERVED:
-        served = ", ".join(sorted(word for word, one in MODES.items() if one not in NOT_SERVED))
-        message = f"mode={str(mode).lower()!r}: this version does not serve such cohorts; use one of {served}"
-        raise RequestRefused(Code.NOT_SUPPORTED, message)
 
 
 def start_of(word: str, subject: str = "start") -> StartKind:

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.model.cohorts import CohortMode
-from ringfence.control.runtime.handlers import cohort_values
 from ringfence.native import cohort_messages as cohorts
 from ringfence.native import messages
 from ringfence.native.cohort_messages import CohortEntry
@@ -28,22 +26,6 @@ async def created(bench: Bench, name: str = "etl", **more: Any) -> CohortEntry:
 async def described(bench: Bench, name: str = "etl", **more: Any) -> cohorts.CohortDescribed:
     request = cohorts.CohortDescribe(topic="t", cohort=name, **more)
     return await bench.ok(Opcode.COHORT_DESCRIBE, request, cohorts.CohortDescribed)
-
-
-def test_no_cohort_is_created_with_a_mode_that_the_engine_does_not_serve(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
-    async def work(bench: Bench, native: GatedNode, parts: list[int]) -> None:
-        del native, parts
-        monkeypatch.setattr(cohort_values, "NOT_SERVED", frozenset({CohortMode.QUEUE}))
-        index = bench.node.proposer.applied.index
-        queue = cohorts.CohortCreate(topic="t", cohort="etl", mode="queue")
-        assert await bench.refused(Opcode.COHORT_CREATE, queue) == Code.NOT_SUPPORTED
-        assert await bench.refused(Opcode.JOIN, joins("m", 1, mode="queue")) == Code.NOT_SUPPORTED
-        assert bench.node.proposer.applied.index == index
-        assert (await created(bench)).mode == "stream"
-
-    with_cohorts(tmp_path, monkeypatch, work)
 
 
 def test_a_cohort_is_created_changed_and_deleted(tmp_path: Path, monkeypatch: Patch) -> None:

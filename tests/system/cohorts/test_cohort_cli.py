@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -92,10 +91,13 @@ def test_options_that_do_not_go_together_are_refused(served: Served) -> None:
         assert (done.returncode, said in done.stderr) == (Exit.USAGE, True), done.stderr
 
 
-def test_a_queue_is_refused_by_the_command_and_over_http(served: Served) -> None:
-    done = cli("cohort", "create", "t", "q", "--mode", "queue", "--http", f"http://{served.http}")
-    assert done.returncode != Exit.OK
-    assert "does not serve such cohorts" in done.stderr
-    place = f"http://{served.http}/admin/topics/public/default/t/subscriptions"
-    with urllib.request.urlopen(place) as answer:
-        assert json.load(answer)["cohorts"] == []
+def test_a_queue_is_created_read_and_shown(served: Served) -> None:
+    made = served.cohort("create", "t", "q", "--mode", "queue", "--limit", "3", "--lease", "20s")
+    assert (made["mode"], made["limit"], made["lease_ms"]) == ("queue", 3, 20_000)
+    first = served.read("--cohort", "q", "--mode", "queue", "--limit", "7")
+    assert len(first) == 7
+    rest = served.read("--cohort", "q", "--mode", "queue")
+    assert sorted(first + rest) == [(key, number) for key in range(KEYS) for number in range(10)]
+    assert served.read("--cohort", "q", "--mode", "queue") == []
+    done = cli("read", "t", "--cohort", "q", "--address", served.node.address)
+    assert (done.returncode, "queue" in done.stderr) == (Exit.FAILED, True), done.stderr

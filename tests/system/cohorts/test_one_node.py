@@ -10,11 +10,8 @@ import pytest
 
 import ringfence
 from ringfence.consumer.settings import Settings
-from ringfence.native import cohort_messages, messages
-from ringfence.native.wire import Code, Opcode, Status
 from tests.harness.deliveries import KEYS, Feed, check_deliveries, publish, until_all_acked
 from tests.harness.processes import SCHEMA, NodeProcess, read_ids, until
-from tests.harness.raw_client import RawClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -183,35 +180,3 @@ def test_of_two_copies_of_a_member_the_older_one_ends(
             assert client.status().index == before
             assert take(newer, 1)
             assert client.status().index == before
-
-
-def test_a_queue_is_refused_and_nothing_is_changed(
-    node: NodeProcess, client: ringfence.Client, topic: str
-) -> None:
-    before = client.status().index
-    create = cohort_messages.CohortCreate(topic=topic, cohort="q", mode="queue")
-    join = cohort_messages.Join(topic=topic, cohort="q", mode="queue", member="m", instance=b"i" * 16)
-    with RawClient(node.address) as raw:
-        raw.hello()
-        for opcode, request in ((Opcode.COHORT_CREATE, create), (Opcode.JOIN, join)):
-            answer = raw.control(opcode, request)
-            assert (answer.status, answer.code) == (Status.REFUSED, Code.NOT_SUPPORTED)
-            assert "use one of checkpoint, stream" in answer.read(messages.Refused).message
-    assert client.status().index == before
-
-
-def test_positions_last_over_a_killed_node(tmp_path: Path, begun: Begun) -> None:
-    with NodeProcess(tmp_path / "data") as node, ringfence.connect(node.address, timeout_s=30) as client:
-        client.create_topic("t", schema=SCHEMA, key=["producer"], partitions=2)
-        publish(client, "t", range(20))
-        member = begun(node.address, "t", "c", "m")
-        stored = read_ids(client, "t")
-        until_all_acked([member], stored)
-        node.kill()
-        node.start()
-        publish(client, "t", range(20, 40))
-        stored = read_ids(client, "t")
-        until_all_acked([member], stored)
-        member.stop()
-        assert member.errors == []
-        check_deliveries([member], stored)

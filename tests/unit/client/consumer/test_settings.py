@@ -66,8 +66,3 @@ def test_a_seek_takes_words_offsets_and_tokens() -> None:
         seek("middle")
     with pytest.raises(InvalidArgumentError, match="rest must be one of"):
         seek({}, rest="none")
-
-
-def test_a_queue_is_refused_so_far() -> None:
-    with pytest.raises(InvalidArgumentError, match="not served by this version"):
-        settings(mode="queue")

@@ -1,0 +1,368 @@
+"""Rows of a QUEUE in the hands of the application: given, extended, and what it says of them. Pure.
+
+stored --give--> in hand --settle--> told          "begun" is said when rows are given,
+                    |                              "extended" while they are in hand
+                    +-- lost: their lease went on without this member
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from ringfence.consumer.calls import Why
+from ringfence.consumer.queue_calls import NotTakenBecause, QueueSettle, Told, What
+from ringfence.consumer.queue_fetching import EXTENSIONS_A_LEASE
+from ringfence.consumer.queue_rows import RowsInHand, common, overlaps
+from ringfence.consumer.queue_telling import LINES_MAX, Telling
+from ringfence.consumer.values import ConsumerPlace, TaskKind
+from ringfence.native.wire import REASON_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ringfence.consumer.calls import Refusal
+    from ringfence.consumer.queue_calls import QueueSettled
+    from ringfence.consumer.queue_fetching import QueueFetching
+    from ringfence.consumer.queue_rows import Range, StoredRows
+    from ringfence.consumer.queue_telling import QueueTelling
+    from ringfence.consumer.state import State
+
+# Rows are not given that short before the end of their lease; it covers clocks that run at different rates.
+MARGIN_S: Final = 0.5
+# Refusals of an extension after which the lease is over.
+ENDED: Final = frozenset({NotTakenBecause.ON_LEASE, NotTakenBecause.OTHER_COUNT, NotTakenBecause.OTHER_ROWS})
+
+
+class Verdict(Enum):
+    """Whether decoded rows may be given."""
+
+    GIVE = "give"
+    # The owner must hear first that they are begun.
+    LATER = "later"
+    # They are not on lease to this member: skip them.
+    SKIP = "skip"
+    # The lease of the whole answer is over.
+    OVER = "over"
+
+
+class QueueHands:
+    """What the application has."""
+
+    def __init__(self, state: State, fetching: QueueFetching, telling: QueueTelling) -> None:
+        self._state, self._fetching, self._telling = state, fetching, telling
+        self._rows: dict[int, dict[int, RowsInHand]] = {}  # by partition and first row
+        self._begun: dict[int, list[Told]] = {}  # by partition: to be said, nothing waits for it
+        self._asked: dict[int, StoredRows] = {}  # by call: "begun", before the rows are given
+        self._extending: dict[int, int] = {}  # by partition: number of the call
+        self._last: RowsInHand | None = None
+
+    # ---- give --------------------------------------------------------------------------------------------
+
+    def turn(self, now: float) -> StoredRows | None:
+        """The answer whose rows are next; None: nothing can be given."""
+        for stored in list(self._fetching.stored):
+            if now >= stored.until - MARGIN_S:
+                self._fetching.drop([stored])  # others get the rows
+            elif stored.may_begin:
+                return stored
+            elif not stored.is_asked:
+                self._ask(stored, now)
+        return None
+
+    def _ask(self, stored: StoredRows, now: float) -> None:
+        """Say that the first line is begun, and wait for the answer."""
+        if stored.node not in self._state.attached:
+            return
+        line = stored.lines[0]
+        told = (Told(line.first, line.end, line.epoch, What.BEGUN, line.failures),)
+        call = self._state.call(
+            lambda number: QueueSettle(number, stored.node, stored.partition, stored.incarnation, told), now
+        )
+        stored.is_asked = True
+        self._asked[call.number] = stored
+
+    def verdict(self, stored: StoredRows, first: int, now: float) -> Verdict:
+        """Whether rows from `first` on may be given."""
+        if stored not in self._fetching.stored or now >= stored.until - MARGIN_S:
+            return Verdict.OVER
+        line = stored.line_at(first)
+        if line is None:
+            self._fetching.finish(stored)
+            return Verdict.OVER
+        if line.first > first:
+            return Verdict.SKIP
+        return Verdict.GIVE if stored.may_begin else Verdict.LATER
+
+    def give(self, stored: StoredRows, first: int, rows: int, epoch: int) -> tuple[ConsumerPlace, int]:
+        """The application gets these rows of the first line. Returns where they are, and their count."""
+        line = stored.lines[0]
+        end = first + rows
+        in_hand = RowsInHand(stored, first, end, epoch, line.failures)
+        earlier = self._rows.setdefault(stored.partition, {}).pop(first, None)
+        if earlier is not None:
+            self._forget(earlier)  # its lease was over: the same rows came again
+        self._rows[stored.partition][first] = self._last = in_hand
+        told = Told(first, end, epoch, What.BEGUN, line.failures)
+        if not line.is_again:
+            self._begun.setdefault(stored.partition, []).append(told)
+        if end >= line.end:
+            stored.next_line()
+        else:
+            stored.lines[0] = line._replace(first=end)
+        if not stored.lines:
+            self._fetching.finish(stored)
+        return ConsumerPlace(stored.partition, first, end, epoch, stored.incarnation), line.failures
+
+    def undecodable(self, stored: StoredRows, rows: Range | None, reason: str) -> None:
+        """Records of an answer cannot be decoded: their rows fail, the others of the answer come again."""
+        ranges = [] if rows is None else [rows]
+        text = text_of(reason)
+        for line in stored.lines:
+            for first, end in common([(line.first, line.end)], ranges):
+                self._tell(stored, Told(first, end, line.epoch, What.FAILED, line.failures, 0, text))
+        if rows is not None:
+            kept = [
+                line._replace(end=min(line.end, rows[0])) for line in stored.lines if line.first < rows[0]
+            ]
+            kept += [
+                line._replace(first=max(line.first, rows[1])) for line in stored.lines if line.end > rows[1]
+            ]
+            stored.lines.clear()
+            stored.lines.extend(kept)
+        self._fetching.release(stored)
+
+    # ---- what the application says -------------------------------------------------------------------------
+
+    def settle(
+        self,
+        place: ConsumerPlace,
+        ranges: Iterable[Range],
+        told: Told,
+        then: Callable[[Exception | None], None] | None = None,
+    ) -> bool:
+        """What became of rows of a place: `told`, but for its rows. False: their lease is over.
+
+        `then` is called when an owner has it, or refused some of it; of rows that are done only.
+        """
+        wanted = list(ranges)
+        in_hand = self._rows.get(place.partition, {}).get(place.first_offset)
+        is_known = in_hand is not None and in_hand.incarnation == place.fencing_token
+        taken = in_hand.take(wanted) if in_hand is not None and is_known else []
+        count = _Count(then)
+        if then is not None:
+            count.of(self._telling.wait(place.partition, wanted, count))
+        for first, end in taken:
+            assert in_hand is not None
+            line = told._replace(first=first, end=end, epoch=in_hand.epoch, failures=in_hand.failures)
+            self._tell(in_hand.stored, line, count if then is not None else None, in_hand.until)
+            count.left += 1
+        if in_hand is not None and taken and not in_hand.open:
+            self._forget(in_hand)
+        return count.begin() or bool(taken)
+
+    def settle_all(self, told: Told, then: Callable[[Exception | None], None] | None = None) -> None:
+        """What became of everything that the application has."""
+        count = _Count(then)
+        for in_hand in self.all():
+            for first, end in in_hand.take([(in_hand.first, in_hand.end)]):
+                line = told._replace(first=first, end=end, epoch=in_hand.epoch, failures=in_hand.failures)
+                self._tell(in_hand.stored, line, count if then is not None else None, in_hand.until)
+                count.left += 1
+            self._forget(in_hand)
+        if not count.begin() and then is not None:
+            then(None)
+
+    def _tell(
+        self,
+        stored: StoredRows,
+        told: Told,
+        then: Callable[[Exception | None], None] | None = None,
+        until: float | None = None,
+    ) -> None:
+        telling = Telling(
+            stored.partition,
+            stored.incarnation,
+            told,
+            stored.until if until is None else until,
+            [] if then is None else [then],
+        )
+        self._telling.tell(telling, urgent=then is not None or told.what is not What.DONE)
+
+    def interrupted(self, reason: str) -> None:
+        """An exception ended the loop: the rows that were given last have failed."""
+        last = self._last
+        if last is not None and last.open:
+            place = ConsumerPlace(last.stored.partition, last.first, last.end, last.epoch, last.incarnation)
+            told = Told(0, 0, 0, What.FAILED, reason=text_of(reason))
+            self.settle(place, [(last.first, last.end)], told)
+
+    def all(self) -> list[RowsInHand]:
+        """By partition and row."""
+        return [rows for _, by_first in sorted(self._rows.items()) for _, rows in sorted(by_first.items())]
+
+    @property
+    def partitions(self) -> list[int]:
+        """Those of which the application has rows."""
+        return sorted(self._rows)
+
+    def _forget(self, in_hand: RowsInHand) -> None:
+        in_hand.take([(in_hand.first, in_hand.end)])
+        partition = in_hand.stored.partition
+        of_partition = self._rows.get(partition, {})
+        if of_partition.get(in_hand.first) is in_hand:
+            del of_partition[in_hand.first]
+            if not of_partition:
+                del self._rows[partition]
+        self._fetching.freed(in_hand.stored)
+
+    # ---- leases ------------------------------------------------------------------------------------------
+
+    def pump(self, now: float) -> None:
+        """Say what is begun, and extend leases."""
+        for partition in list(self._begun):
+            self._say_begun(partition, self._begun.pop(partition), now)
+        for partition, by_first in self._rows.items():
+            if partition in self._extending:
+                continue
+            due = [one for one in by_first.values() if now >= one.extend_at]
+            if due:
+                self._extend(partition, due, now)
+
+    def _node_of(self, partition: int) -> int | None:
+        node = self._state.routes.node_of(partition)
+        return node if node in self._state.attached else None
+
+    def _say_begun(self, partition: int, lines: list[Told], now: float) -> None:
+        node = self._node_of(partition)
+        if node is None:
+            return  # the connection ended, and with it the leases, or they go on and are not counted
+        lines = sorted(lines)[:LINES_MAX]
+        kept = tuple(one for at, one in enumerate(lines) if at == 0 or one.first >= lines[at - 1].end)
+        self._state.call(
+            lambda number: QueueSettle(number, node, partition, self._state.incarnation, kept), now
+        )
+
+    def _extend(self, partition: int, due: list[RowsInHand], now: float) -> None:
+        node = self._node_of(partition)
+        if node is None:
+            return
+        due.sort(key=lambda one: one.first)
+        incarnation = due[0].incarnation
+        lines: list[Told] = []
+        for one in due:
+            one.extend_at = now + self._state.rows_lease_s / EXTENSIONS_A_LEASE
+            for first, end in one.open:
+                if one.incarnation == incarnation and (not lines or first >= lines[-1].end):
+                    lines.append(Told(first, end, one.epoch, What.EXTENDED, one.failures))
+        call = self._state.call(
+            lambda number: QueueSettle(number, node, partition, incarnation, tuple(lines[:LINES_MAX])), now
+        )
+        self._extending[partition] = call.number
+
+    def answered(self, call: QueueSettle, reply: QueueSettled, made_at: float) -> None:
+        """An owner heard that rows are begun, or extended their lease."""
+        refused = [(one.first, one.end) for one in reply.not_taken if one.why in ENDED]
+        stored = self._asked.pop(call.number, None)
+        if stored is not None:
+            self._begin(stored, call.lines[0], refused)
+        if self._extending.get(call.partition) != call.number:
+            return
+        del self._extending[call.partition]
+        until = made_at + self._state.rows_lease_s
+        for in_hand in list(self._rows.get(call.partition, {}).values()):
+            if any(line.first < in_hand.end and in_hand.first < line.end for line in call.lines):
+                in_hand.until = max(in_hand.until, until)
+        self._lost(call.partition, refused)
+
+    def _begin(self, stored: StoredRows, told: Told, refused: list[Range]) -> None:
+        if stored not in self._fetching.stored or stored.lines[0].first > told.first:
+            return
+        if not overlaps(told.first, told.end, refused):
+            stored.is_confirmed = True
+        else:
+            stored.next_line()
+            if not stored.lines:
+                self._fetching.finish(stored)
+        self._state.ring()
+
+    def _lost(self, partition: int, ranges: list[Range]) -> None:
+        """The lease of rows is over, though the application has them."""
+        is_any = False
+        for in_hand in list(self._rows.get(partition, {}).values()):
+            is_any |= bool(in_hand.take(common([(in_hand.first, in_hand.end)], ranges)))
+            if not in_hand.open:
+                self._forget(in_hand)
+        if is_any:
+            self.tell_lost([partition])
+
+    def tell_lost(self, partitions: Iterable[int]) -> None:
+        """The application hears that rows went to others."""
+        if TaskKind.LOST in self._state.options.tells:
+            self._state.tell(TaskKind.LOST, partitions)
+
+    def failed(self, call: QueueSettle, refusal: Refusal | None, now: float) -> None:
+        """It was refused as a whole, or got no answer: it is said again, if it still matters."""
+        stored = self._asked.pop(call.number, None)
+        if stored is not None:
+            stored.is_asked = False
+            self._state.ring()
+        if self._extending.get(call.partition) != call.number:
+            return
+        del self._extending[call.partition]
+        if refusal is not None and refusal.why is Why.NOT_ASSIGNED:
+            self._lost(call.partition, [(line.first, line.end) for line in call.lines])
+            return
+        for in_hand in self._rows.get(call.partition, {}).values():
+            in_hand.extend_at = min(in_hand.extend_at, now + self._state.rows_lease_s / 10)
+
+    def routed(self, moved: Iterable[int]) -> None:
+        """Other nodes have the gates of these partitions: leases are taken up again there, now."""
+        for partition in moved:
+            self._extending.pop(partition, None)
+            for in_hand in self._rows.get(partition, {}).values():
+                in_hand.extend_at = 0.0
+
+    def all_lost(self) -> None:
+        """The session is over: no lease goes on."""
+        partitions = self.partitions
+        for in_hand in self.all():
+            self._forget(in_hand)
+        self._begun.clear()
+        self._last = None
+        self.tell_lost(partitions)
+
+    def faults(self) -> Iterator[str]:
+        """What must never hold; tests look after each event."""
+        for in_hand in self.all():
+            if not in_hand.open:
+                yield f"rows {in_hand.first} to {in_hand.end} are in hand, and all is said of them"
+        for partition, number in self._extending.items():
+            if number not in self._state.calls:
+                yield f"extension {number} of partition {partition} is over"
+
+
+class _Count:
+    """Calls `then` once after all outcomes; with the first error, if there is one."""
+
+    def __init__(self, then: Callable[[Exception | None], None] | None) -> None:
+        self.left, self._then = 0, then
+        self._error: Exception | None = None
+
+    def of(self, tellings: list[Telling]) -> None:
+        self.left += len(tellings)
+
+    def begin(self) -> bool:
+        """Whether there is any outcome to come."""
+        return self.left > 0
+
+    def __call__(self, error: Exception | None) -> None:
+        self.left -= 1
+        self._error = self._error or error
+        if not self.left and self._then is not None:
+            self._then(self._error)
+
+
+def text_of(reason: str) -> bytes:
+    """A reason as an owner keeps it: at most 240 bytes of UTF-8."""
+    return reason.encode(errors="replace")[:REASON_BYTES_MAX].decode(errors="ignore").encode()

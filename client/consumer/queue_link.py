@@ -1,0 +1,34 @@
+"""Run a member of a QUEUE on its I/O thread: as `link.py`, with other requests for rows and about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringfence.consumer import bodies, queue_bodies
+from ringfence.consumer.link import Link
+from ringfence.consumer.queue_calls import QueueFetch, QueueSettle
+
+if TYPE_CHECKING:
+    from ringfence.common.codec import Answer
+    from ringfence.consumer.calls import NodeCall, Reply
+
+
+class QueueLink(Link):
+    """Drives one member of a QUEUE."""
+
+    def sent(self, call: NodeCall) -> bodies.Sent:
+        """The request of a call."""
+        if isinstance(call, QueueFetch | QueueSettle):
+            session = self._member.state.session
+            return queue_bodies.sent(call, self._layout.topic, session, self._layout.version)
+        return super().sent(call)
+
+    def reply_of(self, call: NodeCall, answer: Answer) -> Reply:
+        """The reply of an answer OK."""
+        match call:
+            case QueueFetch():
+                return queue_bodies.leased_of(answer)
+            case QueueSettle():
+                return queue_bodies.settled_of(answer)
+            case _:
+                return super().reply_of(call, answer)

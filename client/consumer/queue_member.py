@@ -1,0 +1,251 @@
+"""START HERE for QUEUE: its member as a state machine. Events in, calls out; no clock, no socket.
+
+Members of a QUEUE have no partitions of their own. Each asks every node with gates for rows of whatever
+partition it has; the rows come on lease, and the member says what became of them. `member.py` is the one of
+STREAM and CHECKPOINT; sessions, beats and absence are the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringfence.consumer.absence import Absence
+from ringfence.consumer.any_member import AnyMember
+from ringfence.consumer.beats import Beats
+from ringfence.consumer.calls import (
+    HOME,
+    Attach,
+    Attached,
+    Beat,
+    Fetched,
+    Join,
+    Joined,
+    Leave,
+    Read,
+    Renewed,
+    Why,
+)
+from ringfence.consumer.queue_calls import Leased, QueueFetch, QueueSettle, QueueSettled, Told, What
+from ringfence.consumer.queue_fetching import QueueFetching
+from ringfence.consumer.queue_hands import QueueHands
+from ringfence.consumer.queue_telling import QueueTelling
+from ringfence.consumer.session import Session
+from ringfence.consumer.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ringfence.consumer.calls import Plan, Refusal, Reply
+    from ringfence.consumer.queue_rows import StoredRows
+    from ringfence.consumer.routes import Routes
+    from ringfence.consumer.values import MemberOptions, Task
+
+
+class QueueSession(Session):
+    """The session of a member that needs every node with gates."""
+
+    @property
+    def nodes(self) -> set[int]:
+        """The nodes that the member needs connections to."""
+        return {HOME} | self._state.routes.owners
+
+
+class QueueMember(AnyMember):
+    """One member of a QUEUE. Its parts share `state`."""
+
+    def __init__(self, options: MemberOptions) -> None:
+        self.state = state = State(options)
+        self.telling = QueueTelling(state, on_lost=lambda partition: self.hands.tell_lost([partition]))
+        self.fetching = QueueFetching(state, self.telling)
+        self.hands = QueueHands(state, self.fetching, self.telling)
+        self.beats = Beats(state)
+        self.session = QueueSession(state, self)
+        self.absence = Absence(state, self, self.session)
+        self._leaves = False
+
+    def tick(self, now: float) -> None:
+        """Time has passed, or an event was handled: make the calls that are due."""
+        self.absence.pump(now)
+        self.session.pump(now)
+        if self.state.session:
+            self.telling.pump(now)
+            self.hands.pump(now)
+            self.fetching.pump(now)
+            self.beats.pump(now)
+        if self._leaves and self.telling.is_idle:
+            self.session.leave(now)
+
+    # ---- what the session says: `session.Held` -------------------------------------------------------------
+
+    def assign(self, partitions: Iterable[int]) -> None:
+        """A QUEUE has no plan."""
+
+    def sought(self) -> None:
+        """A seek is seen by the numbers of answers."""
+
+    def all_lost(self) -> None:
+        """The session is over: no lease goes on."""
+        self.fetching.all_lost()
+        self.hands.all_lost()
+        self.telling.session_over()
+
+    # ---- events of nodes ---------------------------------------------------------------------------------
+
+    def up(self, node: int) -> None:
+        """There is a connection to a node."""
+        self.session.up.add(node)
+
+    def down(self, node: int, now: float) -> None:
+        """The connection to a node ended: what is under way there has no answer."""
+        self.session.down(node)
+        self.beats.down(node)
+        lost = [call for call, _ in self.state.calls.values() if getattr(call, "node", None) == node]
+        for call in lost:
+            self.unanswered(call.number, now)
+        self.telling.down(node)
+        self.fetching.down(node)
+
+    def routed(self, routes: Routes) -> None:
+        """A newer routing table."""
+        before, self.state.routes = self.state.routes, routes
+        self.fetching.routed(before)
+        self.hands.routed(
+            one for one in self.hands.partitions if before.epoch_of(one) != routes.epoch_of(one)
+        )
+
+    def pushed(self, plan: Plan) -> None:
+        """A QUEUE has no plan."""
+
+    def answered(self, number: int, reply: Reply, now: float) -> None:
+        """A node carried out a call."""
+        known = self.state.calls.pop(number, None)
+        if known is None:
+            if isinstance(reply, Leased):
+                self.fetching.came_late(reply, now)
+            return
+        call, made_at = known
+        self.absence.heard(getattr(call, "node", HOME), now)
+        match call, reply:
+            case (Join(), Joined()):
+                self.session.joined(call, reply)
+            case (Attach(), Attached()):
+                self.session.attached(call, reply)
+            case (QueueFetch(), Leased()):
+                self.fetching.fetched(call, reply, made_at, now)
+            case (Read(), Fetched()):
+                self.fetching.read(call, reply, now)
+            case (QueueSettle(), QueueSettled()) if call.is_of_leases:
+                self.hands.answered(call, reply, made_at)
+            case (QueueSettle(), QueueSettled()):
+                self.telling.settled(call, reply, now)
+            case (Beat(), Renewed()):
+                self.beats.renewed(call, reply, made_at)
+                self.beats.ended(call)
+            case (Leave(), _):
+                self.session.left()
+            case _:
+                raise AssertionError((call, reply))
+
+    def refused(self, number: int, refusal: Refusal, now: float) -> None:
+        """A node refused a call."""
+        known = self.state.calls.pop(number, None)
+        if known is None:
+            return
+        call, _ = known
+        self.absence.heard(getattr(call, "node", HOME), now)
+        if refusal.why is Why.NOT_ATTACHED and isinstance(call, QueueFetch | QueueSettle | Beat):
+            self.session.not_attached(call.node, now)
+        match call:
+            case Join():
+                self.session.join_failed(call, refusal, now)
+            case Attach():
+                self.session.attach_failed(call, refusal, now)
+            case QueueFetch() | Read():
+                self.fetching.refused(call, refusal, now)
+            case QueueSettle():
+                self._settle_failed(call, refusal, now)
+            case Beat():
+                self.beats.ended(call)
+            case Leave():
+                self.session.left(refusal)
+            case _:
+                raise AssertionError(call)
+        if refusal.why is Why.REPLACED and refusal.error is not None and not isinstance(call, Join):
+            self.session.replaced(refusal.error)
+        if refusal.why is Why.FINAL and isinstance(call, QueueSettle | Beat) and refusal.error is not None:
+            self.state.fail(refusal.error, is_final=True)
+
+    def unanswered(self, number: int, now: float) -> None:
+        """A call got no answer."""
+        known = self.state.calls.pop(number, None)
+        if known is None:
+            return
+        call, _ = known
+        match call:
+            case Join():
+                self.session.join_failed(call, None, now)
+            case Attach():
+                self.session.attach_failed(call, None, now)
+            case QueueFetch() | Read():
+                self.fetching.unanswered(call, now)
+            case QueueSettle():
+                self._settle_failed(call, None, now)
+            case Beat():
+                self.beats.ended(call)
+            case Leave():
+                self.session.retry_leave()
+            case _:
+                raise AssertionError(call)
+
+    def _settle_failed(self, call: QueueSettle, refusal: Refusal | None, now: float) -> None:
+        if call.is_of_leases:
+            self.hands.failed(call, refusal, now)
+        else:
+            self.telling.failed(call, refusal, now)
+
+    # ---- the application ---------------------------------------------------------------------------------
+
+    def done(self, task: Task) -> None:
+        """It came back from a callback: nothing waits for that."""
+
+    def turn(self, now: float) -> StoredRows | None:
+        """The answer whose rows are next; None: nothing can be given."""
+        self.absence.came(now)
+        return self.hands.turn(now)
+
+    def acknowledge_given(self) -> None:
+        """All rows that were given are done."""
+        self.hands.settle_all(Told(0, 0, 0, What.DONE))
+
+    def waits_for(self) -> list[int]:
+        """Nothing waits for acknowledgements: a QUEUE has no order."""
+        return []
+
+    def close(self, *, leave: bool) -> None:
+        """Give no more rows; what was given and not settled comes again, without a count."""
+        if self.state.is_closing:
+            return
+        self.state.is_closing, self._leaves = True, leave
+        self.hands.settle_all(Told(0, 0, 0, What.RELEASED))
+        self.fetching.release_all()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is to be told any more."""
+        if not self.state.is_closing or self.state.final_error is not None:
+            return self.state.is_closing
+        has_left = self.session.has_left or not self._leaves or not self.state.session
+        return has_left and (self.telling.is_idle or not self.state.session)
+
+    # ---- invariants --------------------------------------------------------------------------------------
+
+    def faults(self) -> Iterator[str]:
+        """What must never hold; tests look after each event."""
+        yield from self.telling.faults()
+        yield from self.fetching.faults()
+        yield from self.hands.faults()
+        kept = {id(one): one for one in self.fetching.stored}
+        kept |= {id(one.stored): one.stored for one in self.hands.all()}
+        in_memory = sum(one.bytes for one in kept.values())
+        if in_memory != self.state.bytes:
+            yield f"{self.state.bytes} bytes are counted, {in_memory} are in memory"

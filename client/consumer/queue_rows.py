@@ -1,0 +1,154 @@
+"""Rows of a QUEUE that a member has: fetched ones, and those in the hands of the application. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ringfence.consumer.queue_calls import Leased, Line
+
+Range = tuple[int, int]  # first row, and the one after the last
+
+
+class StoredRows:
+    """An answer whose rows the application has not got completely.
+
+    Attributes:
+        lines: on lease and not given, ascending.
+        until: the lease is over then.
+        extend_at: when an application that has rows of it extends their lease.
+        is_asked, is_confirmed: of the first line, if its last reader's connection ended: the owner is told
+            that it is begun, and has answered.
+        batches: the decoder's, once it has begun.
+        open_rows: rows in the application's hands that are neither done nor anything else.
+    """
+
+    __slots__ = (
+        "batches",
+        "body",
+        "bytes",
+        "end",
+        "extend_at",
+        "incarnation",
+        "is_asked",
+        "is_confirmed",
+        "lines",
+        "node",
+        "open_rows",
+        "partition",
+        "start",
+        "until",
+    )
+
+    def __init__(
+        self, node: int, reply: Leased, lines: Iterable[Line], *, until: float, extend_at: float
+    ) -> None:
+        self.node, self.partition, self.incarnation = node, reply.partition, reply.incarnation
+        self.lines = deque(lines)
+        self.start, self.end = self.lines[0].first, self.lines[-1].end
+        self.bytes, self.body = reply.bytes, reply.body
+        self.until, self.extend_at = until, extend_at
+        self.batches: Any = None
+        self.open_rows = 0
+        self.is_asked = self.is_confirmed = False
+
+    def __repr__(self) -> str:
+        return (
+            f"<StoredRows of partition {self.partition}, {self.start} to {self.end}, {len(self.lines)} lines>"
+        )
+
+    def line_at(self, row: int) -> Line | None:
+        """The first line that does not end before a row."""
+        while self.lines and self.lines[0].end <= row:
+            self.next_line()
+        return self.lines[0] if self.lines else None
+
+    def next_line(self) -> None:
+        """The first line is given, or gone."""
+        self.lines.popleft()
+        self.is_asked = self.is_confirmed = False
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether the owner need not answer first."""
+        return not self.lines or not self.lines[0].is_again or self.is_confirmed
+
+
+class RowsInHand:
+    """A batch that the application has. `open`: the ranges that it has said nothing of, ascending."""
+
+    __slots__ = ("end", "epoch", "extend_at", "failures", "first", "open", "stored", "until")
+
+    def __init__(self, stored: StoredRows, first: int, end: int, epoch: int, failures: int) -> None:
+        self.stored, self.first, self.end = stored, first, end
+        self.epoch, self.failures = epoch, failures
+        self.open: list[Range] = [(first, end)]
+        self.until, self.extend_at = stored.until, stored.extend_at
+        stored.open_rows += end - first
+
+    @property
+    def incarnation(self) -> int:
+        return self.stored.incarnation
+
+    def take(self, ranges: Iterable[Range]) -> list[Range]:
+        """Rows of these ranges that are open; they are not any more."""
+        taken = list(common(self.open, ranges))
+        self.open = list(without(self.open, taken))
+        self.stored.open_rows -= rows_in(taken)
+        return taken
+
+
+def common(left: Iterable[Range], right: Iterable[Range]) -> Iterator[Range]:
+    """What two ascending lists of ranges have in common, ascending."""
+    others = iter(right)
+    other = next(others, None)
+    for first, end in left:
+        while other is not None and other[1] <= first:
+            other = next(others, None)
+        while other is not None and other[0] < end:
+            yield max(first, other[0]), min(end, other[1])
+            if other[1] > end:
+                break
+            other = next(others, None)
+
+
+def without(left: Iterable[Range], right: Iterable[Range]) -> Iterator[Range]:
+    """The rows of an ascending list of ranges that are not in another one."""
+    others = deque(right)
+    for first, end in left:
+        at = first
+        while others and others[0][1] <= at:
+            others.popleft()
+        while others and others[0][0] < end:
+            if others[0][0] > at:
+                yield at, others[0][0]
+            at = others[0][1]
+            if at > end:
+                break
+            others.popleft()
+        if at < end:
+            yield at, end
+
+
+def joined(rows: Iterable[int]) -> list[Range]:
+    """Rows in any order, perhaps twice, as ranges."""
+    ranges: list[Range] = []
+    for row in sorted(set(rows)):
+        if ranges and ranges[-1][1] == row:
+            ranges[-1] = (ranges[-1][0], row + 1)
+        else:
+            ranges.append((row, row + 1))
+    return ranges
+
+
+def rows_in(ranges: Iterable[Range]) -> int:
+    """How many rows they have."""
+    return sum(end - first for first, end in ranges)
+
+
+def overlaps(first: int, end: int, ranges: Iterable[Range]) -> bool:
+    """Whether a range has a row of others."""
+    return any(first < other_end and other_first < end for other_first, other_end in ranges)

@@ -1,0 +1,129 @@
+"""Requests for rows on lease: one at a node, rows given back, sealed partitions read elsewhere."""
+
+from __future__ import annotations
+
+from ringfence.consumer.calls import Fetched, Read, Refresh, Refusal, Why
+from ringfence.consumer.queue_calls import Leased, Line, QueueFetch, QueueSettle, What
+from tests.fakes.queue_alone import LEASE_S, QueueAlone
+
+
+def test_a_node_is_asked_again_when_all_rows_of_its_answer_are_given() -> None:
+    alone = QueueAlone(rows_max=16)
+    assert alone.call(QueueFetch).rows_max == 16
+    alone.lease(0, 10)
+    assert alone.calls(QueueFetch) == []
+    alone.gave(4)
+    assert alone.calls(QueueFetch) == []
+    alone.gave(6)
+    assert alone.call(QueueFetch).node == 1
+
+
+def test_an_answer_without_rows_that_came_at_once_is_not_asked_for_in_a_loop() -> None:
+    alone = QueueAlone()
+    alone.answer(alone.call(QueueFetch), Leased(0, 0, 0, 0))
+    assert alone.calls(QueueFetch) == []
+    alone.turn(0.1)
+    alone.now += 5
+    alone.answer(alone.call(QueueFetch), Leased(0, 0, 0, 0))
+    assert alone.call(QueueFetch)
+
+
+def test_rows_that_come_late_go_back_at_once() -> None:
+    alone = QueueAlone()
+    call = alone.call(QueueFetch)
+    alone.member.unanswered(call.number, alone.now)
+    alone.answer(call, Leased(1, 1, 0, 10, (Line(0, 10, 1, 0, False),), bytes=100))
+    assert alone.told(What.RELEASED) == [(0, 10)]
+    assert alone.give() is None
+
+
+def test_rows_of_a_connection_that_ended_are_not_given_and_go_back() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    alone.gave(4)
+    alone.member.down(1, alone.now)
+    alone.turn()
+    assert alone.give() is None
+    alone.member.up(1)
+    alone.attach()
+    assert alone.told(What.RELEASED) == [(4, 10)]
+
+
+def test_a_release_of_before_does_not_end_a_new_lease() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    alone.member.down(1, alone.now)
+    alone.turn()
+    late = alone.member.state
+    late.session, session = 0, late.session  # nothing is sent meanwhile
+    alone.turn()
+    late.session = session
+    reply = Leased(1, 1, 0, 10, (Line(0, 10, 1, 0, False),), bytes=100)
+    alone.member.fetching.fetched(QueueFetch(0, 1, 0, 0, 5.0), reply, alone.now, alone.now)
+    alone.member.up(1)
+    alone.attach()
+    assert alone.told(What.RELEASED) == []
+
+
+def test_rows_of_an_owner_that_was_replaced_are_not_given() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    alone.table({1: 2}, version=2, epoch=2)
+    assert alone.give() is None
+    assert alone.member.state.bytes == 0
+
+
+def test_the_same_node_as_a_new_owner_gets_the_rows_back() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    alone.table({1: 1}, version=2, epoch=2)
+    assert alone.told(What.RELEASED) == [(0, 10)]
+
+
+def test_rows_over_their_lease_are_not_given() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    alone.turn(LEASE_S)
+    assert alone.give() is None
+    assert alone.call(QueueFetch)
+
+
+def test_rows_of_before_a_seek_are_dropped() -> None:
+    alone = QueueAlone()
+    alone.table({1: 1, 2: 2}, version=2)
+    alone.member.up(2)
+    alone.attach()
+    one, two = sorted(alone.calls(QueueFetch), key=lambda call: call.node)
+    line = Line(0, 10, 1, 0, False)
+    alone.answer(one, Leased(1, 1, 0, 10, (line,), bytes=100))
+    alone.answer(two, Leased(2, 2, 0, 10, (line,), bytes=100))
+    place = alone.gave()
+    assert (place.partition, place.fencing_token) == (2, 2)
+    assert alone.give() is None
+
+
+def test_rows_of_a_sealed_partition_are_read_at_its_owner() -> None:
+    alone = QueueAlone()
+    lines = (Line(5, 10, 0, 0, False), Line(12, 20, 0, 1, False))
+    alone.answer(alone.call(QueueFetch), Leased(1, 1, 5, 20, lines, is_elsewhere=True))
+    read = alone.call(Read)
+    assert (read.partition, read.offset) == (1, 5)
+    alone.answer(read, Fetched(0, 0, 15, 3, bytes=50, body=b""))
+    assert [alone.gave().first_offset, alone.gave().first_offset] == [5, 12]
+    assert alone.call(Read).offset == 15
+    alone.answer(alone.call(Read), Refusal(Why.TRUNCATED, start=18))
+    alone.turn(2.0)
+    assert alone.told(What.GONE) == [(15, 18)]
+    alone.answer(alone.call(Read), Fetched(0, 18, 20, 3, bytes=50, body=b""))
+    place = alone.gave()
+    assert (place.first_offset, place.end_offset) == (18, 20)
+
+
+def test_a_refused_request_is_made_later_and_a_redirect_asks_for_a_table() -> None:
+    alone = QueueAlone()
+    alone.answer(alone.call(QueueFetch), Refusal(Why.REDIRECT, version=4))
+    assert Refresh(4) in alone.effects
+    assert alone.calls(QueueFetch) == []
+    alone.turn(0.06)
+    assert alone.call(QueueFetch)
+    assert alone.calls(QueueSettle) == []

@@ -1,0 +1,132 @@
+"""Rows in the hands of the application: begun, extended, lost, and what is said of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ringfence.consumer.calls import Refusal, Why
+from ringfence.consumer.queue_calls import NotTakenBecause, QueueSettle, QueueSettled, RowsNotTaken, What
+from ringfence.consumer.queue_hands import text_of
+from ringfence.consumer.values import TaskKind
+from ringfence.native.errors import FencedError
+from tests.fakes.queue_alone import LEASE_S, QueueAlone
+
+
+def test_rows_are_said_to_be_begun_when_they_are_given() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    alone.gave(4)
+    assert alone.told(What.BEGUN) == [(0, 4)]
+
+
+def test_rows_whose_reader_is_gone_are_given_after_the_owner_has_heard_so() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10, is_again=True)
+    assert alone.give() is None
+    assert alone.told(What.BEGUN) == [(0, 10)]
+    alone.settle(What.BEGUN)
+    assert alone.gave(4).end_offset == 4
+    assert alone.gave(6).end_offset == 10
+
+
+def test_rows_that_come_again_and_are_anothers_are_skipped() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10, is_again=True)
+    alone.give()
+    not_taken = RowsNotTaken(0, 10, NotTakenBecause.OTHER_COUNT)
+    alone.settle(What.BEGUN, QueueSettled((not_taken,)))
+    assert alone.give() is None
+    assert alone.member.state.bytes == 0
+
+
+def test_a_lease_is_extended_at_a_third_of_it_while_the_application_has_the_rows() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    place = alone.gave(6)
+    alone.settle(What.BEGUN)
+    alone.turn(LEASE_S / 3 - 0.1)
+    assert alone.told(What.EXTENDED) == []
+    alone.turn(0.2)
+    assert alone.told(What.EXTENDED) == [(0, 6)], "not what is only fetched"
+    alone.settle(What.EXTENDED)
+    alone.say(place, What.DONE, (0, 2))
+    alone.turn(LEASE_S / 3)
+    assert alone.told(What.EXTENDED) == [(2, 6)]
+    alone.settle(What.EXTENDED, Refusal(Why.RETRY))
+    alone.turn(LEASE_S / 9)
+    assert alone.told(What.EXTENDED) == [(2, 6)], "again soon"
+
+
+def test_a_lease_that_went_on_without_this_member_is_told() -> None:
+    alone = QueueAlone(tells=frozenset({TaskKind.LOST}))
+    alone.lease(0, 10)
+    place = alone.gave()
+    alone.settle(What.BEGUN)
+    alone.turn(LEASE_S / 3)
+    alone.settle(What.EXTENDED, QueueSettled((RowsNotTaken(3, 5, NotTakenBecause.ON_LEASE),)))
+    task = alone.member.next_task()
+    assert task is not None
+    assert (task.kind, task.partitions) == (TaskKind.LOST, (1,))
+    alone.say(place, What.DONE)
+    assert alone.told(What.DONE) == [(0, 3), (5, 10)]
+
+
+def test_of_each_row_the_first_word_counts() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    place = alone.gave()
+    assert alone.say(place, What.FAILED, (3, 4), (5, 6))
+    assert alone.say(place, What.DONE)
+    assert not alone.say(place, What.FAILED)
+    (call,) = [one for one in alone.calls(QueueSettle) if one.lines[0].what is not What.BEGUN]
+    assert [(one.first, one.end) for one in call.lines] == [(3, 4), (5, 6)], "failures do not wait"
+    alone.answer(call, QueueSettled())
+    alone.turn(1.0)
+    assert alone.told(What.DONE) == [(0, 3), (4, 5), (6, 10)]
+
+
+def test_the_outcome_is_told_once_to_each_who_waits() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    place = alone.gave()
+    outcomes: list[Any] = []
+    alone.say(place, What.DONE, (0, 4), outcomes=outcomes)
+    assert outcomes == []
+    assert alone.say(place, What.DONE, outcomes=outcomes), "waits for both"
+    alone.settle(What.DONE)
+    assert outcomes == [None]
+    alone.settle(What.DONE)
+    assert outcomes == [None, None]
+    assert not alone.say(place, What.DONE, outcomes=outcomes)
+
+
+def test_rows_that_went_to_another_are_an_error_of_who_waits() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    outcomes: list[Any] = []
+    alone.say(alone.gave(), What.DONE, outcomes=outcomes)
+    alone.settle(What.DONE, QueueSettled((RowsNotTaken(4, 5, NotTakenBecause.ON_LEASE),)))
+    assert isinstance(outcomes[0], FencedError)
+
+
+def test_rows_that_cannot_be_decoded_fail_and_the_others_go_back() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 30)
+    (stored,) = alone.member.fetching.stored
+    alone.member.hands.undecodable(stored, (10, 20), "cannot be decoded")
+    assert alone.told(What.FAILED) == [(10, 20)]
+    assert sorted(alone.told(What.RELEASED)) == [(0, 10), (20, 30)]
+
+
+def test_an_exception_fails_the_rows_that_were_given_last() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 30)
+    alone.gave(10)
+    alone.gave(5)
+    alone.member.hands.interrupted("ValueError: no")
+    assert alone.told(What.FAILED) == [(10, 15)]
+
+
+def test_a_reason_is_cut_between_two_characters() -> None:
+    assert text_of("ä" * 200) == ("ä" * 120).encode()
+    assert text_of("x" + "ä" * 200) == ("x" + "ä" * 119).encode()
