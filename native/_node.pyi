@@ -4,7 +4,7 @@ stubtest compares them with the binary.
 """
 
 from collections.abc import Sequence
-from typing import Any, Self, final
+from typing import Any, Self, TypeAlias, final
 
 from typing_extensions import Buffer
 
@@ -26,7 +26,7 @@ __all__ = [
 
 # A position of a commit: topic, partition, cohort, incarnation, session, hold, from, through, epoch of the
 # scope, token, whether rows of the commit are not published.
-ConsumedPosition = tuple[int, int, int, int, int, int, int, int, int, bytes, bool]
+ConsumedPosition: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, bytes, bool]
 
 @final
 class Order:

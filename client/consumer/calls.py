@@ -83,6 +83,24 @@ class Settle(NamedTuple):
     entries: tuple[Settlement, ...]
 
 
+class ClaimedRange(NamedTuple):
+    """Rows of a partition from `first` up to `through`, given under a hold, that a COMMIT settles."""
+
+    partition: int
+    hold: int
+    first: int
+    through: Point
+
+
+class Claim(NamedTuple):
+    """Lock gates for a COMMIT. `identity`: of the commit, as STAGE has it."""
+
+    number: int
+    node: int
+    identity: bytes
+    ranges: tuple[ClaimedRange, ...]
+
+
 class Beat(NamedTuple):
     """Renew the leases of (partition, hold)."""
 
@@ -107,7 +125,7 @@ class Note(NamedTuple):
     text: str
 
 
-Call = Join | Leave | Attach | Fetch | Read | Settle | Beat
+Call = Join | Leave | Attach | Fetch | Read | Settle | Claim | Beat
 Effect = Call | Refresh | Ring | Note
 
 # ---- replies ----------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from ringfence.native.errors import ClosedError, WaitTimeoutError
 from ringfence.network.request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from types import TracebackType
 
     import pyarrow as pa
@@ -40,6 +40,8 @@ CLOSE_S = 10.0
 ACK_S = 30.0
 LOCATED = frozenset({TaskKind.ASSIGNED, TaskKind.POSITION})
 SEEK_S = 60.0
+CHUNK_ROWS = 100_000
+CHUNK_BYTES = 64 << 20
 
 
 class Consumer(ProcessLocal):
@@ -106,6 +108,36 @@ class Consumer(ProcessLocal):
                 return None
             self.core.io_thread.check_outside("next")
             self.bell.flag.wait(min(left_s, 1.0))
+
+    def chunks(
+        self, rows: int = CHUNK_ROWS, *, bytes_max: int = CHUNK_BYTES, wait_s: float = 1.0
+    ) -> Iterator[list[pa.RecordBatch]]:
+        """Lists of batches, each for one transaction. Ends when the consumer is closed.
+
+        A list ends at the first of the three bounds, so the last rows of a partition never wait for a full
+        one. With `idle_s` an empty list says that nothing came for so long.
+
+        Args:
+            rows: a list ends with the batch that reaches so many.
+            bytes_max: the same, of the batches in memory.
+            wait_s: it ends so long after its first batch.
+        """
+        rows, bytes_max = whole("rows", rows, 1), whole("bytes_max", bytes_max, 1)
+        wait_s = seconds("wait_s", wait_s)
+        while True:
+            try:
+                batch = self.next(self.idle_s)
+                batches = [] if batch is None else [batch]
+                deadline = time.monotonic() + wait_s
+                while batch is not None and not _is_full(batches, rows, bytes_max):
+                    batch = self.next(max(0.0, deadline - time.monotonic()))
+                    if batch is not None:
+                        batches.append(batch)
+            except ClosedError:
+                if self.core.is_closed:
+                    return
+                raise
+            yield batches
 
     def _run(self, task: Task) -> None:
         """Call the application, and tell the member that it came back."""
@@ -258,6 +290,10 @@ class Consumer(ProcessLocal):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _is_full(batches: list[pa.RecordBatch], rows: int, bytes_max: int) -> bool:
+    return sum(one.num_rows for one in batches) >= rows or sum(one.nbytes for one in batches) >= bytes_max
 
 
 class Waiting:

@@ -76,6 +76,7 @@ class Core:
         self.identity, self.options, self.topic = identity, options, layout.name
         self.io_thread, self.tables, self.layout = io_thread, tables, layout
         self._lock = OwnedLock()
+        self.lock = self._lock.lock
         self.member = Member(options)
         self.schema = decoder.schema
         self._timeout_s = timeout_s
@@ -113,6 +114,7 @@ class Core:
                 comes_back = False
                 if (error := self.member.take_error()) is not None:
                     raise error
+                self.member.consuming.check_give()
                 if (task := self.member.next_task()) is not None:
                     return task
                 turn = self.member.turn(now_s())
@@ -194,6 +196,7 @@ class Core:
         """Rows through a place are done; None: all that was given. `then`: called when owners have it."""
         self.check()
         with self._lock.lock:
+            self.member.consuming.check_acknowledge()
             if place is None:
                 self._acknowledge_given(then)
             elif not self.member.acknowledge(place, then) and then is not None:

@@ -18,6 +18,7 @@ from ringfence.consumer.calls import (
     HOME,
     Attach,
     Beat,
+    Claim,
     Fetch,
     Join,
     Leave,
@@ -87,7 +88,7 @@ class MemberCall(Pending):
     __slots__ = ("_link", "call", "polls_until")
 
     def __init__(
-        self, link: Link, call: Attach | Fetch | Settle | Beat, give_up_at: float, polls_until: float
+        self, link: Link, call: Attach | Fetch | Settle | Claim | Beat, give_up_at: float, polls_until: float
     ) -> None:
         super().__init__(give_up_at)
         self._link, self.call, self.polls_until = link, call, polls_until
@@ -123,7 +124,7 @@ class Link:
         self._member, self._identity = member, identity
         self._lock, self._ring = lock, ring
         self._connections: dict[int, Connection] = {}  # by node
-        self._cohort = 0  # its id, from JOIN
+        self.cohort = 0  # its id, from JOIN
         self._warned_at, self._warn_at = -WARN_AGAIN_S, 0.0
         self._waits: set[int] = set()
 
@@ -243,7 +244,7 @@ class Link:
         del connection
         if answer.header.opcode == wire.Opcode.ASSIGN:
             assigned = answer.control(cohort.Assign)
-            if assigned.cohort == self._cohort:
+            if assigned.cohort == self.cohort:
                 plan = bodies.plan_of(assigned)
                 self._event(lambda _: self._member.pushed(plan))
 
@@ -257,11 +258,11 @@ class Link:
         else:
             self._event(partial(self._member.answered, number, outcome))
 
-    def answered(self, call: Attach | Fetch | Settle | Beat, answer: Answer) -> None:
+    def answered(self, call: Attach | Fetch | Settle | Claim | Beat, answer: Answer) -> None:
         """A call was answered on its connection."""
         self._heard(call.number, self._outcome(call, answer))
 
-    def _outcome(self, call: Attach | Fetch | Settle | Beat, answer: Answer) -> Reply | Refusal:
+    def _outcome(self, call: Attach | Fetch | Settle | Claim | Beat, answer: Answer) -> Reply | Refusal:
         topic = self._layout.name
         if answer.header.status not in DONE:
             return bodies.refusal_of(call, answer, topic, self._layout.generation)
@@ -272,6 +273,8 @@ class Link:
                 return bodies.renewed_of(answer)
             case Settle():
                 return bodies.settled_of(answer, topic)
+            case Claim():
+                return bodies.settled_of(answer, topic, is_claim=True)
             case Fetch():
                 return bodies.fetched_of(call, answer)
 
@@ -297,9 +300,9 @@ class Link:
     def _fetched_table(self, layout: Layout | None, error: RingfenceError | None) -> None:
         """The listener has the table if it is newer."""
 
-    def _call(self, call: Attach | Fetch | Settle | Beat) -> None:
+    def _call(self, call: Attach | Fetch | Settle | Claim | Beat) -> None:
         session = self._member.state.session
-        sent = bodies.sent(call, self._layout.topic, self._cohort, session, self._layout.version)
+        sent = bodies.sent(call, self._layout.topic, self.cohort, session, self._layout.version)
         now = self._io_thread.now
         wait_s = {Fetch: 0.0, Settle: SETTLE_S}.get(type(call), CALL_S)
         if isinstance(call, Fetch):
@@ -331,7 +334,7 @@ class Link:
 
     def _joined(self, answer: Answer) -> Reply:
         joined = answer.control(cohort.Joined)
-        self._cohort = joined.cohort
+        self.cohort = joined.cohort
         if joined.not_begun:
             logger.warning(
                 "cohort %s begins later in partitions %s, whose owners do not answer",

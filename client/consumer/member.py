@@ -18,6 +18,7 @@ from ringfence.consumer.calls import (
     Attach,
     Attached,
     Beat,
+    Claim,
     Fetch,
     Fetched,
     Join,
@@ -29,6 +30,7 @@ from ringfence.consumer.calls import (
     Settled,
     Why,
 )
+from ringfence.consumer.consuming import Consuming
 from ringfence.consumer.fetching import Fetching
 from ringfence.consumer.gate import WITH_HOLD, Gate, Phase
 from ringfence.consumer.giving import Giving
@@ -36,6 +38,7 @@ from ringfence.consumer.holding import Holding
 from ringfence.consumer.session import Session
 from ringfence.consumer.settle import Settling
 from ringfence.consumer.state import State
+from ringfence.consumer.values import TaskKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -62,7 +65,8 @@ class Member:
         self.beats = Beats(state)
         self.fetching = Fetching(state, self.holding)
         self.session = Session(state, self.holding)
-        self.giving = Giving(state, self.beats, self.fetching, self.settling)
+        self.consuming = Consuming(state, self.holding, self.settling, self.fetching)
+        self.giving = Giving(state, self.beats, self.fetching, self.settling, self.consuming)
         self.absence = Absence(state, self.holding, self.session)
         self._leaves = False
         self._opens_until: float | None = None  # of a member that closes
@@ -84,6 +88,7 @@ class Member:
             self.fetching.pump(now)
             self.settling.pump(now)
             self.beats.pump(now)
+        self.consuming.pump(now)
         if self.state.is_closing:
             self._end(now)
 
@@ -106,6 +111,7 @@ class Member:
         """The connection to a node ended: what is under way there has no answer."""
         self.session.down(node)
         self.settling.down(node)
+        self.consuming.down(node)
         self.beats.down(node)
         lost = [call for call, _ in self.state.calls.values() if getattr(call, "node", None) == node]
         for call in lost:
@@ -143,6 +149,8 @@ class Member:
                 self.fetching.read(call, reply, now)
             case (Settle(), Settled()):
                 self.settling.settled(call, reply)
+            case (Claim(), Settled()):
+                self.consuming.claimed(call, reply, now)
             case (Beat(), Renewed()):
                 self.beats.renewed(call, reply, made_at)
                 self.beats.ended(call)
@@ -158,7 +166,7 @@ class Member:
             return
         call, made_at = known
         self.absence.heard(getattr(call, "node", HOME), now)
-        if refusal.why is Why.NOT_ATTACHED and isinstance(call, Fetch | Settle | Beat):
+        if refusal.why is Why.NOT_ATTACHED and isinstance(call, Fetch | Settle | Claim | Beat):
             self.session.not_attached(call.node, now)
         match call:
             case Join():
@@ -169,6 +177,8 @@ class Member:
                 self.fetching.refused(call, refusal, made_at, now)
             case Settle():
                 self.settling.failed(call, refusal, now)
+            case Claim():
+                self.consuming.failed(call, refusal, now)
             case Beat():
                 self.beats.ended(call)
             case Leave():
@@ -193,6 +203,8 @@ class Member:
                 self.fetching.unanswered(call, now)
             case Settle():
                 self.settling.failed(call, None, now)
+            case Claim():
+                self.consuming.failed(call, None, now)
             case Beat():
                 self.beats.ended(call)
             case Leave():
@@ -206,8 +218,12 @@ class Member:
     # ---- the application ---------------------------------------------------------------------------------
 
     def next_task(self) -> Task | None:
-        """A callback that is due, in order."""
-        return self.state.tasks.popleft() if self.state.tasks else None
+        """A callback that is due, in order. A partition that is taken away waits for the end of a transaction."""
+        for at, task in enumerate(self.state.tasks):
+            if task.kind is not TaskKind.REVOKED or not self.consuming.is_open:
+                del self.state.tasks[at]
+                return task
+        return None
 
     def done(self, task: Task) -> None:
         """The application came back from a callback."""

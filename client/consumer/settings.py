@@ -109,6 +109,7 @@ class Settings:
             bytes_max=self.bytes_in_flight_max,
             interval_s=self.ack_interval_s,
             tells=frozenset(kind for kind in TaskKind if self.callback(kind) is not None),
+            is_named=self.member is not None,
         )
 
     def identity(self, topic: str, options: MemberOptions) -> Identity:

@@ -95,7 +95,7 @@ class MemberOptions(NamedTuple):
     """What the state machine of a member needs to know.
 
     `tells`: callbacks that the application has. `is_checkpoint`: the application's store has the positions,
-    so every partition waits for `opened`. `is_auto`: asking for the next batch acknowledges the ones before.
+    so every partition waits for `opened`. `is_named`: the application chose the name. `is_auto`: asking for the next batch acknowledges the ones before.
     """
 
     name: str
@@ -108,6 +108,7 @@ class MemberOptions(NamedTuple):
     interval_s: float = 0.2
     work_timeout_s: float | None = None
     tells: frozenset[TaskKind] = frozenset()
+    is_named: bool = False
 
 
 def partitions_text(partitions: Iterable[int]) -> str:

@@ -61,8 +61,8 @@ from ringfence.control.runtime.process.start_gate import StartGate
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.reassignment.participant import Participant
 from ringfence.control.runtime.rpc.client import PeerClient
-from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX, RequestDispatch
 from ringfence.control.runtime.rpc.cohort_messages import SeeClaims
+from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX, RequestDispatch
 from ringfence.control.runtime.transactions.lost_partitions import LostPartitions
 from ringfence.control.runtime.transactions.requests import TransactionRequests
 from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
