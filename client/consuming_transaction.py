@@ -153,8 +153,8 @@ def consuming_transaction(
     for name, value in given.items():
         if value is not None:
             raise InvalidArgumentError(
-                f"{name}= is refused beside consumed=: the consumer's cohort and member name the writer, and its "
-                "epochs are drawn",
+                f"{name}= is refused beside consumed=: the consumer's cohort and member name the writer, and "
+                "its epochs are drawn",
                 **{name: value},
             )
     timeout_s = seconds("timeout_s", timeout_s)

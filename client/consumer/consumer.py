@@ -130,7 +130,8 @@ class Consumer(ProcessLocal):
                 batches = [] if batch is None else [batch]
                 deadline = time.monotonic() + wait_s
                 while batch is not None and not _is_full(batches, rows, bytes_max):
-                    batch = self.next(max(0.0, deadline - time.monotonic()))
+                    left_s = deadline - time.monotonic()
+                    batch = self.next(left_s) if left_s > 0 else None
                     if batch is not None:
                         batches.append(batch)
             except ClosedError:
@@ -293,7 +294,8 @@ class Consumer(ProcessLocal):
 
 
 def _is_full(batches: list[pa.RecordBatch], rows: int, bytes_max: int) -> bool:
-    return sum(one.num_rows for one in batches) >= rows or sum(one.nbytes for one in batches) >= bytes_max
+    count, size = sum(one.num_rows for one in batches), sum(one.nbytes for one in batches)
+    return bool(count >= rows or size >= bytes_max)
 
 
 class Waiting:

@@ -1,4 +1,4 @@
-"""What a transaction takes of a member: the rows that were given and not settled, and the locks of their gates. Pure.
+"""What a transaction takes of a member: rows that were given and not settled, and locks of their gates. Pure.
 
     begin -> (rows are given) -> claim -> COMMIT -> committed | aborted
 
@@ -59,16 +59,16 @@ class Consuming:
         """Raises InvalidArgumentError: a transaction settles what was given."""
         if self.is_open:
             raise InvalidArgumentError(
-                "a transaction is open with consumed= this consumer: its commit settles all that was given; end "
-                "the `with` block instead of calling ack"
+                "a transaction is open with consumed= this consumer: its commit settles all that was given; "
+                "end the `with` block instead of calling ack"
             )
 
     def check_give(self) -> None:
         """Raises UnknownOutcomeError: rows that were given may be committed, or come again."""
         if self.is_uncertain:
             raise UnknownOutcomeError(
-                "the outcome of this consumer's last transaction is unknown: call its commit() again, or close "
-                "the consumer"
+                "the outcome of this consumer's last transaction is unknown: call its commit() again, or "
+                "close the consumer"
             )
 
     # ---- a transaction -----------------------------------------------------------------------------------
@@ -83,8 +83,8 @@ class Consuming:
             raise ClosedError("the consumer is closed; create another one")
         if self.is_open:
             raise InvalidArgumentError(
-                "another transaction is open with consumed= this consumer: end it first, a consumer takes part "
-                "in one at a time"
+                "another transaction is open with consumed= this consumer: end it first, a consumer takes "
+                "part in one at a time"
             )
         self.is_open = True
 
@@ -174,9 +174,11 @@ class Consuming:
                 by_node.setdefault(node, []).append(one)
         for node, ranges in by_node.items():
             if now >= self._not_before.get(node, 0.0):
-                lines = tuple(sorted(ranges))
-                call = self._state.call(lambda number: Claim(number, node, self._identity, lines), now)
-                self._under_way[node] = call.number
+                self._claim(node, tuple(sorted(ranges)), now)
+
+    def _claim(self, node: int, ranges: tuple[ClaimedRange, ...], now: float) -> None:
+        call = self._state.call(lambda number: Claim(number, node, self._identity, ranges), now)
+        self._under_way[node] = call.number
 
     def claimed(self, call: Claim, reply: Settled, now: float) -> None:
         """A node has locked the gates, but for some."""

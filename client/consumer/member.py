@@ -218,7 +218,7 @@ class Member:
     # ---- the application ---------------------------------------------------------------------------------
 
     def next_task(self) -> Task | None:
-        """A callback that is due, in order. A partition that is taken away waits for the end of a transaction."""
+        """A callback that is due, in order. A partition that is taken away waits for a transaction's end."""
         for at, task in enumerate(self.state.tasks):
             if task.kind is not TaskKind.REVOKED or not self.consuming.is_open:
                 del self.state.tasks[at]

@@ -81,8 +81,8 @@ class Taking:
             waiting.wait(self._timeout_s, core.topic)
         except WaitTimeoutError as error:
             raise DeadlineError(
-                "the owners of some partitions did not lock them for the transaction in time; nothing of it is "
-                "or will be stored: run it again",
+                "the owners of some partitions did not lock them for the transaction in time; nothing of it "
+                "is or will be stored: run it again",
                 topic=core.topic,
                 partitions=[one.partition for one in self._ranges],
             ) from error

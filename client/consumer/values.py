@@ -95,7 +95,8 @@ class MemberOptions(NamedTuple):
     """What the state machine of a member needs to know.
 
     `tells`: callbacks that the application has. `is_checkpoint`: the application's store has the positions,
-    so every partition waits for `opened`. `is_named`: the application chose the name. `is_auto`: asking for the next batch acknowledges the ones before.
+    so every partition waits for `opened`. `is_auto`: asking for the next batch acknowledges the ones before.
+    `is_named`: the application chose the name.
     """
 
     name: str

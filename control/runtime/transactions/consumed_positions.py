@@ -12,7 +12,8 @@ from typing import Final
 
 from msgspec import UNSET
 
-from ringfence.control.model.ids import NodeId, PartitionId, ScopeId
+from ringfence.control.model.cohorts import CohortId, Incarnation, MemberSession
+from ringfence.control.model.ids import Epoch, NodeId, PartitionId, ScopeId, TopicId
 from ringfence.control.model.scopes import Consumed, ConsumedRange, Scope
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
@@ -72,8 +73,9 @@ class ConsumedPositions:
         self._health.set_reason(
             _reason_key(key),
             f"scope {scope.name!r} ({due.scope}): epoch {due.epoch} is committed, but the position "
-            f"{due.range.through} of cohort {cohort.name!r} is not written in partition {due.range.partition}, "
-            f"whose gate node {self._node} owns: {why}; it is tried again, no other member gets the partition",
+            f"{due.range.through} of cohort {cohort.name!r} is not written in partition "
+            f"{due.range.partition}, whose gate node {self._node} owns: {why}; it is tried again, no other "
+            "member gets the partition",
         )
 
     def _keep_only(self, keys: set[PositionKey]) -> None:
@@ -106,6 +108,12 @@ def consumed_of(request: ScopeCommit) -> Consumed | None:
     given = request.consumed
     if given is UNSET:
         return None
-    values = {"topic": given.topic, "cohort": given.cohort, "incarnation": given.incarnation}
-    ranges = tuple(ConsumedRange(PartitionId(one[0]), *one[1:], epoch=0) for one in given.ranges)
-    return Consumed(**values, session=given.session, token=given.token, ranges=ranges)
+    ranges = tuple(ConsumedRange(PartitionId(one[0]), *one[1:], epoch=Epoch(0)) for one in given.ranges)
+    return Consumed(
+        topic=TopicId(given.topic),
+        cohort=CohortId(given.cohort),
+        incarnation=Incarnation(given.incarnation),
+        session=MemberSession(given.session),
+        token=given.token,
+        ranges=ranges,
+    )

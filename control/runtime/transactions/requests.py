@@ -206,8 +206,8 @@ class TransactionRequests:
         """Propose the command once its owners have its rows.
 
         A layout change may hold a partition, or seal it, between the owners' answers and the entry. A held
-        one is asked again: the next try waits until it is open or sealed. Gates that another owner has by then
-        are asked again, too.
+        one is asked again: the next try waits until it is open or sealed. Gates that have another owner by
+        then are asked again, too.
         """
         rows = replace(command, consumed=UNSET)
         for remaining in reversed(range(HELD_TRIES_MAX)):

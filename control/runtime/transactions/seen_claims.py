@@ -117,8 +117,8 @@ class SeenClaims:
                     why = found.why or f"the owner of partition {one.range.partition} (node {node}) changes"
         if missing:
             message = (
-                f"the gates of partitions {listed(missing, SHOWN_MAX)} are not claimed for this commit; nothing "
-                "was committed: claim again, then commit"
+                f"the gates of partitions {listed(missing, SHOWN_MAX)} are not claimed for this commit; "
+                "nothing was committed: claim again, then commit"
             )
             raise RequestRefused(Code.STALE_CLAIM, message, retry_after_ms=RETRY_MS)
         return why
