@@ -27,34 +27,12 @@ pub fn rule_to<'py>(py: Python<'py>, rule: &ScopeRule) -> Rule<PositionOut<'py>>
 
 fn position_of(given: Position) -> ConsumedPosition {
     let (topic, partition, cohort, incarnation, session, hold, from, through, epoch, token, has_rows) = given;
-    ConsumedPosition {
-        topic,
-        partition,
-        cohort,
-        incarnation,
-        session,
-        hold,
-        from,
-        through,
-        epoch,
-        token,
-        has_rows,
-    }
+    ConsumedPosition { topic, partition, cohort, incarnation, session, hold, from, through, epoch, token, has_rows }
 }
 
 fn position_to<'py>(py: Python<'py>, one: &ConsumedPosition) -> PositionOut<'py> {
     let &ConsumedPosition {
-        topic,
-        partition,
-        cohort,
-        incarnation,
-        session,
-        hold,
-        from,
-        through,
-        epoch,
-        has_rows,
-        ..
+        topic, partition, cohort, incarnation, session, hold, from, through, epoch, has_rows, ..
     } = one;
     let token = PyBytes::new(py, &one.token);
     (topic, partition, cohort, incarnation, session, hold, from, through, epoch, token, has_rows)

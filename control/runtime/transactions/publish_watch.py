@@ -66,8 +66,7 @@ class PublishWatch:
         except TimeoutError:
             raise RequestRefused(
                 Code.UNKNOWN_OUTCOME,
-                "the commit is decided, and not published in all of its partitions, or not settled at all of "
-                "its gates, yet; ask again",
+                "the commit is decided, and not published in all of its partitions yet; ask again",
                 scope=scope,
                 epoch=epoch,
             ) from None

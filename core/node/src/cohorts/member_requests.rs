@@ -7,8 +7,8 @@ use crate::api::deadline::patience_ms;
 use crate::api::refusal::Refusal;
 use crate::codec::cursor::Cursor;
 use crate::cohorts::cohort_machine::CohortMachine;
-use crate::cohorts::member_claims::refuse_order;
 use crate::cohorts::gate::acknowledge::{Settlement, Taken};
+use crate::cohorts::member_claims::refuse_order;
 use crate::cohorts::members::PendingSettle;
 use crate::cohorts::sessions::table::{Attach, Attached};
 use crate::cohorts::state::record::GateKey;
@@ -225,7 +225,8 @@ pub(super) fn word(line: &[u8], at: usize) -> u64 {
 fn settlements_of(header: &RequestHeader, body: &[u8]) -> Result<Vec<(u64, Settlement)>, Refusal> {
     let of = |hold, through, epoch, kind: u64| {
         if kind > 1 {
-            let what = format!("kind {kind} of an acknowledgement; 0 settles, 1 releases, too, 2 claims and has a scope");
+            let what =
+                format!("kind {kind} of an acknowledgement; 0 settles, 1 releases, too, 2 claims and has a scope");
             return Err(Refusal::new(Code::InvalidArgument, what).with("kind", kind));
         }
         Ok(Settlement { session: header.producer_id, hold, through, epoch, is_release: kind == 1 })

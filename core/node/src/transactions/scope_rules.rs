@@ -72,9 +72,7 @@ impl Scopes {
     /// What was applied of a scope.
     pub fn known(&self, scope: u64) -> ScopeKnown {
         match self.rules.get(&scope) {
-            Some(rule) => {
-                ScopeKnown::At { driver: rule.driver, committed: rule.committed, expired: rule.expired }
-            }
+            Some(rule) => ScopeKnown::At { driver: rule.driver, committed: rule.committed, expired: rule.expired },
             None if scope <= self.gone => ScopeKnown::Forgotten,
             None => ScopeKnown::NotYet,
         }

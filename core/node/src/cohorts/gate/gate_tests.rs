@@ -85,7 +85,8 @@ fn rule(index: u64, assignee: u64, sessions: &[u64], incarnation: u64) -> Cohort
 impl Bench {
     fn new() -> Self {
         let (rules, table, gates) = (Rules::default(), CohortTable::default(), LogGates::new(EPOCH, 0, 0));
-        let mut bench = Self { rules, scopes: Scopes::default(), table, gates, now_ms: 0, record: 0, incarnation: KEY.cohort };
+        let mut bench =
+            Self { rules, scopes: Scopes::default(), table, gates, now_ms: 0, record: 0, incarnation: KEY.cohort };
         bench.now_ms = 100_000;
         bench.plan(20, ONE);
         bench

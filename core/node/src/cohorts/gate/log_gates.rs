@@ -253,7 +253,8 @@ impl LogGates {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.gates.len() * (size_of::<Gate>() + size_of::<GateKey>()) + self.waits.capacity() * size_of::<(u64, u64)>()
+        self.gates.len() * (size_of::<Gate>() + size_of::<GateKey>())
+            + self.waits.capacity() * size_of::<(u64, u64)>()
             + self.claims.len() * (size_of::<Claim>() + size_of::<GateKey>())
     }
 }
