@@ -36,6 +36,7 @@ from ringfence.common.send_effects import Identity
 from ringfence.common.token import Token, token_of
 from ringfence.consumer.consumer import Consumer
 from ringfence.consumer.door import ConsumerCalls
+from ringfence.consuming_transaction import consuming_transaction
 from ringfence.layout_admin import LayoutAdmin
 from ringfence.native import wire
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
@@ -257,10 +258,11 @@ class Client(TopicCalls, ConsumerCalls, ProcessLocal):
         self,
         topic: str | None = None,
         *,
-        scope: str,
+        scope: str | None = None,
         epoch: int | None = None,
         timeout_s: float = SEND_TIMEOUT_S,
         bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
+        consumed: Consumer | None = None,
     ) -> Transaction:
         """Write rows atomically: all of them or none; use it in a `with` block.
 
@@ -271,7 +273,20 @@ class Client(TopicCalls, ConsumerCalls, ProcessLocal):
             epoch: from 1; a committed epoch is not written again. Default: one after the last.
             timeout_s: seconds until each batch must be staged, retries included.
             bytes_in_flight_max: limit for encoded rows that are not on disk yet, in bytes.
+            consumed: a consumer with `ack="manual"` of a STREAM cohort: what it gave is settled together with
+                the rows, or comes again. Instead of `scope` and `epoch`, which it draws itself.
         """
+        if consumed is not None:
+            return consuming_transaction(
+                self.scopes,
+                consumed,
+                topic=topic,
+                given={"scope": scope, "epoch": epoch},
+                timeout_s=timeout_s,
+                bytes_in_flight_max=bytes_in_flight_max,
+            )
+        if scope is None:
+            raise InvalidArgumentError("scope= is missing: a name for the writer, or consumed= a consumer")
         return Transaction(
             self.scopes,
             topic=topic,

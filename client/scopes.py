@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.common.arguments import scope_name, seconds, whole
@@ -138,8 +139,22 @@ class Scopes(ProcessLocal):
             client=self._client,
         )
 
-    def commit(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> bool:
+    def commit(
+        self,
+        begun: Begun,
+        epoch: int,
+        staged: Iterable[StagedRows],
+        *,
+        consumed: messages.ScopeConsumed | None = None,
+    ) -> bool:
         """Commit an epoch; all of its rows can be read when this returns.
+
+        Args:
+            begun: of the scope.
+            epoch: that of the attempts.
+            staged: what the attempts staged.
+            consumed: positions of a consumer that take effect together with the rows. Its token is that of
+                the first attempt.
 
         Returns:
             False if the epoch was committed with other attempts, or skipped by the commit of a later epoch:
@@ -156,7 +171,7 @@ class Scopes(ProcessLocal):
                 same attempts to find out, unless 64 later epochs were committed since; with the same client
                 if partitions were split or merged meanwhile.
         """
-        is_own = self._commit(begun, epoch, staged).own
+        is_own = self._commit(begun, epoch, staged, consumed).own
         if is_own is None:
             raise UnknownOutcomeError(
                 "the epoch is committed, either by a lost try of this commit or by another one: the node "
@@ -187,14 +202,20 @@ class Scopes(ProcessLocal):
             )
         return answer.own
 
-    def _commit(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> messages.AlreadyCommitted:
+    def _commit(
+        self,
+        begun: Begun,
+        epoch: int,
+        staged: Iterable[StagedRows],
+        consumed: messages.ScopeConsumed | None = None,
+    ) -> messages.AlreadyCommitted:
         """Send the commit. `own` is also true for an epoch that this call has committed."""
         staged = list(staged)
         _check_staged(begun, epoch, staged)
         tokens: list[bytes] = []
         parts: Parts = {}
         for attempt in staged:
-            if attempt.parts:
+            if attempt.parts or (consumed is not None and attempt.token == consumed.token):
                 tokens.append(attempt.token)
             for place, rows in attempt.parts.items():
                 parts[place] = parts.get(place, 0) + rows
@@ -204,6 +225,7 @@ class Scopes(ProcessLocal):
             epoch=epoch,
             tokens=tokens,
             parts=[(topic, partition, rows) for (topic, partition), rows in sorted(parts.items())],
+            consumed=UNSET if consumed is None else consumed,
         )
         answer = self._put(begun, message)
         if answer.header.status != wire.Status.ALREADY_COMMITTED:

@@ -62,12 +62,13 @@ class Transaction(ProcessLocal):
         epoch: int | None,
         timeout_s: float,
         bytes_in_flight_max: int,
+        one_off: bool = False,
     ) -> None:
         epoch = None if epoch is None else whole("epoch", epoch, 1)
         timeout_s = seconds("timeout_s", timeout_s)
         bytes_in_flight_max = whole("bytes_in_flight_max", bytes_in_flight_max, 1)
         self._scopes, self._topic, self._scope = scopes, topic, scope
-        self._begun = scopes.begin(scope, topic=topic)
+        self._begun = scopes.begin(scope, topic=topic, one_off=one_off)
         self._is_own = epoch is None  # an epoch that the caller passes may be repeated
         self.epoch = self._begun.decided + 1 if epoch is None else epoch
         self.committed = self._begun.committed

@@ -4,7 +4,7 @@ stubtest compares them with the binary.
 """
 
 from collections.abc import Sequence
-from typing import Any, Self, final
+from typing import Any, Self, TypeAlias, final
 
 from typing_extensions import Buffer
 
@@ -23,6 +23,10 @@ __all__ = [
 ]
 
 # ---- server side ------------------------------------------------------------------------------------
+
+# A position of a commit: topic, partition, cohort, incarnation, session, hold, from, through, epoch of the
+# scope, token, whether rows of the commit are not published.
+ConsumedPosition: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, bytes, bool]
 
 @final
 class Order:
@@ -228,9 +232,11 @@ class Order:
         """
     @staticmethod
     def install_scopes(
-        rules: Sequence[tuple[int, int, int, int, Sequence[int]]], gone: int | None = None
+        rules: Sequence[tuple[int, int, int, int, Sequence[int], Sequence[ConsumedPosition]]],
+        gone: int | None = None,
     ) -> Order:
-        """Set the rules for staging: (scope, driver, committed epoch, expired epoch, epochs to be published).
+        """Set the rules for staging: (scope, driver, committed epoch, expired epoch, epochs to be published,
+        their positions that are not confirmed).
 
         With `gone` the list is complete: the cluster has removed all other scopes up to that id.
         """
@@ -309,6 +315,18 @@ class Order:
         """Install rules of gates as of a metadata index; an older one changes nothing.
 
         Raises: ValueError for an unknown mode or beginning.
+        """
+    @staticmethod
+    def see_claim(scope: int, driver: int, position: ConsumedPosition) -> Order:
+        """Tell whether a gate is locked for this commit, which is not decided yet.
+
+        -> {epoch, is_there}: the owner epoch of the log that has the gate.
+        """
+    @staticmethod
+    def settle_committed(topic: int, partition: int, cohort: int, incarnation: int, through: int) -> Order:
+        """Write a position of a commit whose rows are published. Ends when it is below the mark.
+
+        Repeats are harmless. The rules of the scope must be installed.
         """
     @staticmethod
     def sources(topic: int, partition: int) -> Order:
@@ -445,6 +463,8 @@ class Node:
 
         `epoch`: the owner epoch under which their log is open here.
         """
+    def forced_ends(self) -> list[tuple[int, int, int]]:
+        """(scope, epoch, driver) of commits whose locks keep other members out, or are old."""
     def members(self) -> list[int]:
         """Sessions of members that are attached here and were heard lately, ascending."""
     def cohort_figures(self) -> list[dict[str, int]]:
@@ -642,6 +662,7 @@ class SimNode:
     def write_witness(self, numbers: Sequence[int], doubted: Sequence[tuple[int, int]]) -> None: ...
     def counters(self) -> dict[str, int]: ...
     def gates(self) -> list[tuple[int, int, int, int, int, bool, bool, int]]: ...
+    def forced_ends(self) -> list[tuple[int, int, int]]: ...
     def members(self) -> list[int]: ...
     def cohort_figures(self) -> list[dict[str, int]]: ...
     def adopted(self, topics: Sequence[int]) -> list[tuple[int, int]]: ...

@@ -111,7 +111,8 @@ class ScopeCommit(Message):
     """COMMIT: each token has 16 random bytes, drawn by the attempt that staged rows under it.
 
     `parts`: (topic, partition, rows) of all rows staged under these tokens. The node answers when all of them
-    can be read.
+    can be read. `consumed`: positions of a cohort that take effect together with the rows; the node answers
+    when they are settled, too. Only to nodes of a cluster that has cohorts.
     """
 
     scope_id: int
@@ -119,6 +120,22 @@ class ScopeCommit(Message):
     epoch: int
     tokens: list[bytes]
     parts: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
+    consumed: ScopeConsumed | UnsetType = UNSET
+
+
+class ScopeConsumed(Message):
+    """Of a COMMIT: rows that a member of a STREAM cohort read, whose gates it has claimed.
+
+    `token` is one of the commit's: the one under which the gates were claimed. `ranges`: (partition, hold,
+    from, through) of each gate, ascending.
+    """
+
+    topic: int
+    cohort: int
+    incarnation: int
+    session: int
+    token: bytes
+    ranges: list[tuple[int, int, int, int]]
 
 
 class ScopeCommitted(Message):

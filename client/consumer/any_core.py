@@ -58,6 +58,7 @@ class AnyCore(ABC):
         self.identity, self.options, self.topic = identity, options, layout.name
         self.io_thread, self.tables, self.layout = io_thread, tables, layout
         self._lock = OwnedLock()
+        self.lock = self._lock.lock
         self.member = self.new_member(options)
         self.schema = decoder.schema
         self._timeout_s = timeout_s

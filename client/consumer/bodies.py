@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from ringfence.common import extension
 from ringfence.common.codec import Answer
 from ringfence.consumer.calls import (
     Attach,
     Attached,
     Beat,
+    Claim,
     Fetch,
     Fetched,
     Joined,
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 STANDS: Final = 2**64 - 1
 SETTLEMENT: Final = struct.Struct("<QQQQII")  # partition, hold, through, epoch, kind, zero
 RELEASE: Final = 1  # kind of a settlement that ends the hold
+CLAIM: Final = struct.Struct("<QQQQQII")  # partition, hold, from, through, epoch, kind, zero
+CLAIM_KIND: Final = 2
 NOT_TAKEN: Final = struct.Struct("<QQHHI")  # partition, hold now, code, reason, zero
 HELD: Final = struct.Struct("<QQ")  # partition, hold
 PARTITION: Final = struct.Struct("<Q")
@@ -70,6 +74,19 @@ def sent(call: NodeCall, topic: int, cohort_id: int, session: int, version: int)
             )
             fields = {"topic": topic, "producer_id": session, "layout_version": version}
             return Sent(wire.Opcode.ACKNOWLEDGE, fields, b"".join(packed))
+        case Claim():
+            packed = (
+                CLAIM.pack(one.partition, one.hold, one.first, *one.through, CLAIM_KIND, 0)
+                for one in call.ranges
+            )
+            front = extension.packed({wire.ExtensionKind.STAGE: call.identity})
+            fields = {
+                "topic": topic,
+                "producer_id": session,
+                "layout_version": version,
+                "extension_bytes": len(front),
+            }
+            return Sent(wire.Opcode.ACKNOWLEDGE, fields, front + b"".join(packed))
         case Fetch():
             flags = int(wire.RequestFlags.COHORT) | (int(wire.RequestFlags.REOPEN) if call.reopen else 0)
             fields = {
@@ -115,12 +132,14 @@ def renewed_of(answer: Answer) -> Renewed:
     return Renewed(answer.header.sequence, answer.header.send / 1000, without)
 
 
-def settled_of(answer: Answer, topic: str) -> Settled:
+def settled_of(answer: Answer, topic: str, *, is_claim: bool = False) -> Settled:
     """The answer to ACKNOWLEDGE: the body lists what was not taken."""
     refused = []
     for partition, hold, code, _reason, _zero in _unpacked(NOT_TAKEN, answer):
         error = refusal(code, "the acknowledgement was not taken", topic=topic, partition=partition)
-        refused.append(NotTaken(partition, hold, why_of(code), error))
+        # The gate is locked for a COMMIT, which is decided or expires.
+        is_locked = code == wire.Code.CONFLICT and not is_claim
+        refused.append(NotTaken(partition, hold, Why.RETRY if is_locked else why_of(code), error))
     return Settled(tuple(refused))
 
 

@@ -84,6 +84,24 @@ class Settle(NamedTuple):
     entries: tuple[Settlement, ...]
 
 
+class ClaimedRange(NamedTuple):
+    """Rows of a partition from `first` up to `through`, given under a hold, that a COMMIT settles."""
+
+    partition: int
+    hold: int
+    first: int
+    through: Point
+
+
+class Claim(NamedTuple):
+    """Lock gates for a COMMIT. `identity`: of the commit, as STAGE has it."""
+
+    number: int
+    node: int
+    identity: bytes
+    ranges: tuple[ClaimedRange, ...]
+
+
 class Beat(NamedTuple):
     """Renew the leases of (partition, hold)."""
 
@@ -109,7 +127,7 @@ class Note(NamedTuple):
 
 
 # At the node that they name, on the connection that is bound to the session.
-NodeCall = Attach | Fetch | Settle | Beat | QueueFetch | QueueSettle
+NodeCall = Attach | Fetch | Settle | Claim | Beat | QueueFetch | QueueSettle
 Call = Join | Leave | Read | NodeCall
 Effect = Call | Refresh | Ring | Note
 

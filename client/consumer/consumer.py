@@ -42,6 +42,8 @@ CLOSE_S = 10.0
 ACK_S = 30.0
 LOCATED = frozenset({TaskKind.ASSIGNED, TaskKind.POSITION})
 SEEK_S = 60.0
+CHUNK_ROWS = 100_000
+CHUNK_BYTES = 64 << 20
 
 
 class Consumer(ProcessLocal):
@@ -127,6 +129,37 @@ class Consumer(ProcessLocal):
     def delivery(self) -> Delivery | None:
         """QUEUE: the last batch, with what one can say of it; None before the first."""
         return self._delivery
+
+    def chunks(
+        self, rows: int = CHUNK_ROWS, *, bytes_max: int = CHUNK_BYTES, wait_s: float = 1.0
+    ) -> Iterator[list[pa.RecordBatch]]:
+        """Lists of batches, each for one transaction. Ends when the consumer is closed.
+
+        A list ends at the first of the three bounds, so the last rows of a partition never wait for a full
+        one. With `idle_s` an empty list says that nothing came for so long.
+
+        Args:
+            rows: a list ends with the batch that reaches so many.
+            bytes_max: the same, of the batches in memory.
+            wait_s: it ends so long after its first batch.
+        """
+        rows, bytes_max = whole("rows", rows, 1), whole("bytes_max", bytes_max, 1)
+        wait_s = seconds("wait_s", wait_s)
+        while True:
+            try:
+                batch = self.next(self.idle_s)
+                batches = [] if batch is None else [batch]
+                deadline = time.monotonic() + wait_s
+                while batch is not None and not _is_full(batches, rows, bytes_max):
+                    left_s = deadline - time.monotonic()
+                    batch = self.next(left_s) if left_s > 0 else None
+                    if batch is not None:
+                        batches.append(batch)
+            except ClosedError:
+                if self.core.is_closed:
+                    return
+                raise
+            yield batches
 
     def _run(self, task: Task) -> None:
         """Call the application, and tell the member that it came back."""
@@ -296,6 +329,11 @@ def check_has_deliveries(core: AnyCore) -> None:
         raise InvalidArgumentError(
             'deliveries are for mode="queue"; iterate the consumer itself', mode=core.identity.mode
         )
+
+
+def _is_full(batches: list[pa.RecordBatch], rows: int, bytes_max: int) -> bool:
+    count, size = sum(one.num_rows for one in batches), sum(one.nbytes for one in batches)
+    return bool(count >= rows or size >= bytes_max)
 
 
 class Waiting:

@@ -62,6 +62,7 @@ class Core(AnyCore):
                 comes_back = False
                 if (error := self.member.take_error()) is not None:
                     raise error
+                self.member.consuming.check_give()
                 if (task := self.member.next_task()) is not None:
                     return task
                 turn = self.member.turn(now_s())
@@ -133,6 +134,7 @@ class Core(AnyCore):
         """Rows through a place are done; None: all that was given. `then`: called when owners have it."""
         self.check()
         with self._lock.lock:
+            self.member.consuming.check_acknowledge()
             if place is None:
                 self._acknowledge_given(then)
             elif not self.member.acknowledge(place, then) and then is not None:

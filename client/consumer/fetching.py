@@ -241,7 +241,11 @@ class Fetching:
         if gate.phase is Phase.HELD:
             gate.tells_beginning |= "pruned" in refusal.details
             state.bytes -= gate.drop_fetched()
-            gate.fetched = gate.given = gate.told = Point(max(begin, gate.given.offset), 0)
+            after = Point(max(begin, gate.given.offset), 0)
+            if gate.has_unacknowledged and not state.options.is_auto:
+                gate.fetched = gate.given = after  # rows before it may be discarded, and come again
+            else:
+                gate.fetched = gate.given = gate.told = after
             self._holding.settling.told(gate)
         else:
             gate.skip = begin

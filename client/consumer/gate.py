@@ -151,6 +151,15 @@ class Gate:
         self.fetched = self.given
         return freed
 
+    def rewind(self) -> int:
+        """The rows that were given come again. Returns the bytes that are not in memory any more."""
+        self.given = self.told
+        freed = self.drop_fetched() + sum(size for _, size in self.given_sizes)
+        self.given_sizes.clear()
+        self.fetch = self.read = None
+        self.is_drain_told = False
+        return freed
+
     # ---- rows --------------------------------------------------------------------------------------------
 
     def store(self, reply: Fetched) -> None:

@@ -11,6 +11,7 @@ from ringfence.native.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from ringfence.consumer.beats import Beats
+    from ringfence.consumer.consuming import Consuming
     from ringfence.consumer.fetching import Fetching
     from ringfence.consumer.gate import Stored
     from ringfence.consumer.settle import Settling
@@ -29,9 +30,11 @@ class Turn(NamedTuple):
 class Giving:
     """Rows go to the application one batch at a time, and only under a lease that lasts."""
 
-    def __init__(self, state: State, beats: Beats, fetching: Fetching, settling: Settling) -> None:
+    def __init__(
+        self, state: State, beats: Beats, fetching: Fetching, settling: Settling, consuming: Consuming
+    ) -> None:
         self._state, self._beats = state, beats
-        self._fetching, self._settling = fetching, settling
+        self._fetching, self._settling, self._consuming = fetching, settling, consuming
         self._turns: deque[int] = deque()  # partitions, the one that waits longest first
         self._in_turns: set[int] = set()
         self._given: set[int] = set()  # partitions with rows that may not be acknowledged
@@ -70,6 +73,7 @@ class Giving:
         gate.given = place.end
         gate.is_drain_told = False
         self._given.add(gate.partition)
+        self._consuming.gave(gate)
         return place
 
     def finish(self, turn: Turn) -> None:
@@ -125,6 +129,7 @@ class Giving:
 
     def _told(self, gate: Gate, through: Point, *, urgent: bool) -> None:
         self._state.bytes -= gate.acknowledge(through)
+        self._consuming.acknowledged(gate)
         self._settling.told(gate, urgent=urgent)
         self._fetching.look(gate)
 

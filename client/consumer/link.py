@@ -18,6 +18,7 @@ from ringfence.consumer.calls import (
     HOME,
     Attach,
     Beat,
+    Claim,
     Fetch,
     Join,
     Leave,
@@ -122,7 +123,7 @@ class Link:
         self._member, self._identity = member, identity
         self._lock, self._ring = lock, ring
         self._connections: dict[int, Connection] = {}  # by node
-        self._cohort = 0  # its id, from JOIN
+        self.cohort = 0  # its id, from JOIN
         self._warned_at, self._warn_at = -WARN_AGAIN_S, 0.0
         self._waits: set[int] = set()
 
@@ -242,7 +243,7 @@ class Link:
         del connection
         if answer.header.opcode == wire.Opcode.ASSIGN:
             assigned = answer.control(cohort.Assign)
-            if assigned.cohort == self._cohort:
+            if assigned.cohort == self.cohort:
                 plan = bodies.plan_of(assigned)
                 self._event(lambda _: self._member.pushed(plan))
 
@@ -273,6 +274,8 @@ class Link:
                 return bodies.renewed_of(answer)
             case Settle():
                 return bodies.settled_of(answer, self._layout.name)
+            case Claim():
+                return bodies.settled_of(answer, self._layout.name, is_claim=True)
             case Fetch():
                 return bodies.fetched_of(call, answer)
             case _:
@@ -303,7 +306,7 @@ class Link:
     def sent(self, call: NodeCall) -> bodies.Sent:
         """The request of a call."""
         session = self._member.state.session
-        return bodies.sent(call, self._layout.topic, self._cohort, session, self._layout.version)
+        return bodies.sent(call, self._layout.topic, self.cohort, session, self._layout.version)
 
     def _call(self, call: NodeCall) -> None:
         sent = self.sent(call)
@@ -339,7 +342,7 @@ class Link:
 
     def _joined(self, answer: Answer) -> Reply:
         joined = answer.control(cohort.Joined)
-        self._cohort = joined.cohort
+        self.cohort = joined.cohort
         if joined.not_begun:
             logger.warning(
                 "cohort %s begins later in partitions %s, whose owners do not answer",

@@ -19,6 +19,7 @@ from ringfence.consumer.calls import (
     Attach,
     Attached,
     Beat,
+    Claim,
     Fetch,
     Fetched,
     Join,
@@ -30,6 +31,7 @@ from ringfence.consumer.calls import (
     Settled,
     Why,
 )
+from ringfence.consumer.consuming import Consuming
 from ringfence.consumer.fetching import Fetching
 from ringfence.consumer.gate import WITH_HOLD, Gate, Phase
 from ringfence.consumer.giving import Giving
@@ -37,6 +39,7 @@ from ringfence.consumer.holding import Holding
 from ringfence.consumer.session import Session
 from ringfence.consumer.settle import Settling
 from ringfence.consumer.state import State
+from ringfence.consumer.values import TaskKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -63,7 +66,8 @@ class Member(AnyMember):
         self.beats = Beats(state)
         self.fetching = Fetching(state, self.holding)
         self.session = Session(state, self.holding)
-        self.giving = Giving(state, self.beats, self.fetching, self.settling)
+        self.consuming = Consuming(state, self.holding, self.settling, self.fetching)
+        self.giving = Giving(state, self.beats, self.fetching, self.settling, self.consuming)
         self.absence = Absence(state, self.holding, self.session)
         self._leaves = False
         self._opens_until: float | None = None  # of a member that closes
@@ -80,6 +84,7 @@ class Member(AnyMember):
             self.fetching.pump(now)
             self.settling.pump(now)
             self.beats.pump(now)
+        self.consuming.pump(now)
         if self.state.is_closing:
             self._end(now)
 
@@ -102,6 +107,7 @@ class Member(AnyMember):
         """The connection to a node ended: what is under way there has no answer."""
         self.session.down(node)
         self.settling.down(node)
+        self.consuming.down(node)
         self.beats.down(node)
         lost = [call for call, _ in self.state.calls.values() if getattr(call, "node", None) == node]
         for call in lost:
@@ -139,6 +145,8 @@ class Member(AnyMember):
                 self.fetching.read(call, reply, now)
             case (Settle(), Settled()):
                 self.settling.settled(call, reply)
+            case (Claim(), Settled()):
+                self.consuming.claimed(call, reply, now)
             case (Beat(), Renewed()):
                 self.beats.renewed(call, reply, made_at)
                 self.beats.ended(call)
@@ -154,7 +162,7 @@ class Member(AnyMember):
             return
         call, made_at = known
         self.absence.heard(getattr(call, "node", HOME), now)
-        if refusal.why is Why.NOT_ATTACHED and isinstance(call, Fetch | Settle | Beat):
+        if refusal.why is Why.NOT_ATTACHED and isinstance(call, Fetch | Settle | Claim | Beat):
             self.session.not_attached(call.node, now)
         match call:
             case Join():
@@ -165,6 +173,8 @@ class Member(AnyMember):
                 self.fetching.refused(call, refusal, made_at, now)
             case Settle():
                 self.settling.failed(call, refusal, now)
+            case Claim():
+                self.consuming.failed(call, refusal, now)
             case Beat():
                 self.beats.ended(call)
             case Leave():
@@ -189,6 +199,8 @@ class Member(AnyMember):
                 self.fetching.unanswered(call, now)
             case Settle():
                 self.settling.failed(call, None, now)
+            case Claim():
+                self.consuming.failed(call, None, now)
             case Beat():
                 self.beats.ended(call)
             case Leave():
@@ -200,6 +212,14 @@ class Member(AnyMember):
                 self.fetching.look(gate)
 
     # ---- the application ---------------------------------------------------------------------------------
+
+    def next_task(self) -> Task | None:
+        """A callback that is due, in order. A partition that is taken away waits for a transaction's end."""
+        for at, task in enumerate(self.state.tasks):
+            if task.kind is not TaskKind.REVOKED or not self.consuming.is_open:
+                del self.state.tasks[at]
+                return task
+        return None
 
     def done(self, task: Task) -> None:
         """The application came back from a callback."""

@@ -111,6 +111,7 @@ class Settings:
             interval_s=self.ack_interval_s,
             tells=frozenset(kind for kind in TaskKind if self.callback(kind) is not None),
             rows_max=self.rows_max or 0,
+            is_named=self.member is not None,
         )
 
     def identity(self, topic: str, options: MemberOptions) -> Identity:

@@ -97,6 +97,7 @@ class MemberOptions(NamedTuple):
     `tells`: callbacks that the application has. `is_checkpoint`: the application's store has the positions,
     so every partition waits for `opened`. `is_auto`: asking for the next batch acknowledges the ones before.
     `rows_max`: QUEUE, rows of one answer; 0: as many as fit.
+    `is_named`: the application chose the name.
     """
 
     name: str
@@ -110,6 +111,7 @@ class MemberOptions(NamedTuple):
     work_timeout_s: float | None = None
     tells: frozenset[TaskKind] = frozenset()
     rows_max: int = 0
+    is_named: bool = False
 
 
 def partitions_text(partitions: Iterable[int]) -> str:

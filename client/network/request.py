@@ -164,7 +164,11 @@ class PendingRequest(Pending):
             error = answer.error(request.topic, held=request.held)
         except ProtocolError as damaged:
             error = damaged
-        if not isinstance(error, RetriableError):
+        # The member must claim its gates again before this commit can be repeated.
+        is_stale = error.code is wire.Code.STALE_CLAIM
+        if not isinstance(error, RetriableError) or is_stale:
+            request.unbegun += is_stale
+            request.refusals += is_stale
             request.future.set_exception(error)
             return
         request.last_error = error

@@ -20,7 +20,7 @@ from ringfence.control.runtime.cluster import Cluster, HeartbeatCalls, Log, buil
 from ringfence.control.runtime.cohorts import parts as cohort_parts
 from ringfence.control.runtime.cohorts.engine import NativeCohortEngine
 from ringfence.control.runtime.cohorts.parts import CohortParts
-from ringfence.control.runtime.control_server import ControlServer
+from ringfence.control.runtime.control_server import ControlServer, Question
 from ringfence.control.runtime.data_plane.cleanup_confirmations import CleanupConfirmations
 from ringfence.control.runtime.data_plane.controller_news import ControllerNews
 from ringfence.control.runtime.data_plane.executor import OrderExecutor
@@ -61,6 +61,7 @@ from ringfence.control.runtime.process.start_gate import StartGate
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.reassignment.participant import Participant
 from ringfence.control.runtime.rpc.client import PeerClient
+from ringfence.control.runtime.rpc.cohort_messages import SeeClaims
 from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX, RequestDispatch
 from ringfence.control.runtime.transactions.lost_partitions import LostPartitions
 from ringfence.control.runtime.transactions.requests import TransactionRequests
@@ -352,6 +353,7 @@ def _handlers(
     transactions = TransactionRequests(
         proposer, native_node, given.here, staged_row_counts, unpublished, given.on_failed
     )
+    executor.before_cohorts = transactions.install
     coordinator = cluster.reassignments.coordinator
     rebalances = _rebalances(proposer, data_plane, cluster)
     quarantines = Quarantines(proposer, peer_client, native_node)
@@ -383,6 +385,7 @@ def _handlers(
     layout_control = LayoutControl(proposer, commands, *served)
     questions |= route_tables.layout_questions(layouts, *served[1:], layout_control)
     questions |= route_tables.cohort_questions(cohorts)
+    questions[SeeClaims] = Question(staged_row_counts.claims.here)
     control = ControlChanges(proposer, commands, rebalances, partitions, quarantines)
     questions |= route_tables.admin_questions(control, rebalances, partitions, inspections)
     return Handlers(

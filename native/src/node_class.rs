@@ -185,6 +185,10 @@ impl Node {
         of_progress(py.detach(|| self.runtime.gates()))
     }
 
+    fn forced_ends(&self, py: Python<'_>) -> Vec<(u64, u64, u64)> {
+        py.detach(|| self.runtime.forced_ends())
+    }
+
     fn members(&self, py: Python<'_>) -> Vec<u64> {
         py.detach(|| self.runtime.members())
     }

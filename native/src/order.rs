@@ -3,13 +3,13 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use ringfence_node::{
-    CountStaged, GatesIn, GatesOut, Order as Inner, Place, Publish, TableIn, TableOut, TablePartition,
+    CountStaged, GatesIn, GatesOut, Order as Inner, Place, Publish, SettleCommitted, TableIn, TableOut, TablePartition,
 };
 
 use crate::cohort_rules::{CohortItem, arguments_of_gates_in, arguments_of_rules, rules_of};
 use crate::identity::identity;
 use crate::lineage::{Ancestors, End, Sealed, arguments_of_sealed, arguments_of_table, end_of, lineage_of};
-use crate::scope_rules::{Rule, rule_of, rule_to, tokens_of, tokens_to};
+use crate::scope_rules::{Position, Rule, arguments_of_claim, rule_of, rule_to, see_claim, tokens_of, tokens_to};
 use crate::tables;
 
 #[pyclass(frozen, eq, module = "ringfence.native._node")]
@@ -250,7 +250,7 @@ impl Order {
 
     #[staticmethod]
     #[pyo3(signature = (rules, gone = None))]
-    fn install_scopes(rules: Vec<Rule>, gone: Option<u64>) -> Self {
+    fn install_scopes(rules: Vec<Rule<Position>>, gone: Option<u64>) -> Self {
         Inner::InstallScopes { rules: rules.into_iter().map(rule_of).collect(), gone }.into()
     }
 
@@ -334,6 +334,16 @@ impl Order {
     }
 
     #[staticmethod]
+    fn see_claim(scope: u64, driver: u64, position: Position) -> Self {
+        Inner::SeeClaim(Box::new(see_claim(scope, driver, position))).into()
+    }
+
+    #[staticmethod]
+    fn settle_committed(topic: u64, partition: u64, cohort: u64, incarnation: u64, through: u64) -> Self {
+        Inner::SettleCommitted(SettleCommitted { topic, partition, cohort, incarnation, through }).into()
+    }
+
+    #[staticmethod]
     fn sources(topic: u64, partition: u64) -> Self {
         Inner::Sources { topic, partition }.into()
     }
@@ -390,6 +400,8 @@ fn name_of(order: &Inner) -> &'static str {
         Inner::GatesOut(_) => "gates_out",
         Inner::GatesIn(_) => "gates_in",
         Inner::InstallCohorts(_) => "install_cohorts",
+        Inner::SeeClaim(_) => "see_claim",
+        Inner::SettleCommitted(_) => "settle_committed",
         Inner::Sources { .. } => "sources",
     }
 }
@@ -441,7 +453,7 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
         }
         Inner::Doubt { partitions } => (partitions,).into_pyobject(py),
         Inner::InstallScopes { rules, gone } => {
-            let rules: Vec<_> = rules.iter().map(rule_to).collect();
+            let rules: Vec<_> = rules.iter().map(|rule| rule_to(py, rule)).collect();
             (rules, gone).into_pyobject(py)
         }
         Inner::CountStaged(count) => {
@@ -459,6 +471,10 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
             (order.topic, order.partition, order.number, order.records, order.partitions.as_deref()).into_pyobject(py)
         }
         Inner::InstallCohorts(rules) => arguments_of_rules(py, rules),
+        Inner::SeeClaim(seen) => arguments_of_claim(py, seen),
+        &Inner::SettleCommitted(SettleCommitted { topic, partition, cohort, incarnation, through }) => {
+            (topic, partition, cohort, incarnation, through).into_pyobject(py)
+        }
         Inner::GatesIn(order) => arguments_of_gates_in(py, order),
     }
 }

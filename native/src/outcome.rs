@@ -52,6 +52,10 @@ fn of_finished(py: Python<'_>, finished: Finished) -> PyResult<Bound<'_, PyDict>
             out.set_item("epoch", epoch)?;
             out.set_item("is_published", is_published)?;
         }
+        Finished::Claimed { epoch, is_there } => {
+            out.set_item("epoch", epoch)?;
+            out.set_item("is_there", is_there)?;
+        }
         Finished::ProducersFull(why) => out.set_item("full", why)?,
         Finished::ProducerForgotten => out.set_item("forgotten", true)?,
         Finished::ProducerOpened(points) => tables::of_points(py, points, &out)?,

@@ -287,6 +287,10 @@ impl SimNode {
         of_progress(self.node.gates())
     }
 
+    fn forced_ends(&mut self) -> Vec<(u64, u64, u64)> {
+        self.node.forced_ends()
+    }
+
     fn members(&self) -> Vec<u64> {
         self.node.members()
     }

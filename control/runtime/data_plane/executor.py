@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -92,6 +92,8 @@ class OrderExecutor:
         self.words = DrainedWords()
         # Called with cohorts whose rules the engine has, and the state that they are of.
         self.on_cohorts: Callable[[MetadataState, tuple[CohortId, ...]], None] = lambda *_: None
+        # Installs what rules of cohorts build on: pending commits, before a gate opens (CG15).
+        self.before_cohorts: Callable[[], Awaitable[object]] = _nothing
         # Cohorts whose rules are installed again once no entry is left.
         self._again: set[CohortId] = set()
         # Entries with orders that are not executed yet, the oldest first. The first one is being executed.
@@ -267,6 +269,8 @@ class OrderExecutor:
                 self._on_level(order.level)
             except OSError as error:
                 raise OrderError(str(error)) from error
+        if isinstance(order, InstallCohorts):
+            await self.before_cohorts()
         await self._native_node.order(native_order)
         if isinstance(order, Discard) and self._is_unknown_copy(order):
             await self._native_node.order(Order.drop(order.topic, order.partition))
@@ -350,3 +354,7 @@ class OrderExecutor:
             case DropPartition(topic, partition) | Release(topic=topic, partition=partition):
                 self.opens.dropped((topic, partition))
         return to_native(order)
+
+
+async def _nothing() -> None:
+    """Nothing has to be installed before."""

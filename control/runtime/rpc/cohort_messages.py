@@ -20,6 +20,8 @@ WORDS_MAX: Final = 4_096
 # Cohorts of one question about figures, and gates of one answer: about 100 bytes each.
 COHORTS_MAX: Final = 1_000
 GATES_MAX: Final = 16_384
+# Gates of one question about claims: an answer is below 100 KiB.
+CLAIMS_MAX: Final = 256
 
 
 class TellSessions(CallBase, frozen=True, kw_only=True, tag="tell_sessions"):
@@ -69,6 +71,37 @@ class TellProgress(CallBase, frozen=True, kw_only=True, tag="tell_progress"):
 
     drained: Annotated[tuple[DrainedTold, ...], Meta(max_length=WORDS_MAX)] = ()
     begun: Annotated[tuple[BegunTold, ...], Meta(max_length=WORDS_MAX)] = ()
+
+
+class SeeClaims(CallBase, frozen=True, kw_only=True, tag="see_claims"):
+    """Ask the owner of these gates whether they are locked for this commit, which is not decided yet.
+
+    `ranges`: (partition, hold, from, through).
+    """
+
+    scope: Number
+    driver: Number
+    epoch: Number
+    topic: Number
+    cohort: Number
+    incarnation: Number
+    session: Number
+    token: Id
+    ranges: Annotated[tuple[tuple[Number, Number, Number, Number], ...], Meta(max_length=CLAIMS_MAX)]
+
+
+class ClaimSeen(Struct, frozen=True, array_like=True):
+    """One gate. `epoch` is the owner epoch of the log that has it; `why` is not empty if it is not open."""
+
+    epoch: int = 0
+    is_there: bool = False
+    why: Text = ""
+
+
+class ClaimsSeen(ReplyBase, frozen=True, kw_only=True, tag="claims_seen"):
+    """What is there, in the order of the request's ranges."""
+
+    seen: tuple[ClaimSeen, ...]
 
 
 class PresenceOf(CallBase, frozen=True, kw_only=True, tag="presence_of"):
@@ -130,5 +163,5 @@ class GateFiguresTold(ReplyBase, frozen=True, kw_only=True, tag="gate_figures_to
     gates: Annotated[tuple[GateFigures, ...], Meta(max_length=GATES_MAX)] = ()
 
 
-CohortCall = TellSessions | TellProgress | PresenceOf | MembersOf | GateFiguresOf
-CohortReply = SessionsHeard | PresenceTold | MembersTold | GateFiguresTold
+CohortCall = TellSessions | TellProgress | PresenceOf | MembersOf | GateFiguresOf | SeeClaims
+CohortReply = SessionsHeard | PresenceTold | MembersTold | GateFiguresTold | ClaimsSeen

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import structlog
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ringfence.control.model.ids import Index, PartitionId, ScopeId, TopicId
 from ringfence.control.model.results import ScopeBegun, ScopeDecided
@@ -40,6 +41,13 @@ from ringfence.control.runtime.raft.proposer_interface import Applied
 from ringfence.control.runtime.rpc.dispatch import CALLER_PREFIX
 from ringfence.control.runtime.transactions.begin_queue import BeginQueue
 from ringfence.control.runtime.transactions.commit_queue import CommitQueue
+from ringfence.control.runtime.transactions.consumed_positions import (
+    ConsumedPositions,
+    PositionItem,
+    consumed_of,
+    position_items,
+)
+from ringfence.control.runtime.transactions.forced_ends import ForcedEnds
 from ringfence.control.runtime.transactions.publish_watch import PublishWatch
 from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts, with_sealed_parts
 from ringfence.control.runtime.transactions.unpublished import PartKey, UnpublishedEpochs
@@ -65,8 +73,8 @@ HELD_TRIES_MAX: Final = 3
 # Names per log line: enough to find the owners; an eighth of `scopes_max` may be removed together.
 NAMES_SHOWN_MAX: Final = 20
 
-# Scope, driver, last committed epoch, last expired epoch, pending epochs.
-ScopeRule = tuple[int, int, int, int, list[int]]
+# Scope, driver, last committed epoch, last expired epoch, pending epochs, their positions.
+ScopeRule = tuple[int, int, int, int, list[int], list[PositionItem]]
 # A scope in one partition. Its epochs are published one after the other.
 PublishSequence = tuple[ScopeId, TopicId, PartitionId]
 
@@ -119,7 +127,10 @@ class TransactionRequests:
         )
         self._begin_queue = BeginQueue(lambda command: check_begin(proposer.state, command) is not None)
         self._failures = 0
-        self._task: asyncio.Task[None] | None = None
+        self._positions = ConsumedPositions(native_node, here, unpublished.health, here.node)
+        self._forced_ends = ForcedEnds(proposer, native_node)
+        self._installing = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
 
     # ---- requests -----------------------------------------------------------------------------------
 
@@ -168,6 +179,7 @@ class TransactionRequests:
             tokens=tuple(request.tokens),
             parts=tuple(StagedPart(TopicId(t), PartitionId(p), rows) for t, p, rows in request.parts),
             keep=True,
+            consumed=consumed_of(request) or UNSET,
         )
         decided = await self._decide(command)
         await self._watches.until_published(scope, epoch)
@@ -194,15 +206,18 @@ class TransactionRequests:
         """Propose the command once its owners have its rows.
 
         A layout change may hold a partition, or seal it, between the owners' answers and the entry. A held
-        one is asked again: the next try waits until it is open or sealed.
+        one is asked again: the next try waits until it is open or sealed. Gates that have another owner by
+        then are asked again, too.
         """
+        rows = replace(command, consumed=UNSET)
         for remaining in reversed(range(HELD_TRIES_MAX)):
-            verified = await self._staged_row_counts.verify(command)
+            verified = replace(await self._staged_row_counts.verify(rows), consumed=command.consumed)
+            verified = await self._staged_row_counts.claims.verify(verified)
             try:
                 return await self._proposer.propose(verified)
             except RequestRefused as refusal:
                 with_sealed_parts(refusal, self._proposer.state, command)
-                if refusal.code is not Code.HELD or not remaining:
+                if refusal.code not in {Code.HELD, Code.STALE_CLAIM} or not remaining:
                     raise
         raise AssertionError("the last try returns or raises")
 
@@ -260,20 +275,24 @@ class TransactionRequests:
     # ---- applied state ------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="scopes")
-        self._task.add_done_callback(self._run_ended)
+        loop = asyncio.get_running_loop()
+        for run, name in ((self._run(), "scopes"), (self._forced_ends.run(), "forced ends of claims")):
+            task = loop.create_task(run, name=name)
+            task.add_done_callback(self._run_ended)
+            self._tasks.append(task)
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+                await task
 
     def apply(self, state: MetadataState) -> None:
         """Take the state after an entry. Called in the order of indexes."""
         before, self._state = self._state, state
         log_forgotten(before, state)
-        if before.scopes is not state.scopes or (before.topics is not state.topics and self._has_pending()):
+        is_changed = before.topics is not state.topics or before.cohorts is not state.cohorts
+        if before.scopes is not state.scopes or (is_changed and self._has_pending()):
             self._wake.set()
 
     def _has_pending(self) -> bool:
@@ -290,9 +309,8 @@ class TransactionRequests:
                 async with asyncio.timeout(delay):
                     await self._wake.wait()
             self._wake.clear()
-            state = self._state
             try:
-                await self._install(state)
+                state = await self.install()
             except OrderError as error:  # the engine has ended; `NativeNode` reports it
                 _LOG.warning("rules of scopes not installed", why=str(error))
                 self._failures += 1
@@ -300,6 +318,16 @@ class TransactionRequests:
             async with self._changed:
                 self._changed.notify_all()
             self._failures = 0 if await self._publish(state) else self._failures + 1
+
+    async def install(self) -> MetadataState:
+        """Install the rules of all scopes, as of the newest applied state, which is returned.
+
+        Rules of gates are installed after it: an owner that opens a gate knows every commit that names it.
+        """
+        async with self._installing:
+            state = self._state
+            await self._install(state)
+            return state
 
     async def _install(self, state: MetadataState) -> None:
         """Install the rules of changed scopes in the engine; all rules after scopes were forgotten."""
@@ -335,8 +363,14 @@ class TransactionRequests:
                     partitions.append((one.part.topic, one.part.partition))
                 else:
                     stuck.add(one.sequence)
-        confirmed = await asyncio.gather(*(self._confirm(*key, parts) for key, parts in published.items()))
-        return not stuck and all(confirmed)
+        settled, is_all_settled = await self._positions.settle(state)
+        confirmed = await asyncio.gather(
+            *(
+                self._confirm(*key, published.get(key, []), settled.get(key, []))
+                for key in {**published, **settled}
+            )
+        )
+        return not stuck and is_all_settled and all(confirmed)
 
     async def _publish_part(self, pending: PendingPart) -> bool:
         if pending.is_deleted:
@@ -361,11 +395,13 @@ class TransactionRequests:
             return False
         return True
 
-    async def _confirm(self, scope: ScopeId, epoch: int, parts: list[tuple[TopicId, PartitionId]]) -> bool:
+    async def _confirm(
+        self, scope: ScopeId, epoch: int, parts: list[tuple[TopicId, PartitionId]], settled: list[PartitionId]
+    ) -> bool:
+        consumed = tuple(sorted(settled)) if settled else UNSET
+        command = ConfirmPublished(scope=scope, epoch=epoch, parts=tuple(sorted(parts)), consumed=consumed)
         try:
-            await self._proposer.propose(
-                ConfirmPublished(scope=scope, epoch=epoch, parts=tuple(sorted(parts)))
-            )
+            await self._proposer.propose(command)
         except RequestRefused as refusal:
             return refusal.code == Code.INVALID_ARGUMENT  # the scope was removed: nothing is left to confirm
         return True
@@ -393,7 +429,8 @@ def log_forgotten(before: MetadataState, after: MetadataState) -> None:
 def scope_rule(scope: Scope) -> ScopeRule:
     """The rule of a scope for the engine."""
     pending = [commit.epoch for commit in scope.pending]
-    return scope.scope, scope.driver, scope.committed, scope.expired, pending
+    positions = list(position_items(scope))
+    return scope.scope, scope.driver, scope.committed, scope.expired, pending, positions
 
 
 def next_round(

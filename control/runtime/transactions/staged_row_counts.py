@@ -27,6 +27,7 @@ from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.runtime.rpc.client import EXECUTION_TIMEOUT_S, PeerClient
+from ringfence.control.runtime.transactions.seen_claims import SeenClaims
 from ringfence.control.state_machines.metadata.scopes import validate
 from ringfence.native._node import Order
 from ringfence.native.wire import Code
@@ -60,6 +61,7 @@ class StagedRowCounts:
 
     def __init__(self, proposer: RaftProposer, native_node: NativeNode, peer_client: PeerClient) -> None:
         self._proposer, self._native_node, self._peer_client = proposer, native_node, peer_client
+        self.claims = SeenClaims(proposer, native_node, peer_client)
         self._order_slots = asyncio.Semaphore(ORDERS_MAX)
 
     async def verify(self, command: CommitScope) -> CommitScope:

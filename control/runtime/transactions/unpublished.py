@@ -18,7 +18,8 @@ class UnpublishedEpochs:
     """Counts the refusals of each part; the pending commits bound the number of parts."""
 
     def __init__(self, health: Health, node: NodeId) -> None:
-        self._health, self._node = health, node
+        self.health = self._health = health
+        self._node = node
         self._refusals: dict[PartKey, int] = {}
 
     def refused(self, key: PartKey, names: tuple[str, str], why: str) -> None:

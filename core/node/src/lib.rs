@@ -48,7 +48,8 @@ pub use api::effects::{Answer, Effects, ToPeer};
 pub use api::event::{Event, Now, TICK_MS, TimeWindow};
 pub use api::jobs::{ReadEnd, ReadJob, ScrubEnd, ScrubJob};
 pub use api::order::{
-    CountStaged, Lineage, Order, Place, Publish, ScopeRule, SealedEnd, SealedPartition, TablePartition,
+    ConsumedPosition, CountStaged, Lineage, Order, Place, Publish, ScopeRule, SealedEnd, SealedPartition, SeeClaim,
+    SettleCommitted, TablePartition,
 };
 pub use api::outcome::{
     Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, ResumePoint, SealStatus, SyncStatus, TablePage,

@@ -1,6 +1,7 @@
 //! One binary for the tests of the crate but for `replication`: what they share is compiled and linked once.
 
 mod authorize_request;
+mod claims;
 mod clocks;
 mod control;
 mod level;

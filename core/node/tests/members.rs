@@ -10,16 +10,16 @@ use ringfence_wire::{
 use crate::support::cohorts::{COHORT, ONE, OTHER, STANDS, gate_of, rule};
 use crate::support::{CLIENT, PARTITION, Reply, Shape, World, body_of, install_topic};
 
-const OTHER_CLIENT: Connection = Connection(2);
+pub const OTHER_CLIENT: Connection = Connection(2);
 /// The world's epoch, in a line of ACKNOWLEDGE.
-const OWN: u64 = u64::MAX;
+pub const OWN: u64 = u64::MAX;
 
-fn shape() -> Shape {
+pub fn shape() -> Shape {
     Shape { level: 3, ..Shape::default() }
 }
 
 /// A world with a cohort, two attached members, and 30 rows.
-fn world(seed: u64) -> World {
+pub fn world(seed: u64) -> World {
     let mut world = World::new(seed, shape());
     for sequence in 0..3 {
         let body = body_of(10 * i64::try_from(sequence).unwrap(), 10);
@@ -48,7 +48,7 @@ fn attach(world: &mut World, connection: Connection, session: u64) -> Reply {
 }
 
 /// FETCH of a member; `hold` 0 asks to be let in.
-fn fetch(world: &mut World, connection: Connection, session: u64, hold: u64, offset: u64, wait_ms: u32) -> u64 {
+pub fn fetch(world: &mut World, connection: Connection, session: u64, hold: u64, offset: u64, wait_ms: u32) -> u64 {
     fetch_of(world, PARTITION, (connection, session), hold, offset, wait_ms)
 }
 
@@ -73,7 +73,7 @@ fn fetch_of(
     send(world, connection, header, &[])
 }
 
-fn acknowledge(world: &mut World, connection: Connection, session: u64, line: [u64; 5]) -> u64 {
+pub fn acknowledge(world: &mut World, connection: Connection, session: u64, line: [u64; 5]) -> u64 {
     let epoch = world.epoch;
     let words = line.map(|word| if word == OWN { epoch } else { word });
     let body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -82,13 +82,13 @@ fn acknowledge(world: &mut World, connection: Connection, session: u64, line: [u
     send(world, connection, header, &body)
 }
 
-fn gate(world: &mut World) -> GateProgress {
+pub fn gate(world: &mut World) -> GateProgress {
     let now = world.now;
     world.engine.gates(now)[0]
 }
 
 /// The member is let in, and gets all rows: (number of its hold, answer).
-fn opened(world: &mut World, connection: Connection, session: u64) -> (u64, Reply) {
+pub fn opened(world: &mut World, connection: Connection, session: u64) -> (u64, Reply) {
     let id = fetch(world, connection, session, 0, STANDS, 5000);
     let reply = world.answer_to(id);
     assert_eq!((reply.header.status, reply.header.code), (0, 0), "{reply:?}");

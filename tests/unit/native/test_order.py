@@ -7,6 +7,7 @@ import pytest
 from ringfence.native._node import Order
 from ringfence.native.errors import ConfigError, InvalidArgumentError
 
+POSITION = (7, 9, 1, 2, 3, 4, 10, 30, 5, b"t" * 16, True)
 STORE, TOKENS = b"s" * 16, b"a" * 16 + b"b" * 16
 END = (5, 100, 900, 77, 812, 2, 1_000, 0)
 ORDERS = (
@@ -40,7 +41,10 @@ ORDERS = (
     Order.doubt([(7, 9), (7, 10)]),
     Order.release_quarantine(7, 9),
     Order.check_quarantine(7, 9),
-    Order.install_scopes([(1, 2, 3, 4, [5, 6])], 9),
+    Order.install_scopes([(1, 2, 3, 4, [5, 6], [])], 9),
+    Order.install_scopes([(1, 2, 3, 4, [5], [POSITION])], None),
+    Order.see_claim(1, 2, POSITION),
+    Order.settle_committed(7, 9, 1, 2, 30),
     Order.publish(7, 9, 1, 2, TOKENS, 100, 50, 1),
     Order.count_staged(7, 9, 1, 2, TOKENS),
     Order.table_out(7, 9, 0, 99, 40, 21, 65_536),

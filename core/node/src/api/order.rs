@@ -256,6 +256,8 @@ pub enum Order {
     GatesIn(GatesIn),
     /// The rules of gates of some cohorts. Older ones than those that are installed change nothing.
     InstallCohorts(CohortRules),
+    SeeClaim(Box<SeeClaim>),
+    SettleCommitted(SettleCommitted),
     /// Of which partitions that it came from the log has everything; also at a replica.
     Sources {
         topic: u64,
@@ -313,6 +315,45 @@ pub struct ScopeRule {
     pub committed: u64,
     pub expired: u64,
     pub pending: BTreeSet<u64>,
+    /// Positions of `pending` that are not confirmed.
+    pub positions: Vec<ConsumedPosition>,
+}
+
+/// A position of a committed epoch: what a member read under a hold of a gate, and settles with its rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConsumedPosition {
+    pub topic: u64,
+    pub partition: u64,
+    pub cohort: u64,
+    pub incarnation: u64,
+    pub session: u64,
+    pub hold: u64,
+    pub from: u64,
+    /// Offset after the last row.
+    pub through: u64,
+    /// The scope's epoch.
+    pub epoch: u64,
+    pub token: Token,
+    /// Rows of the commit are not published: the position waits.
+    pub has_rows: bool,
+}
+
+/// Before a commit is decided: whether a gate is locked for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeeClaim {
+    pub scope: u64,
+    pub driver: u64,
+    pub position: ConsumedPosition,
+}
+
+/// Write a position of a commit whose rows are published; ends when it is below the mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettleCommitted {
+    pub topic: u64,
+    pub partition: u64,
+    pub cohort: u64,
+    pub incarnation: u64,
+    pub through: u64,
 }
 
 pub type Token = [u8; 16];

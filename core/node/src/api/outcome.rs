@@ -31,6 +31,11 @@ pub enum Finished {
         /// The scope's epoch, or a later one, was published here before: nothing of it is staged any more.
         is_published: bool,
     },
+    /// SEE CLAIM: whether the gate is locked for this very commit, at the owner of `epoch`.
+    Claimed {
+        epoch: u64,
+        is_there: bool,
+    },
     /// OPEN PRODUCER: what the epochs before left, by slot range; without one where they left nothing.
     ProducerOpened(Vec<ResumePoint>),
     /// The producer tables have no room for a new producer: a sentence with the figures. Nothing has changed.

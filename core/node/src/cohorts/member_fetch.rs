@@ -266,6 +266,7 @@ impl CohortMachine<'_> {
             }
         }
         let is_late = |deadline_ms: u64| deadline_ms <= now_ms;
+        self.end_late_orders(turn);
         let late: Vec<u64> = self
             .members
             .settles

@@ -8,6 +8,7 @@ use crate::api::refusal::Refusal;
 use crate::codec::cursor::Cursor;
 use crate::cohorts::cohort_machine::CohortMachine;
 use crate::cohorts::gate::acknowledge::{Settlement, Taken};
+use crate::cohorts::member_claims::refuse_order;
 use crate::cohorts::members::PendingSettle;
 use crate::cohorts::sessions::table::{Attach, Attached};
 use crate::cohorts::state::record::GateKey;
@@ -85,6 +86,9 @@ impl CohortMachine<'_> {
     // ---- acknowledgements ----
 
     pub(crate) fn acknowledge(&mut self, from: Connection, header: &RequestHeader, body: &[u8], turn: &mut Turn<'_>) {
+        if header.extension_bytes > 0 {
+            return self.claim_gates(from, header, body, turn);
+        }
         if let Some(cohort) = self.queue_of(from, header) {
             return self.acknowledge_rows(from, header, (cohort, body), turn);
         }
@@ -150,6 +154,7 @@ impl CohortMachine<'_> {
             Some(Taken::NotAssigned { number }) => self.not_taken(ticket, key.partition, number, Code::NotAssigned),
             Some(Taken::Truncated { number }) => self.not_taken(ticket, key.partition, number, Code::Truncated),
             Some(Taken::UnknownCohort) => self.not_taken(ticket, key.partition, 0, Code::UnknownCohort),
+            Some(Taken::Claimed { number }) => self.not_taken(ticket, key.partition, number, Code::Conflict),
             Some(Taken::NotOpen) | None => self.not_taken(ticket, key.partition, 0, Code::Held),
         }
     }
@@ -164,7 +169,9 @@ impl CohortMachine<'_> {
 
     /// One record that an ACKNOWLEDGE waits for is committed: the last one answers it (CA5).
     pub(super) fn settled(&mut self, ticket: u64, turn: &mut Turn<'_>) {
-        let Some(settle) = self.members.settles.get_mut(&ticket) else { return };
+        let Some(settle) = self.members.settles.get_mut(&ticket) else {
+            return self.position_written(ticket, turn);
+        };
         settle.remaining -= 1;
         if settle.remaining > 0 {
             return;
@@ -178,6 +185,9 @@ impl CohortMachine<'_> {
 
     /// It is not known whether all of it will be in the log: the member sends it again.
     pub(super) fn refuse_settle(&mut self, ticket: u64, refusal: &Refusal, turn: &mut Turn<'_>) {
+        if let Some(order) = self.members.committed.remove(&ticket) {
+            return refuse_order(order.number, refusal.message.clone(), turn);
+        }
         let Some(settle) = self.members.settles.remove(&ticket) else {
             return self.refuse_rows(ticket, refusal, turn);
         };
@@ -187,7 +197,7 @@ impl CohortMachine<'_> {
 }
 
 /// What a line of an answer says of a partition that is not here, or not open.
-fn code_of(rejection: &Rejection) -> Code {
+pub(super) fn code_of(rejection: &Rejection) -> Code {
     match rejection {
         Rejection::Refuse(refusal) => refusal.code,
         // The member takes a newer table, and asks the owner of then.
@@ -215,7 +225,8 @@ pub(super) fn word(line: &[u8], at: usize) -> u64 {
 fn settlements_of(header: &RequestHeader, body: &[u8]) -> Result<Vec<(u64, Settlement)>, Refusal> {
     let of = |hold, through, epoch, kind: u64| {
         if kind > 1 {
-            let what = format!("kind {kind} of an acknowledgement; 0 settles, 1 releases, too");
+            let what =
+                format!("kind {kind} of an acknowledgement; 0 settles, 1 releases, too, 2 claims and has a scope");
             return Err(Refusal::new(Code::InvalidArgument, what).with("kind", kind));
         }
         Ok(Settlement { session: header.producer_id, hold, through, epoch, is_release: kind == 1 })

@@ -6,6 +6,7 @@ use ringfence_routing::IdMap;
 use ringfence_transport::Connection;
 use ringfence_wire::RequestHeader;
 
+use crate::api::order::SettleCommitted;
 use crate::cohorts::queue_members::QueueMembers;
 use crate::cohorts::state::record::GateKey;
 use crate::ids::PartitionKey;
@@ -60,6 +61,14 @@ pub struct PendingSettle {
     pub deadline_ms: u64,
 }
 
+/// An order that waits until a position of a COMMIT is below the mark.
+#[derive(Debug)]
+pub struct SettleOrder {
+    pub number: u64,
+    pub position: SettleCommitted,
+    pub deadline_ms: u64,
+}
+
 /// State of members at this node.
 #[derive(Debug, Default)]
 pub struct Members {
@@ -76,6 +85,10 @@ pub struct Members {
     pub(super) questions: IdMap<QuorumQuestion>,
     /// Of members of queues.
     pub(super) queue: QueueMembers,
+    /// Logs with gates that are locked for a COMMIT.
+    pub(super) claimed: BTreeSet<PartitionKey>,
+    /// Orders that wait for a record with a position of a COMMIT, by ticket.
+    pub(super) committed: IdMap<SettleOrder>,
     /// Logs whose gates have something to write.
     pub(super) busy: BTreeSet<PartitionKey>,
     /// The control plane was told that gates have made progress, and has not asked since.

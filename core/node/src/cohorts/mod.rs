@@ -7,12 +7,13 @@
 //! `member_queue`: FETCH and ACKNOWLEDGE of members of queues. `queue_members`: what of them waits. `queue_body`: the
 //! bytes of such an ACKNOWLEDGE.
 //! `gate`: the pure machine of STREAM and CHECKPOINT gates. `queue`: that of QUEUE gates. `state`: what logs say.
-//! `claims`: gates that are locked for a COMMIT under way, not joined yet.
+//! `claims`: what locks a gate for a COMMIT under way. `member_claims`: such ACKNOWLEDGEs, and orders about them.
 
 pub(crate) mod claims;
 pub(crate) mod cohort_machine;
 pub(crate) mod gate;
 mod member_beat;
+mod member_claims;
 mod member_fetch;
 mod member_queue;
 mod member_quorum;

@@ -44,7 +44,6 @@ use crate::reads::read_machine::ReadMachine;
 use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::node_wide::Replication;
 use crate::settings::Settings;
-use crate::transactions::scope_rules::Scopes;
 use crate::turn::{FollowUps, Tickets, Turn};
 
 pub struct Engine {
@@ -58,7 +57,6 @@ pub struct Engine {
 pub(crate) struct Parts {
     pub(crate) store: Store,
     parked: ParkedRequests,
-    scopes: Scopes,
     clients: Clients,
     /// Members that are attached here.
     sessions: Sessions,
@@ -80,7 +78,6 @@ impl Engine {
             parked: ParkedRequests::new(settings.parked, shards.len()),
             last_status: shards.iter().map(Shard::status).collect(),
             store: Store::new(settings, shards, partitions),
-            scopes: Scopes::default(),
             clients: Clients::default(),
             sessions: Sessions::new(settings.cluster),
             replication: Replication::new(settings.pool_bytes),
@@ -121,7 +118,7 @@ impl Engine {
 /// The machines, lent what they work on.
 impl Parts {
     fn ingest(&mut self) -> IngestMachine<'_> {
-        IngestMachine { store: &mut self.store, parked: &mut self.parked, scopes: &self.scopes }
+        IngestMachine { store: &mut self.store, parked: &mut self.parked }
     }
 
     fn clients(&mut self) -> ClientMachine<'_> {
@@ -137,13 +134,13 @@ impl Parts {
         ReadMachine { store, replication, reads, connections: &clients.connections }
     }
 
-    fn members(&mut self) -> CohortMachine<'_> {
+    pub(super) fn members(&mut self) -> CohortMachine<'_> {
         let Self { store, replication, reads, clients, sessions, members, .. } = self;
         CohortMachine { store, replication, reads, connections: &clients.connections, sessions, members }
     }
 
     fn orders(&mut self) -> OrderMachine<'_> {
-        OrderMachine { store: &mut self.store, replication: &mut self.replication, scopes: &mut self.scopes }
+        OrderMachine { store: &mut self.store, replication: &mut self.replication }
     }
 
     fn maintenance(&mut self) -> MaintenanceMachine<'_> {

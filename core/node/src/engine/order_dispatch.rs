@@ -119,7 +119,13 @@ impl Parts {
                 self.maintenance().check_quarantine(number, (topic, partition))
             }
             Order::InstallCohorts(rules) => self.members().install_cohorts(rules, turn),
-            Order::InstallScopes { rules, gone } => Ok(self.orders().install_scopes(rules, gone)),
+            Order::InstallScopes { rules, gone } => {
+                let gates = self.orders().install_scopes(rules, gone);
+                self.members().scopes_changed(&gates, turn);
+                Ok(OrderProgress::Done(Finished::Done))
+            }
+            Order::SeeClaim(seen) => self.members().see_claim(&seen, turn),
+            Order::SettleCommitted(position) => self.members().settle_committed(number, position, turn),
             Order::CountStaged(count) => self.orders().count_staged(number, &count, turn.now),
             Order::Publish(publish) => self.orders().publish_stages(number, &publish, turn),
             Order::TableOut(order) => self.orders().table_out(&order),

@@ -68,6 +68,12 @@ impl Engine {
         self.parts.store.gate_progress(now.mono_ms)
     }
 
+    /// (scope, epoch, driver) of claims that keep other members out, or are old.
+    pub fn forced_ends(&mut self, now: Now) -> Vec<(u64, u64, u64)> {
+        let ends = self.parts.members().forced_ends(now.mono_ms);
+        ends.into_iter().map(|end| (end.scope, end.epoch, end.driver)).collect()
+    }
+
     /// Figures of these gates.
     pub fn cohort_figures(&mut self, now: Now) -> Vec<GateFigures> {
         self.parts.store.gate_figures(now.mono_ms)

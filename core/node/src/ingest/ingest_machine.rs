@@ -7,13 +7,11 @@ use crate::api::deadline::patience_ms;
 use crate::api::event::Now;
 use crate::ingest::parked::ParkedRequests;
 use crate::partition::store::Store;
-use crate::transactions::scope_rules::Scopes;
 
 /// PUBLISH and STAGE: checks, append, or a place among the waiting requests.
 pub struct IngestMachine<'a> {
     pub store: &'a mut Store,
     pub parked: &'a mut ParkedRequests,
-    pub scopes: &'a Scopes,
 }
 
 /// A PUBLISH or STAGE without its body.

@@ -48,7 +48,7 @@ impl IngestMachine<'_> {
             let what = "the cluster's level is too low for rows that are staged again after a layout change";
             return Err(Refusal::new(Code::NotSupported, what).with("level", LAYOUT_LEVEL.into()).into());
         }
-        match self.scopes.standing(&id) {
+        match self.store.scopes.standing(&id) {
             StagingRight::May => {}
             StagingRight::Committed => return Err(Rejection::Committed),
             StagingRight::Refused(refusal) => return Err(refusal.into()),

@@ -3,13 +3,11 @@
 use crate::partition::store::Store;
 use crate::replication::replication_machine::ReplicationMachine;
 use crate::replication::state::node_wide::Replication;
-use crate::transactions::scope_rules::Scopes;
 
 /// Orders that change one partition and its log.
 pub struct OrderMachine<'a> {
     pub store: &'a mut Store,
     pub replication: &'a mut Replication,
-    pub scopes: &'a mut Scopes,
 }
 
 impl OrderMachine<'_> {

@@ -49,9 +49,7 @@ impl OrderMachine<'_> {
                 let head = partition.log.end();
                 let finished = Finished::Opened { records: head.next_record, end_offset: head.next_offset };
                 // From here on this log is the one: what no commit names any more goes.
-                let partition = &mut self.store.partitions[index];
-                self.scopes.settle(&mut partition.stages, true);
-                partition.settle_stages();
+                self.store.settle_stages(index);
                 self.replication().open_as(index, epoch, placed.record_number, replicas, quorum, turn);
                 // Immediately: a producer that waits for its new owner also waits for this owner's followers.
                 self.replication.peers.tick(turn);

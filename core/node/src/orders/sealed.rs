@@ -90,8 +90,7 @@ impl OrderMachine<'_> {
         (partition.plans, partition.slots, partition.opening) = (Some(plans), slots, None);
         partition.gate.close();
         // This log is the one: what no commit names any more goes.
-        self.scopes.settle(&mut partition.stages, true);
-        partition.settle_stages();
+        self.store.settle_stages(index);
         self.replication().own_sealed(index, epoch, replicas, turn);
         let (finished, on_durable) = (reached(&sealed.seal), OnDurable::Ended { epoch });
         #[cfg(feature = "planted")]

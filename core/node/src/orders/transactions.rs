@@ -1,5 +1,7 @@
 //! Orders about staged rows: install scope rules, count the rows of a commit, append its publish record.
 
+use std::collections::BTreeSet;
+
 #[cfg(feature = "planted")]
 use ringfence_log::planted::{Bug, is_on};
 use ringfence_wire::{RecordHeader, RecordKind, crc_of};
@@ -14,20 +16,23 @@ use crate::ingest::publish_checks::check_replicas;
 use crate::orders::order_machine::OrderMachine;
 use crate::partition::answers::length;
 use crate::partition::state::Idleness;
+use crate::partition::store::Store;
 use crate::replication::state::role::Role;
 use crate::transactions::publish_record;
 use crate::turn::Turn;
 
 impl OrderMachine<'_> {
     /// Rules that changed; with `gone` all of them, and scopes up to that id without a rule are forgotten.
-    pub(crate) fn install_scopes(&mut self, rules: Vec<ScopeRule>, gone: Option<u64>) -> OrderProgress {
-        self.scopes.set(rules, gone);
-        for partition in self.store.partitions.iter_mut().filter(|partition| !partition.stages.is_empty()) {
+    /// Returns (topic, partition) of gates of which positions were installed or are confirmed.
+    pub(crate) fn install_scopes(&mut self, rules: Vec<ScopeRule>, gone: Option<u64>) -> BTreeSet<(u64, u64)> {
+        let Store { partitions, scopes, .. } = &mut *self.store;
+        let gates = scopes.set(rules, gone);
+        for partition in partitions.iter_mut().filter(|partition| !partition.stages.is_empty()) {
             let is_owner = matches!(partition.role, Role::Alone | Role::Owner(_));
-            self.scopes.settle(&mut partition.stages, is_owner);
+            scopes.settle(&mut partition.stages, is_owner);
             partition.settle_stages();
         }
-        OrderProgress::Done(Finished::Done)
+        gates
     }
 
     /// Give the staged rows of a commit their offsets. Repeating it does no harm.

@@ -73,7 +73,7 @@ impl Store {
         now_ms: u64,
         work: impl FnOnce(&mut LogGates, View<'_>) -> T,
     ) -> Option<T> {
-        let Self { partitions, gate_rules: rules, .. } = self;
+        let Self { partitions, gate_rules: rules, scopes, .. } = self;
         let partition = partitions.get_mut(index)?;
         let rows = Rows {
             start: partition.start_offset(),
@@ -83,7 +83,7 @@ impl Store {
         };
         let (gates, table) = (partition.gates.as_deref_mut()?, partition.cohorts.as_deref()?);
         let (topic, log) = (partition.log.topic, partition.log.partition);
-        Some(work(gates, View { topic, log, rules, table, rows: &rows, now_ms }))
+        Some(work(gates, View { topic, log, rules, scopes, table, rows: &rows, now_ms }))
     }
 
     /// Open the gates of a log that is open under a new epoch, if the rules have some. What its table has is durable on

@@ -10,6 +10,7 @@ use crate::partition::pending::Acks;
 use crate::partition::state::Partition;
 use crate::partition::topic::{Routing, Topic};
 use crate::settings::Settings;
+use crate::transactions::scope_rules::Scopes;
 use ringfence_log::Shard;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -150,6 +151,7 @@ pub struct Store {
     pub tables: Tables,
     /// What the metadata says of gates of cohorts.
     pub gate_rules: Rules,
+    pub scopes: Scopes,
     /// Slots of the batch that is checked, if its partition has a sketch. Empty between two requests, or of no use.
     pub sample: Sample,
     /// Newest generation of any installed table, or that the control plane has told.
@@ -165,6 +167,13 @@ pub struct Store {
 }
 
 impl Store {
+    /// This store owns the partition: staged rows that no commit names any more go.
+    pub(crate) fn settle_stages(&mut self, index: PartitionIndex) {
+        let partition = &mut self.partitions[index];
+        self.scopes.settle(&mut partition.stages, true);
+        partition.settle_stages();
+    }
+
     /// `partitions`: what recovery found. Nothing is open; every record is durable.
     pub fn new(settings: Settings, shards: Vec<Shard>, found: Vec<Partition>) -> Self {
         let mut partitions = Partitions::default();
@@ -189,6 +198,7 @@ impl Store {
             topics: IdMap::default(),
             tables: Tables::default(),
             gate_rules: Rules::default(),
+            scopes: Scopes::default(),
             sample: Sample::default(),
             generation: 0,
             settled_generation: 0,

@@ -34,6 +34,7 @@ pub enum Command {
     Syncs(SyncSender<Vec<SyncStatus>>),
     Adopted(Vec<u64>, SyncSender<Vec<(u64, u64)>>),
     Gates(SyncSender<Vec<GateProgress>>),
+    ForcedEnds(SyncSender<Vec<(u64, u64, u64)>>),
     CohortFigures(SyncSender<Vec<GateFigures>>),
     Members(SyncSender<Vec<u64>>),
     Doubted(SyncSender<Vec<(u64, u64)>>),

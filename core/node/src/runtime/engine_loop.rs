@@ -245,6 +245,9 @@ impl EngineLoop {
                 Command::Adopted(topics, reply) => {
                     drop(reply.send(self.core.engine.adopted(&topics, self.core.clock.now)));
                 }
+                Command::ForcedEnds(reply) => {
+                    drop(reply.send(self.core.engine.forced_ends(self.core.clock.now)));
+                }
                 Command::Gates(reply) => drop(reply.send(self.core.engine.gates(self.core.clock.now))),
                 Command::CohortFigures(reply) => {
                     drop(reply.send(self.core.engine.cohort_figures(self.core.clock.now)));

@@ -209,6 +209,11 @@ impl Runtime {
         self.commands.ask(Command::Gates).unwrap_or_default()
     }
 
+    /// (scope, epoch, driver) of claims that keep other members out, or are old. Empty while no engine runs.
+    pub fn forced_ends(&self) -> Vec<(u64, u64, u64)> {
+        self.commands.ask(Command::ForcedEnds).unwrap_or_default()
+    }
+
     /// Figures of these gates. Empty while no engine runs.
     pub fn cohort_figures(&self) -> Vec<GateFigures> {
         self.commands.ask(Command::CohortFigures).unwrap_or_default()

@@ -1,11 +1,17 @@
 //! Rules of scopes: the drivers that may stage, and for which epochs. The metadata log decides them, orders install
 //! them.
 
+use std::collections::BTreeSet;
+
 use ringfence_routing::IdMap;
 use ringfence_wire::Code;
 
 use crate::api::order::ScopeRule;
 use crate::api::refusal::Refusal;
+use crate::cohorts::claims::claim::Claim;
+use crate::cohorts::claims::pending_commits::{PendingCommits, PendingPosition};
+use crate::cohorts::claims::standing::ScopeKnown;
+use crate::cohorts::state::record::GateKey;
 use crate::transactions::staged::StageId;
 use crate::transactions::staged_batches::Stages;
 
@@ -14,6 +20,10 @@ pub struct Scopes {
     rules: IdMap<ScopeRule>,
     /// Scopes up to this id that have no rule were forgotten.
     gone: u64,
+    /// Scopes with positions that are not confirmed.
+    consuming: BTreeSet<u64>,
+    /// Their positions, as of the same entries as the rules: a scope that is decided is never seen without them.
+    commits: PendingCommits,
 }
 
 /// What becomes of a STAGE before its partition is asked.
@@ -24,13 +34,47 @@ pub enum StagingRight {
 }
 
 impl Scopes {
-    pub fn set(&mut self, rules: Vec<ScopeRule>, gone: Option<u64>) {
+    /// Returns (topic, partition) of gates that pending commits named before, or name now.
+    pub fn set(&mut self, rules: Vec<ScopeRule>, gone: Option<u64>) -> BTreeSet<(u64, u64)> {
+        let mut gates = self.consumed_gates();
         if let Some(gone) = gone {
             self.rules.clear();
+            self.consuming.clear();
             self.gone = gone;
         }
         for rule in rules {
+            if rule.positions.is_empty() {
+                self.consuming.remove(&rule.scope);
+            } else {
+                self.consuming.insert(rule.scope);
+            }
             self.rules.insert(rule.scope, rule);
+        }
+        if gates.is_empty() && self.consuming.is_empty() {
+            return gates;
+        }
+        let rules = self.consuming.iter().filter_map(|scope| self.rules.get(scope));
+        self.commits.install(rules.flat_map(pending_of));
+        gates.append(&mut self.consumed_gates());
+        gates
+    }
+
+    fn consumed_gates(&self) -> BTreeSet<(u64, u64)> {
+        let rules = self.consuming.iter().filter_map(|scope| self.rules.get(scope));
+        rules.flat_map(|rule| rule.positions.iter().map(|one| (one.topic, one.partition))).collect()
+    }
+
+    /// Committed positions that are not confirmed.
+    pub fn commits(&self) -> &PendingCommits {
+        &self.commits
+    }
+
+    /// What was applied of a scope.
+    pub fn known(&self, scope: u64) -> ScopeKnown {
+        match self.rules.get(&scope) {
+            Some(rule) => ScopeKnown::At { driver: rule.driver, committed: rule.committed, expired: rule.expired },
+            None if scope <= self.gone => ScopeKnown::Forgotten,
+            None => ScopeKnown::NotYet,
         }
     }
 
@@ -72,4 +116,22 @@ impl Scopes {
         });
         stages.forget(|scope| scope <= self.gone && !self.rules.contains_key(&scope));
     }
+}
+
+fn pending_of(rule: &ScopeRule) -> impl Iterator<Item = (GateKey, PendingPosition)> {
+    rule.positions.iter().map(|one| {
+        let claim = Claim {
+            session: one.session,
+            incarnation: one.incarnation,
+            hold: one.hold,
+            from: one.from,
+            through: one.through,
+            scope: rule.scope,
+            driver: 0,
+            epoch: one.epoch,
+            token: one.token,
+            made_ms: 0,
+        };
+        (GateKey { partition: one.partition, cohort: one.cohort }, PendingPosition { claim, has_rows: one.has_rows })
+    })
 }

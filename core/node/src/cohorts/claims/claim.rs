@@ -28,4 +28,9 @@ impl Claim {
         }
         Self { made_ms: 0, ..*self } == Self { made_ms: 0, ..*other }
     }
+
+    /// As [`Self::is_same`], for a commit that is decided: it does not tell its driver, and names the token.
+    pub fn is_of(&self, decided: &Self) -> bool {
+        self.is_same(&Self { driver: self.driver, ..*decided })
+    }
 }

@@ -12,8 +12,6 @@
 //!
 //! Pure: no clock, no I/O. No timer and no message ends a claim, entries of the metadata log alone do (CT3).
 
-#![cfg_attr(not(test), expect(dead_code, reason = "ACKNOWLEDGE does not serve claims yet"))]
-
 pub(crate) mod claim;
 pub(crate) mod pending_commits;
 pub(crate) mod planted;

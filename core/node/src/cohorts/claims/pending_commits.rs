@@ -17,28 +17,22 @@ pub struct PendingPosition {
 
 #[derive(Clone, Debug, Default)]
 pub struct PendingCommits {
-    /// Metadata index that they are as of.
-    index: u64,
     /// In the order of their commits.
     by_gate: BTreeMap<GateKey, Vec<PendingPosition>>,
 }
 
 impl PendingCommits {
-    /// Replace all. False: the order is older than what is installed, and changes nothing.
-    pub fn install(&mut self, index: u64, positions: impl IntoIterator<Item = (GateKey, PendingPosition)>) -> bool {
-        if index < self.index {
-            return false;
-        }
-        (self.index, self.by_gate) = (index, BTreeMap::new());
+    /// Replace all.
+    pub fn install(&mut self, positions: impl IntoIterator<Item = (GateKey, PendingPosition)>) {
+        self.by_gate.clear();
         for (key, position) in positions {
             self.by_gate.entry(key).or_default().push(position);
         }
-        true
     }
 
     /// Whether a commit with this very attempt names the gate.
     pub fn has(&self, key: GateKey, claim: &Claim) -> bool {
-        self.of(key).any(|position| position.claim.is_same(claim))
+        self.of(key).any(|position| claim.is_of(&position.claim))
     }
 
     /// A decided position of this incarnation that is above what the gate has settled.
@@ -47,9 +41,10 @@ impl PendingCommits {
     }
 
     /// The position to be written next: the lowest one whose rows are published.
-    pub fn to_write(&self, key: GateKey, incarnation: u64, settled: u64) -> Option<u64> {
+    pub fn to_write(&self, key: GateKey, incarnation: u64, settled: u64) -> Option<&Claim> {
         let may_go = |position: &&PendingPosition| !position.has_rows || is_on(Bug::PositionsFirst);
-        self.due(key, incarnation, settled).filter(may_go).map(|position| position.claim.through).min()
+        let due = self.due(key, incarnation, settled).filter(may_go).map(|position| &position.claim);
+        due.min_by_key(|claim| claim.through)
     }
 
     fn due(&self, key: GateKey, incarnation: u64, settled: u64) -> impl Iterator<Item = &PendingPosition> {

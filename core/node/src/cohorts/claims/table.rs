@@ -35,7 +35,7 @@ pub enum Answer {
 }
 
 /// A claim whose scope's epoch is to be expired (CT8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ForcedEnd {
     pub scope: u64,
     pub epoch: u64,
@@ -126,6 +126,10 @@ impl Claims {
     /// A hold or a beginning is below the mark: claims of before are over.
     pub fn begun(&mut self, key: GateKey) {
         self.by_gate.remove(&key);
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = GateKey> {
+        self.by_gate.keys().copied()
     }
 
     pub fn len(&self) -> usize {

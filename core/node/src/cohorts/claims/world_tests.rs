@@ -119,7 +119,7 @@ impl Metadata {
             let has_rows = !one.rows.is_empty();
             one.left.iter().map(move |(gate, claim)| (key(*gate), PendingPosition { claim: *claim, has_rows }))
         });
-        assert!(commits.install(1, positions));
+        commits.install(positions);
         commits
     }
 }
@@ -250,7 +250,7 @@ impl World {
             self.gates[gate].record = Some(Record::Reset(view.incarnation));
             return Ok(());
         }
-        if let Some(through) = view.commits().to_write(key(gate), incarnation, settled)
+        if let Some(through) = view.commits().to_write(key(gate), incarnation, settled).map(|claim| claim.through)
             && self.random.chance(1, 2)
         {
             self.gates[gate].record = Some(Record::Position(through));

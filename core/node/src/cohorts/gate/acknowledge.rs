@@ -32,6 +32,10 @@ pub enum Taken {
     },
     /// The rules are older than the log's owner: ask again.
     NotOpen,
+    /// The gate is locked for a COMMIT, which decides about these rows.
+    Claimed {
+        number: u64,
+    },
 }
 
 impl LogGates {
@@ -55,6 +59,9 @@ impl LogGates {
         }
         if hold.session != settlement.session && !is_on(Bug::AckByAnybody) {
             return not_assigned;
+        }
+        if !self.may_acknowledge(of) {
+            return Taken::Claimed { number: hold.number };
         }
         let gate = self.gate(of);
         if gate.is_pending {

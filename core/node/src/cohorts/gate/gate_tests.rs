@@ -8,6 +8,7 @@ use crate::cohorts::gate::rules::Rules;
 use crate::cohorts::gate::view::{LogRows, View};
 use crate::cohorts::state::record::{Change, CohortRecord, GateKey};
 use crate::cohorts::state::table::CohortTable;
+use crate::transactions::scope_rules::Scopes;
 
 const KEY: GateKey = GateKey { partition: 9, cohort: 1 << 16 };
 const ONE: u64 = 2 << 16;
@@ -39,6 +40,7 @@ impl LogRows for Rows {
 /// A log with one gate, and what its owner keeps in memory.
 struct Bench {
     rules: Rules,
+    scopes: Scopes,
     table: CohortTable,
     gates: LogGates,
     now_ms: u64,
@@ -83,15 +85,16 @@ fn rule(index: u64, assignee: u64, sessions: &[u64], incarnation: u64) -> Cohort
 impl Bench {
     fn new() -> Self {
         let (rules, table, gates) = (Rules::default(), CohortTable::default(), LogGates::new(EPOCH, 0, 0));
-        let mut bench = Self { rules, table, gates, now_ms: 0, record: 0, incarnation: KEY.cohort };
+        let mut bench =
+            Self { rules, scopes: Scopes::default(), table, gates, now_ms: 0, record: 0, incarnation: KEY.cohort };
         bench.now_ms = 100_000;
         bench.plan(20, ONE);
         bench
     }
 
     fn with<T>(&mut self, work: impl FnOnce(&mut LogGates, View<'_>) -> T) -> T {
-        let (rules, table, now_ms) = (&self.rules, &self.table, self.now_ms);
-        work(&mut self.gates, View { topic: 7, log: KEY.partition, rules, table, rows: &Rows, now_ms })
+        let (rules, scopes, table, now_ms) = (&self.rules, &self.scopes, &self.table, self.now_ms);
+        work(&mut self.gates, View { topic: 7, log: KEY.partition, rules, scopes, table, rows: &Rows, now_ms })
     }
 
     fn install(&mut self, rules: CohortRules) {

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use ringfence_wire::{GATE_LEASE_MS, OWNER_LEASE_MS};
 
 use crate::api::cohort_rules::Mode;
+use crate::cohorts::claims::claim::Claim;
+use crate::cohorts::claims::table::Claims;
 use crate::cohorts::gate::planted::{Bug, is_on};
 use crate::cohorts::gate::queues::Queues;
 use crate::cohorts::gate::view::{GateView, View};
@@ -71,6 +73,8 @@ pub struct LogGates {
     pub opened_at: u64,
     pub(super) gates: BTreeMap<GateKey, Gate>,
     pub queues: Queues,
+    /// Gates that are locked for a COMMIT: for as long as this owner has this epoch.
+    pub claims: Claims,
     /// Gates about which a record is due.
     pub(super) dirty: BTreeSet<GateKey>,
     /// Records made so far. With `is_under_way` the last of them is not committed.
@@ -91,6 +95,7 @@ impl LogGates {
             opened_at,
             gates: BTreeMap::new(),
             queues: Queues::default(),
+            claims: Claims::default(),
             dirty: BTreeSet::new(),
             made: 0,
             is_under_way: false,
@@ -123,6 +128,7 @@ impl LogGates {
             if of.is_reset_due() || (of.is_finished() && of.entry.is_some()) {
                 self.dirty.insert(key);
             }
+            self.commit_changed(&of);
             if let Some(gate) = self.gates.get_mut(&key)
                 && gate.wanted.is_some_and(|session| session != of.rule.assignee)
             {
@@ -138,8 +144,13 @@ impl LogGates {
         now_ms >= self.opened_ms + OWNER_WAIT_MS || is_on(Bug::NoOwnerLease)
     }
 
-    /// CG5: whether this session, which the plan names, may have the gate now.
+    /// Whether this session, which the plan names, may have the gate now: CG5, and no COMMIT keeps it (CT2).
     pub(super) fn may_enter(&self, of: &GateView<'_>, gate: &Gate, session: u64) -> bool {
+        self.is_next(of, gate, session) && self.is_unlocked(of)
+    }
+
+    /// CG5 without the lock of a COMMIT.
+    pub(super) fn is_next(&self, of: &GateView<'_>, gate: &Gate, session: u64) -> bool {
         let (hold, now_ms) = (of.hold(), of.view.now_ms);
         if (hold.session == 0 && !gate.is_inherited) || hold.session == session {
             return true;
@@ -242,7 +253,9 @@ impl LogGates {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.gates.len() * (size_of::<Gate>() + size_of::<GateKey>()) + self.waits.capacity() * size_of::<(u64, u64)>()
+        self.gates.len() * (size_of::<Gate>() + size_of::<GateKey>())
+            + self.waits.capacity() * size_of::<(u64, u64)>()
+            + self.claims.len() * (size_of::<Claim>() + size_of::<GateKey>())
     }
 }
 

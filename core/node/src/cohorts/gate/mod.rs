@@ -2,8 +2,8 @@
 //!
 //! START HERE: [`log_gates::LogGates`]. `rules` is what the metadata says, `view` what an event lends, `fetch` decides
 //! who is served from where, `acknowledge` takes positions, `writing` makes records and follows their commits, `figures`
-//! says how far gates are. `queues` has the machines of QUEUE gates, whose rules
-//! are in `cohorts/queue`; `queue_gate` uses them.
+//! says how far gates are, `claiming` locks gates for a COMMIT. `queues` has the machines of QUEUE gates, whose rules are
+//! in `cohorts/queue`; `queue_gate` uses them.
 //!
 //! ```text
 //!  fetch, acknowledge, extend, rules_changed                    CohortTable  durable: what the log's entries add up to
@@ -16,6 +16,7 @@
 //! no quorum has.
 
 pub(crate) mod acknowledge;
+pub(crate) mod claiming;
 pub(crate) mod fetch;
 pub(crate) mod figures;
 pub(crate) mod log_gates;

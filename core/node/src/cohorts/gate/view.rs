@@ -5,6 +5,7 @@ use crate::cohorts::gate::planted::{Bug, is_on};
 use crate::cohorts::gate::rules::Rules;
 use crate::cohorts::state::record::{GateKey, Hold};
 use crate::cohorts::state::table::{CohortTable, GateEntry};
+use crate::transactions::scope_rules::Scopes;
 
 /// What is asked of the rows of the log's own partition.
 pub trait LogRows {
@@ -28,6 +29,7 @@ pub struct View<'a> {
     /// The partition whose log this is.
     pub log: u64,
     pub rules: &'a Rules,
+    pub scopes: &'a Scopes,
     pub table: &'a CohortTable,
     pub rows: &'a dyn LogRows,
     pub now_ms: u64,

@@ -14,6 +14,7 @@ use crate::cohorts::gate::rules::Rules;
 use crate::cohorts::gate::view::{LogRows, View};
 use crate::cohorts::state::record::{CohortRecord, GateKey};
 use crate::cohorts::state::table::CohortTable;
+use crate::transactions::scope_rules::Scopes;
 
 const TOPIC: u64 = 7;
 pub const KEY: GateKey = GateKey { partition: 9, cohort: 1 << 16 };
@@ -171,6 +172,7 @@ impl Owner {
             topic: TOPIC,
             log: KEY.partition,
             rules: &self.rules,
+            scopes: &Scopes::default(),
             table: &self.table,
             rows: &Rows(mark),
             now_ms,

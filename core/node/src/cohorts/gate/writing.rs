@@ -1,7 +1,7 @@
 //! Make the records of a log's gates, one at a time, and follow their commits (CA1).
 
 use crate::api::cohort_rules::Beginning;
-use crate::cohorts::gate::log_gates::{Gate, LogGates, is_orphan};
+use crate::cohorts::gate::log_gates::{Gate, LogGates, Told, is_orphan};
 use crate::cohorts::gate::planted::{Bug, is_on};
 use crate::cohorts::gate::view::{GateView, View};
 use crate::cohorts::state::record::{Change, CohortEntry, CohortRecord, GateKey};
@@ -71,7 +71,14 @@ impl LogGates {
             self.gates.iter().filter(|(_, gate)| gate.is_under_way()).map(|(key, _)| *key).collect();
         for key in changed {
             match (view.gate(key), self.gates.get_mut(&key)) {
-                (Some(of), Some(gate)) => gate.committed(&of),
+                (Some(of), Some(gate)) => {
+                    if gate.is_pending {
+                        self.claims.begun(key);
+                    } else if let Some(place) = of.place() {
+                        self.claims.settled(key, place.offset);
+                    }
+                    gate.committed(&of);
+                }
                 (None, _) => drop(self.gates.remove(&key)),
                 (_, None) => {}
             }
@@ -114,7 +121,7 @@ impl LogGates {
         let gate = self.gates.get(&key)?;
         let mut entries = Vec::new();
         let is_urgent = self.hold_due(&of, gate, &mut entries);
-        if let Some(told) = gate.told {
+        if let Some(told) = later(gate.told, of.committed_position()) {
             let change = Change::Position { offset: told.offset, epoch: told.epoch, hold: told.hold };
             entries.retain(|one| !matches!(one.change, Change::Position { .. }));
             entries.push(entry(of.cohort.incarnation, change));
@@ -142,7 +149,7 @@ impl LogGates {
             }
             return session != hold.session;
         }
-        if hold.session > 0 && gate.released == Some(hold.number) {
+        if hold.session > 0 && gate.released == Some(hold.number) && self.is_unlocked(of) {
             let change = Change::Hold { session: 0, number: hold.number, generation: hold.generation };
             entries.push(entry(hold.incarnation, change));
         }
@@ -199,7 +206,10 @@ impl Gate {
                     (self.is_pending, self.wanted) = (true, self.wanted.filter(|wanted| *wanted != session));
                 }
                 Change::Reset { .. } | Change::Forget => (self.is_pending, self.told) = (true, None),
-                Change::Position { .. } => self.told_under_way = self.told.take(),
+                Change::Position { offset, epoch, hold } if hold > 0 => {
+                    (self.told, self.told_under_way) = (None, Some(Told { offset, epoch, hold }));
+                }
+                Change::Position { .. } => {}
                 Change::Ranges { .. } | Change::Parked(_) => {}
             }
         }
@@ -217,4 +227,9 @@ impl Gate {
         (self.is_pending, self.told_under_way) = (false, None);
         self.settle_due(of);
     }
+}
+
+/// What was acknowledged, or what a COMMIT settles: the later one.
+fn later(told: Option<Told>, committed: Option<Told>) -> Option<Told> {
+    told.into_iter().chain(committed).max_by_key(|one| one.offset)
 }

@@ -8,6 +8,12 @@ use crate::codec::pack;
 use crate::error::NodeError;
 
 impl Stepped {
+    /// As `Runtime::forced_ends`.
+    pub fn forced_ends(&mut self) -> Vec<(u64, u64, u64)> {
+        let now = self.now;
+        self.life.as_mut().map(|life| life.engine.forced_ends(now)).unwrap_or_default()
+    }
+
     /// As `Runtime::set_applied`.
     ///
     /// # Errors
