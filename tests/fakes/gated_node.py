@@ -11,14 +11,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ringfence.control.model.cohorts import COHORT_LEVEL
 from ringfence.control.runtime.data_plane import cohort_orders, executor
 from ringfence.control.runtime.data_plane.cohort_orders import CohortItems
 from ringfence.native import messages
 from ringfence.native.cohort_messages import Assign
 from ringfence.native.wire import ANSWER_STRUCT, AnswerHeader, Opcode, Status
 from tests.fakes import node_bench, node_cluster
-from tests.fakes.layout_level import raise_program
 from tests.fakes.native_node import FakeNode
 
 AT, FINISHED, NOT_BEGUN = 0, 1, 2
@@ -141,7 +139,6 @@ class GatedNode(FakeNode):
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on nodes have the level of cohorts and gated native nodes."""
-    raise_program(monkeypatch, COHORT_LEVEL)
     for module in (node_bench, node_cluster):
         monkeypatch.setattr(module, "FakeNode", GatedNode)
 
