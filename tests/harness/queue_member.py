@@ -97,8 +97,9 @@ class QueueMember:
     def _gone(self) -> None:
         self.process.wait(STOP_S)
         self._reader.join(STOP_S)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 def consume(address: str, topic: str, cohort: str, values: dict[str, Any]) -> None:

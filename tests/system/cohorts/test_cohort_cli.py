@@ -101,4 +101,4 @@ def test_a_queue_is_created_read_and_shown(served: Served) -> None:
     assert sorted(first + rest) == [(key, number) for key in range(KEYS) for number in range(10)]
     assert served.read("--cohort", "q", "--mode", "queue") == []
     done = cli("read", "t", "--cohort", "q", "--address", served.node.address)
-    assert (done.returncode, "queue" in done.stderr) == (Exit.REFUSED, True), done.stderr
+    assert (done.returncode, "has mode QUEUE" in done.stderr) == (Exit.REFUSED, True), done.stderr
