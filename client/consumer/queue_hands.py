@@ -164,6 +164,8 @@ class QueueHands:
     def settle_all(self, told: Told, then: Callable[[Exception | None], None] | None = None) -> None:
         """What became of everything that the application has."""
         count = _Count(then)
+        if then is not None:
+            count.of(self._telling.wait_all(count))
         for in_hand in self.all():
             for first, end in in_hand.take([(in_hand.first, in_hand.end)]):
                 line = told._replace(first=first, end=end, epoch=in_hand.epoch, failures=in_hand.failures)

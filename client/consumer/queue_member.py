@@ -109,9 +109,8 @@ class QueueMember(AnyMember):
         """A newer routing table."""
         before, self.state.routes = self.state.routes, routes
         self.fetching.routed(before)
-        self.hands.routed(
-            one for one in self.hands.partitions if before.epoch_of(one) != routes.epoch_of(one)
-        )
+        epochs = ((one, before.epoch_of(one), routes.epoch_of(one)) for one in self.hands.partitions)
+        self.hands.routed(one for one, old, new in epochs if old != new)
 
     def pushed(self, plan: Plan) -> None:
         """A QUEUE has no plan."""

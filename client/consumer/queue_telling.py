@@ -70,18 +70,22 @@ class QueueTelling:
     def wait(
         self, partition: int, ranges: Iterable[Range], then: Callable[[Exception | None], None]
     ) -> list[Telling]:
-        """Call `then` with the outcome of each one under way that has rows of these ranges. Returns them."""
+        """Call `then` with the outcome of all under way of rows of these that are done. Returns these."""
         wanted = list(ranges)
-        found = [
-            one
-            for one in self.waiting()
-            if one.partition == partition and one.is_done and overlaps(one.told.first, one.told.end, wanted)
-        ]
-        for one in found:
+        waiting = [one for one in self.waiting() if one.partition == partition]
+        return self._wait([one for one in waiting if overlaps(one.told.first, one.told.end, wanted)], then)
+
+    def wait_all(self, then: Callable[[Exception | None], None]) -> list[Telling]:
+        """The same for all rows that are done."""
+        return self._wait(self.waiting(), then)
+
+    def _wait(self, tellings: list[Telling], then: Callable[[Exception | None], None]) -> list[Telling]:
+        done = [one for one in tellings if one.is_done]
+        for one in done:
             one.then.append(then)
-        if found:
-            self._urgent.add(partition)
-        return found
+            if one in self._pending.get(one.partition, ()):
+                self._urgent.add(one.partition)
+        return done
 
     def released_again(self, partition: int, ranges: Iterable[Range]) -> None:
         """Rows are on lease anew: what waits to be said of the lease before would end this one."""

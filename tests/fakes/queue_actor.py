@@ -1,4 +1,4 @@
-"""A process with a member of a QUEUE in it: it runs the state machine, and an application that works on rows."""
+"""A process with a member of a QUEUE in it, and an application that works on rows."""
 
 from __future__ import annotations
 

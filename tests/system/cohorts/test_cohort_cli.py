@@ -93,11 +93,12 @@ def test_options_that_do_not_go_together_are_refused(served: Served) -> None:
 
 def test_a_queue_is_created_read_and_shown(served: Served) -> None:
     made = served.cohort("create", "t", "q", "--mode", "queue", "--limit", "3", "--lease", "20s")
-    assert (made["mode"], made["limit"], made["lease_ms"]) == ("queue", 3, 20_000)
+    settings = made["settings"]
+    assert (made["mode"], settings["limit"], settings["lease_ms"]) == ("queue", 3, 20_000)
     first = served.read("--cohort", "q", "--mode", "queue", "--limit", "7")
     assert len(first) == 7
     rest = served.read("--cohort", "q", "--mode", "queue")
     assert sorted(first + rest) == [(key, number) for key in range(KEYS) for number in range(10)]
     assert served.read("--cohort", "q", "--mode", "queue") == []
     done = cli("read", "t", "--cohort", "q", "--address", served.node.address)
-    assert (done.returncode, "queue" in done.stderr) == (Exit.FAILED, True), done.stderr
+    assert (done.returncode, "has mode QUEUE" in done.stderr) == (Exit.REFUSED, True), done.stderr

@@ -150,7 +150,7 @@ def test_one_row_that_fails_by_name_comes_again_late_and_its_neighbours_do_not(
     client: ringfence.Client, topic: str
 ) -> None:
     with queue(client, topic, ack="manual") as consumer:
-        got = 0
+        got, failed_at = 0, 0.0
         while got < ROWS:
             delivery = next(consumer.deliveries())
             got += delivery.batch.num_rows
