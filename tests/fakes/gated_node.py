@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ringfence.control.model.cohorts import COHORT_LEVEL
 from ringfence.control.runtime.data_plane import cohort_orders, executor
 from ringfence.control.runtime.data_plane.cohort_orders import CohortItems
 from ringfence.control.runtime.handlers import cohort_values
@@ -19,7 +18,6 @@ from ringfence.native import messages
 from ringfence.native.cohort_messages import Assign
 from ringfence.native.wire import ANSWER_STRUCT, AnswerHeader, Opcode, Status
 from tests.fakes import node_bench, node_cluster
-from tests.fakes.layout_level import raise_program
 from tests.fakes.native_node import FakeNode
 
 AT, FINISHED, NOT_BEGUN = 0, 1, 2
@@ -142,7 +140,6 @@ class GatedNode(FakeNode):
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on nodes have the level of cohorts and gated native nodes."""
-    raise_program(monkeypatch, COHORT_LEVEL)
     monkeypatch.setattr(
         cohort_values, "NOT_SERVED", frozenset()
     )  # gates are modelled here, also those of queues

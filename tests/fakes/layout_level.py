@@ -1,4 +1,4 @@
-"""Programs whose newest level is that of layout changes, or the one before, for tests above real nodes."""
+"""Older programs: their newest level is lower than this one's, for tests above faked engines."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ PRODUCT_MODULES: Final = (
 )
 
 
-def raise_program(monkeypatch: pytest.MonkeyPatch, level: int = LAYOUT_LEVEL) -> None:
-    """From now on a new node begins with this level; `node_process` names it to the engine, too."""
+def lower_program(monkeypatch: pytest.MonkeyPatch, level: int = LAYOUT_LEVEL - 1) -> None:
+    """From now on a new node begins with this level: of before layout changes, if it is not named."""
     for module in (*PRODUCT_MODULES, "tests.fakes.admin_api"):
         monkeypatch.setattr(f"{module}.LEVEL_NEWEST", level)
-
-
-def lower_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of before layout changes; an engine of this program is faked beside it."""
-    raise_program(monkeypatch, LAYOUT_LEVEL - 1)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import ringfence
+from tests.harness.member import Acked
 from tests.harness.processes import SCHEMA, until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tests.harness.member import Acked, Given, Member
+    from tests.harness.member import Given, Member
 
 KEYS = 16
 Rows = list[tuple[int, int]]
@@ -103,6 +104,42 @@ def check_deliveries(members: Sequence[Member], stored: Mapping[int, Rows]) -> N
             assert one.first >= settled, f"rows before {settled} were acknowledged, and come again: {one}"
             assert one.first <= reached, f"rows {reached} to {one.first} were never given: {one}"
             token, end, reached = one.token, one.end, max(reached, one.end)
+
+
+def check_keys(members: Sequence[Member], numbers: Sequence[int]) -> None:
+    """Over all changes of the layout: rows of each key come in order, none is left out.
+
+    Only what was not acknowledged may come again. `numbers`: the rows of each key, in order.
+    """
+    place_of = {number: place for place, number in enumerate(numbers)}
+    told: list[Given | Acked] = [*_given(members), *_acked(members)]
+    reached, settled = dict.fromkeys(range(KEYS), 0), dict.fromkeys(range(KEYS), 0)
+    rows: dict[int, dict[int, tuple[int, int]]] = {}
+    for one in sorted(told, key=lambda one: one.at):
+        of_partition = rows.setdefault(one.partition, {})
+        if isinstance(one, Acked):
+            for key, place in (row for offset, row in of_partition.items() if offset < one.through):
+                settled[key] = max(settled[key], place + 1)
+            continue
+        for offset, (key, number) in enumerate(one.rows, one.first):
+            place = place_of[number]
+            assert place >= settled[key], f"key {key}: {number} was acknowledged, and comes again: {one}"
+            assert place <= reached[key], f"key {key}: {number} comes before the row at {reached[key]}: {one}"
+            reached[key] = max(reached[key], place + 1)
+            of_partition[offset] = (key, place)
+    assert reached == dict.fromkeys(range(KEYS), len(numbers)), "rows that were never given"
+    assert settled == reached, "rows that were never acknowledged"
+
+
+def all_settled(members: Sequence[Member], numbers: Sequence[int]) -> bool:
+    """Whether `check_keys` would find every row acknowledged."""
+    last = [(key, numbers[-1]) for key in range(KEYS)]
+    for given in _given(members):
+        for offset, row in enumerate(given.rows, given.first):
+            acked = any(a.partition == given.partition and a.through > offset for a in _acked(members))
+            if row in last and acked:
+                last.remove(row)
+    return not last
 
 
 def _given(members: Sequence[Member]) -> list[Given]:

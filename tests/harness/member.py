@@ -115,6 +115,9 @@ class Member:
     def _gone(self) -> None:
         self.process.wait(STOP_S)
         self._reader.join(STOP_S)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 Begun = Callable[..., Member]

@@ -116,6 +116,7 @@ class CohortCoordinator:
         if not self.liveness.leads:
             return CohortRound()
         entries: list[CohortCommand] = []
+        self.liveness.note_registrations(state, now_ms)
         if self._ticked_ms is None or now_ms - self._ticked_ms >= TICK_MS:
             self._ticked_ms = now_ms
             entries += self.liveness.tick(state, now_ms)

@@ -2,6 +2,7 @@
 
     begin(term, now)                 this node leads from now on, without observations
     report(node, report, now)        a node lists the sessions that are attached to it and beat
+    note_registrations(state, now)   members that registered count as heard
     tick(state, now)                 the members to remove now
     connected(state, cohort, now)    names of members that are connected
 
@@ -144,7 +145,7 @@ class CohortLiveness:
         self._ticked_ms = now_ms
         self._nodes = {node: known for node, known in self._nodes.items() if node in state.nodes}
         self._joined = None
-        self._note_registrations(state, now_ms)
+        self.note_registrations(state, now_ms)
         self._proposed = {session: at for session, at in self._proposed.items() if now_ms - at < REPROPOSE_MS}
         silent = [
             removal for removal in self._silent(state, now_ms) if removal.session not in self._proposed
@@ -155,8 +156,24 @@ class CohortLiveness:
             for place in range(0, len(silent), MEMBERS_OF_ENTRY_MAX)
         )
 
+    def note_registrations(self, state: MetadataState, now_ms: int) -> None:
+        """A session that this leader sees first was heard now; with its first look, when it began to lead.
+
+        Call it before members are planned: one that registered since the last tick has no other sign of life.
+        """
+        if self._since_ms is None or state.cohort_members is self._members:
+            return
+        first_ms = self._since_ms if self._members is None else now_ms
+        self._members = state.cohort_members
+        heard = self._heard
+        self._heard = {
+            member.session: heard.get(member.session, (first_ms, self._grace_ms))
+            for members in state.cohort_members.values()
+            for member in members.values()
+        }
+
     def connected(self, state: MetadataState, cohort: CohortId, now_ms: int) -> frozenset[str]:
-        """Names of the cohort's members that may get partitions."""
+        """Names of the cohort's members that may get partitions, with those that were noted as registered."""
         members = members_of(state, cohort)
         if self._since_ms is None or now_ms - self._since_ms < self._longest_grace_ms():
             return frozenset(members)
@@ -203,20 +220,6 @@ class CohortLiveness:
             before = self._heard.get(session)
             if before is None or before[0] < heard_ms:
                 self._heard[session] = (heard_ms, grace_ms)
-
-    def _note_registrations(self, state: MetadataState, now_ms: int) -> None:
-        """A session that this leader sees first was heard now; with its first look, when it began to lead."""
-        if state.cohort_members is self._members:
-            return
-        assert self._since_ms is not None, "only a leader judges"
-        first_ms = self._since_ms if self._members is None else now_ms
-        self._members = state.cohort_members
-        heard = self._heard
-        self._heard = {
-            member.session: heard.get(member.session, (first_ms, self._grace_ms))
-            for members in state.cohort_members.values()
-            for member in members.values()
-        }
 
     def _silent(self, state: MetadataState, now_ms: int) -> Iterable[Removal]:
         """Members without a report for their grace period, in the order of their names."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ringfence.control.model.cohorts import COHORT_LEVEL
 from ringfence.control.model.ids import Index
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.state_machines.cohorts import liveness
 from ringfence.native import messages
 from ringfence.native.cohort_messages import Join, Joined, Leave, Left
@@ -17,7 +18,7 @@ from ringfence.native.wire import Code, Features, Opcode
 from tests.fakes import gated_node
 from tests.fakes.cohort_bench import joined, joins, with_cohorts
 from tests.fakes.gated_node import GatedNode
-from tests.fakes.layout_level import raise_program
+from tests.fakes.layout_level import lower_program
 from tests.fakes.node_bench import CREATE, Bench, run, soon
 
 Patch = pytest.MonkeyPatch
@@ -180,7 +181,7 @@ def test_another_mode_is_refused_and_settings_of_an_existing_cohort_are_its_own(
 
 def test_nothing_of_it_is_served_below_its_level(tmp_path: Path, monkeypatch: Patch) -> None:
     gated_node.install(monkeypatch)
-    raise_program(monkeypatch)
+    lower_program(monkeypatch, LAYOUT_LEVEL)
 
     async def work(bench: Bench) -> None:
         await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
@@ -214,7 +215,7 @@ def test_a_node_tells_clients_of_cohorts_from_their_level_on(tmp_path: Path, mon
         assert native.ready.features == Features.RESUME_RANGES | Features.LINEAGE | Features.COHORTS
 
     with_cohorts(tmp_path / "above", monkeypatch, above)
-    raise_program(monkeypatch)
+    lower_program(monkeypatch, LAYOUT_LEVEL)
 
     async def below(bench: Bench) -> None:
         assert bench.native.ready.features == Features.RESUME_RANGES | Features.LINEAGE

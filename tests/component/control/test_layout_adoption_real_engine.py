@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 import ringfence
 from ringfence import EventKind
@@ -16,7 +15,6 @@ from ringfence.control.runtime.node_process import Node
 from ringfence.control.runtime.process.settings import Settings
 from tests.fakes.admin_api import PLACE, TOPIC, Api
 from tests.fakes.client_topic import until
-from tests.fakes.layout_level import raise_program
 
 SCHEMA = [{"name": "id", "type": "int64", "nullable": True}]
 BATCH = pa.record_batch({"id": pa.array(range(1_000), pa.int64())})
@@ -59,10 +57,7 @@ class Clients:
             self.rows += batch.num_rows
 
 
-def test_splits_are_pushed_and_adopted_without_a_redirect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    raise_program(monkeypatch)
+def test_splits_are_pushed_and_adopted_without_a_redirect(tmp_path: Path) -> None:
     settings = Settings(
         data_dir=tmp_path,
         http="127.0.0.1:0",

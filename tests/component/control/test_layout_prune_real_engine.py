@@ -15,7 +15,6 @@ import ringfence
 from ringfence.control.model.ids import PartitionId
 from ringfence.control.runtime.node_process import Node
 from tests.fakes.admin_api import PLACE, TOPIC, Api
-from tests.fakes.layout_level import raise_program
 from tests.harness.layout_node import topic_of, until, with_node
 
 COLUMNS = [{"name": "id", "type": "int64", "nullable": True}]
@@ -78,7 +77,6 @@ def test_a_pruned_partition_leaves_its_childrens_parents_and_nothing_else_change
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P30, for two generations."""
-    raise_program(monkeypatch)
 
     async def work(api: Api, node: Node) -> None:
         assert (await api("POST", "/admin/topics", {**TOPIC, "columns": COLUMNS})).status == 201

@@ -17,14 +17,10 @@ from ringfence.control.runtime.node_process import Node
 from ringfence.control.runtime.process.settings import Settings
 from ringfence.native import _node
 from tests.fakes.admin_api import PLACE, TOPIC, Api
-from tests.fakes.layout_level import raise_program
 from tests.harness.layout_node import check, settled, topic_of, until, with_node
 
-Patch = pytest.MonkeyPatch
 
-
-def test_layout_changes_over_the_real_engine_and_a_restart(tmp_path: Path, monkeypatch: Patch) -> None:
-    raise_program(monkeypatch)
+def test_layout_changes_over_the_real_engine_and_a_restart(tmp_path: Path) -> None:
 
     async def work(api: Api, node: Node) -> None:
         assert (await api("POST", "/admin/topics", TOPIC)).status == 201
@@ -52,10 +48,9 @@ def test_layout_changes_over_the_real_engine_and_a_restart(tmp_path: Path, monke
 
 
 def test_the_log_of_a_stopped_node_tells_what_is_sealed_without_metadata(
-    tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """S11."""
-    raise_program(monkeypatch)
     ends = {}
 
     async def work(api: Api, node: Node) -> None:
@@ -77,10 +72,7 @@ def test_the_log_of_a_stopped_node_tells_what_is_sealed_without_metadata(
     assert "1 partition is sealed" in capsys.readouterr().out
 
 
-def test_rows_and_names_from_before_a_split_are_known_to_its_children(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
-    raise_program(monkeypatch)
+def test_rows_and_names_from_before_a_split_are_known_to_its_children(tmp_path: Path) -> None:
 
     def publish(address: str) -> int:
         with ringfence.connect(address) as client:
@@ -154,9 +146,8 @@ class Flow:
 
 @pytest.mark.parametrize("name", [None, "loader"])
 def test_rows_that_flow_through_layout_changes_are_there_once_and_in_order(
-    name: str | None, tmp_path: Path, monkeypatch: Patch
+    name: str | None, tmp_path: Path
 ) -> None:
-    raise_program(monkeypatch)
 
     async def work(api: Api, node: Node) -> None:
         columns = [{"name": column, "type": "int64", "nullable": True} for column in ("id", "send")]
@@ -185,8 +176,7 @@ def test_rows_that_flow_through_layout_changes_are_there_once_and_in_order(
     with_node(tmp_path, work)
 
 
-def test_an_aborted_split_leaves_nothing_at_the_real_engine(tmp_path: Path, monkeypatch: Patch) -> None:
-    raise_program(monkeypatch)
+def test_an_aborted_split_leaves_nothing_at_the_real_engine(tmp_path: Path) -> None:
 
     async def work(api: Api, node: Node) -> None:
         assert (await api("POST", "/admin/topics", TOPIC)).status == 201

@@ -15,14 +15,12 @@ from ringfence.native import messages
 from ringfence.native.layout_messages import LayoutChange, LayoutChanged, LayoutDescribe, LayoutDescribed
 from ringfence.native.wire import Code, Opcode
 from tests.fakes import layout_engine
-from tests.fakes.layout_level import raise_program
 from tests.fakes.node_bench import CREATE, Bench, run
 
 Patch = pytest.MonkeyPatch
 
 
 def with_topic(root: Path, monkeypatch: Patch, work: Callable[[Bench, list[int]], Awaitable[None]]) -> None:
-    raise_program(monkeypatch)
     layout_engine.install(monkeypatch)
 
     async def whole(bench: Bench) -> None:

@@ -25,7 +25,6 @@ from ringfence.control.state_machines.layout.plan import BUCKETS, weight_of
 from ringfence.control.state_machines.rebalance.loads import PartitionLoad
 from ringfence.native.slots import slots
 from tests.fakes.admin_api import PLACE, TOPIC, Api
-from tests.fakes.layout_level import raise_program
 from tests.harness.layout_node import settled, topic_of, until, with_node
 
 Patch = pytest.MonkeyPatch
@@ -72,7 +71,6 @@ def by_slots(node: Node) -> list[Partition]:
 def test_a_split_without_slots_halves_the_load_and_a_hot_slot_is_named(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    raise_program(monkeypatch)
     # The test looks itself, at times of its own.
     monkeypatch.setattr(auto, "LOOK_S", 3_600.0)
 

@@ -15,7 +15,6 @@ import ringfence
 from ringfence.control.runtime.node_process import Node
 from ringfence.native import messages, wire
 from tests.fakes.admin_api import PLACE, TOPIC, Api
-from tests.fakes.layout_level import raise_program
 from tests.harness.layout_node import settled, topic_of, with_node
 
 Patch = pytest.MonkeyPatch
@@ -50,10 +49,7 @@ async def split_all(api: Api, node: Node, partitions: int) -> None:
     assert len(topic_of(node).layout.active()) == partitions
 
 
-def test_rows_that_were_staged_before_layout_changes_are_committed_once_and_in_order(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
-    raise_program(monkeypatch)
+def test_rows_that_were_staged_before_layout_changes_are_committed_once_and_in_order(tmp_path: Path) -> None:
 
     async def work(api: Api, node: Node) -> None:
         await created(api)
@@ -86,10 +82,7 @@ def test_rows_that_were_staged_before_layout_changes_are_committed_once_and_in_o
     with_node(tmp_path, work)
 
 
-def test_an_aborted_transaction_of_a_sealed_partition_leaves_no_row(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
-    raise_program(monkeypatch)
+def test_an_aborted_transaction_of_a_sealed_partition_leaves_no_row(tmp_path: Path) -> None:
 
     async def work(api: Api, node: Node) -> None:
         await created(api)
@@ -123,7 +116,6 @@ def old_client(monkeypatch: Patch) -> None:
 
 
 def test_an_older_client_is_refused_where_it_would_go_wrong(tmp_path: Path, monkeypatch: Patch) -> None:
-    raise_program(monkeypatch)
     old_client(monkeypatch)
 
     async def work(api: Api, node: Node) -> None:

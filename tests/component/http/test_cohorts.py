@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
+from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from ringfence.control.state_machines.metadata.member_proofs import proof
 from ringfence.native.cohort_messages import Join, Joined
 from ringfence.native.wire import Opcode
 from tests.fakes import gated_node
 from tests.fakes.admin_api import PLACE, TOPIC, Api, served
 from tests.fakes.gated_node import GatedNode
-from tests.fakes.layout_level import raise_program
+from tests.fakes.layout_level import lower_program
 from tests.fakes.node_bench import soon
 
 Patch = pytest.MonkeyPatch
@@ -199,7 +200,7 @@ def test_a_member_gets_a_proof_for_its_token_and_the_engine_the_key_of_it(
 
 def test_below_its_level_nothing_is_made(tmp_path: Path, monkeypatch: Patch) -> None:
     gated_node.install(monkeypatch)
-    raise_program(monkeypatch)
+    lower_program(monkeypatch, LAYOUT_LEVEL)
 
     async def work(api: Api) -> None:
         assert (await api("POST", "/admin/topics", TOPIC)).status == 201

@@ -28,7 +28,6 @@ from ringfence.native.layout_messages import LayoutChange, LayoutChanged
 from ringfence.native.wire import Code, Opcode
 from tests.fakes import layout_engine
 from tests.fakes.admin_api import PLACE, TOPIC, Api, served
-from tests.fakes.layout_level import raise_program
 from tests.harness.processes import free_port
 
 Patch = pytest.MonkeyPatch
@@ -43,7 +42,6 @@ def with_node(
     root: Path, monkeypatch: Patch, capsys: Capture, work: Callable[[Api, Cli], Awaitable[None]]
 ) -> None:
     """A node with a topic of three partitions; commands go over HTTP, or to the control address."""
-    raise_program(monkeypatch)
     layout_engine.install(monkeypatch)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     # The tests look themselves, at times of their own.

@@ -18,7 +18,6 @@ from ringfence.control.cli.program import run as run_command
 from ringfence.control.model.state import canonical_bytes
 from tests.fakes import layout_engine
 from tests.fakes.admin_api import PLACE, TOPIC, Api, served
-from tests.fakes.layout_level import raise_program
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
@@ -30,7 +29,6 @@ Cli = Callable[..., Awaitable[tuple[int, str]]]
 def with_commands(
     root: Path, monkeypatch: Patch, capsys: Capture, work: Callable[[Api, Cli], Awaitable[None]]
 ) -> None:
-    raise_program(monkeypatch)
     layout_engine.install(monkeypatch)
     monkeypatch.setattr("sys.stdin", io.StringIO())
 

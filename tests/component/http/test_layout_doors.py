@@ -32,7 +32,7 @@ from ringfence.native.messages import Refused, decode
 from ringfence.native.wire import Opcode, Status
 from tests.fakes import layout_engine
 from tests.fakes.admin_api import PLACE, TOPIC, Api, served
-from tests.fakes.layout_level import lower_program, raise_program
+from tests.fakes.layout_level import lower_program
 from tests.harness.processes import free_port
 
 Patch = pytest.MonkeyPatch
@@ -142,7 +142,8 @@ def with_doors(
     *,
     knows_layouts: bool = True,
 ) -> None:
-    raise_program(monkeypatch) if knows_layouts else lower_program(monkeypatch)
+    if not knows_layouts:
+        lower_program(monkeypatch)
     layout_engine.install(monkeypatch)
     monkeypatch.setattr(auto, "LOOK_S", 3_600.0)
     monkeypatch.setattr("sys.stdin", io.StringIO())

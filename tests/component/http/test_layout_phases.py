@@ -22,7 +22,6 @@ from ringfence.control.model.state import canonical_bytes
 from ringfence.control.state_machines.layout.messages import LookLayout
 from tests.fakes import layout_engine
 from tests.fakes.admin_api import PLACE, TOPIC, Answer
-from tests.fakes.layout_level import raise_program
 from tests.fakes.node_cluster import NodeCluster, run
 
 Patch = pytest.MonkeyPatch
@@ -138,7 +137,6 @@ class Scene:
 
 
 def in_phase(root: Path, monkeypatch: Patch, phase: str, work: Callable[[Scene], Awaitable[None]]) -> None:
-    raise_program(monkeypatch)
     layout_engine.install(monkeypatch)
     monkeypatch.setattr("sys.stdin", io.StringIO())
 

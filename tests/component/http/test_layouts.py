@@ -21,7 +21,7 @@ from ringfence.control.state_machines.metadata.ring_decisions import RingConsens
 from tests.fakes import layout_engine
 from tests.fakes.admin_api import PLACE, TOPIC, Answer, Api, joined, served
 from tests.fakes.layout_engine import FakeEngine
-from tests.fakes.layout_level import lower_program, raise_program
+from tests.fakes.layout_level import lower_program
 from tests.fakes.metadata_commands import create
 
 Patch = pytest.MonkeyPatch
@@ -30,7 +30,6 @@ Work = Callable[[Api, list[FakeEngine]], Awaitable[None]]
 
 def layouts(root: Path, monkeypatch: Patch, work: Work, **settings: Any) -> None:
     """A node of the level of layout changes, with topic `t` of three partitions."""
-    raise_program(monkeypatch)
     engines = layout_engine.install(monkeypatch)
 
     async def whole(api: Api) -> None:

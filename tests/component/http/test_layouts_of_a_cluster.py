@@ -11,7 +11,6 @@ from ringfence.control.model.commands import RaiseLevel
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL
 from tests.fakes import layout_engine
 from tests.fakes.admin_api import PLACE, TOPIC
-from tests.fakes.layout_level import raise_program
 from tests.fakes.node_cluster import NodeCluster, run
 
 Patch = pytest.MonkeyPatch
@@ -30,7 +29,6 @@ async def raised(cluster: NodeCluster) -> None:
 def test_any_node_takes_a_change_and_children_are_made_on_other_nodes(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    raise_program(monkeypatch)
     engines = layout_engine.install(monkeypatch)
 
     async def work(cluster: NodeCluster) -> None:
@@ -62,7 +60,6 @@ def test_any_node_takes_a_change_and_children_are_made_on_other_nodes(
 def test_what_another_node_than_the_leader_shows_is_the_leaders_view(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    raise_program(monkeypatch)
     layout_engine.install(monkeypatch)
 
     async def work(cluster: NodeCluster) -> None:

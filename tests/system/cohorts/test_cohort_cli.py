@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Served:
-    """A node with the admin API and the topic `t` with ten rounds."""
+    """A node with the admin API; each test has a topic `t` with ten rounds."""
 
     def __init__(self, root: Path) -> None:
         self.http = f"127.0.0.1:{free_port()}"
@@ -40,13 +40,20 @@ class Served:
         return [(row["producer"], row["id"]) for row in rows]
 
 
+@pytest.fixture(scope="module")
+def running(module_folder: Path) -> Iterator[Served]:
+    it = Served(module_folder)
+    with it.node:
+        yield it
+
+
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    it = Served(tmp_path)
-    with it.node, ringfence.connect(it.node.address, timeout_s=30) as client:
+def served(running: Served) -> Iterator[Served]:
+    with ringfence.connect(running.node.address, timeout_s=30) as client:
         client.create_topic("t", schema=SCHEMA, key=["producer"], partitions=3)
         publish(client, "t", range(10))
-        yield it
+        yield running
+        client.delete_topic("t", force=True)
 
 
 def test_a_cohort_from_its_creation_to_its_end(served: Served, begun: Begun) -> None:
@@ -56,9 +63,9 @@ def test_a_cohort_from_its_creation_to_its_end(served: Served, begun: Begun) -> 
     member = begun(served.node.address, "t", "c", "m")
     until(lambda: served.cohort("show", "t", "c")["lag_rows"] == 0, what="all is acknowledged")
     (listed,) = served.cohort("members", "t", "c")
-    assert (listed["member"], len(listed["partitions"])) == ("m", 3)
+    assert (listed["member"], listed["partitions"]) == ("m", 3)
     assert [one["cohort"] for one in served.cohort("list")] == ["c"]
-    served.cohort("reset", "t", "c", "earliest", "--yes", "--address", served.node.address)
+    served.cohort("reset", "t", "c", "earliest", "--yes")
     until(lambda: sum(len(one.rows) for one in member.given) == 20 * KEYS, what="all rows come again")
     served.cohort("evict", "t", "c", "m")
     member.stop()

@@ -72,6 +72,19 @@ def test_members_that_come_and_go_are_planned() -> None:
     assert [len(share) for share in log.slices(number).values()] == [3, 3]
 
 
+@pytest.mark.parametrize("offset_ms", range(0, 1_000, STEP_MS))
+def test_who_registers_at_a_leader_of_any_age_gets_its_share_at_once(offset_ms: int) -> None:
+    """A leader that is older than the grace period takes members by what it heard, once a second."""
+    log = CohortLog(partitions=4)
+    log.join(log.create("older"), "a")
+    leader = Leader(log)
+    leader.run(2 * GRACE_MS + offset_ms)
+    number = log.create("newer")
+    leader.join(number, "b")
+    leader.run(plans.FIRST_DELAY_MS + 2 * STEP_MS)
+    assert [len(share) for share in log.slices(number).values()] == [4]
+
+
 def test_idle_members_write_nothing_for_ten_minutes() -> None:
     """P31: constant membership makes no change."""
     log = CohortLog(partitions=8)
