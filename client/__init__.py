@@ -16,7 +16,7 @@ START HERE:
     consumer/     Consumer: a member of a cohort (consumer group)
     watch.py      Watch: what happens to topics and layouts
     layout_admin.py  split, merge and repartition topics
-    transaction.py  all rows of a block or none
+    transaction.py  all rows of a block or none; consuming_transaction.py: and what a consumer gave
     scopes.py     transactions in parts: begin, stage, commit; staged_reader.py reads what they published
     answer_batches.py  the answers of a read as batches
     aio.py        the same for asyncio: ringfence.aio.connect; aio_scopes.py, aio_watch.py

@@ -11,12 +11,13 @@ member         the member as a state machine: events in, calls out; pure
   session      join, attach, plans
   holding      which partitions it has       fetching       rows that it asks for
   giving       what the application gets     settle         acknowledgements, merged
-  absence      leave for a while
+  absence      leave for a while             consuming      what a transaction takes of it
   beats        leases of partitions          gate           one partition
   state        what these share              routes         the node that has a partition's gate
 any_member     what drivers need of it         queue_member   START HERE for QUEUE; pure
   queue_fetching  rows on lease                queue_hands    rows that the application has
   queue_telling   what became of rows          queue_rows     ranges of rows
+taking         the consumer's part in a transaction
 values, calls  places, options; what a member asks nodes for, and their replies
 queue_calls, queue_bodies, queue_link          the same for QUEUE
 """

@@ -175,7 +175,10 @@ def copy_all(client: ringfence.Client, consumer: ringfence.Consumer, batches: li
     try:
         with client.transaction(TARGET, consumed=consumer) as transaction:
             for batch in batches:
-                transaction.send(batch)
+                # New arrays, as a transformation makes them.
+                transaction.send(
+                    pa.record_batch([pa.array(one.to_pylist(), one.type) for one in batch], batch.schema)
+                )
     except ringfence.UnknownOutcomeError:
         assert transaction is not None
         find_out(transaction)

@@ -163,7 +163,9 @@ pub fn an_order_for_a_position_ends_when_it_is_durable() {
     world.outcomes.clear();
     let order = world.order(settle(20));
     world.run();
-    let is_ended = |world: &World| world.outcomes.iter().any(|one| matches!(one, Outcome::Order { number, .. } if *number == order));
+    let is_ended = |world: &World| {
+        world.outcomes.iter().any(|one| matches!(one, Outcome::Order { number, .. } if *number == order))
+    };
     assert!(!is_ended(&world));
     world.release();
     assert!(is_ended(&world));

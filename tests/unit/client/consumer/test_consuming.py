@@ -21,12 +21,7 @@ from ringfence.consumer.consuming import Consuming
 from ringfence.consumer.gate import Gate, Phase
 from ringfence.consumer.giving import Giving
 from ringfence.consumer.values import Point
-from ringfence.native.errors import (
-    ConflictError,
-    FencedError,
-    InvalidArgumentError,
-    UnknownOutcomeError,
-)
+from ringfence.native.errors import ConflictError, FencedError, InvalidArgumentError, UnknownOutcomeError
 from tests.fakes.consumer_alone import Alone
 
 IDENTITY = b"i" * 48

@@ -209,8 +209,7 @@ impl Gate {
                 Change::Position { offset, epoch, hold } if hold > 0 => {
                     (self.told, self.told_under_way) = (None, Some(Told { offset, epoch, hold }));
                 }
-                Change::Position { .. } => {}
-                Change::Ranges { .. } | Change::Parked(_) => {}
+                Change::Position { .. } | Change::Ranges { .. } | Change::Parked(_) => {}
             }
         }
     }
