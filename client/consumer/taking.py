@@ -9,6 +9,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from ringfence.consumer.consumer import Consumer, Waiting
+from ringfence.consumer.core import Core
 from ringfence.native.cluster_messages import ScopeConsumed
 from ringfence.native.errors import DeadlineError, InvalidArgumentError, WaitTimeoutError
 from ringfence.send.stager import IDENTITY
@@ -16,7 +17,6 @@ from ringfence.send.stager import IDENTITY
 if TYPE_CHECKING:
     from ringfence.common.scope_values import Begun
     from ringfence.consumer.calls import ClaimedRange
-    from ringfence.consumer.core import Core
 
 SCOPE_BYTES_MAX: Final = 200
 MODES: Final = {
@@ -147,4 +147,5 @@ def core_of(consumer: object) -> Core:
             topic=core.topic,
             cohort=core.identity.cohort,
         )
+    assert isinstance(core, Core), "a STREAM cohort"
     return core
