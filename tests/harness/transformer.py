@@ -141,7 +141,7 @@ def stand_at(place: str) -> None:
         take(taking)
 
     if place == "staged":
-        Taking.take = stands_before_claim  # type: ignore[method-assign]
+        Taking.take = stands_before_claim  # type: ignore[method-assign, assignment]
     elif place == "claimed":
         Scopes.commit = stands_before_commit  # type: ignore[method-assign]
     elif place == "sent":

@@ -103,7 +103,7 @@ def test_what_does_not_go_together_is_refused(client: ringfence.Client) -> None:
     refused(client, "takes a consumer")
     with client.consumer(SOURCE, cohort="auto") as consumer:
         refused(consumer, "ack='manual'")
-    with client.consumer(SOURCE, cohort="own", mode="checkpoint", positions={}.get) as consumer:
+    with client.consumer(SOURCE, cohort="own", mode="checkpoint", positions=lambda _: None) as consumer:
         refused(consumer, "CHECKPOINT cohort takes no part")
     with client.consumer(SOURCE, cohort="c", ack="manual") as consumer:
         refused(consumer, "scope= is refused", scope="s")

@@ -238,7 +238,7 @@ impl CohortMachine<'_> {
     }
 }
 
-pub(super) fn refuse_order(number: u64, why: String, turn: &mut Turn<'_>) {
+fn refuse_order(number: u64, why: String, turn: &mut Turn<'_>) {
     turn.effects.outcomes.push(Outcome::Order { number, result: Err(why) });
 }
 

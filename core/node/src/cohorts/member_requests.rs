@@ -4,11 +4,11 @@ use ringfence_transport::Connection;
 use ringfence_wire::{ACKNOWLEDGE_ENTRIES_MAX, Code, GATE_LEASE_MS, RequestHeader, Status};
 
 use crate::api::deadline::patience_ms;
+use crate::api::outcome::Outcome;
 use crate::api::refusal::Refusal;
 use crate::codec::cursor::Cursor;
 use crate::cohorts::cohort_machine::CohortMachine;
 use crate::cohorts::gate::acknowledge::{Settlement, Taken};
-use crate::cohorts::member_claims::refuse_order;
 use crate::cohorts::members::PendingSettle;
 use crate::cohorts::sessions::table::{Attach, Attached};
 use crate::cohorts::state::record::GateKey;
@@ -186,7 +186,8 @@ impl CohortMachine<'_> {
     /// It is not known whether all of it will be in the log: the member sends it again.
     pub(super) fn refuse_settle(&mut self, ticket: u64, refusal: &Refusal, turn: &mut Turn<'_>) {
         if let Some(order) = self.members.committed.remove(&ticket) {
-            return refuse_order(order.number, refusal.message.clone(), turn);
+            let result = Err(refusal.message.clone());
+            return turn.effects.outcomes.push(Outcome::Order { number: order.number, result });
         }
         let Some(settle) = self.members.settles.remove(&ticket) else {
             return self.refuse_rows(ticket, refusal, turn);

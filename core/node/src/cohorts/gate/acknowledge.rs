@@ -98,6 +98,12 @@ impl LogGates {
             gate.released = Some(hold.number);
             self.dirty.insert(of.key);
         }
+        self.answer_to(of, settlement, place.offset)
+    }
+
+    /// When what was told is in the log.
+    fn answer_to(&mut self, of: &GateView<'_>, settlement: &Settlement, settled: u64) -> Taken {
+        let (hold, next) = (of.hold(), self.made + 1);
         let gate = self.gate(of);
         if is_on(Bug::AnswerEarly) {
             return Taken::Now;
@@ -106,9 +112,7 @@ impl LogGates {
             return Taken::With(next);
         }
         match gate.told_under_way {
-            Some(told) if settlement.through > place.offset && settlement.through <= told.offset => {
-                Taken::With(self.made)
-            }
+            Some(told) if settlement.through > settled && settlement.through <= told.offset => Taken::With(self.made),
             _ => Taken::Now,
         }
     }
