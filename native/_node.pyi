@@ -26,7 +26,7 @@ __all__ = [
 
 # A position of a commit: topic, partition, cohort, incarnation, session, hold, from, through, epoch of the
 # scope, token, whether rows of the commit are not published.
-ConsumedPosition: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, bytes, bool]
+_ConsumedPosition: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, bytes, bool]
 
 @final
 class Order:
@@ -232,7 +232,7 @@ class Order:
         """
     @staticmethod
     def install_scopes(
-        rules: Sequence[tuple[int, int, int, int, Sequence[int], Sequence[ConsumedPosition]]],
+        rules: Sequence[tuple[int, int, int, int, Sequence[int], Sequence[_ConsumedPosition]]],
         gone: int | None = None,
     ) -> Order:
         """Set the rules for staging: (scope, driver, committed epoch, expired epoch, epochs to be published,
@@ -317,7 +317,7 @@ class Order:
         Raises: ValueError for an unknown mode or beginning.
         """
     @staticmethod
-    def see_claim(scope: int, driver: int, position: ConsumedPosition) -> Order:
+    def see_claim(scope: int, driver: int, position: _ConsumedPosition) -> Order:
         """Tell whether a gate is locked for this commit, which is not decided yet.
 
         -> {epoch, is_there}: the owner epoch of the log that has the gate.

@@ -460,11 +460,7 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
             let tokens = bytes(&tokens_to(&count.tokens));
             (count.topic, count.partition, count.scope, count.epoch, tokens).into_pyobject(py)
         }
-        Inner::Publish(publish) => {
-            let &Publish { topic, partition, scope, epoch, rows, upto, after, .. } = publish;
-            let tokens = bytes(&tokens_to(&publish.tokens));
-            (topic, partition, scope, epoch, tokens, rows, upto, after).into_pyobject(py)
-        }
+        Inner::Publish(publish) => arguments_of_publish(py, publish),
         Inner::TableOut(order) => tables::table_out(py, order),
         Inner::TableIn(order) => tables::table_in(py, order),
         Inner::GatesOut(order) => {
@@ -477,4 +473,10 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
         }
         Inner::GatesIn(order) => arguments_of_gates_in(py, order),
     }
+}
+
+fn arguments_of_publish<'py>(py: Python<'py>, publish: &Publish) -> PyResult<Bound<'py, PyTuple>> {
+    let &Publish { topic, partition, scope, epoch, rows, upto, after, .. } = publish;
+    let tokens = PyBytes::new(py, &tokens_to(&publish.tokens));
+    (topic, partition, scope, epoch, tokens, rows, upto, after).into_pyobject(py)
 }

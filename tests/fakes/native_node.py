@@ -273,6 +273,10 @@ class FakeNode(PartitionList):
     def install_scopes(self, rules: list[Any], gone: int | None) -> int:
         return self._order("install_scopes", len(rules), gone)
 
+    def forced_ends(self) -> list[tuple[int, int, int]]:
+        """No claims are modelled."""
+        return []
+
     def publish(
         self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes, rows: int, *more: int
     ) -> int:

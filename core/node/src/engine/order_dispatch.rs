@@ -69,20 +69,7 @@ impl Parts {
                 let retention = Retention { bytes_max: retention_bytes, age_ms_max: retention_ms };
                 self.install_topic(topic, schemas, &key_columns, retention)
             }
-            Order::InstallTable { topic, .. } => {
-                if self.install_table(order)? {
-                    self.clients().content_changed(topic);
-                }
-                if let Some(Routing { name, .. }) =
-                    self.store.topics.get(&topic).and_then(|known| known.routing.as_ref())
-                {
-                    let name = name.clone();
-                    self.clients().named(topic, &name);
-                }
-                self.reads().redirect_polls(topic, turn);
-                self.serve_ahead(topic, turn);
-                Ok(OrderProgress::Done(Finished::Done))
-            }
+            Order::InstallTable { topic, .. } => self.table_installed(topic, order, turn),
             Order::RemoveTopic { topic } => {
                 self.remove_topic(topic, turn);
                 Ok(OrderProgress::Done(Finished::Done))
@@ -135,6 +122,25 @@ impl Parts {
             Order::Sources { topic, partition } => self.orders().sources((topic, partition)),
             order => self.begin_sync_order(number, order, turn),
         }
+    }
+
+    /// Install a table; watches hear of it, and requests that waited for it go on.
+    fn table_installed(
+        &mut self,
+        topic: u64,
+        order: Order,
+        turn: &mut Turn<'_>,
+    ) -> Result<OrderProgress, OrderError> {
+        if self.install_table(order)? {
+            self.clients().content_changed(topic);
+        }
+        if let Some(Routing { name, .. }) = self.store.topics.get(&topic).and_then(|known| known.routing.as_ref()) {
+            let name = name.clone();
+            self.clients().named(topic, &name);
+        }
+        self.reads().redirect_polls(topic, turn);
+        self.serve_ahead(topic, turn);
+        Ok(OrderProgress::Done(Finished::Done))
     }
 
     /// A longer log than its seal was read at the seal's end: the order about it ends, or begins again.
