@@ -137,7 +137,12 @@ def test_open_changes_are_listed_with_what_they_wait_for_and_aborted(
             code, said = await cli("topic", "abort-transition", str(change), "--why", "test", "--yes")
             assert (code, "is aborted" in said) == (0, True), said
         code, said = await cli("topic", "abort-transition", str(changes[0]), "--yes")
+        assert (code, "is aborted" in said) == (0, True), "a repeat of what was done is done"
+        code, said = await cli("topic", "abort-transition", "99", "--yes")
         assert (code, "no open layout change" in said) == (Exit.REFUSED, True), said
+        code, said = await cli("topic", "transitions", "--ended", "--json")
+        ended = {one["change"]: one["why"] for one in map(json.loads, said.splitlines())}
+        assert {ended[change] for change in changes} == {"test"}, "aborted by hand, with its reason"
         api.bench.native.holds.clear()
         api.bench.native.release()
 
