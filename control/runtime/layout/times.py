@@ -46,8 +46,8 @@ class ChangeTimes(msgspec.Struct):
     """One layout change. `phases_ms`: the phases that are over, as far as this node has seen their begins.
 
     `result` is empty while the change is open, `aborted_why` unless it was aborted. `gap_us`: None unless
-    this node has measured it. `waited_ms`: time from drained sources to the end, `timed_out`: clients held older
-    tables then; of the leader's.
+    this node has measured it. `waited_ms`: time from drained sources to the end, `timed_out`: clients held
+    older tables then; of the leader's.
     """
 
     change: ChangeId
