@@ -220,6 +220,8 @@ def transitions(topic: str | None, *, show_ended: bool, api: LayoutApi, as_json:
             raise InvalidArgumentError(str(error)) from error
         shown = [one for one in shown if one["name"] == full]
         ended = [one for one in ended if one["topic"] == full]
+        if not shown and not ended:
+            api.layout(topic)  # NotFoundError: no such topic, and none of its changes is known
     if show_ended:
         return _show_ended(ended, as_json=as_json)
     if as_json:

@@ -130,7 +130,9 @@ def test_open_changes_are_listed_with_what_they_wait_for_and_aborted(
         assert len(changes) == 2
         code, said = await cli("topic", "transitions")
         assert said.count("waits for: an answer of nodes 1") == 2
-        assert (await cli("topic", "transitions", "other"))[1].strip() == "no layout change is open"
+        for options in ((), ("--ended",), ("--json",)):
+            code, said = await cli("topic", "transitions", "nope", *options)
+            assert (code, "nope" in said) == (Exit.REFUSED, True), said
         code, said = await cli("topic", "abort-transition", str(changes[0]))
         assert code == Exit.USAGE, "it asks first"
         for change in changes:
