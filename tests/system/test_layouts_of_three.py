@@ -484,8 +484,7 @@ def test_a_topic_that_is_made_again_while_a_replica_stands_still_mixes_no_incarn
                 producer.send(batch(100, 100, producer=made.topic)).result(WAIT_S)
                 admin.admin.repartition("again", 3, wait_s=WAIT_S)
                 desk.three.nodes[lag].wake()
-                # A try that the node did not answer in time may have been stored in the old topic: who knows.
-                with pytest.raises((NotFoundError, UnknownOutcomeError), match="no longer exists"):
+                with pytest.raises((NotFoundError, UnknownOutcomeError), match="no longer exists"):  # lost try
                     before.send(batch(200, 100, producer=old)).result(WAIT_S)
                 producer.send(batch(300, 100, producer=made.topic)).result(WAIT_S)
         with connected(desk, lag) as late:
