@@ -14,23 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ringfence.consumer.absence import Absence
 from ringfence.consumer.any_member import AnyMember
 from ringfence.consumer.beats import Beats
-from ringfence.consumer.calls import (
-    HOME,
-    Attach,
-    Attached,
-    Beat,
-    Claim,
-    Fetch,
-    Fetched,
-    Join,
-    Joined,
-    Leave,
-    Read,
-    Renewed,
-    Settle,
-    Settled,
-    Why,
-)
+from ringfence.consumer.calls import Claim, Fetch, Fetched, Read, Settle, Settled
 from ringfence.consumer.consuming import Consuming
 from ringfence.consumer.fetching import Fetching
 from ringfence.consumer.gate import WITH_HOLD, Gate, Phase
@@ -44,7 +28,7 @@ from ringfence.consumer.values import TaskKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ringfence.consumer.calls import Plan, Refusal, Reply
+    from ringfence.consumer.calls import Call, Plan, Refusal, Reply
     from ringfence.consumer.giving import Turn
     from ringfence.consumer.routes import Routes
     from ringfence.consumer.values import ConsumerPlace, MemberOptions, Point, Task
@@ -99,19 +83,13 @@ class Member(AnyMember):
 
     # ---- events of nodes ---------------------------------------------------------------------------------
 
-    def up(self, node: int) -> None:
-        """There is a connection to a node."""
-        self.session.up.add(node)
-
     def down(self, node: int, now: float) -> None:
         """The connection to a node ended: what is under way there has no answer."""
         self.session.down(node)
         self.settling.down(node)
         self.consuming.down(node)
         self.beats.down(node)
-        lost = [call for call, _ in self.state.calls.values() if getattr(call, "node", None) == node]
-        for call in lost:
-            self.unanswered(call.number, now)
+        self.lose_calls(node, now)
 
     def routed(self, routes: Routes) -> None:
         """A newer routing table. Requests at former owners of gates do not count any more."""
@@ -126,19 +104,8 @@ class Member(AnyMember):
         """A node told of a new plan."""
         self.session.pushed(plan)
 
-    def answered(self, number: int, reply: Reply, now: float) -> None:
-        """A node carried out a call."""
-        known = self.state.calls.pop(number, None)
-        if known is None:
-            return
-        call, made_at = known
-        self.absence.heard(getattr(call, "node", HOME), now)
+    def _answered(self, call: Call, reply: Reply, made_at: float, now: float) -> None:
         match call, reply:
-            case (Join(), Joined()):
-                self.session.joined(call, reply)
-            case (Attach(), Attached()):
-                if self.session.attached(call, reply):
-                    self._look_at(call.node)
             case (Fetch(), Fetched()):
                 self.fetching.fetched(call, reply, made_at, now)
             case (Read(), Fetched()):
@@ -147,66 +114,35 @@ class Member(AnyMember):
                 self.settling.settled(call, reply)
             case (Claim(), Settled()):
                 self.consuming.claimed(call, reply, now)
-            case (Beat(), Renewed()):
-                self.beats.renewed(call, reply, made_at)
-                self.beats.ended(call)
-            case (Leave(), _):
-                self.session.left()
             case _:
                 raise AssertionError((call, reply))
 
-    def refused(self, number: int, refusal: Refusal, now: float) -> None:
-        """A node refused a call."""
-        known = self.state.calls.pop(number, None)
-        if known is None:
-            return
-        call, made_at = known
-        self.absence.heard(getattr(call, "node", HOME), now)
-        if refusal.why is Why.NOT_ATTACHED and isinstance(call, Fetch | Settle | Claim | Beat):
-            self.session.not_attached(call.node, now)
+    def _refused(self, call: Call, refusal: Refusal, made_at: float, now: float) -> None:
         match call:
-            case Join():
-                self.session.join_failed(call, refusal, now)
-            case Attach():
-                self.session.attach_failed(call, refusal, now)
             case Fetch() | Read():
                 self.fetching.refused(call, refusal, made_at, now)
             case Settle():
                 self.settling.failed(call, refusal, now)
             case Claim():
                 self.consuming.failed(call, refusal, now)
-            case Beat():
-                self.beats.ended(call)
-            case Leave():
-                self.session.left(refusal)
-        if refusal.why is Why.REPLACED and refusal.error is not None and not isinstance(call, Join):
-            self.session.replaced(refusal.error)
-        if refusal.why is Why.FINAL and isinstance(call, Settle | Beat) and refusal.error is not None:
-            self.state.fail(refusal.error, is_final=True)
+            case _:
+                raise AssertionError(call)
 
-    def unanswered(self, number: int, now: float) -> None:
-        """A call got no answer."""
-        known = self.state.calls.pop(number, None)
-        if known is None:
-            return
-        call, _ = known
+    def _unanswered(self, call: Call, now: float) -> None:
         match call:
-            case Join():
-                self.session.join_failed(call, None, now)
-            case Attach():
-                self.session.attach_failed(call, None, now)
             case Fetch() | Read():
                 self.fetching.unanswered(call, now)
             case Settle():
                 self.settling.failed(call, None, now)
             case Claim():
                 self.consuming.failed(call, None, now)
-            case Beat():
-                self.beats.ended(call)
-            case Leave():
-                self.session.retry_leave()
+            case _:
+                raise AssertionError(call)
 
-    def _look_at(self, node: int) -> None:
+    def _came_late(self, reply: Reply, now: float) -> None:
+        """What a FETCH brings counts for one that is under way only."""
+
+    def _attached(self, node: int) -> None:
         for gate in self.state.gates.values():
             if self.state.routes.node_of(gate.partition) == node:
                 self.fetching.look(gate)

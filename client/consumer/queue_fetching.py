@@ -132,7 +132,7 @@ class QueueFetching:
         self._state.ring()
 
     def came_late(self, reply: Leased, now: float) -> None:
-        """Rows on lease for a request that had no answer, as it seemed: others may have them at once."""
+        """Rows on lease for a request that had no answer, as it seemed: others may have them immediately."""
         self._release(reply.partition, reply.incarnation, reply.lines, now + self._state.rows_lease_s)
 
     def read(self, call: Read, reply: Fetched, now: float) -> None:

@@ -12,19 +12,7 @@ from typing import TYPE_CHECKING
 from ringfence.consumer.absence import Absence
 from ringfence.consumer.any_member import AnyMember
 from ringfence.consumer.beats import Beats
-from ringfence.consumer.calls import (
-    HOME,
-    Attach,
-    Attached,
-    Beat,
-    Fetched,
-    Join,
-    Joined,
-    Leave,
-    Read,
-    Renewed,
-    Why,
-)
+from ringfence.consumer.calls import HOME, Fetched, Read
 from ringfence.consumer.queue_calls import Leased, QueueFetch, QueueSettle, QueueSettled, Told, What
 from ringfence.consumer.queue_fetching import QueueFetching
 from ringfence.consumer.queue_hands import QueueHands
@@ -35,7 +23,7 @@ from ringfence.consumer.state import State
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ringfence.consumer.calls import Plan, Refusal, Reply
+    from ringfence.consumer.calls import Call, Plan, Refusal, Reply
     from ringfence.consumer.queue_rows import StoredRows
     from ringfence.consumer.routes import Routes
     from ringfence.consumer.values import MemberOptions, Task
@@ -91,17 +79,11 @@ class QueueMember(AnyMember):
 
     # ---- events of nodes ---------------------------------------------------------------------------------
 
-    def up(self, node: int) -> None:
-        """There is a connection to a node."""
-        self.session.up.add(node)
-
     def down(self, node: int, now: float) -> None:
         """The connection to a node ended: what is under way there has no answer."""
         self.session.down(node)
         self.beats.down(node)
-        lost = [call for call, _ in self.state.calls.values() if getattr(call, "node", None) == node]
-        for call in lost:
-            self.unanswered(call.number, now)
+        self.lose_calls(node, now)
         self.telling.down(node)
         self.fetching.down(node)
 
@@ -115,20 +97,15 @@ class QueueMember(AnyMember):
     def pushed(self, plan: Plan) -> None:
         """A QUEUE has no plan."""
 
-    def answered(self, number: int, reply: Reply, now: float) -> None:
-        """A node carried out a call."""
-        known = self.state.calls.pop(number, None)
-        if known is None:
-            if isinstance(reply, Leased):
-                self.fetching.came_late(reply, now)
-            return
-        call, made_at = known
-        self.absence.heard(getattr(call, "node", HOME), now)
+    def _attached(self, node: int) -> None:
+        """The next pump asks it for rows."""
+
+    def _came_late(self, reply: Reply, now: float) -> None:
+        if isinstance(reply, Leased):
+            self.fetching.came_late(reply, now)
+
+    def _answered(self, call: Call, reply: Reply, made_at: float, now: float) -> None:
         match call, reply:
-            case (Join(), Joined()):
-                self.session.joined(call, reply)
-            case (Attach(), Attached()):
-                self.session.attached(call, reply)
             case (QueueFetch(), Leased()):
                 self.fetching.fetched(call, reply, made_at, now)
             case (Read(), Fetched()):
@@ -137,62 +114,25 @@ class QueueMember(AnyMember):
                 self.hands.answered(call, reply, made_at)
             case (QueueSettle(), QueueSettled()):
                 self.telling.settled(call, reply, now)
-            case (Beat(), Renewed()):
-                self.beats.renewed(call, reply, made_at)
-                self.beats.ended(call)
-            case (Leave(), _):
-                self.session.left()
             case _:
                 raise AssertionError((call, reply))
 
-    def refused(self, number: int, refusal: Refusal, now: float) -> None:
-        """A node refused a call."""
-        known = self.state.calls.pop(number, None)
-        if known is None:
-            return
-        call, _ = known
-        self.absence.heard(getattr(call, "node", HOME), now)
-        if refusal.why is Why.NOT_ATTACHED and isinstance(call, QueueFetch | QueueSettle | Beat):
-            self.session.not_attached(call.node, now)
+    def _refused(self, call: Call, refusal: Refusal, made_at: float, now: float) -> None:
+        del made_at
         match call:
-            case Join():
-                self.session.join_failed(call, refusal, now)
-            case Attach():
-                self.session.attach_failed(call, refusal, now)
             case QueueFetch() | Read():
                 self.fetching.refused(call, refusal, now)
             case QueueSettle():
                 self._settle_failed(call, refusal, now)
-            case Beat():
-                self.beats.ended(call)
-            case Leave():
-                self.session.left(refusal)
             case _:
                 raise AssertionError(call)
-        if refusal.why is Why.REPLACED and refusal.error is not None and not isinstance(call, Join):
-            self.session.replaced(refusal.error)
-        if refusal.why is Why.FINAL and isinstance(call, QueueSettle | Beat) and refusal.error is not None:
-            self.state.fail(refusal.error, is_final=True)
 
-    def unanswered(self, number: int, now: float) -> None:
-        """A call got no answer."""
-        known = self.state.calls.pop(number, None)
-        if known is None:
-            return
-        call, _ = known
+    def _unanswered(self, call: Call, now: float) -> None:
         match call:
-            case Join():
-                self.session.join_failed(call, None, now)
-            case Attach():
-                self.session.attach_failed(call, None, now)
             case QueueFetch() | Read():
                 self.fetching.unanswered(call, now)
             case QueueSettle():
                 self._settle_failed(call, None, now)
-            case Beat():
-                self.beats.ended(call)
-            case Leave():
-                self.session.retry_leave()
             case _:
                 raise AssertionError(call)
 

@@ -88,7 +88,7 @@ class QueueTelling:
         return done
 
     def released_again(self, partition: int, ranges: Iterable[Range]) -> None:
-        """Rows are on lease anew: what waits to be said of the lease before would end this one."""
+        """Rows are on lease again: what waits to be said of the lease before would end this one."""
         wanted = list(ranges)
         waiting = self._pending.get(partition, [])
         over = [one for one in waiting if not one.is_done and overlaps(one.told.first, one.told.end, wanted)]

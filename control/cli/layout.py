@@ -17,11 +17,12 @@ from ringfence.control.cli.output import confirm, emit, emit_rows, format_bytes,
 from ringfence.control.model.names import full_topic_name, shown_topic_name
 from ringfence.control.model.ranges import SLOT_LAST
 from ringfence.control.model.text import counted, listed
+from ringfence.control.state_machines.metadata.auto_layout import OVERRIDES
 from ringfence.native.errors import InvalidArgumentError
 
 WAIT_S: Final = 30.0
 # Settings of one topic, as `topic auto` takes them.
-AUTO_NAMES: Final = ("split", "merge", "partitions_max", "partitions_min")
+AUTO_NAMES: Final = tuple(name.removeprefix("ringfence.auto.") for name in OVERRIDES)
 # Texts of one line: reasons of a wait, ids of partitions.
 SHOWN: Final = 8
 
@@ -219,6 +220,8 @@ def transitions(topic: str | None, *, show_ended: bool, api: LayoutApi, as_json:
             raise InvalidArgumentError(str(error)) from error
         shown = [one for one in shown if one["name"] == full]
         ended = [one for one in ended if one["topic"] == full]
+        if not shown and not ended:
+            api.layout(topic)  # NotFoundError: no such topic, and none of its changes is known
     if show_ended:
         return _show_ended(ended, as_json=as_json)
     if as_json:

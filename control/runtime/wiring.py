@@ -12,7 +12,9 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
+from ringfence.control.model.entries import Entry
 from ringfence.control.model.ids import Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.results import Result
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime import route_tables
@@ -242,8 +244,12 @@ def _listen(given: Foundation, parts: Parts) -> None:
         if before is not EMPTY:  # what this node finds at its start is no event
             given.cluster_events.applied(before, after, index)
 
+    def entry_applied(entry: Entry, result: Result) -> None:
+        layouts.times.note_entry(entry, result)
+        cohorts.leader.entry_applied(entry, result)
+
     log.listeners.add(lambda *_: layouts.leader.wake(), lambda _, after, __: cohorts.applied(after))
-    log.proposer.on_entry = cohorts.leader.entry_applied
+    log.proposer.on_entry = entry_applied
     log.listeners.add_started(
         lambda _, __, index: data_plane.native_node.applied(index),
         data_plane.access.applied,
@@ -415,7 +421,7 @@ def _layout_handlers(
     proposer: RaftProposer, peer_client: PeerClient, layouts: LayoutParts
 ) -> tuple[LayoutChanges, LayoutViews, LayoutAuto]:
     return (
-        LayoutChanges(proposer, layouts.sender.ask_sketch),
+        LayoutChanges(proposer, layouts.sender.ask_sketch, layouts.times.is_aborted),
         LayoutViews(proposer, peer_client, layouts.leader, layouts.times),
         LayoutAuto(proposer, peer_client, layouts.auto),
     )

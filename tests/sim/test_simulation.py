@@ -19,7 +19,7 @@ from tests.sim.faults.plan import Plan
 from tests.sim.planted.control import planted
 from tests.sim.simulation import Result, run
 
-SEEDS = range(1, 17)
+SEEDS = range(1, 25)
 REPLAYED = range(1, 4)
 PLANTED_MAX = 4
 """Seeds within which the quickest of the planted bugs shows."""

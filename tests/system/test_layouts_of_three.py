@@ -34,7 +34,7 @@ from ringfence.control.state_machines.layout.messages import (
 )
 from ringfence.control.transport.question import ask_address
 from ringfence.native import messages, wire
-from ringfence.native.errors import NotFoundError
+from ringfence.native.errors import NotFoundError, UnknownOutcomeError
 from tests.fakes.admin_api import Answer
 from tests.harness.admin_cluster import CRAWL_BYTES_S, AdminCluster
 from tests.harness.admin_http import ask
@@ -470,7 +470,7 @@ def test_a_client_of_a_node_that_stands_still_gets_the_newest_table_in_time(desk
 def test_a_topic_that_is_made_again_while_a_replica_stands_still_mixes_no_incarnations(
     desk: AdminCluster,
 ) -> None:
-    """With a node that lags: it knows the old topic when the new one has rows and was split."""
+    """A node that lags knows the old topic when the new one was split. A try there may have no answer."""
     old = create(desk, "again", 2)
     with lagging(desk) as (lag, other), connected(desk, lag) as client:
         before = client.producer("again")
@@ -484,7 +484,7 @@ def test_a_topic_that_is_made_again_while_a_replica_stands_still_mixes_no_incarn
                 producer.send(batch(100, 100, producer=made.topic)).result(WAIT_S)
                 admin.admin.repartition("again", 3, wait_s=WAIT_S)
                 desk.three.nodes[lag].wake()
-                with pytest.raises(NotFoundError, match="no longer exists"):
+                with pytest.raises((NotFoundError, UnknownOutcomeError), match="no longer exists"):
                     before.send(batch(200, 100, producer=old)).result(WAIT_S)
                 producer.send(batch(300, 100, producer=made.topic)).result(WAIT_S)
         with connected(desk, lag) as late:
@@ -496,5 +496,5 @@ def test_a_topic_that_is_made_again_while_a_replica_stands_still_mixes_no_incarn
                 found += zip(*columns, strict=True)
         assert {topic for _, topic in found} == {made.topic}
         assert sorted(row for row, _ in found) == [*range(100, 200), *range(300, 400)]
-        with pytest.raises(NotFoundError):
+        with pytest.raises((NotFoundError, UnknownOutcomeError)):
             before.close()

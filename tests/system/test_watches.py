@@ -27,7 +27,8 @@ def connect(node: NodeProcess) -> Iterator[Connect]:
         def connected() -> RawClient:
             client = open_ones.enter_context(RawClient(node.address))
             ready = client.hello().read(messages.Ready)
-            assert ready.features == wire.Features.RESUME_RANGES | wire.Features.LINEAGE
+            all_bits = wire.Features.RESUME_RANGES | wire.Features.LINEAGE | wire.Features.COHORTS
+            assert ready.features == all_bits
             return client
 
         yield connected

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -77,9 +77,11 @@ class Progress(StrEnum):
 class LayoutChanges:
     """Plans and waits of one node; each raises RequestRefused."""
 
-    def __init__(self, proposer: RaftProposer, ask_sketch: AskSketch) -> None:
-        """`ask_sketch` asks the owner of a partition where its load is."""
-        self._proposer, self._ask_sketch = proposer, ask_sketch
+    def __init__(
+        self, proposer: RaftProposer, ask_sketch: AskSketch, is_aborted: Callable[[ChangeId], bool]
+    ) -> None:
+        """`ask_sketch` asks a partition's owner where its load is, `is_aborted` tells how a change ended."""
+        self._proposer, self._ask_sketch, self._is_aborted = proposer, ask_sketch, is_aborted
 
     def planned(self, name: str, request: LayoutRequest) -> Build:
         """Plan the change on the newest state. The plan of a topic that has this layout has no command."""
@@ -113,15 +115,23 @@ class LayoutChanges:
         return command
 
     def planned_abort(self, change: int, why: str) -> Build:
+        """Plan the end of an open change. One that is aborted already, by whomever, is done."""
+
+        async def is_overtaken(_: RequestRefused) -> bool:
+            return ChangeId(change) not in self._proposer.state.transitions
+
         async def build() -> Plan:
             await self._proposer.read_barrier()
             state = self._proposer.state
             transition = state.transitions.get(ChangeId(change))
+            if transition is None and self._is_aborted(ChangeId(change)):
+                return Plan(done=Outcome(0, Done()))
             if transition is None:
                 raise unknown_change(state, change)
             return Plan(
                 (AbortLayout(change=transition.change, why=why or WHY_BY_HAND),),
                 topic=state.topics[transition.topic],
+                is_overtaken=is_overtaken,
             )
 
         return build

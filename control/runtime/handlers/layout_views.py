@@ -16,7 +16,7 @@ from ringfence.control.model.text import listed
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime.handlers.layout_changes import Progress, progress_of
 from ringfence.control.runtime.layout.leader import LayoutLeader
-from ringfence.control.runtime.layout.times import ChangeTimes, LayoutTimes
+from ringfence.control.runtime.layout.times import LayoutTimes
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
@@ -80,13 +80,14 @@ class LayoutViews:
             await asyncio.sleep(GAP_LOOK_S)
 
     async def abort_reason(self, change: ChangeId) -> str:
-        """The reason of an ABORT, which the leader that proposed it knows; empty if it is not known."""
-        if change in self._leader.aborted:
-            return self._leader.aborted[change]
+        """The reason of an ABORT; empty if neither this node nor the leader has seen it."""
+        known = self._times.of(change)
+        if known is not None and known.aborted_why:
+            return known.aborted_why
         return str((await self.transitions()).get("aborted", {}).get(str(change), ""))
 
     def transitions_here(self) -> dict[str, Any]:
-        """Open layout changes as this node knows them, and the reasons of those that it has aborted."""
+        """Open layout changes as this node knows them, and those that it has seen end."""
         state = self._proposer.state
         shown = [self._transition(state, one) for _, one in sorted(state.transitions.items())]
         ended = self._times.ended
@@ -94,19 +95,14 @@ class LayoutViews:
         return {
             "transitions": shown[:TRANSITIONS_SHOWN],
             "count": len(shown),
-            "ended": [self._ended(one) for one in ended[:ENDED_SHOWN]],
+            "ended": [one.shown() for one in ended[:ENDED_SHOWN]],
             "times": {
                 str(one.change): {"gap_us": one.gap_us, "phases_ms": one.phases_ms}
                 for one in known[:TRANSITIONS_SHOWN]
                 if one is not None
             },
-            "aborted": {str(change): why for change, why in self._leader.aborted.items()},
+            "aborted": {str(one.change): one.aborted_why for one in ended if one.aborted_why},
         }
-
-    def _ended(self, times: ChangeTimes) -> dict[str, Any]:
-        """A change that is over; its reason is that of its end, where this node has aborted it."""
-        shown = times.shown()
-        return {**shown, "why": self._leader.aborted.get(times.change, shown["why"])}
 
     def _transition(self, state: MetadataState, transition: Transition) -> dict[str, Any]:
         observed = self._leader.coordinator.progress(transition.change) if self._leader.leads() else None

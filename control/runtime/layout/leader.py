@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from itertools import groupby
 from typing import Any, Final
@@ -22,7 +21,7 @@ import structlog
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.layout_changes import LAYOUT_LEVEL, Transition
-from ringfence.control.model.layout_commands import AbortLayout, FinalizeLayout
+from ringfence.control.model.layout_commands import FinalizeLayout
 from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.runtime.layout.times import LayoutTimes
 from ringfence.control.runtime.process.errors import RequestRefused
@@ -51,8 +50,6 @@ GAP_WAIT_S: Final = 10.0
 GAP_ASKED_MAX: Final = 16
 # Changes whose gaps are measured at a time.
 MEASURED_MAX: Final = 256
-# Reasons of aborted transitions that are kept.
-ABORTED_MAX: Final = 64
 # Owners that one round of prunes asks at a time.
 ASKED_MAX: Final = 16
 
@@ -75,8 +72,6 @@ class LayoutLeader:
         self.coordinator, self.lacks = LayoutCoordinator(), LackBoard()
         # Transitions that ended by the time limit instead of adoption, proposed by this node.
         self.timed_out = 0
-        # Reasons of the newest transitions that this node has aborted, for operators.
-        self.aborted: OrderedDict[ChangeId, str] = OrderedDict()
         self._term = 0
         self._wake = asyncio.Event()
         self._requests: dict[LayoutOrder, asyncio.Task[None]] = {}
@@ -251,10 +246,6 @@ class LayoutLeader:
         if isinstance(command, FinalizeLayout):
             self.timed_out += command.timed_out
             self._times.note_end(command.change, command.waited_ms, timed_out=command.timed_out)
-        if isinstance(command, AbortLayout):
-            self.aborted[command.change] = command.why
-            while len(self.aborted) > ABORTED_MAX:
-                self.aborted.popitem(last=False)
 
     # ---- prunes -------------------------------------------------------------------------------------
 

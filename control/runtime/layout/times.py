@@ -14,12 +14,16 @@ from typing import Any, Final
 
 import msgspec
 
+from ringfence.control.model.entries import Entry
 from ringfence.control.model.layout_changes import Transition, TransitionKind
+from ringfence.control.model.layout_commands import AbortLayout
 from ringfence.control.model.reassignments import ChangeId, ChangePhase
+from ringfence.control.model.results import Refused, Result
 from ringfence.control.model.state import EMPTY, MetadataState
 
 # Ended changes that are kept for operators, the newest ones.
 ENDED_MAX: Final = 64
+ABORTED: Final = "aborted"
 # Upper bounds of buckets, in seconds. A gap is some ms; a phase is some ms, or waits for readers for a day.
 GAP_BOUNDS: Final = (0.005, 0.01, 0.02, 0.04, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 PHASE_BOUNDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)
@@ -41,8 +45,9 @@ class Histogram:
 class ChangeTimes(msgspec.Struct):
     """One layout change. `phases_ms`: the phases that are over, as far as this node has seen their begins.
 
-    `result` is empty while the change is open. `gap_us`: None unless this node has measured it. `waited_ms`:
-    time from drained sources to the end, `timed_out`: clients held older tables then; of the leader's.
+    `result` is empty while the change is open, `aborted_why` unless it was aborted. `gap_us`: None unless
+    this node has measured it. `waited_ms`: time from drained sources to the end, `timed_out`: clients held
+    older tables then; of the leader's.
     """
 
     change: ChangeId
@@ -54,11 +59,15 @@ class ChangeTimes(msgspec.Struct):
     phases_ms: dict[str, int] = {}
     gap_us: int | None = None
     result: str = ""
+    aborted_why: str = ""
     waited_ms: int | None = None
     timed_out: bool = False
 
     def shown(self) -> dict[str, Any]:
-        return {**msgspec.structs.asdict(self), "change": int(self.change), "kind": str(self.kind)}
+        """As operators see it: `why` is the reason of its end where there is one, else that of its begin."""
+        shown = {**msgspec.structs.asdict(self), "change": int(self.change), "kind": str(self.kind)}
+        del shown["aborted_why"]
+        return {**shown, "why": self.aborted_why or self.why}
 
 
 class LayoutTimes:
@@ -93,6 +102,19 @@ class LayoutTimes:
                 self._since_s.pop(number, None)
                 self._known[number].result = _result(after, transition)
         self._forget()
+
+    def note_entry(self, entry: Entry, result: Result) -> None:
+        """An entry was applied, or refused, of whichever node proposed it."""
+        command = entry.proposal.command
+        if isinstance(command, AbortLayout) and not isinstance(result, Refused):
+            known = self._known.get(command.change)
+            if known is not None:
+                known.aborted_why = command.why
+
+    def is_aborted(self, change: ChangeId) -> bool:
+        """Whether this node has seen that the change was aborted; it keeps the newest."""
+        known = self._known.get(change)
+        return known is not None and known.result == ABORTED
 
     def note_gap(self, change: ChangeId, gap_us: int) -> None:
         """The time during which no partition took rows of the sources' slots."""
@@ -145,4 +167,4 @@ def _begun(state: MetadataState, transition: Transition) -> ChangeTimes:
 def _result(after: MetadataState, transition: Transition) -> str:
     if transition.topic not in after.topics:
         return "deleted"
-    return "aborted" if transition.may_abort else "finalized"
+    return ABORTED if transition.may_abort else "finalized"

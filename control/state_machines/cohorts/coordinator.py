@@ -41,8 +41,9 @@ from ringfence.control.state_machines.cohorts.progress import ProgressGathering
 
 # A plan of a generation is not proposed a second time within this time: it is being committed.
 REPROPOSE_MS: Final = 1_000
-# Between two rounds of liveness: nodes report once a second.
-TICK_MS: Final = 1_000
+# Between two rounds of liveness. Partitions of a killed member are to be read again within its grace period
+# and a second; the plan and the first FETCH need their part of that second.
+TICK_MS: Final = 500
 
 
 class LargePlan(NamedTuple):

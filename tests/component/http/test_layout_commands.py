@@ -130,14 +130,21 @@ def test_open_changes_are_listed_with_what_they_wait_for_and_aborted(
         assert len(changes) == 2
         code, said = await cli("topic", "transitions")
         assert said.count("waits for: an answer of nodes 1") == 2
-        assert (await cli("topic", "transitions", "other"))[1].strip() == "no layout change is open"
+        for options in ((), ("--ended",), ("--json",)):
+            code, said = await cli("topic", "transitions", "nope", *options)
+            assert (code, "nope" in said) == (Exit.REFUSED, True), said
         code, said = await cli("topic", "abort-transition", str(changes[0]))
         assert code == Exit.USAGE, "it asks first"
         for change in changes:
             code, said = await cli("topic", "abort-transition", str(change), "--why", "test", "--yes")
             assert (code, "is aborted" in said) == (0, True), said
         code, said = await cli("topic", "abort-transition", str(changes[0]), "--yes")
+        assert (code, "is aborted" in said) == (0, True), "a repeat of what was done is done"
+        code, said = await cli("topic", "abort-transition", "99", "--yes")
         assert (code, "no open layout change" in said) == (Exit.REFUSED, True), said
+        code, said = await cli("topic", "transitions", "--ended", "--json")
+        ended = {one["change"]: one["why"] for one in map(json.loads, said.splitlines())}
+        assert {ended[change] for change in changes} == {"test"}, "aborted by hand, with its reason"
         api.bench.native.holds.clear()
         api.bench.native.release()
 

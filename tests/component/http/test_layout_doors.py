@@ -282,6 +282,8 @@ def test_the_control_address_serves_layouts_until_the_cluster_has_tokens(
         code, said = await cli("abort-transition", str(change), "--yes", "--why", "not now")
         assert (code, "is aborted" in said) == (0, True), said
         code, said = await cli("abort-transition", str(change), "--yes")
+        assert (code, "is aborted" in said) == (0, True), "a repeat of what was done is done"
+        code, said = await cli("abort-transition", "99", "--yes")
         assert (code, "no open layout change" in said) == (Exit.REFUSED, True), said
         doors.api.bench.native.holds.clear()
         doors.api.bench.native.release()

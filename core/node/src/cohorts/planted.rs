@@ -11,7 +11,7 @@ planted_bugs! {
         LateAnswerCounts = "late_answer_counts",
         /// Where a sealed partition ends is told at an owner that no quorum has confirmed.
         UnheardEndIsTold = "unheard_end_is_told",
-        /// Each FETCH that waits in vain is told that something comes before.
+        /// Each FETCH that waits without result is told that something comes before.
         AlwaysBlocked = "always_blocked",
         /// Polls of members go on while a change holds the partition (CG13).
         HeldDelivers = "held_delivers",

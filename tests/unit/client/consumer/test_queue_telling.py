@@ -16,7 +16,7 @@ def test_neighbours_that_are_done_become_one_line() -> None:
     alone.lease(0, 30)
     for place in [alone.gave(10) for _ in range(3)]:
         alone.say(place, What.DONE)
-    assert alone.told(What.DONE) == [(0, 10)], "the first one goes at once"
+    assert alone.told(What.DONE) == [(0, 10)], "the first one goes immediately"
     alone.settle(What.DONE)
     assert alone.told(What.DONE) == [], "one each interval"
     alone.turn(1.0)
@@ -32,7 +32,7 @@ def test_done_is_repeated_without_an_answer_and_failures_are_not() -> None:
     (failed,) = [one for one in alone.calls(QueueSettle) if one.lines[0].what is What.FAILED]
     alone.member.unanswered(failed.number, alone.now)
     alone.turn(1.0)
-    assert alone.told(What.FAILED) == [], "it may have been taken, and its rows on lease anew"
+    assert alone.told(What.FAILED) == [], "it may have been taken, and its rows on lease again"
     (done,) = [one for one in alone.calls(QueueSettle) if one.lines[0].what is What.DONE]
     alone.member.unanswered(done.number, alone.now)
     alone.turn(1.0)

@@ -154,7 +154,7 @@ impl Walk {
         likely[self.any(likely.len())]
     }
 
-    /// No more faults: whoever is the assignee gets all rows, within a minute and a half.
+    /// No more faults: the assignee gets all rows, within a minute and a half.
     fn end(&mut self) {
         self.is_ending = true;
         self.join();

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from ringfence.control.model.commands import DeleteTopic
-from ringfence.control.model.layout_commands import PrepareLayout
+from ringfence.control.model.layout_commands import AbortLayout, PrepareLayout
+from ringfence.control.model.results import Done, Refused, Result
 from ringfence.control.model.state import EMPTY
 from ringfence.control.runtime.layout import times
 from ringfence.control.runtime.layout.times import Histogram, LayoutTimes
+from ringfence.native.wire import Code
 from tests.fakes.layout_log import LayoutLog
 
 
@@ -25,6 +30,11 @@ class Watched(LayoutLog):
         self.now_s += 1
         self.must(command)  # type: ignore[arg-type]
         self.times.apply(before, self.state)
+        self.note(command, Done())
+
+    def note(self, command: object, result: Result) -> None:
+        entry: Any = SimpleNamespace(proposal=SimpleNamespace(command=command))
+        self.times.note_entry(entry, result)
 
     def whole(self, command: PrepareLayout, *names: str) -> int:
         self.step(command)
@@ -53,7 +63,13 @@ def test_phases_last_from_entry_to_entry_and_the_result_is_kept() -> None:
         "OPENED": 1,
     }
     aborted = log.whole(log.split(log.active[1]), "hold", "abort")
-    assert (log.times.ended[0].change, log.times.ended[0].result) == (aborted, "aborted")
+    ended = log.times.ended[0]
+    assert (ended.change, ended.result, ended.shown()["why"]) == (aborted, "aborted", "test")
+    assert log.times.is_aborted(ended.change)
+    assert not log.times.is_aborted(log.times.ended[1].change)
+    assert "aborted_why" not in ended.shown()
+    log.note(AbortLayout(change=known.change, why="late"), Refused(code=Code.ALREADY_EXISTS, message="no"))
+    assert known.shown()["why"] == known.why
     log.step(log.split(log.active[2]))
     log.step(DeleteTopic(topic=log.topic))
     assert log.times.ended[0].result == "deleted"
