@@ -43,6 +43,7 @@ class Metadata:  # the parts of `RaftProposer` that changes use
     def __init__(self, state: MetadataState, index: int) -> None:
         self.state, self.index = state, index
         self.time_ms = 0
+        self.commands: list[Command] = []
         self.listeners: list[Callable[[MetadataState, MetadataState, int], None]] = []
         self._reaching: list[asyncio.Event] = []
         self.replica: Any = SimpleNamespace(
@@ -67,6 +68,7 @@ class Metadata:  # the parts of `RaftProposer` that changes use
         self.state, result = apply(before, entry(self.index, command, time_ms=self.time_ms))
         assert not isinstance(result, Refused), result
         self.replica.applied.index = self.index
+        self.commands.append(command)
         for listener in self.listeners:
             listener(before, self.state, self.index)
         for event in self._reaching:

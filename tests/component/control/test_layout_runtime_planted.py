@@ -216,6 +216,8 @@ def test_a_child_inherits_what_is_written_while_its_base_is_copied(
         monkeypatch.setattr(Engine, "on_table_out", between_pages)
         number = await world.repartition(2)
         await world.until_over()
+        aborts = [command.why for command in world.log.commands if isinstance(command, AbortLayout)]
+        assert aborts == []
         assert world.now.layout.version == 2
         assert len(pages) == 3
         heir = world.natives.parts[1][world.topic, world.active[0].partition]

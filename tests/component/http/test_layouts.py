@@ -166,7 +166,8 @@ def test_a_change_that_is_not_decided_is_shown_aborted_and_asked_again(
         assert other.status == 202, "splits of others go on"
         ended_by_hand = await api("POST", f"/admin/transitions/{change}/abort", {"why": "not now"})
         assert ended_by_hand.status == 200, ended_by_hand
-        assert (await api("POST", f"/admin/transitions/{change}/abort")).status == 404
+        again = await api("POST", f"/admin/transitions/{change}/abort")
+        assert again.status == 200, "a repeat finds what it asks for"
         api.bench.native.holds.clear()
         api.bench.native.release()
         await ended(api)
