@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ringfence.consumer.calls import HOME, Read, Why
 from ringfence.consumer.fetching import BYTES_MAX, BYTES_MIN, POLL_S, RETRY_S, RETRY_S_MAX
 from ringfence.consumer.queue_calls import Line, QueueFetch, Told, What
-from ringfence.consumer.queue_rows import StoredRows
+from ringfence.consumer.queue_rows import StoredRows, lines_without
 from ringfence.consumer.queue_telling import Telling
 
 if TYPE_CHECKING:
@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 
     from ringfence.consumer.calls import Fetched, Refusal
     from ringfence.consumer.queue_calls import Leased
+    from ringfence.consumer.queue_rows import Range
     from ringfence.consumer.queue_telling import QueueTelling
     from ringfence.consumer.routes import Routes
     from ringfence.consumer.state import State
 
 # Leases are extended so often before they end, so that a lost request does not end one.
 EXTENSIONS_A_LEASE: Final = 3
+# A FETCH waits at most for this part of a lease: a member counts a lease from its request on, not knowing
+# when it began. A wait as long as the lease would bring rows that may not be given any more, again and again.
+POLLS_A_LEASE: Final = 4
 
 
 class Elsewhere:
@@ -90,7 +94,8 @@ class QueueFetching:
 
     def _fetch(self, node: int, now: float) -> None:
         rows_max = self._state.options.rows_max
-        call = self._state.call(lambda number: QueueFetch(number, node, self._bytes(), rows_max, POLL_S), now)
+        poll_s = min(POLL_S, self._state.rows_lease_s / POLLS_A_LEASE)
+        call = self._state.call(lambda number: QueueFetch(number, node, self._bytes(), rows_max, poll_s), now)
         self._fetches[node] = call.number
 
     # ---- outcomes ----------------------------------------------------------------------------------------
@@ -202,6 +207,19 @@ class QueueFetching:
                 one.retry_at = now + RETRY_S
         elif self._is_awaited(call):
             self._wait(call.node, 0.0, now)
+
+    def done(self, partition: int, incarnation: int, rows: Range) -> None:
+        """Rows are done, for certain. A lease of them that began right before that is not given."""
+        for stored in list(self.stored):
+            if (stored.partition, stored.incarnation) == (partition, incarnation):
+                stored.leave_out(rows)
+                if not stored.lines:
+                    self.finish(stored)
+        for one in list(self._elsewhere):
+            if (one.leased.partition, one.leased.incarnation) == (partition, incarnation):
+                one.lines = deque(lines_without(one.lines, rows))
+                if not one.lines:
+                    self._elsewhere.remove(one)
 
     # ---- the end of leases ---------------------------------------------------------------------------------
 

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from ringfence.consumer.queue_telling import QueueTelling
     from ringfence.consumer.state import State
 
-# Rows are not given that short before the end of their lease; it covers clocks that run at different rates.
-MARGIN_S: Final = 0.5
+# Rows are not given in the last tenth of their lease, of which this is the most, in seconds: it covers clocks
+# that run at different rates.
+MARGIN_S_MAX: Final = 0.5
+MARGINS_A_LEASE: Final = 10
 # Refusals of an extension after which the lease is over.
 ENDED: Final = frozenset({NotTakenBecause.ON_LEASE, NotTakenBecause.OTHER_COUNT, NotTakenBecause.OTHER_ROWS})
 
@@ -59,10 +61,14 @@ class QueueHands:
 
     # ---- give --------------------------------------------------------------------------------------------
 
+    @property
+    def _margin_s(self) -> float:
+        return min(MARGIN_S_MAX, self._state.rows_lease_s / MARGINS_A_LEASE)
+
     def turn(self, now: float) -> StoredRows | None:
         """The answer whose rows are next; None: nothing can be given."""
         for stored in list(self._fetching.stored):
-            if now >= stored.until - MARGIN_S:
+            if now >= stored.until - self._margin_s:
                 self._fetching.drop([stored])  # others get the rows
             elif stored.may_begin:
                 return stored
@@ -84,7 +90,7 @@ class QueueHands:
 
     def verdict(self, stored: StoredRows, first: int, now: float) -> Verdict:
         """Whether rows from `first` on may be given."""
-        if stored not in self._fetching.stored or now >= stored.until - MARGIN_S:
+        if stored not in self._fetching.stored or now >= stored.until - self._margin_s:
             return Verdict.OVER
         line = stored.line_at(first)
         if line is None:
@@ -122,14 +128,7 @@ class QueueHands:
             for first, end in common([(line.first, line.end)], ranges):
                 self._tell(stored, Told(first, end, line.epoch, What.FAILED, line.failures, 0, text))
         if rows is not None:
-            kept = [
-                line._replace(end=min(line.end, rows[0])) for line in stored.lines if line.first < rows[0]
-            ]
-            kept += [
-                line._replace(first=max(line.first, rows[1])) for line in stored.lines if line.end > rows[1]
-            ]
-            stored.lines.clear()
-            stored.lines.extend(kept)
+            stored.leave_out(rows)
         self._fetching.release(stored)
 
     # ---- what the application says -------------------------------------------------------------------------

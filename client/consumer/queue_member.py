@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ringfence.consumer.calls import Call, Plan, Refusal, Reply
-    from ringfence.consumer.queue_rows import StoredRows
+    from ringfence.consumer.queue_rows import Range, StoredRows
     from ringfence.consumer.routes import Routes
     from ringfence.consumer.values import MemberOptions, Task
 
@@ -43,7 +43,9 @@ class QueueMember(AnyMember):
 
     def __init__(self, options: MemberOptions) -> None:
         self.state = state = State(options)
-        self.telling = QueueTelling(state, on_lost=lambda partition: self.hands.tell_lost([partition]))
+        self.telling = QueueTelling(
+            state, on_lost=lambda partition: self.hands.tell_lost([partition]), on_done=self._rows_done
+        )
         self.fetching = QueueFetching(state, self.telling)
         self.hands = QueueHands(state, self.fetching, self.telling)
         self.beats = Beats(state)
@@ -103,6 +105,9 @@ class QueueMember(AnyMember):
     def _came_late(self, reply: Reply, now: float) -> None:
         if isinstance(reply, Leased):
             self.fetching.came_late(reply, now)
+
+    def _rows_done(self, partition: int, incarnation: int, rows: Range) -> None:
+        self.fetching.done(partition, incarnation, rows)
 
     def _answered(self, call: Call, reply: Reply, made_at: float, now: float) -> None:
         match call, reply:

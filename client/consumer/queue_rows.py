@@ -71,6 +71,13 @@ class StoredRows:
         self.lines.popleft()
         self.is_asked = self.is_confirmed = False
 
+    def leave_out(self, rows: Range) -> None:
+        """Rows that are not to be given."""
+        before = self.lines[0].first if self.lines else self.end
+        self.lines = deque(lines_without(self.lines, rows))
+        if not self.lines or self.lines[0].first != before:
+            self.is_asked = self.is_confirmed = False
+
     @property
     def may_begin(self) -> bool:
         """Whether the owner need not answer first."""
@@ -131,6 +138,13 @@ def without(left: Iterable[Range], right: Iterable[Range]) -> Iterator[Range]:
             others.popleft()
         if at < end:
             yield at, end
+
+
+def lines_without(lines: Iterable[Line], rows: Range) -> Iterator[Line]:
+    """Ascending lines without some rows."""
+    for line in lines:
+        for first, end in without([(line.first, line.end)], [rows]):
+            yield line._replace(first=first, end=end)
 
 
 def joined(rows: Iterable[int]) -> list[Range]:

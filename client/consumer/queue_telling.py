@@ -52,10 +52,15 @@ class Telling:
 
 
 class QueueTelling:
-    """`on_lost(partition)`: rows that are done went to another member before."""
+    """`on_lost(partition)`: rows that are done went to another member before.
 
-    def __init__(self, state: State, *, on_lost: Callable[[int], None]) -> None:
-        self._state, self._on_lost = state, on_lost
+    `on_done(partition, incarnation, rows)`: an owner knows that they are done.
+    """
+
+    def __init__(
+        self, state: State, *, on_lost: Callable[[int], None], on_done: Callable[[int, int, Range], None]
+    ) -> None:
+        self._state, self._on_lost, self._on_done = state, on_lost, on_done
         self._pending: dict[int, list[Telling]] = {}  # by partition, who waits longest first
         self._under_way: dict[int, tuple[int, list[Telling]]] = {}  # by node, with the number of the call
         self._not_before: dict[int, float] = {}  # by node
@@ -168,6 +173,8 @@ class QueueTelling:
             telling.end(lost_error(telling.partition, told.first, told.end))
             self._on_lost(telling.partition)
             return
+        if telling.is_done:
+            self._on_done(telling.partition, telling.incarnation, (told.first, told.end))
         telling.end()
 
     def failed(self, call: QueueSettle, refusal: Refusal | None, now: float) -> None:

@@ -9,7 +9,6 @@ from ringfence.consumer.queue_calls import Leased, Told, What
 from ringfence.consumer.queue_hands import Verdict
 from ringfence.consumer.queue_member import QueueMember
 from ringfence.consumer.values import MemberOptions, TaskKind
-from tests.fakes.queue_world import LEASE_S
 
 if TYPE_CHECKING:
     from ringfence.consumer.calls import Reply
@@ -150,7 +149,7 @@ class QueueActor:
             self.world.at(0.05, self._work)
             return
         # Some work takes longer than a lease.
-        work_s = 0.1 if dice.random() < 0.98 else 3 * LEASE_S
+        work_s = 0.1 if dice.random() < 0.98 else 3 * self.world.lease_s
         self.world.at(dice.uniform(0.0, work_s), lambda: self._worked(place))
 
     def _take(self) -> ConsumerPlace | None:
@@ -231,10 +230,12 @@ class QueueActor:
         if not self.member.hands.settle(place, ranges, Told(0, 0, 0, What.DONE), settled):
             self.owed.pop(number, None)  # the lease is over, and known to be
 
-    def has_in_hand(self, partition: int, row: int) -> bool:
-        """Whether the application works on a row."""
+    def has_in_hand(self, partition: int, incarnation: int, row: int) -> bool:
+        """Whether the application works on a row, not as one of before a seek."""
         return self.is_alive and any(
-            one.partition == partition and one.first_offset <= row < one.end_offset for one in self.in_hand
+            (one.partition, one.fencing_token) == (partition, incarnation)
+            and one.first_offset <= row < one.end_offset
+            for one in self.in_hand
         )
 
     def knows(self, partition: int, row: int) -> bool:

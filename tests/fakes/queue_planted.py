@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ringfence.consumer import queue_fetching
 from ringfence.consumer.queue_calls import Told, What
 from ringfence.consumer.queue_fetching import QueueFetching
 from ringfence.consumer.queue_hands import QueueHands, Verdict
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ringfence.consumer.calls import Refusal
     from ringfence.consumer.queue_calls import Leased, QueueFetch, QueueSettle
 
-Patch = tuple[type, str, "Callable[..., Any]"]
+Patch = tuple[Any, str, Any]
 
 
 def nothing(*arguments: Any, **options: Any) -> None:
@@ -43,7 +44,7 @@ def rows_over_their_lease_are_given() -> list[Patch]:
 
 
 def rows_that_come_again_are_given_unasked() -> list[Patch]:
-    return [(StoredRows, "may_begin", property(lambda _: True))]  # type: ignore[list-item]
+    return [(StoredRows, "may_begin", property(lambda _: True))]
 
 
 def acknowledgements_without_an_answer_are_forgotten() -> list[Patch]:
@@ -92,6 +93,15 @@ def whole_lines_are_released() -> list[Patch]:
     return [(QueueFetching, "release", release)]
 
 
+def requests_wait_longer_than_a_lease() -> list[Patch]:
+    """An answer may bring rows whose lease is over, counted from the request on; again and again."""
+    return [(queue_fetching, "POLLS_A_LEASE", 0.2)]
+
+
+def what_is_done_is_given_with_its_next_lease() -> list[Patch]:
+    return [(QueueFetching, "done", nothing)]
+
+
 PLANTED: Final = (
     leases_are_not_extended,
     rows_over_their_lease_are_given,
@@ -101,6 +111,8 @@ PLANTED: Final = (
     rows_of_before_a_seek_are_given,
     bytes_are_never_freed,
     whole_lines_are_released,
+    requests_wait_longer_than_a_lease,
+    what_is_done_is_given_with_its_next_lease,
 )
 
 

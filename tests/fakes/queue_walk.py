@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fakes.queue_actor import QueueActor
-from tests.fakes.queue_world import LEASE_S, QueueWorld
+from tests.fakes.queue_world import QueueWorld
 
 TROUBLE_S = 40.0
 QUIET_S = 120.0
@@ -28,7 +28,7 @@ def walk(seed: int) -> list[str]:
         world.run(world.now + dice.uniform(0.05, 2.0))
         trouble(world)
     if not world.faults:
-        world.run(world.now + LEASE_S / 2)
+        world.run(world.now + world.lease_s / 2)
         world.faults += world.unknown_leases()
         world.run(world.now + QUIET_S)
         world.faults += at_the_end(world, bad)
