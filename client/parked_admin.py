@@ -50,7 +50,8 @@ class ParkedAdmin:
         An export that is under way is ended first; if it was committed, the rows are not put back.
 
         Args:
-            topic, cohort: names.
+            topic: its name.
+            cohort: its name.
             items: which ones; None: all.
             force: also where it is not known whether an export was committed. The rows may be in both then.
         """
@@ -79,7 +80,8 @@ class ParkedAdmin:
         parked_count, parked_reason and parked_ms.
 
         Args:
-            topic, cohort: names.
+            topic: its name.
+            cohort: its name.
             to: the topic that gets the rows. It has all of these columns.
             items: which ones; None: all.
             again: copy also where it is not known whether an export before was committed: its scope was

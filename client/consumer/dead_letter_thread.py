@@ -24,7 +24,8 @@ CLOSE_S: Final = 5.0
 # Endings after which nothing is left to do here.
 OVER: Final = frozenset({Ending.EXPORTED, Ending.MARKED, Ending.NOT_PARKED, Ending.ELSEWHERE})
 WHY: Final = {
-    Ending.NOT_KNOWN: "it is not known whether it was exported before: `ringfence cohort export --again` decides",
+    Ending.NOT_KNOWN: "it is not known whether it was exported before; `ringfence cohort export --again` "
+    "copies it in any case",
     Ending.CLOSED: "`retry` or `discard` has ended its export, and is to be repeated",
 }
 logger = logging.getLogger("ringfence")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 60.0
 SPREAD: Final = 0.25  # looks of members that began together are spread by so much
-AGE_MS: Final = 60_000  # what has been parked for so long is left to nobody else
+AGE_MS: Final = 60_000  # what has been parked for so long is exported by whoever sees it
 RETRY: Final = Backoff(first_s=1.0, cap_s=300.0)
 # Failures in a row that end a look: the target takes nothing, or no node answers.
 FAILURES_MAX: Final = 3

@@ -258,4 +258,3 @@ def _repeated(mark: Callable[[], Any], until: float, item: Item) -> None:
 
 def _schema(layout: Layout) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(layout.schemas[-1]))
-

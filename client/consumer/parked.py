@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ITEMS_A_REQUEST: Final = 4096  # as many as the admin API takes
 
 
-class Parked(NamedTuple):
+class Parked(msgspec.Struct, frozen=True):
     """Rows of a queue that are put aside: `first_offset` .. `end_offset - 1` of a partition.
 
     Attributes:
@@ -99,7 +99,7 @@ def items_of(given: Iterable[Parked | Item]) -> list[Item]:
     """
     items: set[Item] = set()
     for one in given:
-        item = one.item if isinstance(one, Parked) else one
+        item: Any = one.item if isinstance(one, Parked) else one
         if not (
             isinstance(item, tuple)
             and len(item) == 2
@@ -132,10 +132,7 @@ class ParkedRequests:
         unknown: set[int] = set()
         while True:
             message = messages.CohortParked(
-                topic=self.topic,
-                cohort=self.cohort,
-                action="list",
-                after=UNSET if after is None else after,
+                topic=self.topic, cohort=self.cohort, action="list", after=UNSET if after is None else after
             )
             answer = self._admin.request(wire.Opcode.COHORT_PARKED, message, topic=self.topic)[0]
             page = answer.control(messages.ParkedListed)

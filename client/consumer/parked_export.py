@@ -121,9 +121,7 @@ class Failed(NamedTuple):
     error: Exception
 
 
-Event = (
-    ScopeBegun | RowsStaged | TakeAnswer | CommitAnswer | Marked | RowsDiscarded | Fenced | Failed
-)
+Event = ScopeBegun | RowsStaged | TakeAnswer | CommitAnswer | Marked | RowsDiscarded | Fenced | Failed
 
 
 class Ending(Enum):
@@ -225,5 +223,6 @@ class Export:
             return DiscardRows(self.epoch)
         return self._end(Ending.FAILED)
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: Ending) -> Call | None:
         self.ending = ending
+        return None

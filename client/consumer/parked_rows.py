@@ -1,4 +1,4 @@
-"""Rows of a parked range as an export writes them: with the columns that say where they come from, and why."""
+"""Rows of a parked range as an export writes them: with columns that say where they were, and why."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def check_other_topic(source: int, target: int, to: str) -> None:
         raise InvalidArgumentError("a topic is not exported into itself; name another topic", topic=to)
 
 
-def with_columns(batch: pa.RecordBatch, first: int, parked: Parked, topic: str, cohort: str) -> pa.RecordBatch:
+def with_columns(
+    batch: pa.RecordBatch, first: int, parked: Parked, topic: str, cohort: str
+) -> pa.RecordBatch:
     """Rows from offset `first` on, with the columns of the export."""
     rows = batch.num_rows
 

@@ -20,7 +20,7 @@ NAMES_MAX = 5
 """Ranges that a line names."""
 
 
-class ItemType(click.ParamType):
+class ItemType(click.ParamType[Item]):
     """A parked range as PARTITION:NUMBER."""
 
     name = "parked range"

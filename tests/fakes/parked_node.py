@@ -55,7 +55,7 @@ class ParkedNode:
     """A client and its `admin`. `errors`: by step, raised once each before anything happens."""
 
     def __init__(self, *items: Item) -> None:
-        self.parked = {item: "parked" for item in items}
+        self.parked = dict.fromkeys(items, "parked")
         self.scope_of: dict[Item, int] = {}
         self.scopes_by_name: dict[str, int] = {}
         self.committed: dict[int, int] = {}

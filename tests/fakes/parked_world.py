@@ -119,7 +119,7 @@ class ParkedWorld:
         self._closing = ""
 
     def forget(self) -> None:
-        """A scope that nobody has used for long is forgotten."""
+        """A scope that was not used for long is forgotten."""
         if self.scopes and not self.sent and not self.alive:
             self.scopes.clear()
             self.is_forgotten = True
