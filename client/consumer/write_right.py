@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ringfence.common.routing import Layout
     from ringfence.network.io_thread import IoThread
 
-# A list of what is staged under a token that no attempt has: it needs the right to write, and changes nothing.
+# What is staged under a token that no attempt has: the list needs the right to write, and changes nothing.
 NOTHING: Final = StagedList(scope=1, epoch=1, tokens=[bytes(16)])
 
 

@@ -19,8 +19,9 @@ from ringfence.consumer import dead_letters
 from ringfence.consumer.exporter import Exported
 from ringfence.consumer.parked import ParkedOutcome
 from tests.conftest import ROOT
-from tests.harness.deliveries import KEYS, publish
+from tests.harness.deliveries import publish
 from tests.harness.killed_exporter import STEPS, killed_exporter
+from tests.harness.parked_rows import ROWS, copied, park, parked, queue, taken
 from tests.harness.processes import SCHEMA, NodeProcess, cli, free_port, until
 from tests.harness.token_node import TokenNode
 
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ringfence.consumer.parked import Parked
-
-ROWS = 10 * KEYS
 
 
 @pytest.fixture(scope="module")
@@ -52,48 +50,6 @@ def topic(client: ringfence.Client) -> str:
     client.create_topic(name, schema=SCHEMA, key=["producer"], partitions=1)
     publish(client, name, range(10))
     return name
-
-
-def queue(client: ringfence.Client, topic: str, **options: Any) -> ringfence.Consumer:
-    return client.consumer(topic, cohort="q", mode="queue", **options)
-
-
-def parked(client: ringfence.Client, topic: str) -> list[Parked]:
-    return list(client.admin.parked(topic, "q"))
-
-
-def park(client: ringfence.Client, topic: str, rows: list[int], total: int = ROWS) -> list[Parked]:
-    """Park these offsets, each alone; the others are done."""
-    with queue(client, topic, ack="manual") as consumer:
-        got = 0
-        for delivery in consumer.deliveries():
-            place = delivery.place
-            for row in rows:
-                if place.first_offset <= row < place.end_offset:
-                    delivery.park([row - place.first_offset], reason=f"row {row}")
-            delivery.ack()
-            got += place.rows
-            if got == total:
-                break
-        consumer.ack(wait=True)
-    until(lambda: len(parked(client, topic)) == len(rows), what="all are parked")
-    return parked(client, topic)
-
-
-def taken(client: ringfence.Client, topic: str, wait_s: float = 1.0) -> list[int]:
-    """Offsets that a member gets and acknowledges, until nothing comes."""
-    offsets: list[int] = []
-    with queue(client, topic) as consumer:
-        end = time.monotonic() + 20
-        while time.monotonic() < end and consumer.next(wait_s) is not None:
-            assert consumer.place is not None
-            offsets += range(consumer.place.first_offset, consumer.place.end_offset)
-        consumer.ack(wait=True)
-    return sorted(offsets)
-
-
-def copied(client: ringfence.Client, to: str) -> list[int]:
-    return sorted(one for batch in client.read(to) for one in batch.column("parked_offset").to_pylist())
 
 
 def target(client: ringfence.Client, topic: str) -> str:
@@ -129,6 +85,7 @@ def test_a_row_that_fails_too_often_is_parked_with_the_last_reason(
     client: ringfence.Client, topic: str
 ) -> None:
     with queue(client, topic, limit=2) as consumer:
+        until(lambda: consumer.core.is_member, what="the cohort exists")
         failures = 0
         until_s = time.monotonic() + 20
         while not parked(client, topic) and time.monotonic() < until_s:
@@ -240,7 +197,7 @@ def test_a_forgotten_scope_is_not_guessed_about(
 def _scopes(node: NodeProcess) -> list[str]:
     done = cli("scope", "list", "--json", "--http", node.ready["http"])
     assert done.returncode == 0, done.stderr
-    return [json.loads(line)["scope"] for line in done.stdout.splitlines()]
+    return [json.loads(line)["name"] for line in done.stdout.splitlines()]
 
 
 def test_a_target_that_does_not_take_the_rows_leaves_them_parked(

@@ -13,8 +13,8 @@ import pytest
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from tests.harness.deliveries import publish
+from tests.harness.parked_rows import copied, park, taken
 from tests.harness.processes import SCHEMA, NodeProcess, cli, free_port
-from tests.system.cohorts.test_parked import copied, park, taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

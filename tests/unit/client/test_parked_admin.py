@@ -1,13 +1,11 @@
-"""`client.admin` about parked rows: what an export of several ranges tells, sync and in asyncio."""
+"""`client.admin` about parked rows: what an export of several ranges tells."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from ringfence.aio_admin import ClientAdmin as AioAdmin
 from ringfence.consumer.exporter import Exported
 from ringfence.native.errors import ConflictError, InvalidArgumentError
 from ringfence.parked_admin import ClientAdmin
@@ -57,14 +55,3 @@ def test_the_target_is_created_with_the_columns_and_the_key(node: ParkedNode) ->
     assert node.made == [("u", {"key": ["id"], "replication": 1, "exist_ok": True})]
     with pytest.raises(InvalidArgumentError):
         admin(node).export_parked("t", "c", to="t", create=True)
-
-
-def test_asyncio_has_the_same_calls(node: ParkedNode) -> None:
-    async def work() -> None:
-        api = AioAdmin(admin(node))
-        assert [one.item async for one in api.parked("t", "c")] == [FIRST, SECOND]
-        assert (await api.export_parked("t", "c", to="u", items=[FIRST])).exported == (FIRST,)
-        assert (await api.retry_parked("t", "c", [SECOND])).done == 1
-        assert (await api.discard_parked("t", "c")).done == 0
-
-    asyncio.run(work())
