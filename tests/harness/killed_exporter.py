@@ -43,7 +43,7 @@ def main(address: str, topic: str, cohort: str, to: str, item: str, when: str) -
             os.kill(os.getpid(), signal.SIGKILL)
         return event
 
-    OneExport._carried_out = dying  # type: ignore[method-assign]
+    OneExport._carried_out = dying  # type: ignore[method-assign, assignment]
     partition, number = map(int, item.split(":"))
     with ringfence.connect(address, timeout_s=30) as client:
         client.admin.export_parked(topic, cohort, to=to, items=[(partition, number)])

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-
 @pytest.fixture(scope="module")
 def node(module_folder: Path) -> Iterator[NodeProcess]:
     with NodeProcess(module_folder / "data", ("--http", f"127.0.0.1:{free_port()}")) as running:

@@ -133,6 +133,7 @@ def test_the_admin_api_lists_and_settles(served: Served) -> None:
     again = served.http("POST", f"{PATH}/retry", {"items": [first]})
     assert again == (200, {"done": 0} | nothing | {"not_parked": [first]})
     assert served.http("POST", f"{PATH}/discard", {"all": True}) == (200, {"done": 2} | nothing)
+    body: dict[str, Any]
     for body in ({}, {"items": [first], "all": True}, {"items": []}, {"items": [[1]]}, {"all": 1}):
         assert served.http("POST", f"{PATH}/retry", body)[0] == 422, body
     assert served.http("GET", f"{PATH}?after=seven")[0] == 422

@@ -67,7 +67,7 @@ def test_what_is_parked_during_a_look_makes_another_one() -> None:
 
 def test_a_failure_is_tried_again_later_and_later_and_others_go_on() -> None:
     one, now = letters(), 0.0
-    waits = []
+    waits: list[float] = []
     for _ in range(12):
         one.begin()
         assert one.wants(parked(1, age_ms=AGE_MS), now, WALL_MS)

@@ -32,7 +32,14 @@ def requests(node: Node) -> ParkedRequests:
 
 
 def ranged(partition: int, number: int, **more: Any) -> ParkedRange:
-    fields = {"first": 10, "rows": 2, "count": 5, "reason": "bad", "time_ms": 9, "state": "parked"} | more
+    fields: dict[str, Any] = {
+        "first": 10,
+        "rows": 2,
+        "count": 5,
+        "reason": "bad",
+        "time_ms": 9,
+        "state": "parked",
+    } | more
     return ParkedRange(partition=partition, number=number, **fields)
 
 
