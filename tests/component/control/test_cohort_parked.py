@@ -56,7 +56,11 @@ class Queue:
 
     async def commit(self, scope: cluster_messages.ScopeBegun) -> None:
         command = CommitScope(
-            scope=ScopeId(scope.scope_id), driver=scope.driver, epoch=1, tokens=(), parts=()  # type: ignore[arg-type]
+            scope=ScopeId(scope.scope_id),
+            driver=scope.driver,
+            epoch=1,
+            tokens=(),
+            parts=(),  # type: ignore[arg-type]
         )
         await self.bench.node.proposer.propose(command)
 
@@ -93,7 +97,10 @@ def test_ranges_are_listed_in_pages_retried_and_discarded(tmp_path: Path, monkey
             native.ranges.park(queue.cohort, partition, first=first, rows=1)
         gone = native.ranges.park(queue.cohort, two, first=0, rows=5, gone=2)
         page = await queue.list()
-        assert [(line.partition, line.number, line.first) for line in page.parked] == [(one, 1, 3), (one, 2, 9)]
+        assert [(line.partition, line.number, line.first) for line in page.parked] == [
+            (one, 1, 3),
+            (one, 2, 9),
+        ]
         line = page.parked[0]
         assert (line.rows, line.count, line.reason, line.state, line.scope) == (1, 5, "bad row", "parked", 0)
         assert page.more
@@ -249,7 +256,7 @@ def test_what_the_engine_refuses_is_unknown_and_changes_are_audited(
         assert shown == [
             ("cohort parked retry q: 0 ranges", "topic/t", 200),
             ("cohort parked retry q: 1 ranges", "topic/t", 200),
-            ("cohort parked discard q: 0 ranges", "topic/t", 400),
+            ("cohort parked discard q: 0 ranges", "topic/t", 422),
         ]
         native.refuses["list_parked"] = "its gates are not open here"
         native.ranges.park(queue.cohort, parts[0], first=0, rows=1)
