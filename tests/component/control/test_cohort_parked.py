@@ -10,7 +10,7 @@ import pytest
 
 from ringfence.control.model.cohorts import COHORT_LEVEL
 from ringfence.control.model.commands import RaiseLevel
-from ringfence.control.model.ids import ScopeId
+from ringfence.control.model.ids import Index, ScopeId
 from ringfence.control.model.scopes import CommitScope, ForgetScope
 from ringfence.control.runtime.cohorts import parked as parked_gates
 from ringfence.control.runtime.cohorts.parked import scope_name
@@ -55,13 +55,8 @@ class Queue:
         return await self.bench.ok(Opcode.BEGIN, begin, cluster_messages.ScopeBegun)
 
     async def commit(self, scope: cluster_messages.ScopeBegun) -> None:
-        command = CommitScope(
-            scope=ScopeId(scope.scope_id),
-            driver=scope.driver,
-            epoch=1,
-            tokens=(),
-            parts=(),  # type: ignore[arg-type]
-        )
+        scope_id, driver = ScopeId(scope.scope_id), Index(scope.driver)
+        command = CommitScope(scope=scope_id, driver=driver, epoch=1, tokens=(), parts=())
         await self.bench.node.proposer.propose(command)
 
 
@@ -203,7 +198,7 @@ def test_what_became_of_a_forgotten_scope_is_not_guessed(tmp_path: Path, monkeyp
         one = (parts[0], native.ranges.park(queue.cohort, parts[0], first=0, rows=1))
         scope = await queue.begun(*one)
         await queue.do("begin", one, scope=scope.scope_id)
-        forget = ForgetScope(scope=ScopeId(scope.scope_id), driver=scope.driver)  # type: ignore[arg-type]
+        forget = ForgetScope(scope=ScopeId(scope.scope_id), driver=Index(scope.driver))
         await queue.bench.node.proposer.propose(forget)
         again = await queue.begun(*one)
         assert again.scope_id != scope.scope_id
