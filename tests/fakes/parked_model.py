@@ -1,4 +1,4 @@
-"""Parked ranges of a fake native node: a plain model of what the engine's queues do with orders about them."""
+"""Parked ranges of a fake native node: a plain model of what the engine does with orders about them."""
 
 from __future__ import annotations
 

@@ -183,9 +183,7 @@ class ParkedGates:
         scopes = [(number, named.get(number, 0)) for number in numbers]
         return [(number, scope, fates.get(scope, OPEN)) for number, scope in scopes]
 
-    async def _named(
-        self, call: SettleParked, partition: int, numbers: Sequence[int]
-    ) -> Mapping[int, int]:
+    async def _named(self, call: SettleParked, partition: int, numbers: Sequence[int]) -> Mapping[int, int]:
         """The scopes under which exports of these ranges were begun."""
         after, last = min(numbers) - 1, max(numbers)
         wanted, named = set(numbers), dict[int, int]()
@@ -217,4 +215,3 @@ class ParkedGates:
             await self._proposer.propose(ExpireScope(scope=ScopeId(scope), epoch=SCOPE_EPOCH_MAX))
         except RequestRefused as refusal:  # the range is answered as being exported
             _LOG.info("export not ended", scope=scope, why=refusal.message)
-

@@ -171,12 +171,16 @@ class ParkedRequests:
         return items
 
     async def _check_partitions(self, cohort: Cohort, partitions: Collection[int]) -> None:
-        if not partitions <= self._topic(cohort).layout.by_id().keys():
+        if self._missing(cohort, partitions):
             await self._proposer.read_barrier()  # a layout change may have just made them
-        missing = sorted(partitions - self._topic(cohort).layout.by_id().keys())
+        missing = self._missing(cohort, partitions)
         if missing:
             message = f"topic {cohort.topic} has no partition {missing[0]}; nothing was carried out"
             raise RequestRefused(Code.UNKNOWN_PARTITION, message, partition=missing[0])
+
+    def _missing(self, cohort: Cohort, partitions: Collection[int]) -> list[int]:
+        there = self._topic(cohort).layout.by_id()
+        return sorted(number for number in partitions if number not in there)
 
     def _topic(self, cohort: Cohort) -> Topic:
         topic = self._proposer.state.topics.get(cohort.topic)

@@ -225,11 +225,5 @@ CohortCall = (
     | SettleParked
 )
 CohortReply = (
-    SessionsHeard
-    | PresenceTold
-    | MembersTold
-    | GateFiguresTold
-    | ClaimsSeen
-    | ParkedTold
-    | ParkedReplies
+    SessionsHeard | PresenceTold | MembersTold | GateFiguresTold | ClaimsSeen | ParkedTold | ParkedReplies
 )

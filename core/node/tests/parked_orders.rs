@@ -200,6 +200,7 @@ fn a_seek_ends_what_is_parked_and_orders_that_wait() {
     sought.gates[0].beginning = Beginning::At { offset: 20, epoch: 1 };
     world.ordered(Order::InstallCohorts(sought)).unwrap();
     assert_eq!(listed(&mut world), [], "of before the seek");
+    assert_eq!(settled_later(&mut world, ParkingAction::Discard, number), ParkingReply::NotParked);
     world.is_held = false;
     world.release();
     world.pass(50);
@@ -207,7 +208,7 @@ fn a_seek_ends_what_is_parked_and_orders_that_wait() {
         Outcome::Order { number, result: Ok(Finished::ParkedSettled(replies)) } if *number == waiting => Some(replies),
         _ => None,
     });
-    assert_eq!(replies, Some(&vec![(number, ParkingReply::NotParked)]));
+    assert_eq!(replies, Some(&vec![(number, ParkingReply::Taken)]), "its record came before that of the seek");
     assert_eq!(settled(&mut world, ParkingAction::Retry, (number, 0, Fate::Open)), ParkingReply::NotParked);
     assert_eq!(given(&mut world, FIRST, 30), [(20, 10, false, 0)]);
 }

@@ -10,7 +10,7 @@ import pytest
 
 from ringfence.control.model.cohorts import COHORT_LEVEL
 from ringfence.control.model.commands import RaiseLevel
-from ringfence.control.model.ids import ScopeId
+from ringfence.control.model.ids import Index, ScopeId
 from ringfence.control.model.scopes import CommitScope, ForgetScope
 from ringfence.control.runtime.cohorts import parked as parked_gates
 from ringfence.control.runtime.cohorts.parked import scope_name
@@ -55,9 +55,8 @@ class Queue:
         return await self.bench.ok(Opcode.BEGIN, begin, cluster_messages.ScopeBegun)
 
     async def commit(self, scope: cluster_messages.ScopeBegun) -> None:
-        command = CommitScope(
-            scope=ScopeId(scope.scope_id), driver=scope.driver, epoch=1, tokens=(), parts=()  # type: ignore[arg-type]
-        )
+        scope_id, driver = ScopeId(scope.scope_id), Index(scope.driver)
+        command = CommitScope(scope=scope_id, driver=driver, epoch=1, tokens=(), parts=())
         await self.bench.node.proposer.propose(command)
 
 
@@ -93,7 +92,10 @@ def test_ranges_are_listed_in_pages_retried_and_discarded(tmp_path: Path, monkey
             native.ranges.park(queue.cohort, partition, first=first, rows=1)
         gone = native.ranges.park(queue.cohort, two, first=0, rows=5, gone=2)
         page = await queue.list()
-        assert [(line.partition, line.number, line.first) for line in page.parked] == [(one, 1, 3), (one, 2, 9)]
+        assert [(line.partition, line.number, line.first) for line in page.parked] == [
+            (one, 1, 3),
+            (one, 2, 9),
+        ]
         line = page.parked[0]
         assert (line.rows, line.count, line.reason, line.state, line.scope) == (1, 5, "bad row", "parked", 0)
         assert page.more
@@ -196,7 +198,7 @@ def test_what_became_of_a_forgotten_scope_is_not_guessed(tmp_path: Path, monkeyp
         one = (parts[0], native.ranges.park(queue.cohort, parts[0], first=0, rows=1))
         scope = await queue.begun(*one)
         await queue.do("begin", one, scope=scope.scope_id)
-        forget = ForgetScope(scope=ScopeId(scope.scope_id), driver=scope.driver)  # type: ignore[arg-type]
+        forget = ForgetScope(scope=ScopeId(scope.scope_id), driver=Index(scope.driver))
         await queue.bench.node.proposer.propose(forget)
         again = await queue.begun(*one)
         assert again.scope_id != scope.scope_id
@@ -249,7 +251,7 @@ def test_what_the_engine_refuses_is_unknown_and_changes_are_audited(
         assert shown == [
             ("cohort parked retry q: 0 ranges", "topic/t", 200),
             ("cohort parked retry q: 1 ranges", "topic/t", 200),
-            ("cohort parked discard q: 0 ranges", "topic/t", 400),
+            ("cohort parked discard q: 0 ranges", "topic/t", 422),
         ]
         native.refuses["list_parked"] = "its gates are not open here"
         native.ranges.park(queue.cohort, parts[0], first=0, rows=1)

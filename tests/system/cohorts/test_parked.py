@@ -1,38 +1,41 @@
-"""What a queue has parked, between real processes: lists, retries, exports, `dead_letter=`, tokens."""
+"""COHORT_PARKED at one real node: rows that a member parks are listed, put back, discarded and exported."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import re
-import runpy
 import secrets
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import ringfence
-from ringfence import aio
-from ringfence.consumer import dead_letters
-from ringfence.consumer.exporter import Exported
-from ringfence.consumer.parked import ParkedOutcome
-from tests.conftest import ROOT
-from tests.harness.deliveries import publish
-from tests.harness.killed_exporter import STEPS, killed_exporter
-from tests.harness.parked_rows import ROWS, copied, park, parked, queue, taken
-from tests.harness.processes import SCHEMA, NodeProcess, cli, free_port, until
-from tests.harness.token_node import TokenNode
+from ringfence.native import cluster_messages, messages
+from ringfence.native.cohort_messages import (
+    CohortList,
+    CohortListed,
+    CohortParked,
+    CohortSeek,
+    ParkedListed,
+    ParkedRange,
+    ParkedSettled,
+)
+from ringfence.native.wire import SCOPE_EPOCH_MAX, Code, Opcode, Status
+from tests.harness.deliveries import KEYS, publish
+from tests.harness.processes import SCHEMA, NodeProcess, until
+from tests.harness.raw_client import Answer, RawClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+ROUNDS = 4
+ROWS = ROUNDS * KEYS
+REASON = "no such column: caf\u00e9"
+
 
 @pytest.fixture(scope="module")
 def node(module_folder: Path) -> Iterator[NodeProcess]:
-    with NodeProcess(module_folder / "data", ("--http", f"127.0.0.1:{free_port()}")) as running:
+    with NodeProcess(module_folder / "data") as running:
         yield running
 
 
@@ -43,304 +46,160 @@ def client(node: NodeProcess) -> Iterator[ringfence.Client]:
 
 
 @pytest.fixture
-def topic(client: ringfence.Client) -> str:
-    """A topic of one partition, with 10 records of 16 rows."""
+def raw(node: NodeProcess) -> Iterator[RawClient]:
+    with RawClient(node.address) as connected:
+        yield connected
+
+
+def make_topic(client: ringfence.Client) -> str:
     name = f"t{secrets.token_hex(4)}"
     client.create_topic(name, schema=SCHEMA, key=["producer"], partitions=1)
-    publish(client, name, range(10))
+    publish(client, name, range(ROUNDS))
     return name
 
 
-def target(client: ringfence.Client, topic: str) -> str:
-    """A topic that takes the rows."""
-    name = f"{topic}-parked"
-    client.admin.export_parked(topic, "q", to=name, items=[], create=True)
-    return name
+@pytest.fixture
+def topic(client: ringfence.Client) -> str:
+    return make_topic(client)
 
 
-# ---- list, retry, discard -----------------------------------------------------------------------------
-
-
-def test_parked_rows_are_listed_put_back_and_discarded(client: ringfence.Client, topic: str) -> None:
-    first, second, third = listed = park(client, topic, [5, 40, 100])
-    assert [(one.first_offset, one.rows, one.reason) for one in listed] == [
-        (5, 1, "row 5"),
-        (40, 1, "row 40"),
-        (100, 1, "row 100"),
-    ]
-    assert first.number < second.number < third.number
-    assert abs(first.time_ms / 1000 - time.time()) < 60
-    assert client.admin.retry_parked(topic, "q", [first]) == ParkedOutcome(done=1)
-    assert taken(client, topic) == [5]
-    assert client.admin.discard_parked(topic, "q", [second.item, first.item]) == ParkedOutcome(
-        done=1, not_parked=(first.item,)
-    )
-    assert client.admin.retry_parked(topic, "q") == ParkedOutcome(done=1)
-    assert parked(client, topic) == []
-    assert taken(client, topic) == [100]
-
-
-def test_a_row_that_fails_too_often_is_parked_with_the_last_reason(
-    client: ringfence.Client, topic: str
-) -> None:
-    with queue(client, topic, limit=2) as consumer:
-        until(lambda: consumer.core.is_member, what="the cohort exists")
-        failures = 0
-        until_s = time.monotonic() + 20
-        while not parked(client, topic) and time.monotonic() < until_s:
-            if consumer.next(0.2) is None or (delivery := consumer.delivery) is None:
-                continue
-            if delivery.place.first_offset <= 33 < delivery.place.end_offset:
-                failures += 1
-                delivery.fail([33 - delivery.place.first_offset], reason=f"failure {failures}")
-    (one,) = parked(client, topic)
-    assert (one.first_offset, one.rows, one.count, one.reason) == (33, 1, 2, "failure 2")
-
-
-def test_other_cohorts_and_modes_are_refused(client: ringfence.Client, topic: str) -> None:
-    with pytest.raises(ringfence.NotFoundError):
-        parked(client, topic)
-    with client.consumer(topic, cohort="q") as consumer:
-        consumer.next(5)
-        with pytest.raises(ringfence.InvalidArgumentError):
-            parked(client, topic)
-
-
-# ---- exports ------------------------------------------------------------------------------------------
-
-
-def test_exported_rows_have_their_columns_and_leave_the_list(client: ringfence.Client, topic: str) -> None:
-    listed, to = park(client, topic, [5, 40]), target(client, topic)
-    done = client.admin.export_parked(topic, "q", to=to)
-    assert done == Exported(exported=tuple(one.item for one in listed), rows=2)
-    assert parked(client, topic) == []
-    (row,) = [one for batch in client.read(to) for one in batch.to_pylist() if one["parked_offset"] == 40]
-    assert (row["text"], row["parked_cohort"], row["parked_reason"]) == ("8:2", "q", "row 40")
-    assert (row["parked_topic"], row["parked_partition"]) == (client.topic(topic).name, listed[1].partition)
-    assert client.admin.export_parked(topic, "q", to=to) == Exported()
-    assert taken(client, topic) == []
-
-
-def test_an_exporter_that_is_killed_at_any_step_is_followed_by_one_that_makes_no_second_copy(
-    client: ringfence.Client, node: NodeProcess, topic: str
-) -> None:
-    moments = [f"{step} {moment}" for step in STEPS for moment in ("before", "after")]
-    rows = [3 * at for at in range(len(moments))]
-    listed, to = park(client, topic, rows), target(client, topic)
-    for one, moment in zip(listed, moments, strict=True):
-        killed_exporter(node.address, topic, "q", to, one.item, moment)
-    begun = {one.item for one in parked(client, topic) if one.is_exporting}
-    assert begun == {listed[at].item for at in range(5, 9)}, "from Take on, until it is marked"
-    done = client.admin.export_parked(topic, "q", to=to)
-    assert set(done.exported) == {one.item for one in listed[:-1]}
-    assert done.rows == 7, "two were committed and not marked, one was marked"
-    assert copied(client, to) == rows
-    assert parked(client, topic) == []
-
-
-def test_two_exporters_at_once_make_one_copy_of_each(
-    client: ringfence.Client, node: NodeProcess, topic: str
-) -> None:
-    rows = list(range(0, ROWS, 8))
-    park(client, topic, rows)
-    to = target(client, topic)
-    errors: list[Exception] = []
-
-    def export() -> None:
-        try:
-            with ringfence.connect(node.address, timeout_s=30) as own:
-                while parked(own, topic):
-                    own.admin.export_parked(topic, "q", to=to)
-        except Exception as error:  # noqa: BLE001  # told below
-            errors.append(error)
-
-    threads = [threading.Thread(target=export) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(90)
-    assert errors == []
-    assert parked(client, topic) == []
-    assert copied(client, to) == rows
-
-
-def test_rows_are_put_back_only_if_their_copy_is_not_out(
-    client: ringfence.Client, node: NodeProcess, topic: str
-) -> None:
-    (begun, out), to = park(client, topic, [5, 40]), target(client, topic)
-    killed_exporter(node.address, topic, "q", to, begun.item, "Take after")
-    killed_exporter(node.address, topic, "q", to, out.item, "Commit after")
-    outcome = client.admin.retry_parked(topic, "q", [begun, out])
-    assert outcome == ParkedOutcome(done=1, exported=(out.item,))
-    assert taken(client, topic) == [5]
-    done = client.admin.export_parked(topic, "q", to=to, items=[begun, out])
-    assert done == Exported(not_parked=(begun.item, out.item))
-    assert copied(client, to) == [40]
-
-
-def test_a_forgotten_scope_is_not_guessed_about(
-    client: ringfence.Client, node: NodeProcess, topic: str
-) -> None:
-    (one,), to = park(client, topic, [5]), target(client, topic)
-    killed_exporter(node.address, topic, "q", to, one.item, "Commit after")
-    name = next(scope for scope in _scopes(node) if scope.endswith(f"/{one.partition}/{one.number}"))
-    assert cli("scope", "forget", name, "--yes", "--http", node.ready["http"]).returncode == 0
-    with pytest.raises(ringfence.ConflictError, match="not known") as caught:
-        client.admin.export_parked(topic, "q", to=to)
-    assert caught.value.details["unknown"] == (one.item,)
-    assert client.admin.discard_parked(topic, "q").unknown == (one.item,)
-    assert client.admin.export_parked(topic, "q", to=to, again=True).exported == (one.item,)
-    assert copied(client, to) == [5, 5], "said so: they may be there twice"
-
-
-def _scopes(node: NodeProcess) -> list[str]:
-    done = cli("scope", "list", "--json", "--http", node.ready["http"])
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line)["name"] for line in done.stdout.splitlines()]
-
-
-def test_a_target_that_does_not_take_the_rows_leaves_them_parked(
-    client: ringfence.Client, topic: str
-) -> None:
-    park(client, topic, [5])
-    plain = f"{topic}-plain"
-    client.create_topic(plain, schema=SCHEMA)
-    with pytest.raises(ringfence.SchemaError, match="parked_topic is missing"):
-        client.admin.export_parked(topic, "q", to=plain)
-    with pytest.raises(ringfence.NotFoundError):
-        client.admin.export_parked(topic, "q", to="nowhere")
-    with pytest.raises(ringfence.InvalidArgumentError, match="into itself"):
-        client.admin.export_parked(topic, "q", to=topic)
-    assert len(parked(client, topic)) == 1
-
-
-# ---- dead_letter= -------------------------------------------------------------------------------------
-
-
-def test_dead_letters_are_exported_while_delivery_goes_on(client: ringfence.Client, topic: str) -> None:
-    park(client, topic, [])
-    to = target(client, topic)
-    publish(client, topic, range(10, 20))
-    bad = ROWS + 7
-    done: set[int] = set()
-    with queue(client, topic, limit=2, dead_letter=to) as consumer:
-        end = time.monotonic() + 40
-        while time.monotonic() < end and not (len(done) == ROWS - 1 and copied(client, to)):
-            if consumer.next(0.2) is None or (delivery := consumer.delivery) is None:
-                continue
-            place = delivery.place
-            if place.first_offset <= bad < place.end_offset:
-                delivery.fail([bad - place.first_offset], reason="no such address")
-            done |= set(range(place.first_offset, place.end_offset)) - {bad}
-        consumer.ack(wait=True)
-    assert copied(client, to) == [bad]
-    assert done == set(range(ROWS, 2 * ROWS)) - {bad}
-    (row,) = [one for batch in client.read(to) for one in batch.to_pylist()]
-    assert row["parked_reason"] == "no such address"
-    until(lambda: not parked(client, topic), what="it is off the list")
-
-
-def test_what_others_left_is_exported_when_a_member_starts(
-    client: ringfence.Client, node: NodeProcess, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dead_letters, "AGE_MS", 0)
-    listed, to = park(client, topic, [5, 40]), target(client, topic)
-    killed_exporter(node.address, topic, "q", to, listed[0].item, "Commit after")
-
-    async def work() -> None:
-        async with (
-            aio.connect(node.address, timeout_s=30) as own,
-            own.consumer(topic, cohort="q", mode="queue", dead_letter=to) as consumer,
-        ):
-            end = time.monotonic() + 20
-            while time.monotonic() < end and [one async for one in own.admin.parked(topic, "q")]:
-                await consumer.next(0.2)
-
-    asyncio.run(work())
-    assert parked(client, topic) == []
-    assert copied(client, to) == [5, 40]
-
-
-def test_a_dead_letter_topic_is_checked_when_the_consumer_starts(
-    client: ringfence.Client, topic: str
-) -> None:
-    with pytest.raises(ringfence.InvalidArgumentError, match="into itself"):
-        queue(client, topic, dead_letter=topic)
-    with pytest.raises(ringfence.NotFoundError):
-        queue(client, topic, dead_letter="nowhere")
-    with pytest.raises(ringfence.InvalidArgumentError, match="dead_letter"):
-        client.consumer(topic, cohort="s", dead_letter="nowhere")
-
-
-def test_a_member_needs_the_right_to_write_for_dead_letters_only(tmp_path: Path) -> None:
-    locked = TokenNode(tmp_path)
-    with locked.node:
-        for name, role in (("root", "admin"), ("member", "consumer"), ("writer", "writer")):
-            locked.make(name, role)
-        with locked.connect("root") as client:
-            client.create_topic("t", schema=SCHEMA, key=["producer"], partitions=1)
-            publish(client, "t", range(10))
-            park(client, "t", [5, 40])
-            to = target(client, "t")
-        with locked.connect("member") as client:
-            with pytest.raises(ringfence.UnauthorizedError):
-                queue(client, "t", dead_letter=to)
-            with pytest.raises(ringfence.UnauthorizedError):
-                client.admin.export_parked("t", "q", to=to)
-            first, second = parked(client, "t")
-            assert client.admin.discard_parked("t", "q", [first]).done == 1
-        with locked.connect("writer") as client:
-            queue(client, "t", dead_letter=to).close()
-            assert second.item in client.admin.export_parked("t", "q", to=to).exported or copied(client, to)
-
-
-def test_the_examples_of_the_page_run(client: ringfence.Client, node: NodeProcess, tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "consumers.md").read_text()
-    blocks = re.findall(r"<!-- run: parked -->\n```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 2
-    client.create_topic("mails", schema=SCHEMA, key=["producer"], partitions=1)
-    publish(client, "mails", range(10))
-    offsets = [5, 40, 100]
-    with client.consumer("mails", cohort="send", mode="queue", ack="manual") as consumer:
-        got = 0
-        while got < ROWS:
-            delivery = next(consumer.deliveries())
-            first, got = delivery.place.first_offset, got + delivery.place.rows
-            for row in offsets:
-                if first <= row < delivery.place.end_offset:
-                    delivery.park([row - first], reason="no such address")
-            delivery.ack()
-        consumer.ack(wait=True)
-    until(lambda: len(list(client.admin.parked("mails", "send"))) == 3, what="all are parked")
-
-    class BadRowsError(Exception):
-        """Rows that cannot be sent."""
-
-        def __init__(self, rows: list[int]) -> None:
-            super().__init__("no such address")
-            self.rows = rows
-
-    def send(batch: Any) -> None:
-        bad = [at for at, text in enumerate(batch.column("text").to_pylist()) if text == "0:10"]
-        if bad:
-            raise BadRowsError(bad)
-
-    given = {"ringfence": ringfence, "address": node.address, "BadRows": BadRowsError, "send": send}
-    (tmp_path / "lists.py").write_text(blocks[0])
-    (tmp_path / "letters.py").write_text(
-        blocks[1].replace("in consumer.deliveries()", "in deliveries(consumer)")
-    )
-    runpy.run_path(str(tmp_path / "lists.py"), init_globals=given)
-    assert copied(client, "mails-parked") == [100]
-    assert list(client.admin.parked("mails", "send")) == []
-    publish(client, "mails", range(10, 11))
-
-    def deliveries(consumer: ringfence.Consumer) -> Iterator[ringfence.Delivery]:
-        """Until the bad row is exported."""
+def park(client: ringfence.Client, topic: str, rows: set[int]) -> None:
+    """A member parks these rows, and acknowledges all others."""
+    got: set[int] = set()
+    with client.consumer(topic, cohort="q", mode="queue") as consumer:
         end = time.monotonic() + 30
-        while time.monotonic() < end and len(copied(client, "mails-parked")) < 2:
-            if consumer.next(0.2) is not None and consumer.delivery is not None:
-                yield consumer.delivery
+        while len(got) < ROWS and time.monotonic() < end:
+            batch, delivery = consumer.next(0.2), consumer.delivery
+            if batch is None or delivery is None:
+                continue
+            first = delivery.place.first_offset
+            there = range(first, first + batch.num_rows)
+            got.update(there)
+            bad = [row - first for row in there if row in rows]
+            if bad:
+                delivery.park(bad, reason=REASON)
+        consumer.ack(wait=True)
+    assert got == set(range(ROWS))
 
-    runpy.run_path(str(tmp_path / "letters.py"), init_globals=given | {"deliveries": deliveries})
-    assert len(copied(client, "mails-parked")) == 2
+
+def rows_of(client: ringfence.Client, topic: str, count: int) -> list[int]:
+    """Offsets that come to a member; so many, or what came in time."""
+    got: list[int] = []
+    with client.consumer(topic, cohort="q", mode="queue") as consumer:
+        end = time.monotonic() + (20 if count else 2)
+        while (len(got) < count or not count) and time.monotonic() < end:
+            batch, delivery = consumer.next(0.2), consumer.delivery
+            if batch is not None and delivery is not None:
+                first = delivery.place.first_offset
+                got += range(first, first + batch.num_rows)
+        consumer.ack(wait=True)
+    return sorted(got)
+
+
+def ask(raw: RawClient, topic: str, action: str, **more: Any) -> Answer:
+    return raw.control(Opcode.COHORT_PARKED, CohortParked(topic=topic, cohort="q", action=action, **more))
+
+
+def listed(raw: RawClient, topic: str, **more: Any) -> ParkedListed:
+    answer = ask(raw, topic, "list", **more)
+    assert answer.status == Status.OK, answer
+    return answer.read(ParkedListed)
+
+
+def settled(raw: RawClient, topic: str, action: str, *ranges: ParkedRange, **more: Any) -> ParkedSettled:
+    if ranges:
+        more["items"] = [(one.partition, one.number) for one in ranges]
+    answer = ask(raw, topic, action, **more)
+    assert answer.status == Status.OK, answer
+    return answer.read(ParkedSettled)
+
+
+def begun(raw: RawClient, topic: str, one: ParkedRange) -> cluster_messages.ScopeBegun:
+    """The scope of an export of this range."""
+    [cohort] = raw.control(Opcode.COHORT_LIST, CohortList(topic=topic)).read(CohortListed).cohorts
+    name = f"parked/{cohort.entry.id}/{one.partition}/{one.number}"
+    begin = cluster_messages.ScopeBegin(scope=name, one_off=True)
+    return raw.control(Opcode.BEGIN, begin).read(cluster_messages.ScopeBegun)
+
+
+def commit(raw: RawClient, scope: cluster_messages.ScopeBegun, epoch: int = 1) -> Answer:
+    body = cluster_messages.ScopeCommit(
+        scope_id=scope.scope_id, driver=scope.driver, epoch=epoch, tokens=[], parts=[]
+    )
+    return raw.control(Opcode.COMMIT, body)
+
+
+def test_what_a_member_parks_is_listed_put_back_and_discarded(
+    client: ringfence.Client, raw: RawClient, topic: str
+) -> None:
+    park(client, topic, {5, 6, 40})
+    until(lambda: len(listed(raw, topic).parked) == 2, what="both ranges are parked")
+    one, two = listed(raw, topic).parked
+    assert [(range_.first, range_.rows, range_.reason, range_.state) for range_ in (one, two)] == [
+        (5, 2, REASON, "parked"),
+        (40, 1, REASON, "parked"),
+    ]
+    assert abs(one.time_ms / 1000 - time.time()) < 60
+    assert [line.number for line in listed(raw, topic, after=(one.partition, one.number)).parked] == [
+        two.number
+    ]
+    assert rows_of(client, topic, 0) == []
+    assert settled(raw, topic, "retry", one) == ParkedSettled(done=1)
+    assert rows_of(client, topic, 2) == [5, 6]
+    item = (one.partition, one.number)
+    assert settled(raw, topic, "retry", one) == ParkedSettled(done=0, not_parked=[item])
+    seek = CohortSeek(topic=topic, cohort="q", to="earliest")
+    refused = raw.control(Opcode.COHORT_SEEK, seek)
+    assert (refused.status, refused.read(messages.Refused).details["parked"]) == (Status.REFUSED, 1)
+    assert settled(raw, topic, "discard") == ParkedSettled(done=1), "all"
+    assert listed(raw, topic).parked == []
+    assert rows_of(client, topic, 0) == []
+    assert raw.control(Opcode.COHORT_SEEK, seek).status == Status.OK
+
+
+def test_an_export_is_marked_by_its_committed_scope_and_ended_by_a_retry(
+    client: ringfence.Client, raw: RawClient, topic: str
+) -> None:
+    park(client, topic, {5, 20, 40})
+    until(lambda: len(listed(raw, topic).parked) == 3, what="the ranges are parked")
+    one, two, three = listed(raw, topic).parked
+    scopes = [begun(raw, topic, range_) for range_ in (one, two, three)]
+    first = {"scope": scopes[0].scope_id}
+    assert ask(raw, topic, "exported", items=[(one.partition, one.number)], **first).code == Code.CONFLICT
+    for range_, scope in zip((one, two, three), scopes, strict=True):
+        assert settled(raw, topic, "begin", range_, scope=scope.scope_id) == ParkedSettled(done=1)
+    assert {(line.state, line.scope) for line in listed(raw, topic).parked} == {
+        ("exporting", scope.scope_id) for scope in scopes
+    }
+    item = (one.partition, one.number)
+    assert settled(raw, topic, "exported", one, **first) == ParkedSettled(done=0, exporting=[item])
+    assert commit(raw, scopes[0]).status == Status.OK
+    assert settled(raw, topic, "exported", one, **first) == ParkedSettled(done=1)
+    assert commit(raw, scopes[1]).status == Status.OK
+    done = settled(raw, topic, "retry", two, three)
+    assert done == ParkedSettled(done=1, exported=[(two.partition, two.number)])
+    assert commit(raw, scopes[2]).status == Status.REFUSED, "its export was ended"
+    again = begun(raw, topic, three)
+    assert (again.scope_id, again.decided, again.committed) == (scopes[2].scope_id, SCOPE_EPOCH_MAX, 0)
+    assert rows_of(client, topic, 1) == [40]
+    assert listed(raw, topic).parked == []
+
+
+def test_parked_ranges_and_exports_outlive_a_killed_node(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "data") as node:
+        with ringfence.connect(node.address, timeout_s=60) as client, RawClient(node.address) as raw:
+            topic = make_topic(client)
+            park(client, topic, {5, 40})
+            until(lambda: len(listed(raw, topic).parked) == 2, what="both ranges are parked")
+            one = listed(raw, topic).parked[0]
+            scope = begun(raw, topic, one)
+            assert settled(raw, topic, "begin", one, scope=scope.scope_id).done == 1
+            before = listed(raw, topic).parked
+        node.kill()
+        node.start()
+        with RawClient(node.address) as other:
+            until(lambda: listed(other, topic).parked == before, 30, what="the same ranges, and the export")
+            assert commit(other, scope).status == Status.OK
+            assert settled(other, topic, "exported", one, scope=scope.scope_id).done == 1
+            assert settled(other, topic, "discard").done == 1
+            assert listed(other, topic).parked == []

@@ -23,6 +23,7 @@ impl CohortMachine<'_> {
         let key = GateKey { partition: list.partition, cohort: list.cohort };
         let count = list.count.min(PARKINGS_MAX);
         let listed = self.store.with_gates(index, turn.now.mono_ms, |gates, view| {
+            gates.rules_changed(view); // rows may be gone since
             view.gate(key).and_then(|of| gates.list_parked(&of, list.after, count))
         });
         let Some((parkings, more)) = listed.flatten() else { return Err(not_begun(list.partition)) };
@@ -48,6 +49,7 @@ impl CohortMachine<'_> {
         let (key, unix_ms) = (GateKey { partition: settle.partition, cohort: settle.cohort }, turn.now.unix_ms);
         let is_taken = self.store.with_gates(index, turn.now.mono_ms, |gates, view| {
             gates.queues.unix_ms = unix_ms;
+            gates.rules_changed(view);
             view.gate(key).is_some_and(|of| gates.operate(&of, ticket, settle))
         });
         if is_taken != Some(true) {
