@@ -67,7 +67,6 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
         not_parked: put back, discarded or exported before by others.
         elsewhere: another exporter works on them.
         closed: `retry` or `discard` has ended the export, and is to be repeated.
-        unknown: it is not known whether an export before was committed.
     """
 
     exported: tuple[Item, ...] = ()
@@ -76,7 +75,6 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     not_parked: tuple[Item, ...] = ()
     elsewhere: tuple[Item, ...] = ()
     closed: tuple[Item, ...] = ()
-    unknown: tuple[Item, ...] = ()
 
 
 class Exporter:

@@ -214,6 +214,17 @@ def test_a_target_that_does_not_take_the_rows_leaves_them_parked(
     assert len(parked(client, topic)) == 1
 
 
+def test_rows_that_retention_removed_are_counted_and_the_range_is_over(
+    client: ringfence.Client, topic: str
+) -> None:
+    (one, two), to = park(client, topic, [5, 40]), target(client, topic)
+    client.truncate(topic, partition=one.partition, before_offset=16)
+    until(lambda: [each.gone for each in parked(client, topic)] == [1, 0], what="the list says it")
+    done = client.admin.export_parked(topic, "q", to=to)
+    assert done == Exported(exported=(one.item, two.item), rows=1, gone=1)
+    assert (copied(client, to), parked(client, topic)) == ([40], [])
+
+
 # ---- dead_letter= -------------------------------------------------------------------------------------
 
 
