@@ -15,11 +15,11 @@ START HERE:
     topic_calls.py  calls about topics        admin.py  their requests      topic_info.py  what they return
     consumer/     Consumer: a member of a cohort (consumer group)
     watch.py      Watch: what happens to topics and layouts
-    layout_admin.py  split, merge and repartition topics
+    layout_admin.py  split, merge and repartition topics; parked_admin.py: rows that queues have put aside
     transaction.py  all rows of a block or none; consuming_transaction.py: and what a consumer gave
     scopes.py     transactions in parts: begin, stage, commit; staged_reader.py reads what they published
     answer_batches.py  the answers of a read as batches
-    aio.py        the same for asyncio: ringfence.aio.connect; aio_scopes.py, aio_watch.py
+    aio.py        the same for asyncio: ringfence.aio.connect; aio_admin.py, aio_scopes.py, aio_watch.py
     compact.py    a topic as Parquet files; with compaction/
     send/         from rows to outcomes; inflight.py has the rules of exactly-once, pure
     cluster/      routing tables, and the offsets where reads begin and end

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from ringfence import client as sync
+from ringfence.aio_admin import ClientAdmin
 from ringfence.aio_scopes import Scopes
 from ringfence.aio_watch import Watch
 from ringfence.arrow.batches import is_stream
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
     from ringfence.cluster.offsets import Ends
     from ringfence.common.cluster_info import ClusterInfo
     from ringfence.common.routing import Layout
-    from ringfence.layout_admin import LayoutAdmin as SyncLayoutAdmin
-    from ringfence.layout_admin import LayoutChange
-    from ringfence.native.layout_messages import OpenTransition
     from ringfence.native.messages import ResumePoint, Status
     from ringfence.producer import Producer as SyncProducer
     from ringfence.reader import Reader as SyncReader
@@ -132,9 +130,9 @@ class Client(ProcessLocal):
         await asyncio.to_thread(self._client.delete_topic, name, missing_ok=missing_ok, force=force)
 
     @property
-    def admin(self) -> LayoutAdmin:
-        """Changes of layouts: split, merge, repartition, settings of automatic changes."""
-        return LayoutAdmin(self._client.admin)
+    def admin(self) -> ClientAdmin:
+        """Changes of layouts: split, merge, repartition, settings of automatic changes. Parked rows."""
+        return ClientAdmin(self._client.admin)
 
     async def layout(self, topic: str) -> Layout:
         """Partitions, owners and schemas of a topic, as in the routing table."""
@@ -193,37 +191,6 @@ class Client(ProcessLocal):
     def read(self, topic: str, **options: Any) -> Reader:
         """Like `ringfence.Client.read`, for `async for`; the first batch looks up the topic."""
         return Reader(self._client, topic, options)
-
-
-class LayoutAdmin:
-    """See `ringfence.layout_admin.LayoutAdmin`; arguments and errors are the same."""
-
-    def __init__(self, admin: SyncLayoutAdmin) -> None:
-        self._admin = admin
-
-    async def split(self, topic: str, partition: int, **options: Any) -> LayoutChange:
-        """Split a partition at slots, or into parts."""
-        return await asyncio.to_thread(self._admin.split, topic, partition, **options)
-
-    async def merge(self, topic: str, one: int, other: int, **options: Any) -> LayoutChange:
-        """Merge two adjacent partitions, in either order."""
-        return await asyncio.to_thread(self._admin.merge, topic, one, other, **options)
-
-    async def repartition(self, topic: str, partitions: int, **options: Any) -> LayoutChange:
-        """Give the topic this number of partitions in one step."""
-        return await asyncio.to_thread(self._admin.repartition, topic, partitions, **options)
-
-    async def abort_transition(self, topic: str, change: int) -> None:
-        """End a change that is not committed."""
-        await asyncio.to_thread(self._admin.abort_transition, topic, change)
-
-    async def set_auto(self, topic: str, **settings: Any) -> None:
-        """Switch automatic splits and merges of a topic, and limit them."""
-        await asyncio.to_thread(self._admin.set_auto, topic, **settings)
-
-    async def transitions(self, topic: str) -> tuple[OpenTransition, ...]:
-        """Open layout changes of a topic, with what each waits for."""
-        return await asyncio.to_thread(self._admin.transitions, topic)
 
 
 class Opening(Generic[Opened]):

@@ -36,12 +36,14 @@ from ringfence.common.send_effects import Identity
 from ringfence.common.token import Token, token_of
 from ringfence.consumer.consumer import Consumer
 from ringfence.consumer.door import ConsumerCalls
+from ringfence.consumer.exporter import Exporter
+from ringfence.consumer.write_right import check_may_write
 from ringfence.consuming_transaction import consuming_transaction
-from ringfence.layout_admin import LayoutAdmin
 from ringfence.native import wire
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
 from ringfence.network.failover import OverdueRead, overdue_read
 from ringfence.network.io_thread import IoThread
+from ringfence.parked_admin import ClientAdmin
 from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
 from ringfence.scopes import MovedCommits, Scopes
@@ -184,9 +186,9 @@ class Client(TopicCalls, ConsumerCalls, ProcessLocal):
             error.add_note(f"ringfence: while the client was closed: {type(failure).__name__}: {failure}")
 
     @property
-    def admin(self) -> LayoutAdmin:
-        """Changes of layouts: split, merge, repartition, settings of automatic changes."""
-        return LayoutAdmin(self._admin)
+    def admin(self) -> ClientAdmin:
+        """Changes of layouts: split, merge, repartition, settings of automatic changes. Parked rows."""
+        return ClientAdmin(self, self._admin)
 
     # ---- writing ------------------------------------------------------------------------------------
 
@@ -415,6 +417,11 @@ class Client(TopicCalls, ConsumerCalls, ProcessLocal):
             )
             for partition, position in positions_in(answers.items()).items()
         }
+
+    def _exporter(self, topic: str, cohort: str, to: str) -> Exporter:
+        exporter = Exporter(self, self._admin, topic, cohort, to, timeout_s=SEND_TIMEOUT_S)
+        check_may_write(self._io_thread, self._tables.get(to, self._deadline), self._deadline)
+        return exporter
 
     def _requests(self, *, trusts_others: bool = False) -> PartitionRequests:
         return PartitionRequests(self._io_thread, self._tables, self._deadline, trusts_others)

@@ -329,6 +329,30 @@ class Order:
         Repeats are harmless. The rules of the scope must be installed.
         """
     @staticmethod
+    def list_parked(topic: int, partition: int, cohort: int, after: int, count: int) -> Order:
+        """List parked ranges of a queue in one partition, those with numbers above `after`; at most 1,024.
+
+        -> {parked: (number, first, rows, count, reason, time_ms, scope, rows that are gone), more}.
+        """
+    @staticmethod
+    def settle_parked(
+        topic: int,
+        partition: int,
+        cohort: int,
+        action: str,
+        items: Sequence[tuple[int, int, str]],
+        scope: int = 0,
+        is_forced: bool = False,
+    ) -> Order:
+        """Retry, discard, begin or exported, of at most 1,024 parked ranges of one partition.
+
+        `items`: (number, scope that the range was exported under, or 0, what became of that scope: open,
+        committed, closed, unknown). `scope`: of begin and exported. Ends when the record is below the mark.
+        -> {replies: (number, taken, gone, not_parked, not_begun, changing, exporting, unknown or exported)}.
+
+        Raises: ValueError for an unknown word, or a scope with retry or discard, or none with the others.
+        """
+    @staticmethod
     def sources(topic: int, partition: int) -> Order:
         """Tell of which partitions the log has everything.
 

@@ -42,6 +42,8 @@ PURE = (
     "client/consumer/giving.py",
     "client/consumer/holding.py",
     "client/consumer/member.py",
+    "client/consumer/dead_letters.py",
+    "client/consumer/parked_export.py",
     "client/consumer/queue_bodies.py",
     "client/consumer/queue_calls.py",
     "client/consumer/queue_fetching.py",

@@ -20,4 +20,8 @@ any_member     what drivers need of it         queue_member   START HERE for QUE
 taking         the consumer's part in a transaction
 values, calls  places, options; what a member asks nodes for, and their replies
 queue_calls, queue_bodies, queue_link          the same for QUEUE
+parked         what a QUEUE has put aside      parked_rows    these rows with the columns of an export
+parked_export  one export; pure                exporter       carries it out
+dead_letters   when a member exports; pure     dead_letter_thread  carries it out
+write_right    may the token write a topic
 """

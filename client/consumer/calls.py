@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from ringfence.consumer.queue_calls import Leased, QueueFetch, QueueSettle, QueueSettled
+from ringfence.consumer.queue_calls import Leased, QueueFetch, QueueSettle, QueueSettled, RowsParked
 from ringfence.consumer.values import Point
 
 # The node at the addresses of the application, whichever it is.
@@ -129,7 +129,7 @@ class Note(NamedTuple):
 # At the node that they name, on the connection that is bound to the session.
 NodeCall = Attach | Fetch | Settle | Claim | Beat | QueueFetch | QueueSettle
 Call = Join | Leave | Read | NodeCall
-Effect = Call | Refresh | Ring | Note
+Effect = Call | Refresh | Ring | Note | RowsParked
 
 # ---- replies ----------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ringfence.cluster.offsets import Position
     from ringfence.consumer.any_core import AnyCore
     from ringfence.consumer.bell import Bell
+    from ringfence.consumer.dead_letter_thread import DeadLetterThread
     from ringfence.consumer.settings import Settings
     from ringfence.consumer.values import Task
 
@@ -55,9 +56,16 @@ class Consumer(ProcessLocal):
         schema: of every batch.
     """
 
-    def __init__(self, core: AnyCore, settings: Settings, bell: Bell, positions_at: PositionsAt) -> None:
+    def __init__(
+        self,
+        core: AnyCore,
+        settings: Settings,
+        bell: Bell,
+        positions_at: PositionsAt,
+        letters: DeadLetterThread | None = None,
+    ) -> None:
         """`positions_at`: of the client that created it; this reference keeps the client alive."""
-        self._positions_at, self.settings = positions_at, settings
+        self._positions_at, self.settings, self._letters = positions_at, settings, letters
         self.core, self.bell = core, bell
         self._delivery: Delivery | None = None
         self.schema: pa.Schema = core.schema
@@ -306,6 +314,8 @@ class Consumer(ProcessLocal):
         """
         self.core.close(leave=leave, timeout_s=seconds("timeout_s", timeout_s))
         self.bell.ring()
+        if self._letters is not None:
+            self._letters.stop()
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,9 @@ from ringfence.consumer.any_core import AnyCore
 from ringfence.consumer.bell import Bell
 from ringfence.consumer.consumer import Consumer
 from ringfence.consumer.core import Core
+from ringfence.consumer.dead_letter_thread import DeadLetterThread
 from ringfence.consumer.queue_core import QueueCore
+from ringfence.consumer.queue_link import QueueLink
 from ringfence.consumer.settings import Settings
 from ringfence.network.io_thread import IoThread
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from ringfence.cluster.offsets import Position
     from ringfence.common.token import Token
+    from ringfence.consumer.exporter import Exporter
     from ringfence.consumer.settings import Positions, Told
     from ringfence.consumer.values import Mode
 
@@ -38,6 +41,10 @@ class ConsumerCalls(ABC):
 
     @abstractmethod
     def positions_at(self, topic: str, time: dt.datetime) -> list[Position]: ...
+
+    @abstractmethod
+    def _exporter(self, topic: str, cohort: str, to: str) -> Exporter:
+        """Raises RingfenceError if nothing can be exported there."""
 
     def consumer(
         self,
@@ -60,6 +67,7 @@ class ConsumerCalls(ABC):
         rows_max: int | None = None,
         limit: int | None = None,
         lease_s: float | None = None,
+        dead_letter: str | None = None,
         on_assigned: Told | None = None,
         on_revoked: Told | None = None,
         on_lost: Told | None = None,
@@ -87,6 +95,8 @@ class ConsumerCalls(ABC):
             rows_max: of "queue": a member takes so many rows at a time; default: what fits into an answer.
             limit: of a new "queue": failures after which a row is parked; 0: never; default 5.
             lease_s: of a new "queue": rows come again when their member is silent for so long; default 30.
+            dead_letter: of "queue": the topic to which this member exports what is parked; see
+                `ParkedAdmin.export_parked`. Needs the rights `read` on `topic`, and `write` on this one.
             on_assigned: called with partitions that this member gets.
             on_revoked: called with partitions that another member gets: acknowledge what is done.
             on_lost: called with partitions that were lost: what was not acknowledged comes again elsewhere.
@@ -94,16 +104,26 @@ class ConsumerCalls(ABC):
 
         Raises:
             NotFoundError: no such topic. InvalidArgumentError, ConnectError: no node answered in time.
+            SchemaError, UnauthorizedError: parked rows cannot be exported to `dead_letter`.
         """
         given = locals()  # the arguments: the settings have their names
         settings = Settings(**{field.name: given[field.name] for field in fields(Settings)})
         return self._opened(settings.check(), columns)
 
     def _opened(self, settings: Settings, columns: str | Sequence[str] | None) -> Consumer:
+        letters = None
+        if settings.dead_letter is not None:
+            exporter = self._exporter(settings.topic, settings.cohort, settings.dead_letter)
+            letters = DeadLetterThread(exporter, settings.dead_letter)
         bell = Bell()
         core = self._core(settings, columns, bell)
-        consumer = Consumer(core, settings, bell, self.positions_at)
+        consumer = Consumer(core, settings, bell, self.positions_at, letters)
         self._consumers.add(consumer)
+        if letters is not None:
+            assert isinstance(core.link, QueueLink), "checked: the mode is QUEUE"
+            core.link.on_parked = letters.parked
+            weakref.finalize(core, letters.end).atexit = False
+            letters.start()
         return consumer
 
     def _core(self, settings: Settings, columns: str | Sequence[str] | None, bell: Bell) -> AnyCore:

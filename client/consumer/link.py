@@ -32,7 +32,7 @@ from ringfence.consumer.calls import (
     Why,
 )
 from ringfence.consumer.clock import now_s
-from ringfence.consumer.queue_calls import QueueFetch, QueueSettle
+from ringfence.consumer.queue_calls import QueueFetch, QueueSettle, RowsParked
 from ringfence.consumer.routes import Routes
 from ringfence.consumer.values import partitions_text
 from ringfence.native import cohort_messages as cohort
@@ -289,6 +289,8 @@ class Link:
                 self._ring()
             case Note(text):
                 logger.warning("topic %s, cohort %s: %s", self._layout.name, self._identity.cohort, text)
+            case RowsParked():
+                pass  # `QueueLink` tells who exports them
             case Refresh():
                 self._tables.fetch(self._layout.topic, self._fetched_table, effect.version)
             case Join():

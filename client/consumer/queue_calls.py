@@ -112,3 +112,11 @@ class QueueSettled(NamedTuple):
     """All lines were taken, but for these rows."""
 
     not_taken: tuple[RowsNotTaken, ...] = ()
+
+
+class RowsParked(NamedTuple):
+    """Rows `first` .. `end - 1` are parked by what this member said of them."""
+
+    partition: int
+    first: int
+    end: int

@@ -6,15 +6,25 @@ from typing import TYPE_CHECKING
 
 from ringfence.consumer import bodies, queue_bodies
 from ringfence.consumer.link import Link
-from ringfence.consumer.queue_calls import QueueFetch, QueueSettle
+from ringfence.consumer.queue_calls import QueueFetch, QueueSettle, RowsParked
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ringfence.common.codec import Answer
-    from ringfence.consumer.calls import NodeCall, Reply
+    from ringfence.consumer.calls import Effect, NodeCall, Reply
 
 
 class QueueLink(Link):
-    """Drives one member of a QUEUE."""
+    """Drives one member of a QUEUE. `on_parked`: called with rows that what it said has parked."""
+
+    on_parked: Callable[[RowsParked], None] | None = None
+
+    def _carry_out(self, effect: Effect) -> None:
+        if not isinstance(effect, RowsParked):
+            super()._carry_out(effect)
+        elif self.on_parked is not None:
+            self.on_parked(effect)
 
     def sent(self, call: NodeCall) -> bodies.Sent:
         """The request of a call."""

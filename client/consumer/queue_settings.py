@@ -24,7 +24,12 @@ def check_queue(settings: Settings) -> None:
     Raises:
         InvalidArgumentError: it names the argument.
     """
-    of_queue = {"rows_max": settings.rows_max, "limit": settings.limit, "lease_s": settings.lease_s}
+    of_queue = {
+        "rows_max": settings.rows_max,
+        "limit": settings.limit,
+        "lease_s": settings.lease_s,
+        "dead_letter": settings.dead_letter,
+    }
     if settings.mode != "queue":
         _absent(of_queue, settings.mode, 'is for mode="queue"')
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringfence.consumer.calls import Note, Why
-from ringfence.consumer.queue_calls import NotTakenBecause, QueueSettle, Told, What
+from ringfence.consumer.queue_calls import NotTakenBecause, QueueSettle, RowsParked, Told, What
 from ringfence.consumer.queue_rows import overlaps
 from ringfence.native.errors import FencedError
 from ringfence.native.wire import Code
@@ -164,7 +164,7 @@ class QueueTelling:
             text = (
                 f"rows {told.first} to {told.end - 1} of partition {telling.partition} are parked: {reason}"
             )
-            self._state.effects.append(Note(text))
+            self._state.effects += [Note(text), RowsParked(telling.partition, told.first, told.end)]
         if NotTakenBecause.NO_ROOM in whys and now < telling.until:
             telling.not_before = now + RETRY_S
             self.tell(telling)

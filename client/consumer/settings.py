@@ -45,6 +45,7 @@ class Settings:
     rows_max: int | None = None
     limit: int | None = None
     lease_s: float | None = None
+    dead_letter: str | None = None
     on_assigned: Told | None = None
     on_revoked: Told | None = None
     on_lost: Told | None = None

@@ -10,6 +10,7 @@ producer, publish, read, rebalance, scope, serve, status, token, top, topic.
     endpoint                                   their options, spelled once for all commands
     layout, layout_api                         commands of `topic` and `partition` about layouts
     cohort_api, cohort_tables, cohort_read     access to cohorts; tables of them; `read --cohort`
+    cohort_parked                              rows that queues have put aside
     fsck_cluster, missing_counts               checks of a whole cluster; unknown row counts in tables
     exit_codes, output, retry_until, progress_bar  exit codes, tables and NDJSON, notices of long waits
     tables, values, escape_control, schema_text  files of rows; values and texts for display and input

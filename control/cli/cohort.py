@@ -1,4 +1,4 @@
-"""`ringfence cohort`: create, list, show, change, reset and delete cohorts; evict members."""
+"""`ringfence cohort`: create, list, show, change, reset and delete cohorts; evict members; parked rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from ringfence.control.cli.cohort_api import CohortApi, moment_of, positions_at, read_positions
+from ringfence.control.cli.cohort_parked import discard, export, parked, retry
 from ringfence.control.cli.cohort_tables import note_of, seconds, show_members, show_partitions
 from ringfence.control.cli.endpoint import Endpoint, admin_options, data_options
 from ringfence.control.cli.exit_codes import Exit
@@ -320,3 +321,7 @@ def evict(topic: str, cohort: str, member: str, *, endpoint: Endpoint, as_json: 
     else:
         click.echo(f"{member} evicted")
     return Exit.OK
+
+
+for of_parked in (parked, retry, discard, export):
+    command.add_command(of_parked)

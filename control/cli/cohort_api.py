@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,8 @@ from ringfence.control.cli.endpoint import Endpoint
 Shown = dict[str, Any]
 # Bytes of a file with positions: as many as one seek takes.
 FILE_BYTES_MAX: Final = 4 << 20
+# Parked ranges that one request names.
+ITEMS_A_REQUEST: Final = 4096
 
 
 class CohortApi:
@@ -70,6 +73,33 @@ class CohortApi:
     def seek(self, topic: str, name: str, values: Shown) -> Shown:
         sought: Shown = self._admin.change("POST", f"{_path(topic, name)}/seek", values)
         return sought
+
+    def parked(self, topic: str, name: str) -> tuple[list[Shown], list[int]]:
+        """What a queue has parked, and the partitions whose owners do not answer."""
+        found: list[Shown] = []
+        unknown: set[int] = set()
+        while True:
+            after = f"{found[-1]['partition']}:{found[-1]['number']}" if found else ""
+            page = self._admin.get(f"{_path(topic, name)}/parked?after={after}")
+            found += page["parked"]
+            unknown.update(page["unknown"])
+            if not page["more"] or not page["parked"]:
+                return found, sorted(unknown)
+
+    def settle_parked(
+        self, action: str, topic: str, name: str, items: Sequence[tuple[int, int]], *, force: bool
+    ) -> Shown:
+        """`retry` or `discard` ranges; without any, all."""
+        path = f"{_path(topic, name)}/parked/{action}"
+        outcome: Shown = {}
+        if not items:
+            settled: Shown = self._admin.change("POST", path, {"all": True, "force": force})
+            return settled
+        for at in range(0, len(items), ITEMS_A_REQUEST):
+            part = [list(item) for item in items[at : at + ITEMS_A_REQUEST]]
+            settled = self._admin.change("POST", path, {"items": part, "force": force})
+            outcome = {key: outcome[key] + value for key, value in settled.items()} if outcome else settled
+        return outcome
 
 
 def _path(topic: str, name: str) -> str:

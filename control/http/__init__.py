@@ -7,7 +7,8 @@ START HERE: `application` assembles the parts. A request passes them in this ord
     authorize, refusal_audit               authenticate and authorize the caller; audit refused changes
     read_routes, event_stream              operations that read; the stream of events
     topic_routes, node_routes, token_routes, level_routes, layout_routes, layout_auto_routes,
-    partition_routes, producer_routes, rebalance_routes, scope_routes, cohort_routes
+    partition_routes, producer_routes, rebalance_routes, scope_routes, cohort_routes,
+    parked_routes
                                            operations that change something, and reads of the same resources
     mutation_pipeline, audit_lines         the path of every change: key, condition, receipt, audit line
     problems, openapi_bodies, openapi_parts    errors (RFC 9457); bodies; OpenAPI parts of all operations

@@ -169,3 +169,42 @@ class SoughtShown(BaseModel):
     index: int
     incarnation: int
     waiting: list[int] = Field(description="partitions that have not begun yet")
+
+
+class ParkedShown(BaseModel):
+    """A range of rows that is not delivered. Its name is (partition, number)."""
+
+    partition: int
+    number: int
+    first: int = Field(description="offset of its first row")
+    rows: int
+    count: int = Field(description="failed deliveries")
+    reason: str = Field(description="of the last failure")
+    time_ms: int = Field(description="since when (Unix ms)")
+    state: Literal["parked", "exporting"]
+    gone: int = Field(description="rows of it that the log does not have any more")
+    scope: int = Field(description="id of the scope of an export that has begun; 0: none")
+
+
+class ParkedListShown(BaseModel):
+    """A page. `more`: repeat the request with `after` = the last PARTITION:NUMBER."""
+
+    parked: list[ParkedShown]
+    more: bool
+    unknown: list[int] = Field(description="partitions whose owners did not answer")
+
+
+Items = list[tuple[int, int]]
+
+
+class ParkedOutcomeShown(BaseModel):
+    """(partition, number) of ranges with which something else is so."""
+
+    done: int = Field(description="number of ranges with which it was carried out")
+    not_parked: Items = Field(description="not parked any more")
+    gone: Items = Field(description="carried out, but rows of it are not in the log any more")
+    exported: Items = Field(description="an export of it was committed before: it is exported")
+    exporting: Items = Field(description="an export is under way; repeat the request")
+    unknown: Items = Field(
+        description="the owner did not answer, or it is not known whether an export was committed"
+    )

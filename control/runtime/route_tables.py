@@ -71,6 +71,7 @@ def _cohort_routes(cohorts: CohortHandlers) -> dict[int, Route]:
         Opcode.COHORT_SEEK: Route(cohort_messages.CohortSeek, requests.seek),
         Opcode.COHORT_DELETE: Route(cohort_messages.CohortDelete, requests.delete),
         Opcode.COHORT_EVICT: Route(cohort_messages.CohortEvict, requests.evict),
+        Opcode.COHORT_PARKED: Route(cohort_messages.CohortParked, cohorts.parked.serve),
     }
 
 

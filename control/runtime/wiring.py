@@ -273,6 +273,7 @@ def _cohorts(
         proposer,
         cluster.peer_client,
         engine,
+        data_plane.native_node,
         given.here,
         round(given.settings.session_grace_s * 1_000),
         executor.words,

@@ -27,6 +27,7 @@ mod lineage;
 mod node_class;
 mod order;
 mod outcome;
+mod parked;
 mod record;
 mod scope_rules;
 mod sim_disk;

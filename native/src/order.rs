@@ -3,13 +3,17 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use ringfence_node::{
-    CountStaged, GatesIn, GatesOut, Order as Inner, Place, Publish, SettleCommitted, TableIn, TableOut, TablePartition,
+    CountStaged, GatesIn, GatesOut, ListParked, Order as Inner, Place, Publish, SettleCommitted, TableIn, TableOut,
+    TablePartition,
 };
 
 use crate::cohort_rules::{CohortItem, arguments_of_gates_in, arguments_of_rules, rules_of};
-use crate::identity::identity;
+use crate::identity::{identity, places};
 use crate::lineage::{Ancestors, End, Sealed, arguments_of_sealed, arguments_of_table, end_of, lineage_of};
-use crate::scope_rules::{Position, Rule, arguments_of_claim, rule_of, rule_to, see_claim, tokens_of, tokens_to};
+use crate::parked::{Item, arguments_of_list, arguments_of_settle, settle_of};
+use crate::scope_rules::{
+    Position, Rule, arguments_of_claim, arguments_of_publish, rule_of, rule_to, see_claim, tokens_of, tokens_to,
+};
 use crate::tables;
 
 #[pyclass(frozen, eq, module = "ringfence.native._node")]
@@ -22,11 +26,6 @@ impl From<Inner> for Order {
     fn from(inner: Inner) -> Self {
         Self { inner }
     }
-}
-
-/// (node, store) of replicas.
-fn places(py: Python<'_>, given: Vec<(u64, Vec<u8>)>) -> PyResult<Vec<Place>> {
-    given.into_iter().map(|(node, store)| Ok(Place { node, store: identity(py, "store", &store)? })).collect()
 }
 
 #[pymethods]
@@ -344,6 +343,25 @@ impl Order {
     }
 
     #[staticmethod]
+    fn list_parked(topic: u64, partition: u64, cohort: u64, after: u64, count: usize) -> Self {
+        Inner::ListParked(ListParked { topic, partition, cohort, after, count }).into()
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (topic, partition, cohort, action, items, scope = 0, is_forced = false))]
+    fn settle_parked(
+        topic: u64,
+        partition: u64,
+        cohort: u64,
+        action: &str,
+        items: Vec<Item>,
+        scope: u64,
+        is_forced: bool,
+    ) -> PyResult<Self> {
+        Ok(Inner::SettleParked(settle_of((topic, partition, cohort), (action, scope), items, is_forced)?).into())
+    }
+
+    #[staticmethod]
     fn sources(topic: u64, partition: u64) -> Self {
         Inner::Sources { topic, partition }.into()
     }
@@ -402,6 +420,8 @@ fn name_of(order: &Inner) -> &'static str {
         Inner::InstallCohorts(_) => "install_cohorts",
         Inner::SeeClaim(_) => "see_claim",
         Inner::SettleCommitted(_) => "settle_committed",
+        Inner::ListParked(_) => "list_parked",
+        Inner::SettleParked(_) => "settle_parked",
         Inner::Sources { .. } => "sources",
     }
 }
@@ -471,12 +491,8 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
         &Inner::SettleCommitted(SettleCommitted { topic, partition, cohort, incarnation, through }) => {
             (topic, partition, cohort, incarnation, through).into_pyobject(py)
         }
+        Inner::ListParked(list) => arguments_of_list(py, list),
+        Inner::SettleParked(settle) => arguments_of_settle(py, settle),
         Inner::GatesIn(order) => arguments_of_gates_in(py, order),
     }
-}
-
-fn arguments_of_publish<'py>(py: Python<'py>, publish: &Publish) -> PyResult<Bound<'py, PyTuple>> {
-    let &Publish { topic, partition, scope, epoch, rows, upto, after, .. } = publish;
-    let tokens = PyBytes::new(py, &tokens_to(&publish.tokens));
-    (topic, partition, scope, epoch, tokens, rows, upto, after).into_pyobject(py)
 }

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use ringfence_node::{Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, SealStatus, SyncStatus};
 
-use crate::tables;
+use crate::{parked, tables};
 
 /// One tuple, as `poll` gives it; its first item names its shape.
 pub fn of_outcome(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyTuple>> {
@@ -56,6 +56,8 @@ fn of_finished(py: Python<'_>, finished: Finished) -> PyResult<Bound<'_, PyDict>
             out.set_item("epoch", epoch)?;
             out.set_item("is_there", is_there)?;
         }
+        Finished::Parked { parkings, more } => parked::of_listed(&parkings, more, &out)?,
+        Finished::ParkedSettled(replies) => parked::of_replies(&replies, &out)?,
         Finished::ProducersFull(why) => out.set_item("full", why)?,
         Finished::ProducerForgotten => out.set_item("forgotten", true)?,
         Finished::ProducerOpened(points) => tables::of_points(py, points, &out)?,

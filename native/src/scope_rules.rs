@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use ringfence_node::{ConsumedPosition, ScopeRule, SeeClaim};
+use ringfence_node::{ConsumedPosition, Publish, ScopeRule, SeeClaim};
 
 use crate::error::raise_with;
 
@@ -58,4 +58,10 @@ pub fn tokens_of(py: Python<'_>, bytes: &[u8]) -> PyResult<Vec<[u8; 16]>> {
     }
     let message = format!("tokens have 16 bytes each, these are {} bytes", bytes.len());
     Err(raise_with(py, "InvalidArgumentError", &message, "bytes", bytes.len()))
+}
+
+pub fn arguments_of_publish<'py>(py: Python<'py>, publish: &Publish) -> PyResult<Bound<'py, PyTuple>> {
+    let &Publish { topic, partition, scope, epoch, rows, upto, after, .. } = publish;
+    let tokens = PyBytes::new(py, &tokens_to(&publish.tokens));
+    (topic, partition, scope, epoch, tokens, rows, upto, after).into_pyobject(py)
 }

@@ -18,6 +18,7 @@ from ringfence.native.cohort_messages import Assign
 from ringfence.native.wire import ANSWER_STRUCT, AnswerHeader, Opcode, Status
 from tests.fakes import node_bench, node_cluster
 from tests.fakes.native_node import FakeNode
+from tests.fakes.parked_model import ParkedModel
 
 AT, FINISHED, NOT_BEGUN = 0, 1, 2
 
@@ -56,6 +57,7 @@ class GatedNode(FakeNode):
         self.installs: list[CohortItems] = []
         self.pushes: list[tuple[AnswerHeader, Assign]] = []
         self.begins = True
+        self.ranges = ParkedModel()
 
     def answer(self, connection: int, header: bytes, body: bytes) -> None:
         fields = AnswerHeader(*ANSWER_STRUCT.unpack(header))
@@ -106,6 +108,27 @@ class GatedNode(FakeNode):
         self.entries[cohort, partition] = Entry(incarnation, offset, is_settled=True)
         self.tell(("gates",))
 
+    def list_parked(self, topic: int, partition: int, cohort: int, after: int, count: int) -> int:
+        result = self.ranges.listed(cohort, partition, after, count)
+        return self._order("list_parked", topic, partition, cohort, after, count, result=result)
+
+    def settle_parked(
+        self,
+        topic: int,
+        partition: int,
+        cohort: int,
+        action: str,
+        items: list[tuple[int, int, str]],
+        scope: int,
+        is_forced: bool,
+    ) -> int:
+        result = None
+        if "settle_parked" not in self.refuses:
+            result = self.ranges.settled((cohort, partition), action, items, scope, is_forced)
+        return self._order(
+            "settle_parked", topic, partition, cohort, action, items, scope, is_forced, result=result
+        )
+
     def members(self) -> list[int]:
         return sorted(self.heard)
 
@@ -126,6 +149,7 @@ class GatedNode(FakeNode):
 
     def _figures(self, key: tuple[int, int], rule: Rule) -> dict[str, Any]:
         entry = self.entries.get(key)
+        parked = self.ranges.parked.get(key, {}).values()
         settled, end = rule.offset if entry is None else entry.offset, self._end(rule)
         return {
             "topic": rule.topic,
@@ -134,6 +158,8 @@ class GatedNode(FakeNode):
             "settled": settled,
             "end": end,
             "lag_rows": max(0, end - settled),
+            "parked": len(parked),
+            "parked_rows": sum(one.rows for one in parked),
         }
 
 

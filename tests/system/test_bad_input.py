@@ -356,6 +356,7 @@ def test_control_bodies_that_are_not_sound_are_refused(topic: RawTopic, body: by
         Op.PRODUCER_OPEN,
         Op.SCHEMA_ADD,
         Op.TOPIC_TRUNCATE,
+        Op.COHORT_PARKED,
     ):
         answer = topic.client.ask(opcode, body, flags=wire.RequestFlags.CONTROL)
         refused(answer, Code.BAD_BODY)

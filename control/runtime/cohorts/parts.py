@@ -13,8 +13,10 @@ from ringfence.control.runtime.cohorts.engine import CohortEngine
 from ringfence.control.runtime.cohorts.figures import GateFigureReader, gate_owners
 from ringfence.control.runtime.cohorts.heard import HeardSessions
 from ringfence.control.runtime.cohorts.leader import CohortLeader
+from ringfence.control.runtime.cohorts.parked import ParkedGates
 from ringfence.control.runtime.cohorts.pushes import AssignPushes
 from ringfence.control.runtime.cohorts.told import GateWords, OnWords
+from ringfence.control.runtime.data_plane.native_node import NativeNode
 from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc.client import PeerClient
@@ -45,6 +47,7 @@ class CohortParts:
     words: GateWords
     pushes: AssignPushes
     figures: GateFigureReader
+    parked: ParkedGates
 
     def start(self) -> None:
         """Start what the leader does; every node may become the leader before it serves."""
@@ -118,6 +121,7 @@ def build(
     proposer: RaftProposer,
     peer_client: PeerClient,
     engine: CohortEngine,
+    native_node: NativeNode,
     here: Replica,
     grace_ms: int,
     words: DrainedWords,
@@ -135,4 +139,5 @@ def build(
         GateWords(proposer, peer_client, engine, leader, here, words, on_words),
         AssignPushes(engine),
         GateFigureReader(peer_client, engine, here.node),
+        ParkedGates(proposer, native_node, engine),
     )

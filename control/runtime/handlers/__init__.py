@@ -23,6 +23,7 @@ cohort_departures LEAVE, and evictions
 cohort_plans      plan changes of cohorts, and seeks
 cohort_requests   requests about cohorts at a data address
 cohort_views      cohorts with members, lag and partitions
+cohort_parked     COHORT_PARKED: parked ranges, listed and settled by the owners of their gates
 cohort_events     events of cohorts, derived from two states
 cohort_values     find cohorts by name; values of messages
 rebalances        runs of moves: preview, start, pause, resume, cancel

@@ -10,6 +10,7 @@ from ringfence.control.model.cohorts import Cohort, CohortId, MemberSession
 from ringfence.control.runtime.cohorts.parts import CohortParts
 from ringfence.control.runtime.handlers.cohort_departures import MemberDepartures
 from ringfence.control.runtime.handlers.cohort_members import MemberRequests
+from ringfence.control.runtime.handlers.cohort_parked import ParkedRequests
 from ringfence.control.runtime.handlers.cohort_plans import CohortPlans
 from ringfence.control.runtime.handlers.cohort_requests import CohortRequests
 from ringfence.control.runtime.handlers.cohort_views import CohortViews
@@ -32,6 +33,7 @@ class CohortHandlers:
     plans: CohortPlans
     views: CohortViews
     requests: CohortRequests
+    parked: ParkedRequests
 
     def start(self) -> None:
         self.members.start()
@@ -72,6 +74,7 @@ def build(proposer: RaftProposer, commands: Commands, parts: CohortParts) -> Coh
         plans,
         views,
         CohortRequests(proposer, commands, plans, views, departures, check_parked),
+        ParkedRequests(proposer, commands, plans, parts.peer_client, parts.parked),
     )
 
 
@@ -104,4 +107,6 @@ def questions(parts: CohortParts) -> dict[type[messages.Call], Answer]:
         calls.PresenceOf: presence,
         calls.MembersOf: members,
         calls.GateFiguresOf: figures,
+        calls.ListParked: parts.parked.list_here,
+        calls.SettleParked: parts.parked.settle_here,
     }

@@ -20,6 +20,8 @@ WORDS_MAX: Final = 4_096
 # Cohorts of one question about figures, and gates of one answer: about 100 bytes each.
 COHORTS_MAX: Final = 1_000
 GATES_MAX: Final = 16_384
+# Parked ranges of one question or answer: at most 350 bytes each, as many as an order of the engine takes.
+PARKED_MAX: Final = 1_024
 # Gates of one question about claims: an answer is below 100 KiB.
 CLAIMS_MAX: Final = 256
 
@@ -163,5 +165,65 @@ class GateFiguresTold(ReplyBase, frozen=True, kw_only=True, tag="gate_figures_to
     gates: Annotated[tuple[GateFigures, ...], Meta(max_length=GATES_MAX)] = ()
 
 
-CohortCall = TellSessions | TellProgress | PresenceOf | MembersOf | GateFiguresOf | SeeClaims
-CohortReply = SessionsHeard | PresenceTold | MembersTold | GateFiguresTold | ClaimsSeen
+class ListParked(CallBase, frozen=True, kw_only=True, tag="list_parked"):
+    """List parked ranges in partitions whose gates this node owns, those after (partition, number)."""
+
+    topic: Number
+    cohort: Number
+    partitions: Annotated[tuple[Number, ...], Meta(max_length=GATES_MAX)]
+    after: tuple[Number, Number] = (0, 0)
+    count: Annotated[int, Meta(ge=1, le=PARKED_MAX)]
+
+
+class ParkedLine(Struct, frozen=True, array_like=True):
+    """A parked range. `scope`: an export was begun under it; 0: none. `gone`: rows that the log lacks now."""
+
+    partition: int
+    number: int
+    first: int
+    rows: int
+    count: int
+    reason: Text
+    time_ms: int
+    scope: int
+    gone: int
+
+
+class ParkedTold(ReplyBase, frozen=True, kw_only=True, tag="parked_told"):
+    """Parked ranges, ascending. `unknown`: partitions whose gates are not open here."""
+
+    parked: Annotated[tuple[ParkedLine, ...], Meta(max_length=PARKED_MAX)] = ()
+    more: bool = False
+    unknown: Annotated[tuple[Number, ...], Meta(max_length=GATES_MAX)] = ()
+
+
+class SettleParked(CallBase, frozen=True, kw_only=True, tag="settle_parked"):
+    """Retry, discard, begin or exported, of parked ranges (partition, number) whose gates this node owns."""
+
+    topic: Number
+    cohort: Number
+    action: Text
+    items: Annotated[tuple[tuple[Number, Number], ...], Meta(max_length=PARKED_MAX)]
+    scope: Number = 0
+    force: bool = False
+
+
+class ParkedReplies(ReplyBase, frozen=True, kw_only=True, tag="parked_replies"):
+    """What became of each range: (partition, number, word). A range that is left out is not known."""
+
+    replies: Annotated[tuple[tuple[Number, Number, Text], ...], Meta(max_length=PARKED_MAX)] = ()
+
+
+CohortCall = (
+    TellSessions
+    | TellProgress
+    | PresenceOf
+    | MembersOf
+    | GateFiguresOf
+    | SeeClaims
+    | ListParked
+    | SettleParked
+)
+CohortReply = (
+    SessionsHeard | PresenceTold | MembersTold | GateFiguresTold | ClaimsSeen | ParkedTold | ParkedReplies
+)

@@ -129,6 +129,10 @@ pub enum Bug {
     QueueSeekUnheard,
     /// New rows wake no member of a queue.
     QueueNotWoken,
+    /// The fate of any scope counts for a parking that names another one.
+    ParkedFateOfAny,
+    /// An order about parked rows is answered before its record is durable.
+    ParkedAnsweredEarly,
 }
 
 /// Faults of what children inherit: only layout changes show them.

@@ -54,6 +54,9 @@ pub use api::order::{
 pub use api::outcome::{
     Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, ResumePoint, SealStatus, SyncStatus, TablePage,
 };
+pub use api::parked::{
+    Fate, ListParked, ListedParking, PARKINGS_MAX, ParkedItem, ParkingAction, ParkingReply, SettleParked,
+};
 pub use api::tables::{GatesIn, GatesOut, TableIn, TableOut};
 pub use config::{Config, TransportKind};
 pub use counters::Counters;

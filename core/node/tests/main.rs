@@ -8,6 +8,7 @@ mod level;
 mod members;
 #[cfg(feature = "planted")]
 mod planted;
+mod parked_orders;
 mod producers;
 mod publishing;
 mod pushes;

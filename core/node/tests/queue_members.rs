@@ -6,24 +6,24 @@ use ringfence_wire::{ANSWER_FLAG_ELSEWHERE, Code, Opcode, REQUEST_FLAG_COHORT, R
 
 use crate::support::{CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, records_in};
 
-const COHORT: u64 = 1 << 16;
+pub const COHORT: u64 = 1 << 16;
 const ONE: u64 = 2 << 16;
 const OTHER: u64 = 3 << 16;
 const OTHER_CLIENT: Connection = Connection(2);
 
 /// What became of rows.
-const DONE: u8 = 0;
-const FAILED: u8 = 1;
+pub const DONE: u8 = 0;
+pub const FAILED: u8 = 1;
 const RELEASED: u8 = 2;
 const EXTENDED: u8 = 3;
-const PARKED: u8 = 4;
+pub const PARKED: u8 = 4;
 const BEGUN: u8 = 5;
 
-fn shape() -> Shape {
+pub fn shape() -> Shape {
     Shape { level: 3, ..Shape::default() }
 }
 
-fn rule(index: u64) -> CohortRules {
+pub fn rule(index: u64) -> CohortRules {
     CohortRules {
         index: 100 + index,
         cohorts: vec![CohortRule {
@@ -58,7 +58,7 @@ fn rule(index: u64) -> CohortRules {
 }
 
 /// A world with a queue, two attached members, and three records of ten rows. The owner of before is over.
-fn world(seed: u64, rules: CohortRules) -> World {
+pub fn world(seed: u64, rules: CohortRules) -> World {
     let mut world = World::new(seed, shape());
     for sequence in 0..3 {
         publish(&mut world, sequence);
@@ -76,7 +76,7 @@ fn joined(world: &mut World) {
     world.pass(1100);
 }
 
-fn publish(world: &mut World, sequence: u64) {
+pub fn publish(world: &mut World, sequence: u64) {
     let body = body_of(10 * i64::try_from(sequence).unwrap(), 10);
     let header = world.batch(77, sequence, 10, &body);
     assert_eq!(world.ask(&header, &body).header.status, 0);
@@ -108,11 +108,11 @@ fn fetch(world: &mut World, (connection, session): (Connection, u64), rows: u32,
     send(world, connection, header, &[])
 }
 
-const FIRST: (Connection, u64) = (CLIENT, ONE);
+pub const FIRST: (Connection, u64) = (CLIENT, ONE);
 const SECOND: (Connection, u64) = (OTHER_CLIENT, OTHER);
 
 /// A range on lease: first row, rows, again, count.
-type Line = (u64, u32, bool, u8);
+pub type Line = (u64, u32, bool, u8);
 
 /// Lines of an answer's trailer, once its sums and records are looked at.
 fn lines(reply: &Reply) -> Vec<Line> {
@@ -137,14 +137,14 @@ fn lines(reply: &Reply) -> Vec<Line> {
     (0..usize::try_from(number(4, 4)).unwrap()).map(|line_index| line(32 + 16 * line_index)).collect()
 }
 
-fn given(world: &mut World, member: (Connection, u64), rows: u32) -> Vec<Line> {
+pub fn given(world: &mut World, member: (Connection, u64), rows: u32) -> Vec<Line> {
     let id = fetch(world, member, rows, 0);
     let reply = world.answer_to(id);
     lines(&reply)
 }
 
 /// ACKNOWLEDGE of ranges: (first, rows, what, count, delay, reason).
-type Told = (u64, u32, u8, u8, u32, &'static str);
+pub type Told = (u64, u32, u8, u8, u32, &'static str);
 
 fn tell(world: &mut World, (connection, session): (Connection, u64), told: &[Told]) -> u64 {
     let (mut body, mut reasons) = (Vec::new(), Vec::new());
@@ -178,18 +178,18 @@ fn refused(reply: &Reply) -> Vec<(u64, u32, u32)> {
     reply.body.chunks(16).map(line).collect()
 }
 
-fn told(world: &mut World, member: (Connection, u64), ranges: &[Told]) -> Vec<(u64, u32, u32)> {
+pub fn told(world: &mut World, member: (Connection, u64), ranges: &[Told]) -> Vec<(u64, u32, u32)> {
     let id = tell(world, member, ranges);
     let reply = world.answer_to(id);
     refused(&reply)
 }
 
-fn figures(world: &mut World) -> GateFigures {
+pub fn figures(world: &mut World) -> GateFigures {
     let now = world.now;
     world.engine.cohort_figures(now)[0]
 }
 
-fn restarted(world: World, rules: CohortRules) -> World {
+pub fn restarted(world: World, rules: CohortRules) -> World {
     let mut world = world.crash(shape());
     world.install(1);
     world.ordered(Order::InstallCohorts(rules)).unwrap();

@@ -19,7 +19,7 @@ from ringfence.control.cli import admin
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import COMMANDS, run
 from ringfence.native.errors import RefusedError
-from tests.harness.processes import NodeProcess, batch, cli, free_port
+from tests.harness.processes import NodeProcess, batch, cli, free_port, until
 
 HTTP = {
     "cluster finalize": [],
@@ -27,10 +27,13 @@ HTTP = {
     "cohort change": ["t", "c", "--limit", "3"],
     "cohort create": ["t", "c", "--mode", "stream"],
     "cohort delete": ["t", "c", "--yes"],
+    "cohort discard": ["t", "c", "--all", "--yes"],
     "cohort evict": ["t", "c", "m"],
     "cohort list": [],
     "cohort members": ["t", "c"],
+    "cohort parked": ["t", "c"],
     "cohort reset": ["t", "c", "earliest", "--yes"],
+    "cohort retry": ["t", "c", "--all"],
     "cohort show": ["t", "c"],
     "config set": ["topics_max=5"],
     "config show": [],
@@ -83,6 +86,7 @@ HTTP = {
 }
 ADDRESS = {
     "bench": ["--seconds", "0.1", "--rows", "10", "--partitions", "1"],
+    "cohort export": ["t", "c", "--to", "t-parked", "--create"],
     "compact": ["t", "OUT"],
     "publish": ["t", "FILE"],
     "read": ["t"],
@@ -159,6 +163,9 @@ def test_every_command_that_takes_an_address_takes_host_and_port(tmp_path: Path,
     pq.write_table(pa.Table.from_batches([rows]), file)
     with ringfence.connect(bare) as client:
         client.create_topic("t", schema=rows.schema)
+        with client.consumer("t", cohort="c", mode="queue") as consumer:
+            consumer.next(0.1)
+            until(lambda: consumer.core.is_member, what="the cohort exists")
     for command, arguments in ADDRESS.items():
         given = [{"FILE": str(file), "OUT": str(tmp_path / "out")}.get(word, word) for word in arguments]
         done = cli(*command.split(), *given, "--address", bare)

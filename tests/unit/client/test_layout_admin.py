@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ringfence import aio
+from ringfence.aio_admin import ClientAdmin as AioAdmin
 from ringfence.layout_admin import LayoutAdmin
 from ringfence.native.errors import AlreadyExistsError, ConflictError, InvalidArgumentError, WaitTimeoutError
 from ringfence.native.layout_messages import LayoutChanged, LayoutDescribed, OpenTransition
@@ -127,7 +127,7 @@ def test_settings_are_sent_by_name_and_reset_by_null() -> None:
 def test_asyncio_has_the_same_calls() -> None:
     async def work() -> None:
         node = Node(committed(), committed(), committed(), begun("ABORTED"), committed(), described("HELD"))
-        api = aio.LayoutAdmin(admin(node))
+        api = AioAdmin(admin(node))  # type: ignore[arg-type]
         assert (await api.split("t", 7, into=2)).change == CHANGE
         assert (await api.merge("t", 7, 8)).change == CHANGE
         assert (await api.repartition("t", 7, wait_s=1)).change == CHANGE

@@ -45,6 +45,11 @@ ORDERS = (
     Order.install_scopes([(1, 2, 3, 4, [5], [POSITION])], None),
     Order.see_claim(1, 2, POSITION),
     Order.settle_committed(7, 9, 1, 2, 30),
+    Order.list_parked(7, 9, 1, 2, 30),
+    Order.settle_parked(7, 9, 1, "retry", [(5, 0, "open"), (6, 12, "closed")], 0, True),
+    Order.settle_parked(7, 9, 1, "discard", [(5, 12, "unknown")]),
+    Order.settle_parked(7, 9, 1, "begin", [(5, 0, "open")], 12),
+    Order.settle_parked(7, 9, 1, "exported", [(5, 12, "committed")], 12),
     Order.publish(7, 9, 1, 2, TOKENS, 100, 50, 1),
     Order.count_staged(7, 9, 1, 2, TOKENS),
     Order.table_out(7, 9, 0, 99, 40, 21, 65_536),
@@ -92,5 +97,10 @@ def test_an_order_cannot_be_changed_and_has_no_constructor_of_its_own() -> None:
 def test_a_store_or_tokens_of_another_length_are_refused() -> None:
     with pytest.raises(ConfigError, match="store has 5 bytes"):
         Order.open(7, 9, 0, 99, 5, [(2, b"short")], 2)
+    for action, scope in (("retry", 3), ("discard", 3), ("begin", 0), ("exported", 0), ("burn", 0)):
+        with pytest.raises(ValueError, match="begin and exported name one"):
+            Order.settle_parked(7, 9, 1, action, [], scope)
+    with pytest.raises(ValueError, match="a fate is open"):
+        Order.settle_parked(7, 9, 1, "retry", [(5, 0, "lost")])
     with pytest.raises(InvalidArgumentError, match="16 bytes each"):
         Order.count_staged(7, 9, 1, 2, b"short")

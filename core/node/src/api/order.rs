@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::api::cohort_rules::CohortRules;
+use crate::api::parked::{ListParked, SettleParked};
 use crate::api::tables::{GatesIn, GatesOut, TableIn, TableOut};
 
 /// One ACTIVE partition of a routing table.
@@ -258,6 +259,8 @@ pub enum Order {
     InstallCohorts(CohortRules),
     SeeClaim(Box<SeeClaim>),
     SettleCommitted(SettleCommitted),
+    ListParked(ListParked),
+    SettleParked(SettleParked),
     /// Of which partitions that it came from the log has everything; also at a replica.
     Sources {
         topic: u64,

@@ -1,5 +1,7 @@
 //! Outcomes: reports of the engine to the control plane.
 
+use crate::api::parked::{ListedParking, ParkingReply};
+
 /// What an order changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finished {
@@ -36,6 +38,13 @@ pub enum Finished {
         epoch: u64,
         is_there: bool,
     },
+    /// LIST PARKED: whether more follow.
+    Parked {
+        parkings: Vec<ListedParking>,
+        more: bool,
+    },
+    /// SETTLE PARKED: by number, in the order of the items.
+    ParkedSettled(Vec<(u64, ParkingReply)>),
     /// OPEN PRODUCER: what the epochs before left, by slot range; without one where they left nothing.
     ProducerOpened(Vec<ResumePoint>),
     /// The producer tables have no room for a new producer: a sentence with the figures. Nothing has changed.

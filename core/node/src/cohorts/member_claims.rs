@@ -28,7 +28,7 @@ const CLAIM_BYTES: usize = 48;
 const CLAIM_KIND: u64 = 2;
 
 /// So long an order waits for its record, as a publish does, before it fails and is given again.
-const SETTLE_WAIT_MS: u64 = 2_000;
+pub(super) const SETTLE_WAIT_MS: u64 = 2_000;
 
 impl CohortMachine<'_> {
     // ---- ACKNOWLEDGE that claims ----
@@ -151,7 +151,7 @@ impl CohortMachine<'_> {
     }
 
     /// The log with the gates of a partition, open here.
-    fn gate_log(&self, (topic, partition): (u64, u64)) -> Result<PartitionIndex, OrderError> {
+    pub(super) fn gate_log(&self, (topic, partition): (u64, u64)) -> Result<PartitionIndex, OrderError> {
         let log = self.store.gate_rules.log_of(topic, partition);
         let index = log.and_then(|log| self.store.partitions.find(topic, log));
         let is_open = |index: &PartitionIndex| self.store.partitions[*index].has_open_gates();
@@ -235,10 +235,11 @@ impl CohortMachine<'_> {
                 refuse_order(order.number, "too few replicas had the position on disk in time".to_owned(), turn);
             }
         }
+        self.end_late_parked(turn);
     }
 }
 
-fn refuse_order(number: u64, why: String, turn: &mut Turn<'_>) {
+pub(super) fn refuse_order(number: u64, why: String, turn: &mut Turn<'_>) {
     turn.effects.outcomes.push(Outcome::Order { number, result: Err(why) });
 }
 

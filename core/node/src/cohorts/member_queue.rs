@@ -264,6 +264,9 @@ impl CohortMachine<'_> {
     }
 
     fn rows_settled(&mut self, answer: Answer, turn: &mut Turn<'_>) {
+        if self.members.parked.contains_key(&answer.ticket) {
+            return self.parked_settled(answer, turn);
+        }
         let not_taken = match answer.reply {
             Reply::Acknowledged(not_taken) => not_taken,
             Reply::BeforeSeek => {

@@ -189,6 +189,10 @@ impl CohortMachine<'_> {
             let result = Err(refusal.message.clone());
             return turn.effects.outcomes.push(Outcome::Order { number: order.number, result });
         }
+        if let Some(order) = self.members.parked.remove(&ticket) {
+            let result = Err(refusal.message.clone());
+            return turn.effects.outcomes.push(Outcome::Order { number: order.number, result });
+        }
         let Some(settle) = self.members.settles.remove(&ticket) else {
             return self.refuse_rows(ticket, refusal, turn);
         };

@@ -69,6 +69,15 @@ pub struct SettleOrder {
     pub deadline_ms: u64,
 }
 
+/// An order about parked rows that waits for its record.
+#[derive(Debug)]
+pub struct ParkedOrder {
+    pub number: u64,
+    /// Parkings that it names.
+    pub parkings: Box<[u64]>,
+    pub deadline_ms: u64,
+}
+
 /// State of members at this node.
 #[derive(Debug, Default)]
 pub struct Members {
@@ -89,6 +98,8 @@ pub struct Members {
     pub(super) claimed: BTreeSet<PartitionKey>,
     /// Orders that wait for a record with a position of a COMMIT, by ticket.
     pub(super) committed: IdMap<SettleOrder>,
+    /// Orders about parked rows, by ticket.
+    pub(super) parked: IdMap<ParkedOrder>,
     /// Logs whose gates have something to write.
     pub(super) busy: BTreeSet<PartitionKey>,
     /// The control plane was told that gates have made progress, and has not asked since.

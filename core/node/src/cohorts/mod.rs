@@ -6,6 +6,7 @@
 //! `members`: what waits. `sessions`: who is attached.
 //! `member_queue`: FETCH and ACKNOWLEDGE of members of queues. `queue_members`: what of them waits. `queue_body`: the
 //! bytes of such an ACKNOWLEDGE.
+//! `member_parked`: orders of the control plane about parked rows.
 //! `gate`: the pure machine of STREAM and CHECKPOINT gates. `queue`: that of QUEUE gates. `state`: what logs say.
 //! `claims`: what locks a gate for a COMMIT under way. `member_claims`: such ACKNOWLEDGEs, and orders about them.
 
@@ -15,6 +16,7 @@ pub(crate) mod gate;
 mod member_beat;
 mod member_claims;
 mod member_fetch;
+mod member_parked;
 mod member_queue;
 mod member_quorum;
 mod member_requests;

@@ -113,6 +113,8 @@ impl Parts {
             }
             Order::SeeClaim(seen) => self.members().see_claim(&seen, turn),
             Order::SettleCommitted(position) => self.members().settle_committed(number, position, turn),
+            Order::ListParked(list) => self.members().list_parked(&list, turn),
+            Order::SettleParked(settle) => self.members().settle_parked(number, &settle, turn),
             Order::CountStaged(count) => self.orders().count_staged(number, &count, turn.now),
             Order::Publish(publish) => self.orders().publish_stages(number, &publish, turn),
             Order::TableOut(order) => self.orders().table_out(&order),
@@ -125,12 +127,7 @@ impl Parts {
     }
 
     /// Install a table; watches hear of it, and requests that waited for it go on.
-    fn table_installed(
-        &mut self,
-        topic: u64,
-        order: Order,
-        turn: &mut Turn<'_>,
-    ) -> Result<OrderProgress, OrderError> {
+    fn table_installed(&mut self, topic: u64, order: Order, turn: &mut Turn<'_>) -> Result<OrderProgress, OrderError> {
         if self.install_table(order)? {
             self.clients().content_changed(topic);
         }

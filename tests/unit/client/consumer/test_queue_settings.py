@@ -20,6 +20,7 @@ def settings(**given: Any) -> Settings:
     [
         ({"mode": "stream", "limit": 3}, 'limit is for mode="queue"'),
         ({"mode": "stream", "rows_max": 3}, 'rows_max is for mode="queue"'),
+        ({"mode": "stream", "dead_letter": "u"}, 'dead_letter is for mode="queue"'),
         ({"on_drain": print}, "on_drain has no meaning"),
         ({"on_assigned": print}, "its members have no partitions"),
         ({"rows_max": 0}, "rows_max must be 1 .. 65536"),

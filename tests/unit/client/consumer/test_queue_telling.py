@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ringfence.consumer.calls import Note, Refusal, Why
-from ringfence.consumer.queue_calls import NotTakenBecause, QueueSettle, QueueSettled, RowsNotTaken, What
+from ringfence.consumer.queue_calls import (
+    NotTakenBecause,
+    QueueSettle,
+    QueueSettled,
+    RowsNotTaken,
+    RowsParked,
+    What,
+)
 from ringfence.native.errors import FencedError, RetriableError
 from ringfence.native.wire import Code
 from tests.fakes.queue_alone import LEASE_S, QueueAlone
@@ -90,10 +97,11 @@ def test_done_goes_to_the_next_owner() -> None:
     assert call.node == 2
 
 
-def test_a_parked_row_is_told_in_the_log() -> None:
+def test_a_parked_row_is_told_in_the_log_and_to_who_exports_it() -> None:
     alone = QueueAlone()
     alone.lease(7, 8, failures=4)
     alone.say(alone.gave(), What.FAILED)
     alone.settle(What.FAILED, QueueSettled((RowsNotTaken(7, 8, NotTakenBecause.PARKED),)))
     (note,) = [one for one in alone.effects if isinstance(one, Note)]
     assert "rows 7 to 7 of partition 1 are parked" in note.text
+    assert [one for one in alone.effects if isinstance(one, RowsParked)] == [RowsParked(1, 7, 8)]

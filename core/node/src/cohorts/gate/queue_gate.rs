@@ -1,14 +1,19 @@
 //! A QUEUE gate among those of a log: its machine is opened when it is first used, and follows rules, rows and time.
 
+use std::num::NonZeroU64;
+
 use ringfence_wire::LOG_GATES_MAX;
 
 use crate::api::cohort_rules::Mode;
+use crate::api::parked::{Fate, ListedParking, ParkedItem, ParkingAction, SettleParked};
 use crate::cohorts::gate::log_gates::{LogGates, OWNER_WAIT_MS};
 use crate::cohorts::gate::queues::{Granted, Leased, Rows, is_planted};
 use crate::cohorts::gate::view::GateView;
 use crate::cohorts::queue::acknowledge::Acknowledgement;
 use crate::cohorts::queue::bounds::Settings;
+use crate::cohorts::queue::entry::{Parking, ParkingState};
 use crate::cohorts::queue::lease::Ask;
+use crate::cohorts::queue::parked::Order;
 use crate::cohorts::queue::state::{Opening, Queue};
 use crate::cohorts::queue::table::Table;
 use crate::cohorts::queue::writing::Wanted;
@@ -99,9 +104,48 @@ impl LogGates {
         is_taken
     }
 
+    /// Carry out orders about parkings. False: the gate is not open.
+    pub fn operate(&mut self, of: &GateView<'_>, ticket: u64, settle: &SettleParked) -> bool {
+        let now_ms = of.view.now_ms;
+        let Some(queue) = self.queue(of) else { return false };
+        let orders: Vec<Order> = settle.items.iter().map(|item| order_of(queue, settle, item)).collect();
+        let mut answers = Vec::new();
+        queue.operate(ticket, &orders, now_ms, &mut answers);
+        self.queues.answers.append(&mut answers);
+        true
+    }
+
+    /// Up to `count` parkings above a number, and whether more follow. `None`: the gate is not open.
+    pub fn list_parked(&mut self, of: &GateView<'_>, after: u64, count: usize) -> Option<(Vec<ListedParking>, bool)> {
+        if !of.is_ahead() && of.view.may_open(self.epoch) && of.place().is_none() {
+            return Some((Vec::new(), false)); // not begun, or a seek is not: nothing is parked
+        }
+        let queue = self.queue(of)?;
+        let mut found = queue.parkings(after);
+        let listed = found.by_ref().take(count).map(|(parking, gone_rows)| listed(parking, gone_rows)).collect();
+        Some((listed, found.next().is_some()))
+    }
+
     pub fn leased_rows(&self, key: GateKey, session: u64) -> u64 {
         self.queues.get(key).map_or(0, |queue| queue.leased_rows(session))
     }
+}
+
+/// The fate of another scope than the one that the parking names is of no use: an export is under way then.
+fn order_of(queue: &Queue, settle: &SettleParked, item: &ParkedItem) -> Order {
+    let named = queue.export_of(item.number).map_or(0, NonZeroU64::get);
+    let is_other = named > 0 && named != item.scope && !matches!(settle.action, ParkingAction::Exported(_));
+    let fate = if is_other && !is_planted!(ParkedFateOfAny) { Fate::Open } else { item.fate };
+    Order { number: item.number, action: settle.action, fate, is_forced: settle.is_forced }
+}
+
+fn listed(parking: &Parking, gone_rows: u32) -> ListedParking {
+    let scope = match parking.state {
+        ParkingState::Exporting(scope) => scope.get(),
+        _ => 0,
+    };
+    let &Parking { number, first, rows, count, time_ms: unix_ms, .. } = parking;
+    ListedParking { number, first, rows, count, reason: parking.reason.clone(), unix_ms, scope, gone_rows }
 }
 
 fn settings_of(of: &GateView<'_>) -> Settings {

@@ -4,31 +4,8 @@ use std::num::NonZeroU64;
 
 use super::entry::{Parking, ParkingState};
 use super::planted::{Bug, is_on};
-use super::state::{Answer, Change, ParkingReply, Queue, Reply};
-
-/// What the caller's applied metadata says of a scope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// Not decided.
-    Open,
-    Committed,
-    /// Closed without a commit, for good.
-    Closed,
-    /// The scope is forgotten.
-    Unknown,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// The rows are delivered again, as rows that never failed.
-    Retry,
-    /// The rows count as done.
-    Discard,
-    /// An export may commit its copy once this is answered.
-    Begin(NonZeroU64),
-    /// The copy is committed.
-    Exported(NonZeroU64),
-}
+use super::state::{Answer, Change, Queue, Reply};
+use crate::api::parked::{Fate, ParkingAction as Action, ParkingReply};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
@@ -47,10 +24,21 @@ enum Step {
 }
 
 impl Queue {
-    /// Parkings above a number, and whether their rows are all gone.
-    pub fn parkings(&self, after: u64) -> impl Iterator<Item = (&Parking, bool)> {
-        let parkings = self.table.parkings().range(after.saturating_add(1)..);
-        parkings.map(|(_, parking)| (parking, parking.end() <= self.start))
+    /// Parkings above a number, and how many of their rows are gone. None before a seek that is not committed.
+    pub fn parkings(&self, after: u64) -> impl Iterator<Item = (&Parking, u32)> {
+        let parkings = self.table.parkings().range(after.saturating_add(1)..).filter(|_| self.seek.is_none());
+        parkings.map(|(_, parking)| {
+            let gone = self.start.saturating_sub(parking.first).min(u64::from(parking.rows));
+            (parking, u32::try_from(gone).unwrap_or(parking.rows))
+        })
+    }
+
+    /// The scope under which an export of a parking was begun.
+    pub fn export_of(&self, number: u64) -> Option<NonZeroU64> {
+        match self.table.parkings().get(&number)?.state {
+            ParkingState::Exporting(scope) => Some(scope),
+            _ => None,
+        }
     }
 
     pub fn operate(&mut self, ticket: u64, orders: &[Order], now_ms: u64, answers: &mut Vec<Answer>) {

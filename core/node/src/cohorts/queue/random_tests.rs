@@ -8,8 +8,9 @@ use super::bounds::Settings;
 use super::bounds_tests;
 use super::lease::Delivery;
 use super::log::LogRows;
-use super::parked::{Action, Fate, Order};
+use super::parked::Order;
 use super::world_tests::{Export, Stage, World, scope_of};
+use crate::api::parked::{Fate, ParkingAction as Action};
 
 const STEPS: u64 = 400;
 const ROWS_MAX: u64 = 100;

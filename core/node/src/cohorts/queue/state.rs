@@ -8,6 +8,7 @@ use super::pieces::{Held, Piece, Pieces};
 use super::planted::{Bug, is_any_on, is_on};
 use super::span::Span;
 use super::table::Table;
+use crate::api::parked::ParkingReply;
 
 /// Why a part of an acknowledgement was not taken, and the one of a taken part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,25 +30,6 @@ pub struct NotTaken {
     pub first: u64,
     pub rows: u32,
     pub why: Why,
-}
-
-/// What became of an order about one parking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ParkingReply {
-    Taken,
-    /// Put back, but for rows that are gone from the log.
-    Gone,
-    NotParked,
-    /// No export of it was begun.
-    NotBegun,
-    /// Another order about it is on its way: ask again.
-    Changing,
-    /// An export is under way.
-    Exporting,
-    /// It is not known whether its export was decided.
-    Unknown,
-    /// It was exported, and is marked so now.
-    Exported,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,10 +10,11 @@ use super::bounds::Settings;
 use super::entry::{Entry, Parking, ParkingState};
 use super::lease::{Ask, Delivery};
 use super::log::LogRows;
-use super::parked::{Action, Fate, Order};
+use super::parked::Order;
 use super::reference_tests::{Now, Reference, Refusals, Row};
-use super::state::{Answer, NotTaken, Opening, ParkingReply, Queue, Reply, Why};
+use super::state::{Answer, NotTaken, Opening, Queue, Reply, Why};
 use super::table::{RowState, Table};
+use crate::api::parked::{Fate, ParkingAction as Action, ParkingReply};
 
 pub const OWNER_LEASE_MS: u64 = 1000;
 
