@@ -26,7 +26,7 @@ Rows = set[tuple[int, int]]
 
 
 def taken(client: ringfence.Client, rows: int, *, parks: bool = False) -> Rows:
-    """Rows (key, number) that a member gets. It parks those of round BAD with `parks`, and settles the rest."""
+    """Rows (key, number) that a member gets and settles; with `parks` it parks those of round BAD."""
     got: Rows = set()
     with client.consumer("t", cohort="q", mode="queue") as consumer:
         end = time.monotonic() + 60
