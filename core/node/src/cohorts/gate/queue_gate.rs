@@ -9,15 +9,20 @@ use crate::cohorts::gate::view::GateView;
 use crate::cohorts::queue::acknowledge::Acknowledgement;
 use crate::cohorts::queue::bounds::Settings;
 use crate::cohorts::queue::lease::Ask;
-use crate::cohorts::queue::state::{Opening, Queue};
+use crate::cohorts::queue::state::{Answer, Opening, Queue, Reply};
 use crate::cohorts::queue::table::Table;
 use crate::cohorts::queue::writing::Wanted;
 use crate::cohorts::state::record::GateKey;
 
 impl LogGates {
-    /// The machine of a gate, if it may be used: its rules are recent, and the cohort has begun here.
+    /// The machine of a gate, if it may be used: its rules are recent, the cohort has begun here, and is not through.
     fn queue(&mut self, of: &GateView<'_>) -> Option<&mut Queue> {
-        if of.is_forgotten() || of.is_ahead() || !of.view.may_open(self.epoch) || of.cohort.mode != Mode::Queue {
+        if is_over(of)
+            || of.is_forgotten()
+            || of.is_ahead()
+            || !of.view.may_open(self.epoch)
+            || of.cohort.mode != Mode::Queue
+        {
             return None;
         }
         if !self.queues.is_open(of.key) {
@@ -43,7 +48,7 @@ impl LogGates {
 
     /// Rules, rows or time have changed: note what is due of a QUEUE gate.
     pub(super) fn queue_changed(&mut self, of: &GateView<'_>) {
-        if of.is_forgotten() || (of.is_finished() && of.entry.is_none()) {
+        if of.is_forgotten() || is_over(of) {
             self.queues.map.remove(&of.key);
             return;
         }
@@ -92,6 +97,11 @@ impl LogGates {
 
     /// Take what a member says. False: the gate is not open, ask again.
     pub fn acknowledge_rows(&mut self, of: &GateView<'_>, told: &Acknowledgement) -> bool {
+        if is_over(of) {
+            // A repeat: all rows were done before.
+            self.queues.answers.push(Answer { ticket: told.ticket, reply: Reply::Acknowledged(Vec::new()) });
+            return true;
+        }
         let now_ms = of.view.now_ms;
         let mut answers = Vec::new();
         let is_taken = self.queue(of).map(|queue| queue.acknowledge(told, &Rows(of), now_ms, &mut answers)).is_some();
@@ -102,6 +112,12 @@ impl LogGates {
     pub fn leased_rows(&self, key: GateKey, session: u64) -> u64 {
         self.queues.get(key).map_or(0, |queue| queue.leased_rows(session))
     }
+}
+
+/// The cohort is through with the partition, and its entry has left the table: what the log says no more, the metadata
+/// does. A machine that is opened now would begin at the first row again.
+fn is_over(of: &GateView<'_>) -> bool {
+    of.is_finished() && of.entry.is_none()
 }
 
 fn settings_of(of: &GateView<'_>) -> Settings {
