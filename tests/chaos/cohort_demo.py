@@ -40,7 +40,7 @@ STATE_S: Final = 60.0
 """For a state to come about, on a machine with ten times its load."""
 END_S: Final = 180.0
 """For all that is left: an election, a grace period and the holds behind it may be under way."""
-PAUSE_S: Final = 0.08
+PAUSE_S: Final = 0.2
 """Between two rounds: a record in each partition, of which a member of the queue does some 70 a second."""
 WORK_S: Final = 0.01
 """Between a batch and its acknowledgement: whoever is killed has rows in hand."""
