@@ -8,7 +8,7 @@ FROM ?= 1
 SEEDS ?= 10000
 SECONDS ?= 10
 
-.PHONY: help setup test test-upgrade test-pythons lint types clippy rust compiled python waiting docs test-under-load demo demo-dev demo-cluster demo-pipeline demo-layout bench soak chaos log-check sim sim-record lock wheel clean
+.PHONY: help setup test test-upgrade test-pythons lint types clippy rust compiled python waiting docs test-under-load demo demo-dev demo-cluster demo-pipeline demo-layout demo-cohort bench soak chaos log-check sim sim-record lock wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -88,6 +88,9 @@ demo-pipeline: setup  ## Spark streams orders and lineitem in, joins and compact
 
 demo-layout: setup  ## rows flow while one partition becomes 2, 4, 16 and 3 and a node is killed; every row proven, gaps shown
 	$(BIN)/ringfence dev --nodes 3 --demo-layout --scale 0.05
+
+demo-cohort: setup  ## a STREAM cohort and a queue go on while nodes and members die, freeze, a partition splits; each row is judged
+	$(PYTHON_IN_VENV) -m tests.chaos.cohort_demo
 
 docs: setup requirements-docs.txt  ## the documentation site in build/docs/site, every link checked; CI runs it
 	@tools/setup.sh docs

@@ -1,13 +1,16 @@
 """One member of a cohort as a process of its own, which a test may kill; it says what it gets on stdout.
 
 A line is a JSON object: {"given": [[key, number], ..], ..} with the rows of a batch before they are
-acknowledged, {"acked": partition, "through": offset, ..} when the owner has that, {"error": ..} at the end.
-All have "at": seconds of the machine's clock, which all processes share.
+acknowledged, {"told": partition, "through": offset, ..} before an acknowledgement leaves, {"acked": ..} alike
+when the owner has it, {"error": ..} at the end. All have "at": seconds of the machine's clock, which all
+processes share.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import ringfence
+from tests.harness.processes import freeze
 
 ROOT = Path(__file__).parents[2]
 STOP_S = 30.0
@@ -38,12 +42,13 @@ class Given:
 
 @dataclass(frozen=True)
 class Acked:
-    """An acknowledgement that the owner has: rows of the partition before `through`."""
+    """An acknowledgement that left the member, or that the owner has: rows before `through`."""
 
     at: float
     member: str
     partition: int
     through: int
+    token: int
 
 
 @dataclass
@@ -57,6 +62,7 @@ class Member:
     options: dict[str, Any] = field(default_factory=dict)
     token_file: str | None = None
     given: list[Given] = field(default_factory=list)
+    told: list[Acked] = field(default_factory=list)
     acked: list[Acked] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
@@ -84,10 +90,13 @@ class Member:
                     said["at"], self.name, said["partition"], said["first"], said["end"], said["token"], rows
                 )
                 self.given.append(given)
-            elif "acked" in said:
-                self.acked.append(Acked(said["at"], self.name, said["acked"], said["through"]))
-            else:
+            elif "error" in said:
                 self.errors.append(said["error"])
+            else:
+                list_of, partition = (
+                    (self.acked, said["acked"]) if "acked" in said else (self.told, said["told"])
+                )
+                list_of.append(Acked(said["at"], self.name, partition, said["through"], said["token"]))
 
     @property
     def partitions(self) -> set[int]:
@@ -98,6 +107,14 @@ class Member:
         """kill -9."""
         self.process.kill()
         self._gone()
+
+    def freeze(self) -> None:
+        """SIGSTOP: its connections stand, and it does nothing."""
+        freeze(self.process.pid)
+
+    def wake(self) -> None:
+        """SIGCONT."""
+        os.kill(self.process.pid, signal.SIGCONT)
 
     def stop(self) -> None:
         """It leaves the cohort, and ends."""
@@ -141,19 +158,22 @@ def consume(address: str, topic: str, cohort: str, values: dict[str, Any], token
     ):
         while not ends.is_set():
             batch = consumer.next(0.2)
+            at = time.monotonic()  # before anything else: whoever freezes the process may do so from here on
             if batch is None:
                 continue
             place = consumer.place
             assert place is not None
             rows = zip(batch.column("producer").to_pylist(), batch.column("id").to_pylist(), strict=True)
-            say(given=list(rows), partition=place.partition, first=place.first_offset, end=place.end_offset,
-                token=place.fencing_token)  # fmt: skip
+            say(at=at, given=list(rows), partition=place.partition, first=place.first_offset,
+                end=place.end_offset, token=place.fencing_token)  # fmt: skip
             if ends.wait(work_s) and work_s:
                 break
             acknowledge(consumer, place)
 
 
 def acknowledge(consumer: ringfence.Consumer, place: ringfence.ConsumerPlace) -> None:
+    through = {"through": place.end_offset, "token": place.fencing_token}
+    say(told=place.partition, **through)
     try:
         consumer.ack(place, wait=True)
     except (ringfence.FencedError, ringfence.WaitTimeoutError) as error:
@@ -161,7 +181,7 @@ def acknowledge(consumer: ringfence.Consumer, place: ringfence.ConsumerPlace) ->
         if isinstance(error, ringfence.MemberError):
             raise
         return
-    say(acked=place.partition, through=place.end_offset)
+    say(acked=place.partition, **through)
 
 
 def say(**values: Any) -> None:

@@ -164,12 +164,8 @@ class NodeProcess:
         return self.process.pid
 
     def freeze(self) -> None:
-        """SIGSTOP: it holds its sockets and files and does nothing.
-
-        One of its threads is told, and tells the others once a core is free for it: till then they go on.
-        """
-        os.kill(self.pid, signal.SIGSTOP)
-        until(lambda: _standing(self.pid), what=f"process {self.pid} stands still")
+        """SIGSTOP: it holds its sockets and files and does nothing."""
+        freeze(self.pid)
 
     def wake(self) -> None:
         """SIGCONT."""
@@ -272,6 +268,15 @@ def check_identity(
         assert not lost, (
             f"I5: {len(lost)} acknowledged rows of producer {producer} are lost, first {lost[:5]}"
         )
+
+
+def freeze(pid: int) -> None:
+    """SIGSTOP, and wait until the process stands still.
+
+    One of its threads is told, and tells the others once a core is free for it: till then they go on.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: _standing(pid), what=f"process {pid} stands still")
 
 
 def _standing(pid: int) -> bool:

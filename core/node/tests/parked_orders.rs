@@ -3,8 +3,8 @@
 use std::num::NonZeroU64;
 
 use ringfence_node::{
-    Beginning, Fate, Finished, ListParked, ListedParking, Order, Outcome, PARKINGS_MAX, ParkedItem, ParkingAction,
-    ParkingReply, SettleParked,
+    Beginning, Fate, Finished, GateRule, ListParked, ListedParking, Order, Outcome, PARKINGS_MAX, ParkedItem,
+    ParkingAction, ParkingReply, SettleParked,
 };
 
 use crate::queue_members::{COHORT, DONE, FIRST, PARKED, Told, figures, given, restarted, rule, shape, told, world};
@@ -264,4 +264,23 @@ fn orders_of_no_queue_and_above_the_bound_are_refused() {
     world.ordered(Order::InstallCohorts(rule(0))).unwrap();
     let list = ListParked { partition: PARTITION, ..list };
     assert!(world.ordered(Order::ListParked(list)).unwrap_err().contains("not open here"));
+}
+
+#[test]
+fn nothing_is_parked_in_a_partition_that_the_cohort_is_through_with() {
+    let mut world = parked(39, &[ONE_ROW]);
+    let mut through = rule(1);
+    let sealed = GateRule { partition: PARTITION - 1, end: Some(20), is_through: true, ..through.gates[0].clone() };
+    through.gates.push(sealed);
+    world.ordered(Order::InstallCohorts(through)).unwrap();
+    let list = ListParked { topic: TOPIC, partition: PARTITION - 1, cohort: COHORT, after: 0, count: PARKINGS_MAX };
+    assert_eq!(world.ordered(Order::ListParked(list)), Ok(Finished::Parked { parkings: vec![], more: false }));
+    let number = listed(&mut world)[0].number;
+    let Order::SettleParked(mut order) = settle(ParkingAction::Retry, &[(number, 0, Fate::Open)]) else {
+        unreachable!()
+    };
+    order.partition = PARTITION - 1;
+    let replies = vec![(number, ParkingReply::NotParked)];
+    assert_eq!(world.ordered(Order::SettleParked(order)), Ok(Finished::ParkedSettled(replies)));
+    assert_eq!(listed(&mut world).len(), 1, "those of the other partition stay");
 }

@@ -146,7 +146,11 @@ pub fn given(world: &mut World, member: (Connection, u64), rows: u32) -> Vec<Lin
 /// ACKNOWLEDGE of ranges: (first, rows, what, count, delay, reason).
 pub type Told = (u64, u32, u8, u8, u32, &'static str);
 
-fn tell(world: &mut World, (connection, session): (Connection, u64), told: &[Told]) -> u64 {
+fn tell(world: &mut World, member: (Connection, u64), told: &[Told]) -> u64 {
+    tell_of(world, PARTITION, member, told)
+}
+
+fn tell_of(world: &mut World, partition: u64, (connection, session): (Connection, u64), told: &[Told]) -> u64 {
     let (mut body, mut reasons) = (Vec::new(), Vec::new());
     for (first, rows, what, count, delay_ms, reason) in told {
         body.extend_from_slice(&first.to_le_bytes());
@@ -161,6 +165,7 @@ fn tell(world: &mut World, (connection, session): (Connection, u64), told: &[Tol
     body.extend_from_slice(&reasons);
     body.resize(body.len().next_multiple_of(8), 0);
     let header = RequestHeader {
+        partition,
         producer_id: session,
         producer_epoch: COHORT,
         rows: u32::try_from(told.len()).unwrap(),
@@ -380,6 +385,20 @@ pub fn a_fetch_waits_for_rows_and_rows_of_a_sealed_partition_are_read_elsewhere(
     let reply = world.answer_to(id);
     assert_ne!(reply.header.flags & ANSWER_FLAG_ELSEWHERE, 0);
     assert_eq!((reply.header.partition, lines(&reply)), (PARTITION - 1, vec![(0, 8192, false, 0)]));
+}
+
+#[test]
+fn a_sealed_partition_that_the_cohort_is_through_with_gives_no_row_again_and_answers_repeats() {
+    let mut world = world(13, rule(0));
+    assert_eq!(given(&mut world, FIRST, 100), [(0, 30, false, 0)]);
+    let mut through = rule(1);
+    let sealed = GateRule { partition: PARTITION - 1, end: Some(20), is_through: true, ..through.gates[0].clone() };
+    through.gates.push(sealed);
+    world.ordered(Order::InstallCohorts(through)).unwrap();
+    assert_eq!(given(&mut world, SECOND, 100), []);
+    let repeat = tell_of(&mut world, PARTITION - 1, SECOND, &[(10, 10, DONE, 0, 0, "")]);
+    assert_eq!(refused(&world.answer_to(repeat)), []);
+    assert_eq!(given(&mut world, SECOND, 100), []);
 }
 
 #[test]

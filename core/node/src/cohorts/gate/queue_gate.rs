@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use ringfence_wire::LOG_GATES_MAX;
 
 use crate::api::cohort_rules::Mode;
-use crate::api::parked::{Fate, ListedParking, ParkedItem, ParkingAction, SettleParked};
+use crate::api::parked::{Fate, ListedParking, ParkedItem, ParkingAction, ParkingReply, SettleParked};
 use crate::cohorts::gate::log_gates::{LogGates, OWNER_WAIT_MS};
 use crate::cohorts::gate::queues::{Granted, Leased, Rows, is_planted};
 use crate::cohorts::gate::view::GateView;
@@ -14,15 +14,20 @@ use crate::cohorts::queue::bounds::Settings;
 use crate::cohorts::queue::entry::{Parking, ParkingState};
 use crate::cohorts::queue::lease::Ask;
 use crate::cohorts::queue::parked::Order;
-use crate::cohorts::queue::state::{Opening, Queue};
+use crate::cohorts::queue::state::{Answer, Opening, Queue, Reply};
 use crate::cohorts::queue::table::Table;
 use crate::cohorts::queue::writing::Wanted;
 use crate::cohorts::state::record::GateKey;
 
 impl LogGates {
-    /// The machine of a gate, if it may be used: its rules are recent, and the cohort has begun here.
+    /// The machine of a gate, if it may be used: its rules are recent, the cohort has begun here, and is not through.
     fn queue(&mut self, of: &GateView<'_>) -> Option<&mut Queue> {
-        if of.is_forgotten() || of.is_ahead() || !of.view.may_open(self.epoch) || of.cohort.mode != Mode::Queue {
+        if is_over(of)
+            || of.is_forgotten()
+            || of.is_ahead()
+            || !of.view.may_open(self.epoch)
+            || of.cohort.mode != Mode::Queue
+        {
             return None;
         }
         if !self.queues.is_open(of.key) {
@@ -48,7 +53,7 @@ impl LogGates {
 
     /// Rules, rows or time have changed: note what is due of a QUEUE gate.
     pub(super) fn queue_changed(&mut self, of: &GateView<'_>) {
-        if of.is_forgotten() || (of.is_finished() && of.entry.is_none()) {
+        if of.is_forgotten() || is_over(of) {
             self.queues.map.remove(&of.key);
             return;
         }
@@ -97,6 +102,11 @@ impl LogGates {
 
     /// Take what a member says. False: the gate is not open, ask again.
     pub fn acknowledge_rows(&mut self, of: &GateView<'_>, told: &Acknowledgement) -> bool {
+        if is_over(of) {
+            // A repeat: all rows were done before.
+            self.queues.answers.push(Answer { ticket: told.ticket, reply: Reply::Acknowledged(Vec::new()) });
+            return true;
+        }
         let now_ms = of.view.now_ms;
         let mut answers = Vec::new();
         let is_taken = self.queue(of).map(|queue| queue.acknowledge(told, &Rows(of), now_ms, &mut answers)).is_some();
@@ -106,6 +116,11 @@ impl LogGates {
 
     /// Carry out orders about parkings. False: the gate is not open.
     pub fn operate(&mut self, of: &GateView<'_>, ticket: u64, settle: &SettleParked) -> bool {
+        if is_over(of) {
+            let replies = settle.items.iter().map(|item| (item.number, ParkingReply::NotParked)).collect();
+            self.queues.answers.push(Answer { ticket, reply: Reply::Operated(replies) });
+            return true;
+        }
         let now_ms = of.view.now_ms;
         let Some(queue) = self.queue(of) else { return false };
         let orders: Vec<Order> = settle.items.iter().map(|item| order_of(queue, settle, item)).collect();
@@ -117,8 +132,8 @@ impl LogGates {
 
     /// Up to `count` parkings above a number, and whether more follow. `None`: the gate is not open.
     pub fn list_parked(&mut self, of: &GateView<'_>, after: u64, count: usize) -> Option<(Vec<ListedParking>, bool)> {
-        if !of.is_ahead() && of.view.may_open(self.epoch) && of.place().is_none() {
-            return Some((Vec::new(), false)); // not begun, or a seek is not: nothing is parked
+        if is_over(of) || (!of.is_ahead() && of.view.may_open(self.epoch) && of.place().is_none()) {
+            return Some((Vec::new(), false)); // not begun, or a seek is not, or it is over: nothing is parked
         }
         let queue = self.queue(of)?;
         let mut found = queue.parkings(after);
@@ -146,6 +161,12 @@ fn listed(parking: &Parking, gone_rows: u32) -> ListedParking {
     };
     let &Parking { number, first, rows, count, time_ms: unix_ms, .. } = parking;
     ListedParking { number, first, rows, count, reason: parking.reason.clone(), unix_ms, scope, gone_rows }
+}
+
+/// The cohort is through with the partition, and its entry has left the table: what the log says no more, the metadata
+/// does. A machine that is opened now would begin at the first row again.
+fn is_over(of: &GateView<'_>) -> bool {
+    of.is_finished() && of.entry.is_none()
 }
 
 fn settings_of(of: &GateView<'_>) -> Settings {
