@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ringfence.control.model.cohorts import Cohort, CohortId, MemberSession
+from ringfence.control.model.cohorts import Cohort, CohortId, CohortMode, MemberSession
 from ringfence.control.runtime.cohorts.parts import CohortParts
 from ringfence.control.runtime.handlers.cohort_departures import MemberDepartures
 from ringfence.control.runtime.handlers.cohort_members import MemberRequests
@@ -67,6 +67,14 @@ def build(proposer: RaftProposer, commands: Commands, parts: CohortParts) -> Coh
                 "discard them, or seek with `forget_parked`"
             )
             raise RequestRefused(Code.ALREADY_EXISTS, message, parked=parked)
+        gates = {(cohort.cohort, number) for number in topic.layout.by_id()}
+        unknown = sorted(number for _, number in gates - figures.keys())
+        if cohort.mode is CohortMode.QUEUE and unknown:
+            message = (
+                f"the owners of partitions {unknown[:8]} did not answer, so it is not known whether cohort "
+                f"{cohort.name!r} has parked ranges there; ask again, or seek with `forget_parked`"
+            )
+            raise RequestRefused(Code.HELD, message, retry_after_ms=500)
 
     return CohortHandlers(
         MemberRequests(proposer, commands, parts.here, parts.presence, joined, prove),

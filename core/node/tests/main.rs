@@ -6,9 +6,9 @@ mod clocks;
 mod control;
 mod level;
 mod members;
+mod parked_orders;
 #[cfg(feature = "planted")]
 mod planted;
-mod parked_orders;
 mod producers;
 mod publishing;
 mod pushes;

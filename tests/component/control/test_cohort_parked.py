@@ -149,48 +149,50 @@ def test_limits_and_fields_are_checked_before_anything(tmp_path: Path, monkeypat
     with_queue(tmp_path, monkeypatch, work)
 
 
-def test_an_export_is_marked_once_its_scope_is_committed(tmp_path: Path, monkeypatch: Patch) -> None:
-    async def work(queue: Queue, native: GatedNode, parts: list[int]) -> None:
-        part = parts[0]
-        one = (part, native.ranges.park(queue.cohort, part, first=3, rows=1))
-        scope = await queue.begun(*one)
-        named = {"scope": scope.scope_id}
-        assert await queue.refused("exported", items=[one], **named) == Code.CONFLICT, "begin comes first"
-        assert await queue.do("begin", one, **named) == ParkedSettled(done=1)
-        assert await queue.do("begin", one, **named) == ParkedSettled(done=1), "a repeat"
-        [line] = (await queue.list()).parked
-        assert (line.state, line.scope) == ("exporting", scope.scope_id)
-        assert await queue.do("exported", one, **named) == ParkedSettled(done=0, exporting=[one])
-        await queue.commit(scope)
-        assert await queue.do("exported", one, **named) == ParkedSettled(done=1)
-        assert await queue.do("exported", one, **named) == ParkedSettled(done=0, not_parked=[one])
-        assert (await queue.list()).parked == []
-        other = (part, native.ranges.park(queue.cohort, part, first=4, rows=1) + 1)
-        for action in ("begin", "exported"):
-            assert await queue.refused(action, items=[other], **named) == Code.INVALID_ARGUMENT, "its name"
+async def exported_story(queue: Queue, native: GatedNode, parts: list[int]) -> None:
+    part = parts[0]
+    one = (part, native.ranges.park(queue.cohort, part, first=3, rows=1))
+    scope = await queue.begun(*one)
+    named = {"scope": scope.scope_id}
+    assert await queue.refused("exported", items=[one], **named) == Code.CONFLICT, "begin comes first"
+    assert await queue.do("begin", one, **named) == ParkedSettled(done=1)
+    assert await queue.do("begin", one, **named) == ParkedSettled(done=1), "a repeat"
+    [line] = (await queue.list()).parked
+    assert (line.state, line.scope) == ("exporting", scope.scope_id)
+    assert await queue.do("exported", one, **named) == ParkedSettled(done=0, exporting=[one])
+    await queue.commit(scope)
+    assert await queue.do("exported", one, **named) == ParkedSettled(done=1)
+    assert await queue.do("exported", one, **named) == ParkedSettled(done=0, not_parked=[one])
+    assert (await queue.list()).parked == []
+    other = (part, native.ranges.park(queue.cohort, part, first=4, rows=1) + 1)
+    for action in ("begin", "exported"):
+        assert await queue.refused(action, items=[other], **named) == Code.INVALID_ARGUMENT, "its name"
 
-    with_queue(tmp_path, monkeypatch, work)
+
+def test_an_export_is_marked_once_its_scope_is_committed(tmp_path: Path, monkeypatch: Patch) -> None:
+    with_queue(tmp_path, monkeypatch, exported_story)
+
+
+async def ended_story(queue: Queue, native: GatedNode, parts: list[int]) -> None:
+    part = parts[0]
+    scopes = []
+    for first in range(3):
+        number = native.ranges.park(queue.cohort, part, first=first, rows=1)
+        scopes.append(await queue.begun(part, number))
+        await queue.do("begin", (part, number), scope=scopes[-1].scope_id)
+    await queue.commit(scopes[1])
+    answer = await queue.do("retry", (part, 1), (part, 2))
+    assert answer == ParkedSettled(done=1, exported=[(part, 2)])
+    assert native.ranges.put_back == [(0, 1)]
+    closed = queue.bench.node.proposer.state.scopes[ScopeId(scopes[0].scope_id)]
+    assert (closed.expired, closed.committed) == (SCOPE_EPOCH_MAX, 0)
+    with pytest.raises(RequestRefused):
+        await queue.commit(scopes[0])
+    assert await queue.do("discard", (part, 3)) == ParkedSettled(done=1)
 
 
 def test_retry_and_discard_end_an_export_or_find_its_copy(tmp_path: Path, monkeypatch: Patch) -> None:
-    async def work(queue: Queue, native: GatedNode, parts: list[int]) -> None:
-        part = parts[0]
-        scopes = []
-        for first in range(3):
-            number = native.ranges.park(queue.cohort, part, first=first, rows=1)
-            scopes.append(await queue.begun(part, number))
-            await queue.do("begin", (part, number), scope=scopes[-1].scope_id)
-        await queue.commit(scopes[1])
-        answer = await queue.do("retry", (part, 1), (part, 2))
-        assert answer == ParkedSettled(done=1, exported=[(part, 2)])
-        assert native.ranges.put_back == [(0, 1)]
-        closed = queue.bench.node.proposer.state.scopes[ScopeId(scopes[0].scope_id)]
-        assert (closed.expired, closed.committed) == (SCOPE_EPOCH_MAX, 0)
-        with pytest.raises(RequestRefused):
-            await queue.commit(scopes[0])
-        assert await queue.do("discard", (part, 3)) == ParkedSettled(done=1)
-
-    with_queue(tmp_path, monkeypatch, work)
+    with_queue(tmp_path, monkeypatch, ended_story)
 
 
 def test_what_became_of_a_forgotten_scope_is_not_guessed(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -318,3 +320,22 @@ def test_a_refusal_is_typed(tmp_path: Path, monkeypatch: Patch) -> None:
         assert "numbers from 0" in refusal.message
 
     with_queue(tmp_path, monkeypatch, work)
+
+
+async def unchecked(*_: object) -> None: ...
+
+
+PLANTED: dict[str, tuple[Work, Any, str, Any]] = {
+    "marked_first": (exported_story, parked_gates, "fate_of", lambda *_: "committed"),
+    "scope_not_compared": (exported_story, parked_gates.ParkedGates, "_check_scope", unchecked),
+    "retry_while_exporting": (ended_story, parked_gates, "fate_of", lambda *_: "closed"),
+    "export_not_ended": (ended_story, parked_gates.ParkedGates, "_close", unchecked),
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_planted_faults_are_found(tmp_path: Path, monkeypatch: Patch, fault: str) -> None:
+    story, module, name, instead = PLANTED[fault]
+    monkeypatch.setattr(module, name, instead)
+    with pytest.raises(AssertionError):
+        with_queue(tmp_path, monkeypatch, story)

@@ -164,6 +164,8 @@ def test_a_seek_does_not_forget_what_is_parked_unasked(tmp_path: Path, monkeypat
         header, body = await bench.ask(Opcode.COHORT_SEEK, seek)
         refusal = messages.decode(messages.Refused, body)
         assert (header.code, refusal.details["parked"]) == (Code.ALREADY_EXISTS, 6)
+        monkeypatch.setattr(native, "cohort_figures", list)
+        assert await bench.refused(Opcode.COHORT_SEEK, seek) == Code.HELD, "an owner does not answer"
         forced = cohorts.CohortSeek(topic="t", cohort="etl", to="earliest", forget_parked=True)
         await bench.ok(Opcode.COHORT_SEEK, forced, cohorts.CohortSought)
 

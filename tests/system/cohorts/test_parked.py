@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 import ringfence
-from ringfence.native import cluster_messages, messages
-from ringfence.native.cohort_messages import (
-    CohortList,
-    CohortListed,
-    CohortParked,
-    CohortSeek,
-    ParkedListed,
-    ParkedRange,
-    ParkedSettled,
-)
+from ringfence.native import messages
+from ringfence.native.cohort_messages import CohortSeek, ParkedSettled
 from ringfence.native.wire import SCOPE_EPOCH_MAX, Code, Opcode, Status
 from tests.harness.deliveries import KEYS, publish
+from tests.harness.parked import ask, begun, commit, listed, settled
 from tests.harness.processes import SCHEMA, NodeProcess, until
-from tests.harness.raw_client import Answer, RawClient
+from tests.harness.raw_client import RawClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,39 +87,6 @@ def rows_of(client: ringfence.Client, topic: str, count: int) -> list[int]:
                 got += range(first, first + batch.num_rows)
         consumer.ack(wait=True)
     return sorted(got)
-
-
-def ask(raw: RawClient, topic: str, action: str, **more: Any) -> Answer:
-    return raw.control(Opcode.COHORT_PARKED, CohortParked(topic=topic, cohort="q", action=action, **more))
-
-
-def listed(raw: RawClient, topic: str, **more: Any) -> ParkedListed:
-    answer = ask(raw, topic, "list", **more)
-    assert answer.status == Status.OK, answer
-    return answer.read(ParkedListed)
-
-
-def settled(raw: RawClient, topic: str, action: str, *ranges: ParkedRange, **more: Any) -> ParkedSettled:
-    if ranges:
-        more["items"] = [(one.partition, one.number) for one in ranges]
-    answer = ask(raw, topic, action, **more)
-    assert answer.status == Status.OK, answer
-    return answer.read(ParkedSettled)
-
-
-def begun(raw: RawClient, topic: str, one: ParkedRange) -> cluster_messages.ScopeBegun:
-    """The scope of an export of this range."""
-    [cohort] = raw.control(Opcode.COHORT_LIST, CohortList(topic=topic)).read(CohortListed).cohorts
-    name = f"parked/{cohort.entry.id}/{one.partition}/{one.number}"
-    begin = cluster_messages.ScopeBegin(scope=name, one_off=True)
-    return raw.control(Opcode.BEGIN, begin).read(cluster_messages.ScopeBegun)
-
-
-def commit(raw: RawClient, scope: cluster_messages.ScopeBegun, epoch: int = 1) -> Answer:
-    body = cluster_messages.ScopeCommit(
-        scope_id=scope.scope_id, driver=scope.driver, epoch=epoch, tokens=[], parts=[]
-    )
-    return raw.control(Opcode.COMMIT, body)
 
 
 def test_what_a_member_parks_is_listed_put_back_and_discarded(
