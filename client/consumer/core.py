@@ -118,7 +118,10 @@ class Core(AnyCore):
                 with self._lock.lock:
                     question = self.member.question(partition)
                 if question is None:
-                    position, tells = settings.position(partition), False
+                    # The report of the last rows may be lost with a process: then the children of a partition
+                    # that was read to its end would wait for ever.
+                    position = settings.position(partition)
+                    tells = position is not None and settings.report
                 else:
                     position, tells = begin_of(partition, question, settings)
                 with self._lock.lock:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 5.0
 POLL_SHORT_S: Final = 0.05  # if there are more partitions than requests at a time
+POLL_PAUSED_S: Final = 0.5  # of a partition that is opened, and not read
 FETCHES_MAX: Final = 512
 BYTES_MIN, BYTES_MAX = 65_536, 4_194_304  # of one answer
 ANSWERS_MAX: Final = 2  # of one partition, so that one is given while the next one comes
@@ -95,7 +96,9 @@ class Fetching:
 
     def _fetch(self, gate: Gate, node: int, now: float) -> None:
         state = self._state
-        is_shared = len(state.gates) > FETCHES_MAX
+        poll_s = POLL_PAUSED_S if gate.is_paused and gate.end is None else POLL_S
+        if len(state.gates) > FETCHES_MAX:
+            poll_s = POLL_SHORT_S
         point: Point | None = gate.fetched
         if gate.phase is Phase.OPENING:
             point = gate.position if gate.skip is None else Point(gate.skip, 0)
@@ -111,7 +114,7 @@ class Fetching:
                 epoch=epoch,
                 generation=max(0, state.generation),
                 bytes_max=self._bytes(),
-                poll_s=POLL_SHORT_S if is_shared else POLL_S,
+                poll_s=poll_s,
             ),
             now,
         )
@@ -180,7 +183,7 @@ class Fetching:
     def _sealed(self, gate: Gate, end: int) -> None:
         """The partition is sealed, and ends there."""
         gate.end = end
-        if gate.settled.offset >= end:
+        if gate.settled.offset >= end and not gate.tells_beginning:
             self._holding.released(gate)
         elif gate.is_given_to_its_end:
             self.given_to_its_end(gate)

@@ -12,6 +12,7 @@
     verify_positions.py    owner epochs of a log's rows, which prove that a position belongs to the log
     stream_offset.py  the offset of a stream in a checkpoint
     stream_lineage.py  what a micro-batch may read of partitions that were split or merged
+    stream_cohort.py  the option `cohort`: a stream as the member of a cohort
     options.py        names, defaults and bounds of options
 
 pyspark is imported when a function here is called, never by `import ringfence`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from ringfence.consumer.settings import LABEL
 from ringfence.native.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ USES = {
     "maxRowsPerTrigger": (STREAM_READ,),
     "maxBytesPerTrigger": (STREAM_READ,),
     "failOnDataLoss": (STREAM_READ,),
+    "cohort": (STREAM_READ,),
     "createTopic": WRITE,
     "key": WRITE,
     "partitions": WRITE,
@@ -96,6 +98,8 @@ class SourceOptions:
             self.count(name, None)
         for name in NAMES:
             self.names(name)
+        if use == STREAM_READ:
+            check_cohort(self.text("cohort"))
         _ = self.timeout_s, self.topic
 
     @property
@@ -178,6 +182,14 @@ def check_timeout(name: str, seconds: float, given: object) -> float:
             f"{name} must be a number above 0, at most {TIMEOUT_S_MAX:.0f}", given=given
         )
     return seconds
+
+
+def check_cohort(name: str | None) -> None:
+    """Raises InvalidArgumentError unless this can be the name of a cohort."""
+    if name is not None and not LABEL.fullmatch(name):
+        raise InvalidArgumentError(
+            "the option cohort must have 1 to 64 letters, digits, '_', '.' and '-', all ASCII", given=name
+        )
 
 
 def check_scope(scope: str | None, epoch: int | None) -> None:

@@ -10,10 +10,15 @@ which the last row of such a partition is read, beside its children; later maps 
 a map does not list is finished if it comes before a listed partition; else it begins at its first row. So
 format 2 is read by the same rules: what it lists was not split before. Format 1 had no epochs. Older formats
 are read and carried on.
+
+`"query": "<id>"` stands in the offsets of a query with the option `cohort`, which is a member of it by this
+name. Spark tells a Python source no id of its query, so one is drawn with the first offset; it lives as
+long as the checkpoint, as Spark's id does.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringfence.cluster.offsets import Position
@@ -28,16 +33,23 @@ if TYPE_CHECKING:
 LINEAGE: Final = 3
 FORMAT: Final = 2
 WITHOUT_EPOCHS: Final = 1
+QUERY: Final = re.compile(r"[0-9a-f-]{1,36}")
 
 
 class StreamOffset(NamedTuple):
-    """The positions by partition, and which of these are the end of a sealed partition."""
+    """The positions by partition, and which of these are the end of a sealed partition.
+
+    `query`: its id, or "".
+    """
 
     positions: dict[int, Position]
     ended: frozenset[int]
+    query: str = ""
 
 
-def encode(view: View, positions: Iterable[Position], ended: Collection[int] = ()) -> dict[str, Any]:
+def encode(
+    view: View, positions: Iterable[Position], ended: Collection[int] = (), query: str = ""
+) -> dict[str, Any]:
     """The offset of these positions for Spark; equal positions give equal JSON."""
     places: dict[str, dict[str, Any]] = {}
     for position in sorted(positions):
@@ -46,7 +58,8 @@ def encode(view: View, positions: Iterable[Position], ended: Collection[int] = (
             place["ended"] = True
         places[str(position.partition)] = place
     form = LINEAGE if view.has_lineage else FORMAT
-    return {"format": form, "topic": view.topic, "version": view.version, "partitions": places}
+    offset = {"format": form, "topic": view.topic, "version": view.version, "partitions": places}
+    return {**offset, "query": query} if query else offset
 
 
 def version_of(offset: object) -> int:
@@ -102,7 +115,16 @@ def decode(topic: str, view: View, offset: object) -> StreamOffset:
     positions = {one: Position(one, next_row, epoch) for one, next_row, epoch, _ in entries}
     if len(positions) < len(entries):
         raise damaged(topic, offset, "it has a partition twice")
-    return StreamOffset(positions, frozenset(one for one, _, _, ended in entries if ended))
+    query = offset.get("query", "")
+    if not isinstance(query, str) or (query and not QUERY.fullmatch(query)):
+        raise damaged(topic, offset, f"it has no query {query!r}")
+    return StreamOffset(positions, frozenset(one for one, _, _, ended in entries if ended), query)
+
+
+def query_of(offset: object) -> str:
+    """The id of the query in an offset; empty: it has none, or is damaged, which `decode` tells."""
+    query = offset.get("query") if isinstance(offset, dict) else None
+    return query if isinstance(query, str) and QUERY.fullmatch(query) else ""
 
 
 def damaged(topic: str, offset: object, reason: str) -> InvalidArgumentError:

@@ -28,8 +28,9 @@ from ringfence.spark.batch_read import RangePartition, range_reader
 from ringfence.spark.options import ROWS_A_TASK
 from ringfence.spark.ranges import Range, split
 from ringfence.spark.read_bounds import is_finished, positions_of
+from ringfence.spark.stream_cohort import QueryMember, done_before, positions_of_offset
 from ringfence.spark.stream_lineage import beginning
-from ringfence.spark.stream_offset import damaged, decode, encode, version_of
+from ringfence.spark.stream_offset import damaged, decode, encode, query_of, version_of
 from ringfence.spark.verify_positions import History
 
 if TYPE_CHECKING:
@@ -66,14 +67,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._final_ends: dict[int, int] | None = None
         # Partitions that the last planned batch did not list any more.
         self._finished: frozenset[int] = frozenset()
+        # With the option cohort, on the driver.
+        cohort = options.text("cohort")
+        self._member = None if cohort is None else QueryMember(options, cohort)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_client": None}  # workers get values only
+        return {**self.__dict__, "_client": None, "_member": None}  # workers get values only
 
     # ---- offsets, on the driver ---------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The positions of the option `start`; default: earliest."""
+        query = self._joined()
         view, ends = self._ends()
         start = self._options.text("start") or "earliest"
         first = positions_of(self._connect(), self._options.topic, ends, start, name="start")
@@ -87,6 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 position._replace(epoch=epochs.get(partition, position.epoch))
                 for partition, position in first.items()
             ),
+            query=query,
         )
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -98,13 +104,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             InvalidArgumentError: `start` is of another topic or a newer format.
             TruncatedError: rows after `start` were removed, unless failOnDataLoss is false; or rows before
                 `start` were lost, and the log has another history.
+            MemberExistsError: the cohort of the option has another member.
         """
+        query = self._joined(start)
         view, ends = self._ends(start)
         given = decode(self._options.topic, view, start)
         history = self._history(ends)
         self._prove(history, given.positions)
         begin = beginning(view, given, ends)
         self._finished = begin.finished
+        if (
+            self._member is not None
+        ):  # all rows before `start` were processed: batches run one after the other
+            self._member.report(done_before(given.positions, begin, ends))
         for lost in begin.lost:
             self._lose(lost_error(self._options.topic, lost))
         positions = self._from_log_start(begin.positions, ends)
@@ -118,7 +130,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         epochs = history.epochs(last)
         at_end = {one for one in begin.admitted if ends[one].ended and last[one] == ends[one].end}
         ended = begin.ended | at_end
-        after = encode(view, (Position(one, offset, epochs[one]) for one, offset in last.items()), ended)
+        places = (Position(one, offset, epochs[one]) for one, offset in last.items())
+        after = encode(view, places, ended, query)
         return self._unless_equal(view, given, after)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -138,9 +151,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._final_ends = {end.partition: end.end for end in self._ends()[1].values()}
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark's checkpoint has the position of the query, nodes store none."""
+        """Tell the cohort, if there is one. Spark's checkpoint has the position of the query."""
+        if self._member is not None:
+            self._member.report(positions_of_offset(end))
 
     def stop(self) -> None:
+        if self._member is not None:
+            self._member.leave()
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -150,6 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         """The ranges from `start` to `end`; after a restart both come from the checkpoint."""
         topic = self._options.topic
+        self._joined(start, end)
         view, ends = self._ends(start, end)
         before, after = decode(topic, view, start), decode(topic, view, end)
         history = self._history(ends)
@@ -182,6 +200,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- private ------------------------------------------------------------------------------------------
 
+    def _joined(self, *offsets: object) -> str:
+        """Be a member of the cohort, if there is one.
+
+        The id of the query for the next offset; "": it has none.
+        """
+        if self._member is None:
+            return next(filter(None, map(query_of, offsets)), "")
+        self._member.join(*offsets)
+        return self._member.query
+
     def _connect(self) -> Client:
         if self._client is None:
             self._client = connect(self._options.address, token_file=self._options.token_file)
@@ -208,7 +236,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Spark runs a micro-batch wherever two offsets differ.
         """
-        kept = encode(view, given.positions.values(), given.ended)
+        kept = encode(view, given.positions.values(), given.ended, given.query)
         left = {one: place for one, place in kept["partitions"].items() if int(one) not in given.ended}
         return kept if left == after["partitions"] else after
 

@@ -21,8 +21,10 @@ LEASE_S = 10.0
 class Alone:
     """A member whose partitions are all at node 1."""
 
+    kind: type[Member] = Member
+
     def __init__(self, *partitions: int, **options: Any) -> None:
-        self.member = Member(MemberOptions("m", b"i" * 16, **options))
+        self.member = self.kind(MemberOptions("m", b"i" * 16, **options))
         self.now = 0.0
         self.effects: list[Effect] = []
         self.table(dict.fromkeys(partitions, 1))

@@ -5,6 +5,7 @@ stages and its commit, and one Python worker on the way; with "" nobody dies. DI
 `interrupted-driver`, and each task leaves the mark `waits` in FOLDER and stands still in its middle;
 DIE=again: there, to the end. stream: the Parquet files of FOLDER/source into `streamed`, one a micro-batch.
 compact: topic `compacted` into FOLDER/out, and the driver is killed before the DIE-th file gets its name.
+cohort: topic `followed` into FOLDER/out without end, as the member of the cohort `loads`.
 held: as stream, into `rivals`; the id of its run is told, and from id HELD on it waits for FOLDER/go.
 What comes behind a driver's death a test does with these functions, in a session of its own.
 """
@@ -134,6 +135,13 @@ def held(spark: SparkSession, address: str, folder: str) -> StreamingQuery:
     return started(spark, address, folder, "rivals", waiting)
 
 
+def followed(spark: SparkSession, address: str, folder: str, cohort: str = "loads") -> StreamingQuery:
+    """A query that is the member of a cohort."""
+    source = spark.readStream.format("ringfence").option("address", address).option("cohort", cohort)
+    sink = source.load("followed").writeStream.format("parquet").option("path", str(Path(folder) / "out"))
+    return sink.option("checkpointLocation", str(Path(folder) / "checkpoint")).start()
+
+
 def started(
     spark: SparkSession, address: str, folder: str, topic: str, step: Step = lambda batches: batches
 ) -> StreamingQuery:
@@ -153,6 +161,8 @@ if __name__ == "__main__":
     elif kind == "compact":
         die_at_name(int(sys.argv[4]))
         compact(session(), at, where)
+    elif kind == "cohort":
+        followed(session(), at, where).awaitTermination()
     elif kind == "held":
         query = held(session(), at, where)
         emit({"run": str(query.runId)})

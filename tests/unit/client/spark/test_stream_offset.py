@@ -11,7 +11,7 @@ from ringfence.cluster.offsets import Position
 from ringfence.common.arguments import NUMBER_MAX
 from ringfence.common.lineage import Part, View
 from ringfence.native.errors import InvalidArgumentError
-from ringfence.spark.stream_offset import FORMAT, decode, encode, version_of
+from ringfence.spark.stream_offset import FORMAT, StreamOffset, decode, encode, query_of, version_of
 
 VIEW = View(7, 1, 3, {one: Part(one, 1) for one in (2, 9, 10)}, {})
 SPLIT = View(7, 2, 4, {2: Part(2, 1), 9: Part(9, 1, is_sealed=True), (9 << 16): Part(9 << 16, 4, (9,))}, {})
@@ -30,7 +30,7 @@ def test_equal_positions_give_the_same_text_in_whatever_order() -> None:
 
 
 def test_what_is_written_is_read_with_its_epochs() -> None:
-    assert decode("t", VIEW, json.loads(FORMAT_2)) == (KEPT, frozenset())
+    assert decode("t", VIEW, json.loads(FORMAT_2)) == StreamOffset(KEPT, frozenset())
 
 
 def test_an_offset_of_format_1_is_read_without_epochs_and_written_with_them() -> None:
@@ -47,7 +47,9 @@ def test_format_3_is_written_once_a_partition_was_split_and_says_what_has_ended(
         '{"format": 3, "topic": 7, "version": 4, "partitions": {"2": {"offset": 5, "epoch": 7}, '
         '"9": {"offset": 1200, "epoch": 31, "ended": true}, "589824": {"offset": 0, "epoch": 0}}}'
     )
-    assert decode("t", SPLIT, json.loads(text)) == ({one.partition: one for one in kept}, frozenset({9}))
+    assert decode("t", SPLIT, json.loads(text)) == StreamOffset(
+        {one.partition: one for one in kept}, frozenset({9})
+    )
     assert version_of(json.loads(text)) == 4
 
 
@@ -113,3 +115,17 @@ def changed(**change: Any) -> dict[str, Any]:
 def test_what_this_source_has_not_written_is_refused_by_what_is_wrong(given: Any, said: str) -> None:
     with pytest.raises(InvalidArgumentError, match=said):
         decode("t", VIEW, given)
+
+
+def test_the_id_of_a_query_is_kept_and_changes_no_other_offset() -> None:
+    given = encode(VIEW, KEPT.values(), query="0a1b-2c")
+    assert given == {**json.loads(FORMAT_2), "query": "0a1b-2c"}
+    assert decode("t", VIEW, given) == StreamOffset(KEPT, frozenset(), "0a1b-2c")
+    assert query_of(given) == "0a1b-2c"
+    assert query_of(json.loads(FORMAT_2)) == query_of(None) == query_of({"query": "a b"}) == ""
+
+
+@pytest.mark.parametrize("query", [7, "a b", "x" * 37, None])
+def test_an_id_that_this_source_cannot_have_written_is_refused(query: object) -> None:
+    with pytest.raises(InvalidArgumentError, match="no query"):
+        decode("t", VIEW, {**json.loads(FORMAT_2), "query": query})
