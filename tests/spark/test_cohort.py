@@ -121,7 +121,7 @@ def test_a_second_query_on_a_cohort_is_refused_and_the_first_one_goes_on(
             with pytest.raises(
                 StreamingQueryException, match=r"MemberExistsError.*a query has a cohort of its"
             ):
-                other.awaitTermination(STATE_S)
+                other.awaitTermination(int(STATE_S))
             made.publish(100)
             until(made.is_through, STATE_S, "the first one goes on")
             assert list(made.members().values()) == ["connected"]
@@ -142,4 +142,4 @@ def test_names_that_cannot_be_and_batch_reads_are_refused(spark: SparkSession, t
             source.option("cohort", "loads").load("followed").count()
         query = followed(spark, made.node.address, str(tmp_path), cohort="no name")
         with pytest.raises(StreamingQueryException, match="the option cohort must have 1 to 64 letters"):
-            query.awaitTermination(STATE_S)
+            query.awaitTermination(int(STATE_S))

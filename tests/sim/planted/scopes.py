@@ -36,7 +36,7 @@ def _newest_first(patch: Patch) -> None:
             if published:
                 found = done.setdefault((one.scope, one.commit.epoch), [])
                 found.append((one.part.topic, one.part.partition))
-        confirmed = await asyncio.gather(*(self._confirm(*key, parts) for key, parts in done.items()))
+        confirmed = await asyncio.gather(*(self._confirm(*key, parts, []) for key, parts in done.items()))
         return all(results) and all(confirmed)
 
     patch.setattr(TransactionRequests, "_publish", publish)
