@@ -207,12 +207,15 @@ class CohortDemo:
             return len(acked_rows(self.queue)) >= self.written
 
         until(is_done, END_S, f"all rows are acknowledged in {QUEUE}")
-        for member in (*self.members, *self.queue):
+        for member in self.all_members():
             if member.process.poll() is None:
                 member.stop()
         return Scene("the producer ends, the rest is acknowledged", "", _since(began))
 
     # ---- parts ----
+
+    def all_members(self) -> list[Member | QueueMember]:
+        return [*self.members, *self.queue]
 
     @property
     def written(self) -> int:
@@ -282,8 +285,8 @@ class CohortDemo:
 
     def judged(self) -> list[str]:
         """All that is wrong."""
-        wrong = [f"{one.name}: {error}" for one in (*self.members, *self.queue) for error in one.errors]
-        wrong += other_rows([*self.members, *self.queue], self.stored)
+        wrong = [f"{one.name}: {error}" for one in self.all_members() for error in one.errors]
+        wrong += other_rows(self.all_members(), self.stored)
         history = stream_history(self.members, self.stored, self._parts())
         wrong += [f"{STREAM}: {one}" for one in anomalies(history)]
         self.queue_record = QueueRecord(self.counts.losses)
@@ -365,7 +368,7 @@ def run(folder: Path, *, is_short: bool) -> int:
                 f"the demo failed after {len(scenes)} scenes: {type(error).__name__}: {error}",
                 file=sys.stderr,
             )
-            for member in (*demo.members, *demo.queue):
+            for member in demo.all_members():
                 print(
                     f"{member.name}: {len(member.acked)} acknowledged, errors {member.errors}",
                     file=sys.stderr,

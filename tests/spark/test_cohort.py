@@ -24,7 +24,7 @@ from tests.spark.test_kills import killed
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 START_S = 180.0
 """For a Spark driver of its own to start, on a machine with other work."""
-STATE_S = 60.0
+STATE_S = 60
 COHORT = "/admin/topics/public/default/followed/subscriptions/loads"
 
 

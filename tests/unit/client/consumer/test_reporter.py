@@ -64,7 +64,7 @@ def test_rows_are_not_asked_for_again_and_a_report_goes_out_once() -> None:
     one.report(1, 500)
     one.report(1, 300)
     one.turn(30.0)
-    assert one.calls(Settle) == one.calls(Read) == one.calls(Fetch) == []
+    assert [*one.calls(Settle), *one.calls(Read), *one.calls(Fetch)] == []
     one.report(1, 501)
     assert one.told().through == Point(501, 1)
 
@@ -99,9 +99,10 @@ def test_the_end_of_a_sealed_partition_is_told_before_it_counts_as_drained() -> 
     one.plan(1, generation=2)
     one.answer(one.made_attach(), one.attached())
     one.answer(one.call(Fetch), Fetched(7, 10, 10, 1, sealed_end=10))
-    assert one.member.state.gates[1].phase is Phase.HELD
+    phases = [one.member.state.gates[1].phase]
     assert one.told().through == Point(10, 1)
-    assert one.member.state.gates[1].phase is Phase.DRAINED
+    phases.append(one.member.state.gates[1].phase)
+    assert phases == [Phase.HELD, Phase.DRAINED]
 
 
 def test_what_the_owner_asks_of_the_store_is_answered_without_an_application() -> None:
