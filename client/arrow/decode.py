@@ -1,6 +1,7 @@
 """Decode fetched records as record batches. Columns are views into the received frame.
 
-Compressed columns, and all columns of a schema with dictionaries, are decoded into memory of their own.
+Compressed columns, and all columns of a schema with dictionaries, are decoded into memory of their own. A
+record that is not aligned is copied first: ZeroMQ receives small frames one behind another, at any address.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _UNPACK = wire.RECORD_STRUCT.unpack
 _MAKE = wire.RecordHeader._make
+# Who takes over columns may read numbers of this size in place; no type of Arrow needs more.
+ALIGNED_BYTES = 8
 WITH_ROWS = frozenset({wire.RecordKind.ROWS, wire.RecordKind.PUBLISH})
 
 
@@ -57,7 +60,10 @@ def read_body(
         # pyarrow reads dictionaries only from streams, so the body is appended to the schema message.
         stream = pa.BufferReader(b"".join([schema_message, message]))
         return pa.ipc.open_stream(stream).read_next_batch()
-    return pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(message)), schema)
+    buffer = pa.py_buffer(message)
+    if buffer.address % ALIGNED_BYTES:
+        buffer = pa.py_buffer(bytes(message))
+    return pa.ipc.read_record_batch(pa.ipc.read_message(buffer), schema)
 
 
 class Decoder:

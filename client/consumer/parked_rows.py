@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from ringfence.arrow.decode import has_dictionary
 from ringfence.native.errors import InvalidArgumentError, SchemaError
 
 if TYPE_CHECKING:
@@ -90,21 +89,8 @@ def with_columns(
         "parked_reason": same(parked.reason, pa.string()),
         "parked_ms": same(parked.time_ms, pa.int64()),
     }
-    arrays = [*aligned(batch).columns, *(values[field.name] for field in COLUMNS)]
+    arrays = [*batch.columns, *(values[field.name] for field in COLUMNS)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*batch.schema, *COLUMNS]))
-
-
-def aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows in memory of their own. Columns of a read are views of its answer, at any address there, and
-    the encoder takes buffers only at multiples of their type's size.
-    """
-    if has_dictionary(batch.schema):
-        # `take` keeps dictionaries as they are.
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as stream:
-            stream.write_batch(batch)
-        batch = pa.ipc.open_stream(sink.getvalue()).read_next_batch()
-    return batch.take(pa.array(range(batch.num_rows), pa.int64()))
 
 
 def rows_of(client: Client, topic: str, cohort: str, parked: Parked) -> Iterator[pa.RecordBatch]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from ringfence.consumer.parked import Parked
 from ringfence.consumer.parked_rows import (
     COLUMNS,
-    aligned,
     check_other_topic,
     check_target,
     rows_of,
@@ -44,19 +42,6 @@ def test_each_row_says_where_it_was_and_why_it_is_here() -> None:
         "parked_reason": "bad",
         "parked_ms": 1_700_000_000_000,
     }
-
-
-def test_rows_are_copied_out_of_the_answer_they_came_in() -> None:
-    """Its columns are views, at addresses that are no multiples of their sizes."""
-    memory = pa.py_buffer(bytes(3) + np.arange(40, dtype=np.int64).tobytes())
-    ids = pa.Array.from_buffers(pa.int64(), 40, [None, memory.slice(3)])
-    words = pa.array(["a", "b"] * 20).dictionary_encode()
-    batch = pa.record_batch([ids, words], names=["id", "word"]).slice(7, 20)
-    made = aligned(batch)
-    assert made.equals(batch)
-    assert made.column("id").buffers()[1].address % 64 == 0
-    plain = made.column("word").dictionary.buffers()[2].address
-    assert plain != words.dictionary.buffers()[2].address
 
 
 def test_a_topic_with_a_column_of_these_names_is_refused() -> None:
