@@ -91,7 +91,8 @@ def test_sends_go_round_a_partition_whose_owner_refuses_until_it_takes_what_wait
         assert len(sent) == 2
         assert first not in sent
         full.clear()
-        assert {future.result(10)[0].partition for future in begun} == {first, *sent}
+        # The refusal may come before the others are sent: these need not be at both other partitions.
+        assert {first} <= {future.result(10)[0].partition for future in begun} <= {first, *sent}
         until(lambda: producer.send(rows(99)).result(10)[0].partition == first)
         assert max(Counter((h.producer_id, h.partition, h.sequence) for h in node.stored("t")).values()) == 1
 
