@@ -185,7 +185,7 @@ class ParkedGates:
 
     async def _named(self, call: SettleParked, partition: int, numbers: Sequence[int]) -> Mapping[int, int]:
         """The scopes under which exports of these ranges were begun."""
-        after, last = min(numbers) - 1, max(numbers)
+        after, last = max(min(numbers), 1) - 1, max(numbers)
         wanted, named = set(numbers), dict[int, int]()
         more = True
         while more and after < last:

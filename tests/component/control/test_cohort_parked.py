@@ -105,6 +105,7 @@ def test_ranges_are_listed_in_pages_retried_and_discarded(tmp_path: Path, monkey
         answer = await queue.do("retry", (one, 1), (two, gone), (one, 77))
         assert answer == ParkedSettled(done=2, gone=[(two, gone)], not_parked=[(one, 77)])
         assert native.ranges.put_back == [(3, 1), (0, 5)]
+        assert await queue.do("retry", (one, 0)) == ParkedSettled(done=0, not_parked=[(one, 0)])
         assert await queue.do("discard") == ParkedSettled(done=2), "all"
         assert await queue.list() == ParkedListed(parked=[])
         assert await queue.do("discard") == ParkedSettled(done=0)
