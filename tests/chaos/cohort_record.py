@@ -175,6 +175,14 @@ def other_rows(members: Sequence[Member | QueueMember], stored: Mapping[int, Row
     ]
 
 
+def last_deliveries(members: Sequence[QueueMember], killed: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """(partition, offset) of rows that killed members had in hand: owners may have them as done."""
+    for member in members:
+        if member.name in set(killed) and member.given:
+            last = member.given[-1]
+            yield from ((last.partition, row) for row in range(last.first, last.end))
+
+
 def rows_again(members: Sequence[Member | QueueMember]) -> int:
     """Rows that were given more than once, counted as often as they were given again."""
     seen, again = defaultdict[int, Spans](Spans), 0

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.chaos.cohort_progress import SettledKeys
-from tests.chaos.cohort_record import LATE_S, Loss, Part, QueueRecord, other_rows, rows_again, stream_history
+from tests.chaos.cohort_record import (
+    LATE_S,
+    Loss,
+    Part,
+    QueueRecord,
+    last_deliveries,
+    other_rows,
+    rows_again,
+    stream_history,
+)
 from tests.checker.cohorts import anomalies
 from tests.harness.deliveries import KEYS
 from tests.harness.member import Acked, Given, Member
@@ -116,6 +125,11 @@ def test_a_row_of_a_queue_that_was_done_and_comes_again_is_found_but_for_the_los
     assert queue_kinds(members)[0] == {"again", "acknowledged twice"}
     assert queue_kinds(members, Loss(6.0, 6.5)) == (set(), 4)
     assert queue_kinds(members, Loss(3.0, 7.0 - LATE_S - 0.1))[0] == {"again", "acknowledged twice"}
+
+
+def test_rows_that_a_killed_member_had_in_hand_are_those_of_its_last_delivery() -> None:
+    assert [*last_deliveries(queue(), {"a": 5.0})] == [(PARENT, 2)]
+    assert [*last_deliveries(queue(), {})] == []
 
 
 # ---- how far all keys are ----
