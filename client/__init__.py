@@ -15,7 +15,8 @@ START HERE:
     topic_calls.py  calls about topics        admin.py  their requests      topic_info.py  what they return
     consumer/     Consumer: a member of a cohort (consumer group)
     watch.py      Watch: what happens to topics and layouts
-    layout_admin.py  split, merge and repartition topics; parked_admin.py: rows that queues have put aside
+    client_admin.py  what `Client.admin` has: layout_admin.py: split, merge and repartition topics;
+                     cohort_admin.py: cohorts; parked_admin.py: rows that queues have put aside
     transaction.py  all rows of a block or none; consuming_transaction.py: and what a consumer gave
     scopes.py     transactions in parts: begin, stage, commit; staged_reader.py reads what they published
     answer_batches.py  the answers of a read as batches

@@ -75,10 +75,18 @@ class Admin:
         self._io_thread, self._timeout_s = io_thread, timeout_s
 
     def request(
-        self, opcode: wire.Opcode, message: messages.Message | None, *, topic: str | None = None
+        self,
+        opcode: wire.Opcode,
+        message: messages.Message | None,
+        *,
+        topic: str | None = None,
+        deadline: float | None = None,
     ) -> tuple[Answer, int]:
-        """Send one request. Returns the answer and the number of lost tries, which may have been executed."""
-        request = self._new_request(opcode, message, topic)
+        """Send one request. Returns the answer and the number of lost tries, which may have been executed.
+
+        `deadline`: of the monotonic clock, in seconds; None: `timeout_s` from now on.
+        """
+        request = self._new_request(opcode, message, topic, deadline)
         try:
             return self._io_thread.request(request).result(), request.tries_lost
         except (NotFoundError, AlreadyExistsError) as error:

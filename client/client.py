@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from ringfence.admin import TIMEOUT_S, Admin
 from ringfence.arrow.decode import Decoder
+from ringfence.client_admin import ClientAdmin
 from ringfence.cluster.offsets import (
     Ends,
     LogPoint,
@@ -43,7 +44,6 @@ from ringfence.native import wire
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
 from ringfence.network.failover import OverdueRead, overdue_read
 from ringfence.network.io_thread import IoThread
-from ringfence.parked_admin import ClientAdmin
 from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
 from ringfence.scopes import MovedCommits, Scopes
@@ -187,7 +187,7 @@ class Client(TopicCalls, ConsumerCalls, ProcessLocal):
 
     @property
     def admin(self) -> ClientAdmin:
-        """Changes of layouts: split, merge, repartition, settings of automatic changes. Parked rows."""
+        """Changes of layouts: split, merge, repartition, automatic changes. Cohorts, and parked rows."""
         return ClientAdmin(self, self._admin)
 
     # ---- writing ------------------------------------------------------------------------------------

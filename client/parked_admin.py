@@ -9,7 +9,6 @@ from ringfence.consumer.exporter import Exported, Exporter
 from ringfence.consumer.parked import Parked, ParkedOutcome, ParkedRequests, items_of
 from ringfence.consumer.parked_export import Ending
 from ringfence.consumer.parked_rows import check_other_topic, target_schema
-from ringfence.layout_admin import LayoutAdmin
 from ringfence.native.errors import ConflictError
 
 if TYPE_CHECKING:
@@ -129,14 +128,6 @@ class ParkedAdmin:
             to, schema=schema, key=source.key, replication=source.replication, exist_ok=True
         )
         check_other_topic(source.topic, made.topic, made.name)
-
-
-class ClientAdmin(LayoutAdmin, ParkedAdmin):
-    """What `Client.admin` gives: changes of layouts, and parked rows."""
-
-    def __init__(self, client: Client, admin: Admin) -> None:
-        LayoutAdmin.__init__(self, admin)
-        ParkedAdmin.__init__(self, client, admin)
 
 
 def chosen(listed: Iterator[Parked], wanted: list[Item] | None) -> Iterator[Parked | Item]:

@@ -87,7 +87,7 @@ BY_TEST: Final[dict[str, tuple[str, ...]]] = {
         "client/send/sender.py",
     ),
     "tests/unit/client/test_producer_reentrant.py": ("client/common/locks.py",),
-    "tests/unit/client/test_reader.py": ("client/arrow/decode.py", "client/cluster/offsets.py"),
+    "tests/unit/client/test_reader.py": ("client/cluster/offsets.py",),
     "tests/unit/control/consensus/test_codec.py": ("control/consensus/messages.py",),
     "tests/unit/control/consensus/test_read_queue.py": ("control/consensus/linearizable_reads.py",),
     "tests/unit/control/state_machines/metadata/test_nodes.py": (

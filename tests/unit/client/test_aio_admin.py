@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from typing import Any
 
-from ringfence import aio_admin, parked_admin
+from ringfence import aio_admin, client_admin
 from ringfence.aio_admin import ClientAdmin
 from tests.fakes.parked_node import ParkedNode
 
@@ -17,14 +17,14 @@ def test_it_has_every_call() -> None:
     def calls(of: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(of, inspect.isfunction) if not name.startswith("_")}
 
-    assert calls(aio_admin.ClientAdmin) == calls(parked_admin.ClientAdmin)
+    assert calls(aio_admin.ClientAdmin) == calls(client_admin.ClientAdmin)
 
 
 def test_parked_rows_are_listed_exported_put_back_and_discarded() -> None:
     node: Any = ParkedNode(FIRST, SECOND)
 
     async def work() -> None:
-        api = ClientAdmin(parked_admin.ClientAdmin(node, node))
+        api = ClientAdmin(client_admin.ClientAdmin(node, node))
         assert [one.item async for one in api.parked("t", "c")] == [FIRST, SECOND]
         assert (await api.export_parked("t", "c", to="u", items=[FIRST])).exported == (FIRST,)
         assert (await api.retry_parked("t", "c", [SECOND])).done == 1

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from ringfence.client_admin import ClientAdmin
 from ringfence.consumer.exporter import Exported
 from ringfence.native.errors import ConflictError, InvalidArgumentError
-from ringfence.parked_admin import ClientAdmin
 from tests.fakes.parked_node import ParkedNode
 
 FIRST, SECOND = (1, 7), (2, 8)
