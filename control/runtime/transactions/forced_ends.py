@@ -23,6 +23,7 @@ from ringfence.native.errors import ClosedError
 _LOG = structlog.get_logger("ringfence.scopes")
 # Interval of looks, in seconds: an eighth of the least time that a lease of a gate takes to end.
 LOOK_S: Final = 1.0
+SCOPES: Final = "consume/"
 
 
 class ForcedEnds:
@@ -41,6 +42,11 @@ class ForcedEnds:
 
     async def _end(self, claims: list[tuple[int, int, int]]) -> None:
         for scope, epoch, driver in claims:
+            # A member names its scope itself: what is no consumer's is not ended for it.
+            named = self._proposer.state.scopes.get(ScopeId(scope))
+            if named is None or not named.name.startswith(SCOPES):
+                _LOG.warning("claim of a scope that is no consumer's", scope=scope)
+                continue
             command = ExpireScope(scope=ScopeId(scope), epoch=epoch, driver=Index(driver))
             try:
                 await self._proposer.propose(command)

@@ -2,7 +2,8 @@
 
 The owner of a scope is the prefix of the token that began it. "" is an owner, too: of tokens without a
 prefix, of clients without a token, and of scopes from before level 1. A name that ends with `@` and a
-number is the name of a topic's scope.
+number is the name of a topic's scope; `consume/` and `parked/` with the number of a cohort and more belong to
+that cohort's topic, whoever begins them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 
 from msgspec import UNSET
 
+from ringfence.control.model.cohorts import Cohort, CohortId
 from ringfence.control.model.ids import ScopeId, TopicId
 from ringfence.control.model.scopes import Scope
 from ringfence.control.model.state import MetadataState
@@ -20,6 +22,8 @@ from ringfence.control.state_machines.metadata.config import limit
 LEVEL_OF_OWNERS: Final = 1
 # Digits of a topic's id, which is below 2^63.
 DIGITS_MAX: Final = 19
+# First parts of the names of scopes that clients draw for a cohort.
+COHORT_SCOPES: Final = frozenset({"consume", "parked"})
 # One of this number of scopes is forgotten at a time: each entry copies the maps.
 SHARE: Final = 8
 
@@ -32,7 +36,8 @@ def access_fault(state: MetadataState, name: str, prefix: str) -> str | None:
     """The reason that a token with this prefix may not use the scope of this name; None if it may."""
     if not prefix:
         return None
-    topic = topic_of(name)
+    cohort = cohort_of(state, name)
+    topic = topic_of(name) if cohort is None else cohort.topic
     if topic is not None:
         record = state.topics.get(topic)
         if record is not None and record.name.startswith(prefix):
@@ -54,6 +59,16 @@ def topic_of(name: str) -> TopicId | None:
     label, _, number = name.rpartition("@")
     is_number = number.isascii() and number.isdigit() and (number == "0" or number[0] != "0")
     return TopicId(int(number)) if label and is_number and len(number) <= DIGITS_MAX else None
+
+
+def cohort_of(state: MetadataState, name: str) -> Cohort | None:
+    """The cohort whose scope has this name: of a transaction that consumes, or of an export."""
+    kind, _, rest = name.partition("/")
+    number, separator, _ = rest.partition("/")
+    is_number = number.isascii() and number.isdigit() and len(number) <= DIGITS_MAX
+    if kind not in COHORT_SCOPES or not separator or not is_number:
+        return None
+    return state.cohorts.get(CohortId(int(number)))
 
 
 def is_temporary(state: MetadataState, scope: Scope) -> bool:

@@ -129,6 +129,8 @@ pub enum Bug {
     QueueSeekUnheard,
     /// New rows wake no member of a queue.
     QueueNotWoken,
+    /// A queue begins above the mark where the metadata says so: rows that come later count as done.
+    QueueBeginsAbove,
     /// The fate of any scope counts for a parking that names another one.
     ParkedFateOfAny,
     /// An order about parked rows is answered before its record is durable.

@@ -7,7 +7,7 @@ use crate::{members, parked_orders, pushes, queue_members, sketches, staging_aga
 /// Each story fails when its fault is planted, and only then.
 #[test]
 fn each_planted_fault_is_found() {
-    let stories: [(Bug, fn()); 20] = [
+    let stories: [(Bug, fn()); 22] = [
         (Bug::NoOrigin, staging_again::rows_that_are_staged_again_keep_their_place),
         (Bug::OriginForgotten, staging_again::origins_outlive_a_power_cut),
         (Bug::PushForgotten, pushes::one_table_is_on_its_way_and_the_newest_follows),
@@ -28,6 +28,8 @@ fn each_planted_fault_is_found() {
         ),
         (Bug::QueueBeginsUnsaid, queue_members::a_parking_alone_says_where_the_cohort_began),
         (Bug::QueueSeekUnheard, queue_members::a_seek_ends_leases_and_what_was_done_comes_again),
+        (Bug::QueueSeekUnheard, queue_members::a_seek_is_heard_where_nothing_was_acknowledged),
+        (Bug::QueueBeginsAbove, queue_members::a_beginning_above_the_mark_settles_no_row_that_comes_later),
         (Bug::QueueNotWoken, queue_members::a_fetch_waits_for_rows_and_rows_of_a_sealed_partition_are_read_elsewhere),
         (Bug::ParkedFateOfAny, parked_orders::an_export_ends_by_the_fate_of_its_own_scope),
         (Bug::ParkedAnsweredEarly, parked_orders::an_order_is_answered_when_its_record_is_durable),

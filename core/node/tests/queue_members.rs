@@ -150,7 +150,16 @@ fn tell(world: &mut World, member: (Connection, u64), told: &[Told]) -> u64 {
     tell_of(world, PARTITION, member, told)
 }
 
-fn tell_of(world: &mut World, partition: u64, (connection, session): (Connection, u64), told: &[Told]) -> u64 {
+fn tell_of(world: &mut World, partition: u64, member: (Connection, u64), told: &[Told]) -> u64 {
+    tell_as(world, (partition, COHORT), member, told)
+}
+
+fn tell_as(
+    world: &mut World,
+    (partition, incarnation): (u64, u64),
+    (connection, session): (Connection, u64),
+    told: &[Told],
+) -> u64 {
     let (mut body, mut reasons) = (Vec::new(), Vec::new());
     for (first, rows, what, count, delay_ms, reason) in told {
         body.extend_from_slice(&first.to_le_bytes());
@@ -167,7 +176,7 @@ fn tell_of(world: &mut World, partition: u64, (connection, session): (Connection
     let header = RequestHeader {
         partition,
         producer_id: session,
-        producer_epoch: COHORT,
+        producer_epoch: incarnation,
         rows: u32::try_from(told.len()).unwrap(),
         deadline_ms: 60_000,
         ..world.request(Opcode::Acknowledge)
@@ -368,6 +377,37 @@ pub fn a_seek_ends_leases_and_what_was_done_comes_again() {
     assert_eq!((lines(&reply), reply.header.sequence), (vec![(5, 25, false, 0)], 50 << 16));
     let mut world = restarted(world, sought);
     assert_eq!(given(&mut world, FIRST, 100), [(5, 25, false, 0)]);
+}
+
+#[test]
+pub fn a_seek_is_heard_where_nothing_was_acknowledged() {
+    let mut world = world(15, rule(0));
+    assert_eq!(given(&mut world, FIRST, 20), [(0, 20, false, 0)]);
+    let mut sought = rule(1);
+    sought.cohorts[0].incarnation = 50 << 16;
+    sought.gates[0].beginning = Beginning::At { offset: 5, epoch: 1 };
+    world.ordered(Order::InstallCohorts(sought.clone())).unwrap();
+    world.pass(50);
+    let id = tell(&mut world, FIRST, &[(0, 10, DONE, 0, 0, "")]);
+    assert_eq!(world.answer_to(id).header.code, Code::NotAssigned as u16, "of before the seek");
+    assert_eq!(given(&mut world, FIRST, 100), [(5, 25, false, 0)]);
+    let id = tell_as(&mut world, (PARTITION, 50 << 16), FIRST, &[(5, 10, DONE, 0, 0, "")]);
+    assert_eq!(refused(&world.answer_to(id)), []);
+    assert_eq!(figures(&mut world).settled, Some(15));
+    let mut world = restarted(world, sought);
+    assert_eq!(given(&mut world, FIRST, 100), [(15, 15, false, 0)]);
+}
+
+#[test]
+pub fn a_beginning_above_the_mark_settles_no_row_that_comes_later() {
+    let mut rules = rule(0);
+    rules.gates[0].beginning = Beginning::At { offset: 35, epoch: 1 };
+    let mut world = world(16, rules);
+    assert_eq!(given(&mut world, FIRST, 100), []);
+    publish(&mut world, 3);
+    assert_eq!(given(&mut world, FIRST, 100), [(30, 10, false, 0)]);
+    assert_eq!(told(&mut world, FIRST, &[(30, 2, DONE, 0, 0, "")]), []);
+    assert_eq!(figures(&mut world).settled, Some(32));
 }
 
 #[test]

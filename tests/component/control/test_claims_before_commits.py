@@ -10,7 +10,7 @@ import pytest
 
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.results import ScopeDecided
-from ringfence.control.model.scopes import CommitScope
+from ringfence.control.model.scopes import BeginScope, CommitScope
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.data_plane.native_node import OrderError
 from ringfence.control.runtime.process.errors import RequestRefused
@@ -249,6 +249,7 @@ def test_the_engine_is_told_whose_rows_are_not_published() -> None:
 def test_epochs_of_claims_that_keep_others_out_are_expired_and_a_refusal_ends_nothing() -> None:
     owners = Owners(ConsumedLog())
     scope, driver = owners.log.drivers["a"]
+    foreign = owners.log.took(BeginScope(name="nightly", one_off=False)).scope
     proposed: list[Any] = []
 
     class Node:
@@ -256,7 +257,8 @@ def test_epochs_of_claims_that_keep_others_out_are_expired_and_a_refusal_ends_no
             self.node, self.state = self, owners.state
 
         def forced_ends(self) -> list[tuple[int, int, int]]:
-            return [(scope, 1, driver), (scope, 2, driver)]
+            others = [(foreign, 1, driver), (1 << 40, 1, driver)]  # of no consumer
+            return [(scope, 1, driver), *others, (scope, 2, driver)]
 
         async def propose(self, command: Any) -> None:
             proposed.append(command)

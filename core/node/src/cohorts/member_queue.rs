@@ -215,7 +215,7 @@ impl CohortMachine<'_> {
             }
         }
         for session in over {
-            self.members.queue.without_connection.remove(&session);
+            // Other logs look at the same time: since when it is missing is forgotten later.
             self.store.with_gates(index, now_ms, |gates, view| {
                 gates.queues.end_session(session);
                 gates.rules_changed(view);
@@ -303,6 +303,7 @@ impl CohortMachine<'_> {
     /// Fetches and acknowledgements whose deadline has passed.
     pub(super) fn end_late_of_queues(&mut self, turn: &mut Turn<'_>) {
         let now_ms = turn.now.mono_ms;
+        self.members.queue.forget_missing(now_ms);
         for fetch in self.members.queue.end_fetches(|fetch| fetch.deadline_ms <= now_ms) {
             self.store.answer_no_rows(fetch.connection, &fetch.header, 0, turn);
         }

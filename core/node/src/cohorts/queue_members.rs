@@ -9,6 +9,9 @@ use ringfence_wire::RequestHeader;
 /// A session whose connection ended keeps its leases for so long: time to come back by another one.
 pub const CONNECTION_WAIT_MS: u64 = 2000;
 
+/// Since when a session has no connection is known for so long: each log of the node has ended its leases by then.
+const WITHOUT_CONNECTION_MS: u64 = 60_000;
+
 /// Rows on lease of a member at a node. Above that its FETCH waits until it settles some.
 pub const MEMBER_ROWS_MAX: u64 = 1 << 20;
 
@@ -64,6 +67,11 @@ impl QueueMembers {
         self.fetches.retain(|_, fetches| !fetches.is_empty());
         self.waiting -= ended.len();
         ended
+    }
+
+    /// Forget sessions whose leases have ended everywhere.
+    pub fn forget_missing(&mut self, now_ms: u64) {
+        self.without_connection.retain(|_, since_ms| now_ms < since_ms.saturating_add(WITHOUT_CONNECTION_MS));
     }
 
     /// Since when a session has no connection.

@@ -187,11 +187,11 @@ impl ReadMachine<'_> {
             Err(PlanError::Retained { start_offset }) => {
                 let what = format!("partition {}: the log begins at {start_offset}", fetch.header.partition);
                 let refusal = Refusal::new(Code::Truncated, what).log_start(start_offset);
-                return self.store.refuse(fetch.connection, &fetch.header, &refusal, turn);
+                return self.refuse_fetch(&fetch, &refusal, turn);
             }
             Err(PlanError::Closed) => {
                 let refusal = quarantined(partition);
-                return self.store.refuse(fetch.connection, &fetch.header, &refusal, turn);
+                return self.refuse_fetch(&fetch, &refusal, turn);
             }
             Err(PlanError::Empty | PlanError::Beyond { .. }) => return self.wait_for_rows(fetch, turn),
         };
@@ -209,7 +209,7 @@ impl ReadMachine<'_> {
             self.reads.queued.push_back(fetch);
         } else {
             let refusal = Refusal::new(Code::Overloaded, "too many fetches wait for memory");
-            self.store.refuse(fetch.connection, &fetch.header, &refusal, turn);
+            self.refuse_fetch(&fetch, &refusal, turn);
         }
     }
 
@@ -230,7 +230,7 @@ impl ReadMachine<'_> {
         for fetch in late {
             let what =
                 format!("partition {}: the fetch waited too long for memory or the disk", fetch.header.partition);
-            self.store.refuse(fetch.connection, &fetch.header, &Refusal::new(Code::Overloaded, what), turn);
+            self.refuse_fetch(&fetch, &Refusal::new(Code::Overloaded, what), turn);
         }
     }
 

@@ -104,7 +104,7 @@ impl ReadMachine<'_> {
                 Refusal::new(Code::Internal, format!("a record of {bytes} bytes does not fit the block made for it"))
             }
         };
-        self.store.refuse(fetch.connection, &fetch.header, &refusal, turn);
+        self.refuse_fetch(fetch, &refusal, turn);
     }
 
     /// The damage was not repaired in time: quarantine the partition until it is.

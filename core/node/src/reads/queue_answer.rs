@@ -16,7 +16,7 @@ use crate::cohorts::state::record::GateKey;
 use crate::ids::PartitionIndex;
 use crate::partition::answers::{length, send};
 use crate::partition::store::Store;
-use crate::reads::pending_reads::MemberRead;
+use crate::reads::pending_reads::{Fetch, MemberRead};
 use crate::reads::read_machine::ReadMachine;
 use crate::turn::Turn;
 
@@ -31,11 +31,12 @@ impl ReadMachine<'_> {
             return self.answer_dropped(&fetch, turn);
         }
         if let Some(reason) = self.end_is_unknown(index) {
+            self.give_back(&fetch, turn);
             return self.store.redirect(to, &fetch.header, reason, turn);
         }
         if !self.replication().is_fresh(index, turn) {
             let what = format!("partition {}: too few replicas have confirmed its owner", fetch.header.partition);
-            return self.store.refuse(to, &fetch.header, &Refusal::new(Code::TooFewReplicas, what), turn);
+            return self.refuse_fetch(&fetch, &Refusal::new(Code::TooFewReplicas, what), turn);
         }
         let key = member.key(&fetch.header);
         let Some(granted) = self.store.granted(index, key, (member.number, grant, done.next_offset), turn) else {
@@ -60,6 +61,25 @@ impl ReadMachine<'_> {
             Outbound::Bytes([&block[..done.bytes], &trailer].concat().into())
         };
         send(to, answer, body, turn.effects);
+    }
+
+    /// Refuse a fetch. Rows on lease for it may be leased again: who asked has not heard of them.
+    pub(super) fn refuse_fetch(&mut self, fetch: &Fetch, refusal: &Refusal, turn: &mut Turn<'_>) {
+        self.give_back(fetch, turn);
+        self.store.refuse(fetch.connection, &fetch.header, refusal, turn);
+    }
+
+    fn give_back(&mut self, fetch: &Fetch, turn: &mut Turn<'_>) {
+        let Some(member) = fetch.member else { return };
+        let Some(grant) = member.grant else { return };
+        if self.read_partition(fetch).is_none() || !self.store.partitions[fetch.index].has_open_gates() {
+            return;
+        }
+        let key = member.key(&fetch.header);
+        let given = self.store.with_gates(fetch.index, turn.now.mono_ms, |gates, _| gates.give_back(key, grant));
+        if given == Some(true) {
+            turn.follow_ups.new_rows.push(fetch.index);
+        }
     }
 }
 

@@ -116,6 +116,9 @@ impl LogGates {
         if !view.may_open(self.epoch) {
             return;
         }
+        for key in self.queues.keys().into_iter().filter(|key| view.gate(*key).is_none()) {
+            self.queues.end(key); // its cohort was deleted, or its partition pruned
+        }
         for (key, _) in view.rules.of_log(view.topic, view.log) {
             let Some(of) = view.gate(key) else { continue };
             if of.cohort.mode == Mode::Queue {

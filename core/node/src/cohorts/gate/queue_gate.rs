@@ -37,10 +37,10 @@ impl LogGates {
             }
             let incarnation = of.cohort.incarnation;
             let entry = of.entry.filter(|entry| entry.incarnation == incarnation && !is_planted!(QueueForgotten));
-            let table = entry.map_or_else(
-                || Table::new(incarnation, place.offset),
-                |entry| Table::of_rows(incarnation, &entry.rows),
-            );
+            // What the metadata says may lie above the mark, or be of another history: no row there is done.
+            let beginning = if is_planted!(QueueBeginsAbove) { place.offset } else { self.beginning(of).0 };
+            let table = entry
+                .map_or_else(|| Table::new(incarnation, beginning), |entry| Table::of_rows(incarnation, &entry.rows));
             let opening = Opening {
                 numbers_from: self.epoch.max(incarnation >> 16),
                 serve_from_ms: self.opened_ms + OWNER_WAIT_MS,
@@ -54,11 +54,14 @@ impl LogGates {
     /// Rules, rows or time have changed: note what is due of a QUEUE gate.
     pub(super) fn queue_changed(&mut self, of: &GateView<'_>) {
         if of.is_forgotten() || is_over(of) {
-            self.queues.map.remove(&of.key);
-            return;
+            return self.queues.end(of.key);
         }
         let is_reset_due = of.is_reset_due();
-        let begins_at = if is_reset_due { Some(self.beginning(of).0) } else { None };
+        // A machine of before, of which the log has nothing yet, begins again like one with an entry.
+        let is_of_before = |queue: &Queue| queue.table().incarnation().max(queue.sought()) < of.cohort.incarnation;
+        let is_sought = is_reset_due || self.queues.get(of.key).is_some_and(is_of_before);
+        let is_heard = self.queues.get(of.key).is_some_and(|queue| queue.sought() >= of.cohort.incarnation);
+        let begins_at = if is_sought && !is_heard { Some(self.beginning(of).0) } else { None };
         let Some(queue) = self.queues.map.get_mut(&of.key) else {
             let is_forgettable = of.is_finished() && of.entry.is_some_and(|entry| entry.rows.len() == 0);
             if is_reset_due || is_forgettable {
@@ -84,8 +87,15 @@ impl LogGates {
         if of.is_reset_due() || of.rule.is_sought {
             return None;
         }
-        let incarnation = of.cohort.incarnation;
-        let (grant, first) = self.queue(of)?.grant(ask, &Rows(of))?;
+        let (incarnation, start) = (of.cohort.incarnation, of.view.rows.start());
+        let queue = self.queue(of)?;
+        if queue.table().incarnation() != incarnation {
+            return None; // its RESET is not committed
+        }
+        if of.has_rows() {
+            queue.truncate(start);
+        }
+        let (grant, first) = queue.grant(ask, &Rows(of))?;
         Some(Leased { grant, first, incarnation })
     }
 
@@ -100,11 +110,18 @@ impl LogGates {
         if deliveries.is_empty() { None } else { Some(Granted { floor, deliveries, given_back }) }
     }
 
+    /// The FETCH of a grant is refused: its rows may be leased again immediately. Whether there are any.
+    pub fn give_back(&mut self, key: GateKey, grant: u64) -> bool {
+        self.queues.map.get_mut(&key).is_some_and(|queue| queue.end_grant_from(grant, 0))
+    }
+
     /// Take what a member says. False: the gate is not open, ask again.
     pub fn acknowledge_rows(&mut self, of: &GateView<'_>, told: &Acknowledgement) -> bool {
         if is_over(of) {
             // A repeat: all rows were done before.
-            self.queues.answers.push(Answer { ticket: told.ticket, reply: Reply::Acknowledged(Vec::new()) });
+            let is_of_before = told.incarnation != of.cohort.incarnation;
+            let reply = if is_of_before { Reply::BeforeSeek } else { Reply::Acknowledged(Vec::new()) };
+            self.queues.answers.push(Answer { ticket: told.ticket, reply });
             return true;
         }
         let now_ms = of.view.now_ms;

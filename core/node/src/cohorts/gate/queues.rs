@@ -6,7 +6,7 @@ use crate::cohorts::gate::view::GateView;
 use crate::cohorts::queue::bounds::LEASE_ROWS_MAX;
 use crate::cohorts::queue::lease::Delivery;
 use crate::cohorts::queue::log::LogRows;
-use crate::cohorts::queue::state::{Answer, Queue};
+use crate::cohorts::queue::state::{Answer, Queue, Reply};
 use crate::cohorts::queue::writing::Wanted;
 use crate::cohorts::state::record::{Change, CohortEntry, GateKey};
 
@@ -81,8 +81,18 @@ impl Queues {
         self.map.contains_key(&key)
     }
 
+    pub fn keys(&self) -> Vec<GateKey> {
+        self.map.keys().copied().collect()
+    }
+
     pub fn get(&self, key: GateKey) -> Option<&Queue> {
         self.map.get(&key)
+    }
+
+    /// A gate is over: whoever waits for a record of it hears that nothing counts any more.
+    pub fn end(&mut self, key: GateKey) {
+        let tickets = self.map.remove(&key).map(|mut queue| queue.take_tickets()).unwrap_or_default();
+        self.answers.extend(tickets.into_iter().map(|ticket| Answer { ticket, reply: Reply::BeforeSeek }));
     }
 
     pub fn take_answers(&mut self) -> Vec<Answer> {
@@ -132,6 +142,7 @@ impl Queues {
     /// Entries of the next record. Empty: what was waited for is gone with its rows.
     pub fn take_entries(&mut self, of: &GateView<'_>) -> Vec<CohortEntry> {
         let Some(queue) = self.map.get_mut(&of.key) else { return Vec::new() };
+        let floor = queue.table().floor();
         let Some(entries) = queue.take_record(self.unix_ms) else {
             queue.expire(of.view.now_ms, &mut self.answers);
             return Vec::new();
@@ -142,8 +153,9 @@ impl Queues {
         let is_absent = of.entry.is_none_or(|entry| entry.incarnation == 0);
         if is_absent && !is_planted!(QueueBeginsUnsaid) && !matches!(changes.first(), Some(Change::Reset { .. })) {
             // "Absent" is the beginning by the metadata: from now on the log itself says where that is.
-            let (offset, epoch) = of.place().map_or((0, 0), |place| (place.offset, place.epoch));
-            changes.insert(0, Change::Reset { offset, epoch });
+            let place = of.place().filter(|place| place.offset == floor);
+            let epoch = place.map_or_else(|| if of.has_rows() { epoch(floor) } else { 0 }, |place| place.epoch);
+            changes.insert(0, Change::Reset { offset: floor, epoch });
         }
         changes.into_iter().map(|change| CohortEntry { key: of.key, incarnation, change }).collect()
     }

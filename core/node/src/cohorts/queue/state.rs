@@ -164,6 +164,11 @@ impl Queue {
         self.pieces.isolate(Span::new(first, first + span.rows().div_ceil(2)));
     }
 
+    /// Incarnation of the seek that is not committed; 0: there is none.
+    pub fn sought(&self) -> u64 {
+        self.seek.map_or(0, |(incarnation, _)| incarnation)
+    }
+
     pub fn table(&self) -> &Table {
         &self.table
     }

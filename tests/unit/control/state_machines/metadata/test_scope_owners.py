@@ -5,11 +5,20 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.model.ids import Index, ScopeId
+from ringfence.control.model.cohorts import (
+    Cohort,
+    CohortId,
+    CohortMode,
+    CohortSettings,
+    CohortStart,
+    Incarnation,
+)
+from ringfence.control.model.ids import Index, ScopeId, TopicId
 from ringfence.control.model.scopes import PendingCommit, Scope
 from ringfence.control.model.state import MetadataState
 from ringfence.control.state_machines.metadata.scope_owners import (
     access_fault,
+    cohort_of,
     is_temporary,
     scopes_to_forget,
     topic_of,
@@ -73,6 +82,35 @@ def test_a_token_with_a_prefix_uses_scopes_of_its_topics_and_its_own() -> None:
     for name in ("foreign", "open"):
         assert "use another name" in (access_fault(state, name, "acme/") or "")
     assert access_fault(replace(state, level=0), "foreign", "acme/") is None, "no owner is known there"
+
+
+@pytest.mark.parametrize("name", ["parked/3/1/77", "consume/3/member"])
+def test_scopes_of_a_cohort_belong_to_its_topic_whoever_began_them(name: str) -> None:
+    cohort = Cohort(
+        CohortId(3), TopicId(2), "c", CohortMode.QUEUE, CohortSettings(), CohortStart(), Incarnation(3), 1
+    )
+    state = replace(state_of(scope(5, name, prefix="rival/")), cohorts={cohort.cohort: cohort})
+    assert access_fault(state, name, "acme/sales/") is None, "also if another began it"
+    assert access_fault(state, name, "") is None
+    assert "belongs to topic 2" in (access_fault(state, name, "rival/") or ""), "also if it began it"
+    without = replace(state, cohorts={})
+    assert access_fault(without, name, "rival/") is None, "no cohort has that number"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "parked/3",
+        "parked/x/1",
+        "parked/²/1",
+        "other/3/1",
+        "parked",
+        "consume//m",
+        "parked/" + "9" * 20 + "/1",
+    ],
+)
+def test_other_names_are_of_no_cohort(name: str) -> None:
+    assert cohort_of(state_of(), name) is None
 
 
 def test_what_is_asked_for_again_is_not_temporary() -> None:
