@@ -181,7 +181,11 @@ class Consumer(ProcessLocal):
         """Call the application, and tell the member that it came back."""
         settings = self.settings
         if task.kind in LOCATED and settings.positions is not None:
-            self.core.locate(task, settings)
+            try:
+                self.core.locate(task, settings)
+            except BaseException:  # an interrupt, too: else the partitions wait for it for ever
+                self.core.again(task)
+                raise
         callback = settings.callback(task.kind)
         try:
             if callback is not None:

@@ -218,6 +218,21 @@ def test_a_store_that_fails_ends_the_consumer() -> None:
                 consumer.next(5.0)
 
 
+def test_a_store_whose_answer_is_interrupted_is_asked_again() -> None:
+    asked: list[int] = []
+
+    def positions(partition: int) -> None:
+        asked.append(partition)
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+
+    with cohort_topic() as (_, client), opened(client, mode="checkpoint", positions=positions) as consumer:
+        with pytest.raises(KeyboardInterrupt):
+            consumer.next(5.0)
+        assert ids(consumer) == list(range(MANY))
+        assert len(asked) == 2
+
+
 def test_the_next_member_begins_in_the_middle_of_a_batch() -> None:
     with cohort_topic() as (_, client):
         with opened(client, ack="manual") as consumer:
