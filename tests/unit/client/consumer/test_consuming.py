@@ -98,9 +98,9 @@ def story_of_a_hold_that_was_lost() -> None:
     assert (call.hold, call.offset) == (11, 0), "rows of the newer hold were in no transaction that committed"
     alone.answer(call, Fetched(11, 0, 100, 1, bytes=100))
     assert alone.gave(20).first_offset == 0
-    call, heard = claimed(alone)
-    assert call.ranges == (ClaimedRange(1, 11, 0, Point(20, 1)),)
-    alone.answer(call, Settled())
+    claim, heard = claimed(alone)
+    assert claim.ranges == (ClaimedRange(1, 11, 0, Point(20, 1)),)
+    alone.answer(claim, Settled())
     assert heard == [None]
 
 
