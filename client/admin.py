@@ -168,7 +168,9 @@ class Admin:
         except (FencedError, UnknownOutcomeError):
             raise  # a node reports a committed epoch before it checks the driver
         except RingfenceError as error:
-            if is_definite(error):
+            # Gates that are to be claimed again: the same COMMIT is repeated with the new claims, and a node
+            # answers it if an earlier try of it was decided.
+            if is_definite(error) or error.code is wire.Code.STALE_CLAIM:
                 raise
             # After a retriable refusal the entry may be in the metadata log. DEADLINE, however, is answered
             # before an entry is proposed.

@@ -2,7 +2,8 @@
 
 Two reasons: the application has not come back for `work_timeout_s`, or an owner does not answer while other
 nodes do. In the first case the member joins again when the application comes back, in the second after
-minutes: if nobody can reach the owner, another one is elected, and the plan changes without this.
+minutes: if no process can reach the owner, another one is elected, and the plan changes without this. Members
+of a QUEUE have no partitions to give up: they leave for the first reason only.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ LOOK_S: Final = 1.0
 class Absence:
     """Decides when to leave, and when to come back."""
 
-    def __init__(self, state: State, holding: Held, session: Session) -> None:
+    def __init__(self, state: State, holding: Held, session: Session, *, has_partitions: bool = True) -> None:
+        """`has_partitions`: the plan gives what this member leaves to others."""
+        self._has_partitions = has_partitions
         self._state, self._holding, self._session = state, holding, session
         self._heard: dict[int, float] = {}  # by node: its last answer
         self._needed: dict[int, float] = {}  # by node: since when it has gates of this member
@@ -57,7 +60,8 @@ class Absence:
             self._session.resume()
         if self._state.session:
             self._look_at_work(now)
-            self._look_at_nodes(now)
+            if self._has_partitions:
+                self._look_at_nodes(now)
 
     def _look_at_work(self, now: float) -> None:
         timeout_s = self._state.options.work_timeout_s

@@ -55,37 +55,48 @@ class Consumer(ProcessLocal):
             raise
 
     async def next(self, timeout_s: float | None = None) -> pa.RecordBatch | None:
-        """The next batch; None: nothing came in time."""
+        """The next batch; None: nothing came in time. The time does not bound callbacks.
+
+        A callback that is cancelled from outside is called again by the next step.
+        """
         loop, rung = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits there any more
                 loop.call_soon_threadsafe(rung.set)
 
+        deadline = None if timeout_s is None else loop.time() + timeout_s
         self._bell.listeners.add(wake)
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._next(rung)
-        except TimeoutError:
-            return None
+            return await self._next(rung, deadline)
         finally:
             self._bell.listeners.discard(wake)
 
-    async def _next(self, rung: asyncio.Event) -> pa.RecordBatch:
+    async def _next(self, rung: asyncio.Event, deadline: float | None) -> pa.RecordBatch | None:
         while True:
-            rung.clear()
-            if not self._ready:
-                await asyncio.to_thread(self._look)
-            if not self._ready:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(rung.wait(), 1.0)
-                continue
+            bound = asyncio.timeout_at(deadline)
+            try:
+                async with bound:
+                    await self._wait(rung)
+            except TimeoutError:
+                if not bound.expired():
+                    raise  # the step's own
+                return None
             found = self._ready.popleft()
             if isinstance(found, Batch):
                 self._has_come_back, self._place = False, found.place
                 self._delivery = delivery_of(self._core, found)
                 return found.rows
             await self._run(found)
+
+    async def _wait(self, rung: asyncio.Event) -> None:
+        """Until there is a batch or a task."""
+        while not self._ready:
+            rung.clear()
+            await asyncio.to_thread(self._look)
+            if not self._ready:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(rung.wait(), 1.0)
 
     def _look(self) -> None:
         """Take the next step, unless a cancelled one left its result."""
@@ -98,17 +109,25 @@ class Consumer(ProcessLocal):
                 self._ready.append(found)
 
     async def _run(self, task: Task) -> None:
+        try:
+            await self._call(task)
+        except asyncio.CancelledError:
+            self._core.again(task)
+            raise
+        except BaseException:
+            self._core.done(task)
+            raise
+        self._core.done(task)
+
+    async def _call(self, task: Task) -> None:
         settings = self._consumer.settings
         if task.kind in LOCATED and settings.positions is not None:
             await asyncio.to_thread(self._core.locate, task, settings)
         callback = settings.callback(task.kind)
-        try:
-            if callback is not None:
-                result = callback(list(task.partitions))
-                if inspect.isawaitable(result):
-                    await result
-        finally:
-            self._core.done(task)
+        if callback is not None:
+            result = callback(list(task.partitions))
+            if inspect.isawaitable(result):
+                await result
 
     @property
     def schema(self) -> pa.Schema:

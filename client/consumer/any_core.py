@@ -109,6 +109,11 @@ class AnyCore(ABC):
             self.member.done(task)
         self.turn()
 
+    def again(self, task: Task) -> None:
+        """Its callback was interrupted: the next step has it again."""
+        with self._lock.lock:
+            self.member.state.tasks.appendleft(task)
+
     @abstractmethod
     def locate(self, task: Task, settings: Settings) -> None:
         """Ask the application's store for positions (CHECKPOINT)."""

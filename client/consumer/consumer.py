@@ -144,7 +144,8 @@ class Consumer(ProcessLocal):
         """Lists of batches, each for one transaction. Ends when the consumer is closed.
 
         A list ends at the first of the three bounds, so the last rows of a partition never wait for a full
-        one. With `idle_s` an empty list says that nothing came for so long.
+        one. With `idle_s=` of the consumer an empty list says that nothing came for so long; without it the
+        iteration waits. An error after the first batch of a list is raised when the next list is asked for.
 
         Args:
             rows: a list ends with the batch that reaches so many.
@@ -154,26 +155,37 @@ class Consumer(ProcessLocal):
         rows, bytes_max = whole("rows", rows, 1), whole("bytes_max", bytes_max, 1)
         wait_s = seconds("wait_s", wait_s)
         while True:
+            batches: list[pa.RecordBatch] = []
+            error: Exception | None = None
             try:
-                batch = self.next(self.idle_s)
-                batches = [] if batch is None else [batch]
+                # The default of `idle_s` is for loops that gather rows; these would commit empty lists.
+                batch = self.next(self.settings.idle_s)
                 deadline = time.monotonic() + wait_s
-                while batch is not None and not _is_full(batches, rows, bytes_max):
+                while batch is not None:
+                    batches.append(batch)
                     left_s = deadline - time.monotonic()
-                    batch = self.next(left_s) if left_s > 0 else None
-                    if batch is not None:
-                        batches.append(batch)
-            except ClosedError:
-                if self.core.is_closed:
-                    return
-                raise
-            yield batches
+                    if left_s <= 0 or _is_full(batches, rows, bytes_max):
+                        break
+                    batch = self.next(left_s)
+            except Exception as caught:  # noqa: BLE001  # it is raised below
+                error = caught
+            # The batches were given: the next acknowledgement settles them.
+            if batches or error is None:
+                yield batches
+            if isinstance(error, ClosedError) and self.core.is_closed:
+                return
+            if error is not None:
+                raise error
 
     def _run(self, task: Task) -> None:
         """Call the application, and tell the member that it came back."""
         settings = self.settings
         if task.kind in LOCATED and settings.positions is not None:
-            self.core.locate(task, settings)
+            try:
+                self.core.locate(task, settings)
+            except BaseException:  # an interrupt, too: else the partitions wait for it for ever
+                self.core.again(task)
+                raise
         callback = settings.callback(task.kind)
         try:
             if callback is not None:

@@ -143,9 +143,11 @@ class Consuming:
 
     def aborted(self) -> None:
         """Nothing was committed: the rows come again, under the same holds where these last."""
-        for partition, hold in self._holds.items():
+        for partition in self._holds:
             gate = self._state.gates.get(partition)
-            if gate is None or gate.hold != hold or gate.phase not in CLAIMED:
+            # Also under a newer hold than that of the first rows: those of the newer one belong to the same
+            # transaction.
+            if gate is None or gate.phase not in CLAIMED:
                 continue
             self._state.bytes -= gate.rewind()
             self._fetching.look(gate)

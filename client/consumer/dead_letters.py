@@ -19,7 +19,8 @@ LOOK_S: Final = 60.0
 SPREAD: Final = 0.25  # looks of members that began together are spread by so much
 AGE_MS: Final = 60_000  # what has been parked for so long is exported by whoever sees it
 RETRY: Final = Backoff(first_s=1.0, cap_s=300.0)
-# Failures in a row that end a look: the target takes nothing, or no node answers.
+# Failures in a row that end a look: the target takes nothing, or no node answers. Only first failures of
+# ranges count. Others have a time of their own, and would keep looks from the ranges behind them.
 FAILURES_MAX: Final = 3
 # Ranges that this member has parked since the last look; what is above it is old enough a minute later.
 OWN_MAX: Final = 1024
@@ -78,6 +79,8 @@ class DeadLetters:
         count = self._failures.get(item, (0, 0.0))[0] + 1
         if count > 1 or len(self._failures) < COUNTED_MAX:
             self._failures[item] = count, now + RETRY.delay_s(count, self._jitter())
+        if count > 1:
+            return True
         self._in_a_row += 1
         return self._in_a_row < FAILURES_MAX
 

@@ -41,9 +41,10 @@ from ringfence.native.errors import (
     RingfenceError,
     UnknownOutcomeError,
 )
+from ringfence.native.wire import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from ringfence.admin import Admin
     from ringfence.client import Client
@@ -114,12 +115,20 @@ class Exporter:
         """Copy the rows, invisible to readers."""
         attempt: Stager = self._client.scopes.attempt(begun, epoch, timeout_s=self._timeout_s)
         try:
-            with contextlib.suppress(NotFoundError):  # the partition was pruned: all of its rows are gone
-                for batch in rows_of(self._client, self._source.name, self.requests.cohort, parked):
+            with contextlib.closing(self._rows(parked)) as batches:
+                for batch in batches:
                     attempt.send(self._to, batch)
             return attempt.finish()
         finally:
             attempt.close()
+
+    def _rows(self, parked: Parked) -> Generator[pa.RecordBatch]:
+        """The rows of a range that can be read; none of a partition that was pruned."""
+        try:
+            yield from rows_of(self._client, self._source.name, self.requests.cohort, parked)
+        except NotFoundError as error:
+            if not _is_of_partition(error, parked.partition):
+                raise
 
     def commit(self, begun: Begun, epoch: int, staged: StagedRows) -> None:
         """Whoever has committed it: there is one copy."""
@@ -252,6 +261,11 @@ def _repeated(mark: Callable[[], Any], until: float, item: Item) -> None:
         if time.monotonic() + pause_s >= until:
             raise error
         time.sleep(pause_s)
+
+
+def _is_of_partition(error: NotFoundError, partition: int) -> bool:
+    """Whether the topic is there, and the partition is not. What the plan of a read refuses has no code."""
+    return error.code is Code.UNKNOWN_PARTITION or (error.code is None and error.partition == partition)
 
 
 def _schema(layout: Layout) -> pa.Schema:

@@ -75,7 +75,8 @@ class QueueCore(AnyCore):
     def _decoded(self, stored: StoredRows) -> Batch | None:
         """The next batch of an answer; None: there is none, or it must not be given now."""
         if stored.batches is None:
-            ranges = [(line.first, line.end) for line in stored.lines]
+            with self._lock.lock:
+                ranges = [(line.first, line.end) for line in stored.lines]
             answered = self._answers.of(_Whole(stored), stored.body)  # type: ignore[arg-type]
             stored.batches = parts_of(answered, ranges)
         try:
@@ -106,9 +107,18 @@ class QueueCore(AnyCore):
             return None
         first, rows, epoch, batch = item
         verdict = hands.verdict(stored, first, now_s())
+        if verdict is Verdict.OVER:
+            return None
         if verdict is Verdict.LATER:
             stored.batches = chain([item], stored.batches)
-        if verdict is not Verdict.GIVE:
+            return None
+        # Rows of the piece may have become done since it was cut: the first line has none of them.
+        line = stored.lines[0]
+        at = (line.first if verdict is Verdict.SKIP else line.end) - first
+        if at < rows:
+            stored.batches = chain([(first + at, rows - at, epoch, batch.slice(at))], stored.batches)
+            rows, batch = at, batch.slice(0, at)
+        if verdict is Verdict.SKIP:
             return None
         place, count = hands.give(stored, first, rows, epoch)
         self.place = place

@@ -50,7 +50,7 @@ class QueueMember(AnyMember):
         self.hands = QueueHands(state, self.fetching, self.telling)
         self.beats = Beats(state)
         self.session = QueueSession(state, self)
-        self.absence = Absence(state, self, self.session)
+        self.absence = Absence(state, self, self.session, has_partitions=False)
         self._leaves = False
 
     def tick(self, now: float) -> None:

@@ -166,6 +166,7 @@ class ParkedNode:
 
     def read(self, topic: str, **options: Any) -> Any:
         del topic
+        self.raise_next("read")
         return _Reader(options["start"])
 
     def begin(self, name: str, *, one_off: bool) -> Begun:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ringfence import consuming_transaction as module
+from ringfence.admin import Admin
 from ringfence.common.scope_values import Begun
 from ringfence.consuming_transaction import ConsumingTransaction
+from ringfence.native.cluster_messages import ScopeCommit
 from ringfence.native.errors import (
     ConflictError,
     DeadlineError,
@@ -19,6 +21,12 @@ from ringfence.native.errors import (
     UnknownOutcomeError,
 )
 from ringfence.native.wire import Code
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from ringfence.common.codec import Answer
+    from ringfence.network.request import Request
 
 
 class Staged:
@@ -127,6 +135,43 @@ def test_an_exception_in_the_block_commits_nothing_and_the_rows_come_again() -> 
 
 def test_gates_whose_owner_has_changed_are_claimed_again() -> None:
     scopes, taking = FakeScopes(STALE, STALE, True), FakeTaking()
+    begun(scopes, taking).commit()
+    assert scopes.calls == ["commit 1", "commit 2", "commit 3"]
+    assert taking.heard == ["take", "take", "take", "committed"]
+
+
+class StaleNode:
+    """An I/O thread of `Admin`: each request was received, some tries of it are lost, and it is refused."""
+
+    def __init__(self, *errors: RingfenceError, tries_lost: int) -> None:
+        self._errors, self._tries_lost = [*errors], tries_lost
+
+    def request(self, request: Request) -> Future[Answer]:
+        request.sent, request.tries_lost = True, self._tries_lost
+        request.future.set_exception(self._errors.pop(0))
+        return request.future
+
+
+class AdminScopes(FakeScopes):
+    """Its COMMITs go through the real `Admin` until the node has no more refusals."""
+
+    def __init__(self, *refusals: RingfenceError, tries_lost: int) -> None:
+        super().__init__(*([True] * (len(refusals) + 1)))
+        node: Any = StaleNode(*refusals, tries_lost=tries_lost)
+        self._admin, self._left = Admin(node, 1.0), len(refusals)
+
+    def commit(self, begun: Begun, epoch: int, staged: list[Staged], *, consumed: object) -> bool:
+        is_own = super().commit(begun, epoch, staged, consumed=consumed)
+        if self._left:
+            self._left -= 1
+            self._admin.commit(ScopeCommit(3, 4, epoch, [Staged.token]))
+        return is_own
+
+
+@pytest.mark.parametrize("tries_lost", [0, 2])
+def test_a_refusal_of_stale_claims_reaches_the_transaction_as_it_is(tries_lost: int) -> None:
+    """Whatever became of lost tries: the same COMMIT with new claims tells it."""
+    scopes, taking = AdminScopes(STALE, STALE, tries_lost=tries_lost), FakeTaking()
     begun(scopes, taking).commit()
     assert scopes.calls == ["commit 1", "commit 2", "commit 3"]
     assert taking.heard == ["take", "take", "take", "committed"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -103,6 +104,65 @@ def test_callbacks_may_be_coroutines() -> None:
 
         asyncio.run(run())
         assert told == [sorted(node.topic_of("t").logs)]
+
+
+def test_a_callback_may_take_longer_than_idle_s_and_is_called_again_after_a_cancel() -> None:
+    begun: list[list[int]] = []
+    ended: list[list[int]] = []
+
+    async def on_assigned(partitions: list[int]) -> None:
+        begun.append(partitions)
+        await asyncio.sleep(0.5)
+        ended.append(partitions)
+
+    with cohort_topic() as (node, _):
+
+        async def run() -> None:
+            async with (
+                ringfence.aio.connect(node.address) as client,
+                client.consumer("t", cohort="c", on_assigned=on_assigned) as consumer,
+            ):
+                step = asyncio.ensure_future(consumer.next())
+                await asyncio.to_thread(until, lambda: bool(begun))
+                step.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await step
+                assert ended == []
+                found: list[int] = []
+                async with asyncio.timeout(10):
+                    while len(found) < MANY:
+                        batch = await consumer.next(0.2)
+                        found += [] if batch is None else batch.column("id").to_pylist()
+
+        asyncio.run(run())
+        partitions = list(node.topic_of("t").logs)
+        assert (begun, ended) == ([partitions] * 2, [partitions])
+
+
+def test_a_store_whose_answer_is_cancelled_is_asked_again() -> None:
+    asked: list[int] = []
+
+    def positions(partition: int) -> None:
+        asked.append(partition)
+        time.sleep(0.3 if len(asked) == 1 else 0.0)
+
+    with cohort_topic() as (node, _):
+
+        async def run() -> None:
+            async with (
+                ringfence.aio.connect(node.address) as client,
+                client.consumer("t", cohort="c", mode="checkpoint", positions=positions) as consumer,
+            ):
+                step = asyncio.ensure_future(consumer.next())
+                await asyncio.to_thread(until, lambda: bool(asked))
+                step.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await step
+                async with asyncio.timeout(10):
+                    await ids(consumer)
+
+        asyncio.run(run())
+        assert len(asked) == 2
 
 
 def test_the_loop_ends_when_the_consumer_is_closed() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
+import time
 
 import pytest
 
 import ringfence
-from tests.fakes.client_topic import until
+from ringfence.consumer.settings import IDLE_S
+from tests.fakes.client_topic import rows, until
 from tests.fakes.cohort_topic import MANY, all_settled, cohort_topic, ids, opened, until_raised
 
 
@@ -43,6 +46,55 @@ def test_iteration_gives_control_back_when_nothing_comes() -> None:
         ids(consumer, 20)
         assert next(iter(consumer)) is None
         assert consumer.idle_s == 0.2
+
+
+def test_chunks_wait_for_rows_unless_idle_s_is_given() -> None:
+    with cohort_topic(count=20) as (_, client):
+        with opened(client, ack="manual") as consumer:
+            chunks = consumer.chunks(rows=20, wait_s=0.2)
+            assert sum(one.num_rows for one in next(chunks)) == 20
+
+            def publish_late() -> None:
+                time.sleep(IDLE_S + 0.5)
+                with client.producer("t") as producer:
+                    producer.send(rows(20, 10))
+
+            late = threading.Thread(target=publish_late)
+            late.start()
+            assert [one.num_rows for one in next(chunks)] == [10], "no empty list before them"
+            late.join()
+            consumer.ack(wait=True)
+        with opened(client, ack="manual", idle_s=0.2) as consumer:
+            assert next(consumer.chunks()) == []
+
+
+@pytest.mark.parametrize("way", ["callback", "closed"])
+def test_a_list_that_an_error_interrupts_is_given_before_the_error(way: str) -> None:
+    """Its batches were given: the next acknowledgement settles them."""
+
+    def on_revoked(_: list[int]) -> None:
+        raise ZeroDivisionError
+
+    with cohort_topic(2) as (node, client):
+        kept = min(node.topic_of("t").logs)
+        with opened(client, ack="manual", member="m", on_revoked=on_revoked) as consumer:
+
+            def interrupt() -> None:
+                until(lambda: consumer.place is not None)
+                if way == "closed":
+                    consumer.close()
+                else:
+                    node.spreads = False
+                    node.plan(m=[kept])
+
+            other = threading.Thread(target=interrupt)
+            chunks = consumer.chunks(rows=10 * MANY, wait_s=10.0)
+            other.start()
+            batches = next(chunks)
+            other.join()
+            assert batches
+            with pytest.raises(StopIteration if way == "closed" else ZeroDivisionError):
+                next(chunks)
 
 
 def test_a_second_member_gets_what_the_first_one_releases_and_nothing_twice() -> None:
@@ -164,6 +216,21 @@ def test_a_store_that_fails_ends_the_consumer() -> None:
         for _ in range(2):
             with pytest.raises(OSError, match="no database for"):
                 consumer.next(5.0)
+
+
+def test_a_store_whose_answer_is_interrupted_is_asked_again() -> None:
+    asked: list[int] = []
+
+    def positions(partition: int) -> None:
+        asked.append(partition)
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+
+    with cohort_topic() as (_, client), opened(client, mode="checkpoint", positions=positions) as consumer:
+        with pytest.raises(KeyboardInterrupt):
+            consumer.next(5.0)
+        assert ids(consumer) == list(range(MANY))
+        assert len(asked) == 2
 
 
 def test_the_next_member_begins_in_the_middle_of_a_batch() -> None:

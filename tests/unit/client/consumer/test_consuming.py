@@ -91,8 +91,17 @@ def story_of_a_hold_that_was_lost() -> None:
     alone.gave(10)
     with pytest.raises(FencedError):
         alone.member.consuming.ranges()
+    fetches = len(alone.made(Fetch))
     alone.member.consuming.aborted()
     assert alone.member.consuming.ranges() == ()
+    call = alone.made(Fetch)[fetches]
+    assert (call.hold, call.offset) == (11, 0), "rows of the newer hold were in no transaction that committed"
+    alone.answer(call, Fetched(11, 0, 100, 1, bytes=100))
+    assert alone.gave(20).first_offset == 0
+    claim, heard = claimed(alone)
+    assert claim.ranges == (ClaimedRange(1, 11, 0, Point(20, 1)),)
+    alone.answer(claim, Settled())
+    assert heard == [None]
 
 
 def story_of_a_hold_that_is_lost_under_the_claim() -> None:
@@ -223,6 +232,19 @@ def goes_on_after_an_abort(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Gate, "rewind", lambda _: 0)
 
 
+def keeps_what_a_newer_hold_gave(patch: pytest.MonkeyPatch) -> None:
+    aborted = Consuming.aborted
+
+    def aborted_of_the_first_holds(self: Consuming) -> None:
+        gates = self._state.gates
+        self._holds = {
+            one: hold for one, hold in self._holds.items() if one in gates and gates[one].hold == hold
+        }
+        aborted(self)
+
+    patch.setattr(Consuming, "aborted", aborted_of_the_first_holds)
+
+
 def gives_while_unknown(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Consuming, "check_give", lambda _: None)
 
@@ -248,6 +270,7 @@ def acknowledges_what_it_gave(patch: pytest.MonkeyPatch) -> None:
     [
         keeps_the_newest_hold,
         goes_on_after_an_abort,
+        keeps_what_a_newer_hold_gave,
         gives_while_unknown,
         settles_nothing,
         acknowledges_what_it_gave,

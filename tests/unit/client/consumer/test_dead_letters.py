@@ -90,9 +90,9 @@ def test_a_failure_is_tried_again_later_and_later_and_others_go_on() -> None:
 def test_failures_in_a_row_end_a_look_and_the_next_ones_wait_longer() -> None:
     one = letters()
     looks = []
-    for _ in range(10):
+    for look in range(10):
         one.begin()
-        goes_on = [one.failed((1, number), 0.0) for number in range(FAILURES_MAX)]
+        goes_on = [one.failed((look, number), 0.0) for number in range(FAILURES_MAX)]
         assert goes_on == [True] * (FAILURES_MAX - 1) + [False]
         one.looked(0.0, is_whole=False)
         looks.append(one.look_at)
@@ -101,6 +101,34 @@ def test_failures_in_a_row_end_a_look_and_the_next_ones_wait_longer() -> None:
     before = one.look_at
     one.parked(1, 0, 1, 0.0)
     assert one.look_at == before, "another range does not make looks follow each other"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ranges_that_always_fail_do_not_stop_those_behind_them(seed: int) -> None:
+    dice = random.Random(seed)
+    one, now = DeadLetters(dice.random), 0.0
+    failing, others = range(10), range(10, 20)
+    there = [parked(number, first=10 * number, age_ms=AGE_MS) for number in (*failing, *others)]
+    looks, tries = 0, 0
+    while len(there) > len(failing):
+        looks, now = looks + 1, max(now, one.look_at)
+        assert looks <= 2 * len(failing), "every look gets through, but for first failures"
+        one.begin()
+        is_whole = True
+        for known in list(there):
+            if not one.wants(known, now, WALL_MS):
+                continue
+            if known.number in others:
+                there.remove(known)
+                one.exported(known.item)
+                continue
+            tries += 1
+            is_whole = one.failed(known.item, now)
+            if not is_whole:
+                break
+        one.looked(now, is_whole=is_whole)
+    assert tries < 10 * len(failing)
+    assert now < LOOK_S
 
 
 def test_what_it_keeps_is_bounded() -> None:

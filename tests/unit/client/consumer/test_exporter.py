@@ -19,7 +19,7 @@ from ringfence.native.errors import (
     UnauthorizedError,
     UnknownOutcomeError,
 )
-from ringfence.native.wire import SCOPE_EPOCH_MAX
+from ringfence.native.wire import SCOPE_EPOCH_MAX, Code
 from tests.fakes.parked_node import COHORT, SOURCE, ParkedNode
 
 ITEM = (1, 7)
@@ -45,7 +45,7 @@ def test_a_range_is_copied_with_its_columns_and_leaves_the_list() -> None:
         (71, 71, "bad"),
     ]
     assert node.parked == {}
-    steps = [step for step in node.asked if step not in {"layout", "list"}]
+    steps = [step for step in node.asked if step not in {"layout", "list", "read"}]
     assert steps == ["scope", "stage", "begin", "commit", "exported"]
 
 
@@ -118,14 +118,30 @@ def test_an_owner_that_does_not_answer_is_asked_until_the_deadline() -> None:
     assert node.copied == []
 
 
-def test_rows_of_a_pruned_partition_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def pruned(*_: Any, **__: Any) -> Any:
-        raise NotFoundError("the topic has no such partition")
-
+@pytest.mark.parametrize("code", [None, Code.UNKNOWN_PARTITION])
+def test_rows_of_a_pruned_partition_are_gone(code: Code | None) -> None:
     node = ParkedNode(ITEM)
-    monkeypatch.setattr(node, "read", pruned)
+    node.errors["read"] = [NotFoundError("the topic has no such partition", partition=1, code=code)]
     one = export(node)
     assert (one.ending, one.rows, one.gone, node.parked) == (Ending.EXPORTED, 0, 2, {})
+
+
+@pytest.mark.parametrize("step", ["stage", "read"])
+def test_a_topic_that_is_deleted_meanwhile_takes_no_rows_with_it(step: str) -> None:
+    for error in (
+        NotFoundError("no such topic", topic="u", code=Code.UNKNOWN_TOPIC),
+        NotFoundError("no such topic", topic="u"),
+    ):
+        node = ParkedNode(ITEM)
+        node.errors[step] = [error]
+        with pytest.raises(NotFoundError, match="no such topic"):
+            export(node)
+        assert (node.copied, node.staged, node.parked) == ([], {}, {ITEM: "parked"})
+    node = ParkedNode(ITEM)
+    node.errors["stage"] = [NotFoundError("the target has no such partition", partition=1)]
+    with pytest.raises(NotFoundError, match="the target"):
+        export(node)
+    assert node.parked == {ITEM: "parked"}
 
 
 def test_a_target_that_cannot_take_the_rows_is_refused_at_the_start() -> None:

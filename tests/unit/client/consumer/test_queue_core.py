@@ -29,6 +29,30 @@ def test_batches_are_cut_into_the_ranges_on_lease() -> None:
     ]
 
 
+def test_rows_that_become_done_after_the_cut_are_left_out_and_the_others_come() -> None:
+    with queue_topic(count=40) as (node, client), member(client, ack="manual") as consumer:
+        got = [next(consumer.deliveries())]
+        place = got[0].place
+        for done in ((12, 15), (18, 23), (27, 28), (29, 30)):  # in the middle, and the beginning of a batch
+            with consumer.core.lock:
+                consumer.core.member.fetching.done(place.partition, place.fencing_token, done)  # type: ignore[attr-defined]
+        deliveries = consumer.deliveries()
+        while got[-1].place.end_offset < 40:
+            got.append(next(deliveries))
+        assert [(one.place.first_offset, one.place.end_offset) for one in got] == [
+            (0, 10),
+            (10, 12),
+            (15, 18),
+            (23, 27),
+            (28, 29),
+            (30, 40),
+        ]
+        ids = [one.batch.column("id").to_pylist() for one in got]
+        assert ids == [[*range(one.place.first_offset, one.place.end_offset)] for one in got]
+        consumer.ack(wait=True)
+        assert node.queues[place.partition].done == {row for one in ids for row in one}
+
+
 def test_asking_for_the_next_batch_acknowledges_and_leaving_the_loop_does_not() -> None:
     with queue_topic() as (node, client):
         with member(client) as consumer:

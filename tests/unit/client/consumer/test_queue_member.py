@@ -6,8 +6,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringfence.consumer.calls import HOME, Attach, Join, Joined, Leave, Left, Plan, Refusal, Why
-from ringfence.consumer.queue_calls import QueueFetch, QueueSettle, What
+from ringfence.consumer.absence import SILENT_S
+from ringfence.consumer.calls import (
+    HOME,
+    Attach,
+    Beat,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    Note,
+    Plan,
+    Refusal,
+    Renewed,
+    Why,
+)
+from ringfence.consumer.queue_calls import Leased, Line, QueueFetch, QueueSettle, What
 from ringfence.consumer.values import TaskKind
 from tests.fakes.queue_alone import QueueAlone
 from tests.fakes.queue_planted import PLANTED, plant
@@ -74,6 +88,37 @@ def test_a_member_that_closes_releases_what_it_has_and_leaves() -> None:
     alone.settle(What.RELEASED)
     alone.answer(alone.call(Leave), Left())
     assert alone.member.is_closed
+
+
+def pass_time(alone: QueueAlone, seconds: float, *answering: int) -> None:
+    """Nodes answer beats, or do not."""
+    for _ in range(round(seconds)):
+        alone.turn(1.0)
+        for beat in alone.calls(Beat):
+            if beat.node in answering:
+                alone.answer(beat, Renewed(1, 10.0, frozenset()))
+
+
+def test_a_node_that_does_not_answer_stops_no_rows_of_others() -> None:
+    """There is nothing to hand over: every member asks every node."""
+    alone = QueueAlone()
+    alone.table({1: 1, 2: 2}, version=2)
+    pass_time(alone, 20 * SILENT_S, HOME, 1)
+    assert alone.calls(Leave) == []
+    assert [one for one in alone.effects if isinstance(one, Note)] == []
+    for lines in ((), (Line(0, 10, 1, 0, False),)):
+        (fetch,) = [one for one in alone.calls(QueueFetch) if one.node == 1]
+        alone.answer(fetch, Leased(1, 1, 0, 10, lines, bytes=100, body=b""))
+        alone.turn(1.0)
+    assert alone.gave().end_offset == 10
+
+
+def test_an_application_that_hangs_leaves() -> None:
+    alone = QueueAlone(work_timeout_s=60.0)
+    alone.lease(0, 10)
+    alone.gave(5)
+    pass_time(alone, 65, HOME, 1)
+    assert alone.calls(Leave) != []
 
 
 def test_rows_for_a_member_that_closes_go_back() -> None:
