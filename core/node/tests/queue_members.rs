@@ -380,6 +380,21 @@ pub fn a_seek_ends_leases_and_what_was_done_comes_again() {
 }
 
 #[test]
+fn a_fetch_within_the_lease_of_the_owner_before_gets_rows_at_its_end() {
+    let world = world(17, rule(0));
+    let mut world = world.crash(shape());
+    world.install(1);
+    world.ordered(Order::InstallCohorts(rule(0))).unwrap();
+    world.open_partition();
+    assert_eq!(attach(&mut world, CLIENT, ONE).header.status, 0);
+    let waiting = fetch(&mut world, FIRST, 30, 60_000);
+    world.pass(900);
+    assert!(world.answers.is_empty(), "the owner of before may deliver");
+    world.pass(300);
+    assert_eq!(lines(&world.answer_to(waiting)), [(0, 30, false, 0)]);
+}
+
+#[test]
 pub fn a_seek_is_heard_where_nothing_was_acknowledged() {
     let mut world = world(15, rule(0));
     assert_eq!(given(&mut world, FIRST, 20), [(0, 20, false, 0)]);

@@ -133,10 +133,10 @@ impl CohortMachine<'_> {
             gates.queues.is_awaited |= leased.is_none();
             leased
         });
+        let log = self.store.partitions[index].key();
+        self.members.busy.insert(log); // until a tick finds that time does nothing there
         let Some(leased) = leased.flatten() else { return false };
         self.members.queue.served.insert(cohort, partition);
-        let log = self.store.partitions[index].key();
-        self.members.busy.insert(log);
         if is_elsewhere {
             let what = (key.cohort, leased.incarnation, leased.grant);
             self.store.answer_rows_elsewhere(index, (fetch.connection, &header), what, turn);

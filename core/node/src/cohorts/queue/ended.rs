@@ -20,6 +20,7 @@ impl Queue {
                 _ => break,
             }
         }
+        self.is_asked_early &= now_ms < self.opening.serve_from_ms;
         self.flush(now_ms, answers);
         self.debug_check();
     }

@@ -54,6 +54,7 @@ impl Queue {
     /// Lease rows within one run of records; nothing is added to `deliveries` if there are none.
     pub fn lease(&mut self, ask: &Ask, log: &impl LogRows, deliveries: &mut Vec<Delivery>) {
         let is_early = ask.now_ms < self.opening.serve_from_ms && !is_on(Bug::LeasesWithinL);
+        self.is_asked_early |= is_early;
         if is_early || self.seek.is_some() || ask.rows == 0 {
             return;
         }

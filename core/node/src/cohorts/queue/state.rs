@@ -107,6 +107,8 @@ pub struct Queue {
     pub(super) start: u64,
     pub(super) settings: Settings,
     pub(super) opening: Opening,
+    /// A FETCH came within the lease of the owner before: time does something for it.
+    pub(super) is_asked_early: bool,
     pub(super) in_flight: Option<Vec<Entry>>,
     /// Number of the record that is made next.
     pub(super) record: u64,
@@ -128,6 +130,7 @@ impl Queue {
             start: 0,
             settings,
             opening,
+            is_asked_early: false,
             in_flight: None,
             record: 1,
             committed: 0,
@@ -192,7 +195,7 @@ impl Queue {
 
     /// When `expire` has something to do.
     pub fn next_time(&self) -> Option<u64> {
-        let serves = Some(self.opening.serve_from_ms).filter(|_| !self.waiting.is_empty());
+        let serves = Some(self.opening.serve_from_ms).filter(|_| !self.waiting.is_empty() || self.is_asked_early);
         [self.pieces.next_time(), serves].into_iter().flatten().min()
     }
 
