@@ -44,6 +44,15 @@ class AnyMember(ABC):
     beats: Beats
     absence: Absence
 
+    def look_silent(self) -> None:
+        """Something waits for owners: if these hear nothing more, it waits no longer."""
+        if self.state.silent_error is not None:
+            self.end_waiting(self.state.silent_error)
+
+    @abstractmethod
+    def end_waiting(self, error: Exception) -> None:
+        """No owner will answer: all that waits for one hears this error."""
+
     def take(self) -> list[Effect]:
         """What is to be carried out since the last call."""
         effects, self.state.effects = self.state.effects, []

@@ -221,6 +221,10 @@ class Consuming:
         if refusal is not None and refusal.why is Why.FINAL and refusal.error is not None:
             self._fail(refusal.error)
 
+    def end_waiting(self, error: Exception) -> None:
+        """No owner will answer a claim."""
+        self._fail(error)
+
     def _ended(self, call: Claim) -> None:
         if self._under_way.get(call.node) == call.number:
             del self._under_way[call.node]

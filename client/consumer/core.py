@@ -140,6 +140,7 @@ class Core(AnyCore):
             self.member.consuming.check_acknowledge()
             if place is None:
                 self._acknowledge_given(then)
+                self.member.look_silent()
             elif not self.member.acknowledge(place, then) and then is not None:
                 then(
                     FencedError(

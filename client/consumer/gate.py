@@ -199,6 +199,12 @@ class Gate:
         self.wait_settled = [one for one in left if one[0] > self.settled.offset]
         yield from (call for through, call in left if through <= self.settled.offset)
 
+    def end_waiting(self, error: Exception | None) -> None:
+        """All callers that wait hear this error."""
+        waiting, self.wait_settled = self.wait_settled, []
+        for _, call in waiting:
+            call(error)
+
     # ---- invariants --------------------------------------------------------------------------------------
 
     def faults(self) -> Iterator[str]:

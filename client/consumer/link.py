@@ -169,7 +169,7 @@ class Link:
     def abandon(self, error: RingfenceError) -> None:
         """The I/O thread ends."""
         with self._lock:
-            self._member.state.fail(error, is_final=True)
+            self._member.state.fall_silent(error)
         self._ring()
 
     def failed(self, error: Exception) -> None:

@@ -56,6 +56,7 @@ class Member(AnyMember):
         self._leaves = False
         self._opens_until: float | None = None  # of a member that closes
         self._has_opened = False
+        state.on_silent = self.end_waiting
 
     def _look(self, gate: Gate) -> None:
         self.fetching.look(gate)
@@ -186,7 +187,14 @@ class Member(AnyMember):
             gate.wait_settled.append((place.end_offset, then))
             for call in gate.settled_callbacks():
                 call(None)
+            self.look_silent()
         return True
+
+    def end_waiting(self, error: Exception) -> None:
+        """No owner will answer: acknowledgements and a claim have no other outcome than this error."""
+        for gate in self.state.gates.values():
+            gate.end_waiting(error)
+        self.consuming.end_waiting(error)
 
     def waits_for(self) -> list[int]:
         """See `Giving.waits_for`."""

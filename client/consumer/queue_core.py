@@ -141,6 +141,7 @@ class QueueCore(AnyCore):
                 self.member.hands.settle_all(told, then)
             else:
                 self._settle(place, [(place.first_offset, place.end_offset)], told, then)
+            self.member.look_silent()
         self.turn()
 
     def _settle(

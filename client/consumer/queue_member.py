@@ -52,6 +52,7 @@ class QueueMember(AnyMember):
         self.session = QueueSession(state, self)
         self.absence = Absence(state, self, self.session, has_partitions=False)
         self._leaves = False
+        state.on_silent = self.end_waiting
 
     def tick(self, now: float) -> None:
         """Time has passed, or an event was handled: make the calls that are due."""
@@ -78,6 +79,10 @@ class QueueMember(AnyMember):
         self.fetching.all_lost()
         self.hands.all_lost()
         self.telling.session_over()
+
+    def end_waiting(self, error: Exception) -> None:
+        """No owner will answer: acknowledgements have no other outcome than this error."""
+        self.telling.end_waiting(error)
 
     # ---- events of nodes ---------------------------------------------------------------------------------
 

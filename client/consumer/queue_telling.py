@@ -104,6 +104,11 @@ class QueueTelling:
         for partition in list(self._pending):
             self._keep(partition, [one for one in self._pending[partition] if one.is_done])
 
+    def end_waiting(self, error: Exception) -> None:
+        """Who waits for an outcome hears this error."""
+        for one in self.waiting():
+            one.end(error)
+
     def _keep(self, partition: int, tellings: list[Telling]) -> None:
         if tellings:
             self._pending[partition] = tellings

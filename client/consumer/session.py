@@ -182,15 +182,15 @@ class Session:
         if refusal.why is Why.NAME_TAKEN:
             self._name_taken(refusal, now)
         elif refusal.error is not None:
-            self._state.fail(refusal.error, is_final=True)
             self._join_at = float("inf")
+            self._state.fall_silent(refusal.error)
 
     def replaced(self, error: Exception) -> None:
         """Another process acts for this session. Joining again would take it back, and so on for ever."""
         self._must_join, self._join_at = True, float("inf")
         self._state.attached.clear()
         self._attaching.clear()
-        self._state.fail(error, is_final=True)
+        self._state.fall_silent(error)
 
     def _name_taken(self, refusal: Refusal, now: float) -> None:
         details = refusal.details
@@ -198,14 +198,13 @@ class Session:
             self._after, self._join_at = int(details.get("session", 0)), now
             return
         self._join_at = float("inf")
-        self._state.fail(
+        self._state.fall_silent(
             MemberExistsError(
                 f"another process is the member {self._state.options.name!r} of the cohort; choose another "
                 "name, stop that process, or pass takeover=True",
                 member=self._state.options.name,
                 presence=details.get("presence", "unknown"),
-            ),
-            is_final=True,
+            )
         )
 
     # ---- absence -----------------------------------------------------------------------------------------

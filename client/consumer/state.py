@@ -32,6 +32,8 @@ class State:
         bytes: in memory: fetched, and given without an acknowledgement.
         known_generation: the newest plan that a node has named.
         needs_table: least version of the routing table that helps; None: the present one is good.
+        silent_error: final, and owners hear nothing more of this member.
+        on_silent: called with that error, to end all that waits for owners.
     """
 
     def __init__(self, options: MemberOptions) -> None:
@@ -52,6 +54,8 @@ class State:
         self.needs_table: int | None = None
         self.error: Exception | None = None
         self.final_error: Exception | None = None
+        self.silent_error: Exception | None = None
+        self.on_silent: Callable[[Exception], None] = lambda _: None
         self._numbers = self._tasks = 0
 
     def call(self, make: Callable[[int], AnyCall], now: float) -> AnyCall:
@@ -90,6 +94,12 @@ class State:
         if is_final:
             self.final_error = self.final_error or error
         self.ring()
+
+    def fall_silent(self, error: Exception) -> None:
+        """A final error after which owners hear nothing more: who waits for them hears the error."""
+        self.fail(error, is_final=True)
+        self.silent_error = self.silent_error or error
+        self.on_silent(self.silent_error)
 
     def node_of(self, gate: Gate) -> int | None:
         """The node of a gate, if this member can speak to it."""

@@ -75,6 +75,7 @@ class Taking:
         identity = IDENTITY.pack(begun.scope, begun.driver, epoch, 0, 0, token)
         with core.lock:
             core.member.consuming.claim(identity, self._ranges, waiting)
+            core.member.look_silent()
             incarnation, session = core.member.state.incarnation, core.member.state.session
         core.turn()
         try:

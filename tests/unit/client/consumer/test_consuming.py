@@ -186,6 +186,22 @@ def test_a_claim_without_an_answer_is_made_again(way: str) -> None:
     assert heard == [None]
 
 
+def test_who_waits_for_an_owner_hears_that_the_member_was_replaced() -> None:
+    alone, error = reading(1), FencedError("a newer process has this name")
+    settled = Heard()
+    alone.member.acknowledge(alone.gave(10), settled.append)
+    alone.answer(alone.call(Settle), Settled())
+    assert settled == [None]
+    place = alone.gave(10)
+    alone.member.acknowledge(place, settled.append)
+    call, heard = claimed(reading_on := reading(1), 10)
+    for member, under_way in ((alone, alone.call(Settle)), (reading_on, call)):
+        member.answer(under_way, Refusal(Why.REPLACED, error=error))
+    assert (settled, heard) == ([None, error], [error])
+    alone.member.acknowledge(place, settled.append)
+    assert settled == [None, error, error], "also who begins to wait after it"
+
+
 def test_what_was_acknowledged_before_is_settled_first() -> None:
     alone = reading(1)
     alone.member.acknowledge(alone.gave(10))

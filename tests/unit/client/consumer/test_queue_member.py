@@ -23,6 +23,7 @@ from ringfence.consumer.calls import (
 )
 from ringfence.consumer.queue_calls import Leased, Line, QueueFetch, QueueSettle, What
 from ringfence.consumer.values import TaskKind
+from ringfence.native.errors import FencedError
 from tests.fakes.queue_alone import QueueAlone
 from tests.fakes.queue_planted import PLANTED, plant
 from tests.fakes.queue_walk import walk
@@ -111,6 +112,20 @@ def test_a_node_that_does_not_answer_stops_no_rows_of_others() -> None:
         alone.answer(fetch, Leased(1, 1, 0, 10, lines, bytes=100, body=b""))
         alone.turn(1.0)
     assert alone.gave().end_offset == 10
+
+
+def test_who_waits_for_an_owner_hears_that_the_member_was_replaced() -> None:
+    alone, outcomes, error = QueueAlone(), list[object](), FencedError("a newer process has this name")
+    alone.lease(0, 10)
+    place = alone.gave()
+    alone.say(place, What.DONE, (0, 4), outcomes=outcomes)
+    (call,) = [one for one in alone.calls(QueueSettle) if one.lines[0].what is What.DONE]
+    alone.say(place, What.DONE, (4, 8), outcomes=outcomes)
+    alone.answer(call, Refusal(Why.REPLACED, error=error))
+    assert outcomes == [error, error]
+    alone.say(place, What.DONE, (8, 10), outcomes=outcomes)
+    alone.member.look_silent()
+    assert outcomes == [error, error, error]
 
 
 def test_an_application_that_hangs_leaves() -> None:

@@ -33,6 +33,16 @@ def test_the_first_error_counts() -> None:
     assert one.error is first
 
 
+def test_only_what_owners_hear_nothing_after_ends_who_waits_for_them() -> None:
+    one, heard = state(), list[Exception]()
+    one.on_silent = heard.append
+    one.fail(ValueError("the application's store"), is_final=True)
+    assert (heard, one.silent_error) == ([], None)
+    error = ValueError("replaced")
+    one.fall_silent(error)
+    assert (heard, one.silent_error) == ([error], error)
+
+
 def test_a_plan_is_needed_while_a_node_knows_a_newer_one() -> None:
     one = state()
     one.generation = 3
