@@ -131,11 +131,14 @@ impl CohortMachine<'_> {
             gates.queues.unix_ms = unix_ms;
             let leased = view.gate(key).and_then(|of| gates.lease(&of, &ask));
             gates.queues.is_awaited |= leased.is_none();
-            leased
+            (leased, gates.queues.is_active())
         });
-        let log = self.store.partitions[index].key();
-        self.members.busy.insert(log); // until a tick finds that time does nothing there
-        let Some(leased) = leased.flatten() else { return false };
+        let Some((leased, is_active)) = leased else { return false };
+        if is_active {
+            // A lease ends with time, or that of the owner before does: ticks look.
+            self.members.busy.insert(self.store.partitions[index].key());
+        }
+        let Some(leased) = leased else { return false };
         self.members.queue.served.insert(cohort, partition);
         if is_elsewhere {
             let what = (key.cohort, leased.incarnation, leased.grant);

@@ -58,10 +58,10 @@ impl LogGates {
         }
         let is_reset_due = of.is_reset_due();
         // A machine of before, of which the log has nothing yet, begins again like one with an entry.
-        let is_of_before = |queue: &Queue| queue.table().incarnation().max(queue.sought()) < of.cohort.incarnation;
-        let is_sought = is_reset_due || self.queues.get(of.key).is_some_and(is_of_before);
-        let is_heard = self.queues.get(of.key).is_some_and(|queue| queue.sought() >= of.cohort.incarnation);
-        let begins_at = if is_sought && !is_heard { Some(self.beginning(of).0) } else { None };
+        let begins_at = self.queues.get(of.key).and_then(|queue| {
+            let is_of_before = is_reset_due || queue.table().incarnation() < of.cohort.incarnation;
+            (is_of_before && queue.sought() < of.cohort.incarnation).then(|| self.beginning(of).0)
+        });
         let Some(queue) = self.queues.map.get_mut(&of.key) else {
             let is_forgettable = of.is_finished() && of.entry.is_some_and(|entry| entry.rows.len() == 0);
             if is_reset_due || is_forgettable {
