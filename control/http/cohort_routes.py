@@ -9,22 +9,15 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Body, Depends, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import StringConstraints
 
 from ringfence.control.http import cohort_bodies as bodies
 from ringfence.control.http.authorize import About, principal
 from ringfence.control.http.mutation_pipeline import Mutations
-from ringfence.control.http.openapi_parts import (
-    PROBLEMS,
-    change_router,
-    combine_routers,
-    content_of,
-    needs,
-    no_store,
-)
+from ringfence.control.http.openapi_parts import PROBLEMS, change_router, combine_routers, content_of
 from ringfence.control.http.problems import Problem
-from ringfence.control.http.read_routes import LinearizableRead, NamePart, topic_at
+from ringfence.control.http.read_routes import NamePart, linearizable_reads, topic_at
 from ringfence.control.model.cohort_commands import Removal, RemovalReason, RemoveMembers
 from ringfence.control.model.cohorts import Cohort, CohortMode, StartKind
 from ringfence.control.model.ids import drawn_at
@@ -88,11 +81,7 @@ def _reads(mutations: Mutations) -> APIRouter:
     node = mutations.node
     reads = APIRouter(
         tags=["cohorts"],
-        dependencies=[
-            *needs(mutations.access, Role.VIEWER, About.TOPICS),
-            Depends(LinearizableRead(node)),
-            Depends(no_store),
-        ],
+        dependencies=linearizable_reads(node, mutations.access, About.TOPICS),
         responses=PROBLEMS,
     )
 

@@ -17,9 +17,9 @@ from ringfence.control.http.authorize import About, principal
 from ringfence.control.http.layout_bodies import LayoutChangeShown, LayoutPartitionShown, TransitionsShown
 from ringfence.control.http.mutation_pipeline import Mutations, Shown
 from ringfence.control.http.openapi_bodies import Number, Receipt
-from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs, no_store
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, combine_routers, needs
 from ringfence.control.http.problems import Problem
-from ringfence.control.http.read_routes import LinearizableRead, NamePart, topic_at
+from ringfence.control.http.read_routes import NamePart, linearizable_reads, topic_at
 from ringfence.control.model.ids import TopicId
 from ringfence.control.model.ranges import SLOT_LAST
 from ringfence.control.model.reassignments import ChangeId
@@ -97,11 +97,7 @@ def reads_of_layouts(mutations: Mutations) -> APIRouter:
     """A router without operations: its reads are linearizable on request, and no cache keeps them."""
     return APIRouter(
         tags=["layouts"],
-        dependencies=[
-            *needs(mutations.access, Role.VIEWER, About.TOPICS),
-            Depends(LinearizableRead(mutations.node)),
-            Depends(no_store),
-        ],
+        dependencies=linearizable_reads(mutations.node, mutations.access, About.TOPICS),
         responses=PROBLEMS,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Body, Depends, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 from msgspec import UNSET
 from msgspec import to_builtins as built
 from starlette.responses import JSONResponse
@@ -18,9 +18,9 @@ from ringfence.control.http.audit_lines import peer_of
 from ringfence.control.http.authorize import About, principal
 from ringfence.control.http.cohort_routes import COHORT, Label, cohort_at
 from ringfence.control.http.mutation_pipeline import HttpDoor, Mutations
-from ringfence.control.http.openapi_parts import PROBLEMS, change_router, combine_routers, needs, no_store
+from ringfence.control.http.openapi_parts import PROBLEMS, change_router, combine_routers
 from ringfence.control.http.problems import Problem, of_refusal
-from ringfence.control.http.read_routes import LinearizableRead, NamePart
+from ringfence.control.http.read_routes import NamePart, linearizable_reads
 from ringfence.control.model.cohorts import Cohort
 from ringfence.control.model.tokens import Role
 from ringfence.control.runtime.handlers.commands import RequestContext
@@ -41,11 +41,7 @@ def _reads(mutations: Mutations) -> APIRouter:
     node = mutations.node
     reads = APIRouter(
         tags=["cohorts"],
-        dependencies=[
-            *needs(mutations.access, Role.VIEWER, About.TOPICS),
-            Depends(LinearizableRead(node)),
-            Depends(no_store),
-        ],
+        dependencies=linearizable_reads(node, mutations.access, About.TOPICS),
         responses=PROBLEMS,
     )
 
