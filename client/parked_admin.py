@@ -73,7 +73,7 @@ class ParkedAdmin:
         create: bool = False,
         timeout_s: float = TIMEOUT_S,
     ) -> Exported:
-        """Copy rows to another topic, each range exactly once, whoever exports it, and however often.
+        """Copy rows to another topic, each range exactly once, also if several export it, or one often.
 
         Rows have the columns of the topic, and parked_topic, parked_cohort, parked_partition, parked_offset,
         parked_count, parked_reason and parked_ms.

@@ -1,6 +1,6 @@
 """What a consumer with `dead_letter=` exports, and when. Pure; `dead_letter_thread.py` carries it out.
 
-A member exports what it has parked itself at once. What others have left, because they ended or have no
+A member exports what it has parked itself immediately. What others have left, because they ended or have no
 `dead_letter=`, each member looks for: at its start and every minute.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 60.0
 SPREAD: Final = 0.25  # looks of members that began together are spread by so much
-AGE_MS: Final = 60_000  # what has been parked for so long is exported by whoever sees it
+AGE_MS: Final = 60_000  # what has been parked for so long is exported by each member that sees it
 RETRY: Final = Backoff(first_s=1.0, cap_s=300.0)
 # Failures in a row that end a look: the target takes nothing, or no node answers. Only first failures of
 # ranges count. Others have a time of their own, and would keep looks from the ranges behind them.

@@ -131,7 +131,7 @@ class Exporter:
                 raise
 
     def commit(self, begun: Begun, epoch: int, staged: StagedRows) -> None:
-        """Whoever has committed it: there is one copy."""
+        """There is one copy, also if another exporter has committed it."""
         self._client.scopes.commit_told(begun, epoch, [staged])
 
     def discard(self, begun: Begun, epoch: int) -> None:

@@ -166,7 +166,7 @@ class Reports:
         )
 
     def _refuse_others(self, admin: Admin, session: int) -> None:
-        """Raises MemberExistsError if another one is connected; of two that join at once the later one goes.
+        """Raises MemberExistsError if another one is connected; of two that join together the later one goes.
 
         `session`: of this one; 0: before it joins.
         """

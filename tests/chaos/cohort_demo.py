@@ -53,7 +53,7 @@ END_S: Final = 180.0
 PAUSE_S: Final = 0.2
 """Between two rounds: a record in each partition, of which a member of the queue does some 70 a second."""
 WORK_S: Final = 0.01
-"""Between a batch and its acknowledgement: whoever is killed has rows in hand."""
+"""Between a batch and its acknowledgement: a member that is killed has rows in hand."""
 SHOWN_MAX: Final = 20
 """Anomalies that are printed: of a broken promise there are often thousands."""
 

@@ -3,7 +3,7 @@
 The owner of a scope is the prefix of the token that began it. "" is an owner, too: of tokens without a
 prefix, of clients without a token, and of scopes from before level 1. A name that ends with `@` and a
 number is the name of a topic's scope; `consume/` and `parked/` with the number of a cohort and more belong to
-that cohort's topic, whoever begins them.
+that cohort's topic, whichever token begins them.
 """
 
 from __future__ import annotations

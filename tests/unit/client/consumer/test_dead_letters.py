@@ -1,4 +1,4 @@
-"""When a consumer exports what is parked: its own at once, others' after a minute, failures later."""
+"""When a consumer exports what is parked: its own immediately, others' after a minute, failures later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports of parked ranges: each is copied once, whoever is killed and whenever; with planted faults."""
+"""Exports of parked ranges: each is copied once, also if exporters are killed; with planted faults."""
 
 from __future__ import annotations
 

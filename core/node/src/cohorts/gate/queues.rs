@@ -89,7 +89,7 @@ impl Queues {
         self.map.get(&key)
     }
 
-    /// A gate is over: whoever waits for a record of it hears that nothing counts any more.
+    /// A gate is over: members that wait for a record of it hear that nothing counts any more.
     pub fn end(&mut self, key: GateKey) {
         let tickets = self.map.remove(&key).map(|mut queue| queue.take_tickets()).unwrap_or_default();
         self.answers.extend(tickets.into_iter().map(|ticket| Answer { ticket, reply: Reply::BeforeSeek }));
