@@ -1,4 +1,4 @@
-"""`pytest benchmarks` is collected and runs (C6); what it measures is held against nothing."""
+"""`pytest benchmarks` is collected and runs (C6); only ratios of times in one run have limits."""
 
 from __future__ import annotations
 

@@ -11,10 +11,17 @@ use ringfence_wire::RequestHeader;
 use super::world::{Hosting, World};
 use crate::bodies::Body;
 
+const ENTRY_WORDS: usize = size_of::<Entry>() / 8;
+const GATE_WORDS: usize = size_of::<Gate>() / 8;
+/// A step of a large odd number: slots follow no order that a processor could guess.
+const SLOT_STEP: u16 = 40_503;
+
 /// A prepared step.
 pub enum Step {
     /// Table of the topic, entry of a slot, then the partition's gate: what a batch costs before its body is looked at.
     RouteFence { tables: Tables, gates: Vec<Gate> },
+    /// The three dependent reads of `RouteFence` from memory of the same size, and nothing else: its yardstick.
+    Reads { slots: Vec<u16>, entries: Vec<[u64; ENTRY_WORDS]>, gates: Vec<[u64; GATE_WORDS]> },
     /// A request header from bytes: magic, CRC, version, lengths.
     Decode { header: [u8; 128] },
     /// The whole check of one body, slots of its keys included.
@@ -31,6 +38,7 @@ pub enum Step {
 
 pub const NAMES: &[&str] = &[
     "route_fence",
+    "reads",
     "decode",
     "validate",
     "crc",
@@ -60,6 +68,7 @@ pub fn prepare(name: &str, material: Material<'_>) -> Result<Step, String> {
     let Material { schema, key_columns, partitions, body } = material;
     match name {
         "route_fence" => Ok(route_fence(partitions)),
+        "reads" => Ok(reads(partitions)),
         "decode" => {
             let header = RequestHeader { opcode: 16, rows: body.rows, body_crc: body.crc, ..RequestHeader::default() };
             Ok(Step::Decode { header: header.seal() })
@@ -119,6 +128,12 @@ fn route_fence(partitions: u64) -> Step {
     Step::RouteFence { tables, gates }
 }
 
+fn reads(partitions: u64) -> Step {
+    let count = usize::try_from(partitions).expect("below 65,536");
+    let slots = (0..65_536_u64).map(|slot| u16::try_from(slot * partitions / 65_536).expect("below it")).collect();
+    Step::Reads { slots, entries: vec![[0; ENTRY_WORDS]; count], gates: vec![[7; GATE_WORDS]; count] }
+}
+
 impl Step {
     /// Do it `count` times. Never inlined: instruction counts begin and end with this function.
     ///
@@ -130,14 +145,24 @@ impl Step {
             Self::RouteFence { tables, gates } => {
                 let mut slot = 0_u16;
                 for _ in 0..count {
-                    // A step of a large odd number: slots follow no order that a processor could guess.
-                    slot = slot.wrapping_add(40_503);
+                    slot = slot.wrapping_add(SLOT_STEP);
                     let table = tables.get(black_box(1)).ok_or("no table")?;
                     let entry = table.of_slot(slot);
                     let verdict = gates[entry.partition as usize].check(black_box(3), entry.epoch);
                     if verdict != Verdict::Admit {
                         return Err(format!("slot {slot}: {verdict:?}"));
                     }
+                }
+                Ok(())
+            }
+            Self::Reads { slots, entries, gates } => {
+                let mut slot = 0_u16;
+                for _ in 0..count {
+                    slot = slot.wrapping_add(SLOT_STEP);
+                    let at = usize::from(slots[usize::from(slot)]);
+                    // The gate is found by what the entry says, as a partition's number is.
+                    let entry = black_box(entries[at])[0];
+                    black_box(gates[at + usize::try_from(entry).map_err(|error| error.to_string())?][0]);
                 }
                 Ok(())
             }
