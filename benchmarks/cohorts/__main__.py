@@ -18,6 +18,21 @@ def main() -> None:
     """Each command has its own help."""
 
 
+@main.command("own")
+@click.option("--quick", is_flag=True, help="Small: whether all of it works.")
+@click.option("--json", "json_path", type=FILE, help="Write the record here.")
+def own_command(*, quick: bool, json_path: Path | None) -> None:
+    """A member beside a plain read, and acknowledgements a second."""
+    from benchmarks.cohorts import own  # noqa: PLC0415 - needs the installed package
+
+    result = own.told(quick=quick)
+    for name, value in result.items():
+        click.echo(f"{name}: {json.dumps(value)}")
+    if json_path is not None:
+        json_path.write_text(json.dumps(result, indent=1) + "\n")
+    sys.exit(0 if quick or own.held(result) else 1)
+
+
 @main.command("peers")
 @click.option("--quick", is_flag=True, help="Small: whether all of it works.")
 @click.option("--only", default="", help="Systems with this in their name.")

@@ -165,17 +165,28 @@ def _events(size: Size, members: Members) -> dict[str, Any]:
     third = ""
     for name, span_s in (("joins", size.span_s), ("leaves", size.span_s), ("killed", size.killed_s)):
         if name == "killed":
-            third = members.start()
+            third = _joined(members)
             time.sleep(size.span_s)
         event_ns = time.monotonic_ns()
         if name == "joins":
-            third = members.start()
+            third = _joined(members)
         else:
             members.end(third, signal.SIGTERM if name == "leaves" else signal.SIGKILL)
         span = _span(span_s)
         span = Span(event_ns, span.end_ns)
         result[f"{name}_pause_ms"] = figures.pauses_ms(members.received(), span, event_ns)
     return result
+
+
+def _joined(members: Members) -> str:
+    """A new member that has received something."""
+    name = members.start()
+    end = time.monotonic() + WAIT_S
+    while not len(members.received()[name]):
+        if time.monotonic() > end:
+            raise RuntimeError(f"{name} received nothing within {WAIT_S:g} s")
+        time.sleep(0.05)
+    return name
 
 
 def members_gaps(members: Members, span: Span) -> float:
