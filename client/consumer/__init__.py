@@ -17,6 +17,7 @@ member         the member as a state machine: events in, calls out; pure
 any_member     what drivers need of it         queue_member   START HERE for QUEUE; pure
   queue_fetching  rows on lease                queue_hands    rows that the application has
   queue_telling   what became of rows          queue_rows     ranges of rows
+  queue_pace      when a member asks for more
 reporting      a reader that reads elsewhere, as a member   reporter       its state machine; pure
 taking         the consumer's part in a transaction
 values, calls  places, options; what a member asks nodes for, and their replies

@@ -1,8 +1,9 @@
 """Which rows of a QUEUE a member asks for, and where. Pure.
 
 One FETCH waits at each node with gates; it brings rows of whatever partition the node has some of. A node is
-asked when the application has all rows of its answer before, so that a member takes no more from the others
-than it can work on. Rows of a sealed partition are on lease at its heir's owner, and are read at its own.
+asked when the application has all rows of its answer before, or will have them very soon, so that a member takes
+no more from the others than it can work on. Rows of a sealed partition are on lease at its heir's owner, and are
+read at its own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ringfence.consumer.calls import HOME, Read, Why
 from ringfence.consumer.fetching import BYTES_MAX, BYTES_MIN, POLL_S, RETRY_S, RETRY_S_MAX
 from ringfence.consumer.queue_calls import Line, QueueFetch, Told, What
+from ringfence.consumer.queue_pace import Pace
 from ringfence.consumer.queue_rows import StoredRows, lines_without
 from ringfence.consumer.queue_telling import Telling
 
@@ -56,6 +58,7 @@ class QueueFetching:
         self._state, self._telling = state, telling
         self.stored: list[StoredRows] = []
         self._fetches: dict[int, int] = {}  # by node: number of the call
+        self._paces: dict[int, Pace] = {}  # by node
         self._retry_at: dict[int, float] = {}  # by node
         self._tries: dict[int, int] = {}  # by node
         self._elsewhere: list[Elsewhere] = []
@@ -68,15 +71,24 @@ class QueueFetching:
         state = self._state
         if state.is_closing:
             return
-        busy = {one.node for one in self.stored} | {one.node for one in self._elsewhere}
-        for node in sorted(state.attached & state.routes.owners - busy - self._fetches.keys() - {HOME}):
-            if now >= self._retry_at.get(node, 0.0) and self._has_room():
+        for node in sorted(state.attached & state.routes.owners - {HOME}):
+            is_busy = self._is_busy(node, now) or node in self._fetches
+            if not is_busy and now >= self._retry_at.get(node, 0.0) and self._has_room():
                 self._fetch(node, now)
         for one in list(self._elsewhere):
             if now >= one.until:
                 self._elsewhere.remove(one)  # others get the rows
             elif one not in self._reads.values() and now >= one.retry_at:
                 self._read(one, now)
+
+    def _is_busy(self, node: int, now: float) -> bool:
+        """Whether the application has enough to do with rows of this node: one answer ahead is the most."""
+        answers = [one for one in self.stored if one.node == node]
+        pace = self._paces.setdefault(node, Pace())
+        pace.look(answers[0] if answers else None, now)
+        if any(one.node == node for one in self._elsewhere) or len(answers) > 1:
+            return True
+        return not pace.ends_soon(now)
 
     def _read(self, one: Elsewhere, now: float) -> None:
         partition, first = one.leased.partition, one.lines[0].first
@@ -232,6 +244,7 @@ class QueueFetching:
             self._release(leased.partition, leased.incarnation, elsewhere.lines, elsewhere.until)
             self._elsewhere.remove(elsewhere)
         self._retry_at.pop(node, None)
+        self._paces.pop(node, None)
 
     def routed(self, before: Routes) -> None:
         """A newer table. Another owner gives the rows of the one before again; it may be the same node's."""

@@ -60,6 +60,11 @@ class StoredRows:
             f"<StoredRows of partition {self.partition}, {self.start} to {self.end}, {len(self.lines)} lines>"
         )
 
+    @property
+    def rows_left(self) -> int:
+        """Rows that were not given, with those between that are on lease to others."""
+        return self.lines[-1].end - self.lines[0].first if self.lines else 0
+
     def line_at(self, row: int) -> Line | None:
         """The first line that does not end before a row."""
         while self.lines and self.lines[0].end <= row:

@@ -18,6 +18,18 @@ def test_a_node_is_asked_again_when_all_rows_of_its_answer_are_given() -> None:
     assert alone.call(QueueFetch).node == 1
 
 
+def test_an_application_that_was_fast_has_one_answer_ahead_and_no_more() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    alone.now += 0.01
+    alone.gave(10)
+    alone.lease(10, 20)
+    alone.lease(20, 30)
+    assert alone.calls(QueueFetch) == []
+    alone.gave(10)
+    assert alone.call(QueueFetch).node == 1
+
+
 def test_an_answer_without_rows_that_came_at_once_is_not_asked_for_in_a_loop() -> None:
     alone = QueueAlone()
     alone.answer(alone.call(QueueFetch), Leased(0, 0, 0, 0))
