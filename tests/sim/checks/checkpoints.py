@@ -8,7 +8,7 @@ the cohort:
 |---|---|
 | gap | a member is given rows behind the store's position: those between are in no store |
 | early | rows of a child are saved before the store has all of its parents |
-| ahead | an owner counts rows as settled, and so gives them to retention, that no store has |
+| ahead | rows are reported, or settled, and so given to retention, that the store does not have |
 | order | rows of a key are not saved in the order of their sends |
 | position | a member hears that its store is behind the cohort, and it is not |
 | behind | in peace the store does not have every row, or has others than the log |
@@ -23,8 +23,10 @@ from tests.sim.checks.cohorts import CohortRecord
 from tests.sim.checks.violation import ViolationError
 
 if TYPE_CHECKING:
+    from ringfence.consumer.calls import Settle
     from ringfence.consumer.values import ConsumerPlace
     from tests.sim.checks.lineage_ledger import LineageLedger
+    from tests.sim.clients.member_process import MemberProcess
     from tests.sim.cohorts import CohortSimulation
 
 
@@ -70,6 +72,11 @@ class CheckpointRecord(CohortRecord):
         self._world.counts["rows_saved"] += len(ids)
         return True
 
+    def settles(self, process: MemberProcess, call: Settle) -> None:
+        for entry in call.entries:
+            self._check_reported(entry.partition, entry.through.offset, f"{process.name} reports")
+        super().settles(process, call)
+
     def refused(self, name: str, error: Exception) -> None:
         """A member cannot begin at what the store says."""
         self._broken("position", f"{name}, with the store {self.store}: {error!r}")
@@ -85,16 +92,13 @@ class CheckpointRecord(CohortRecord):
         self._ends[partition] = end
 
     def missing(self, partition: int, figures: dict[str, Any]) -> str:
-        self.check_settled(partition, figures["settled"])
+        self._check_reported(partition, figures["settled"], "an owner has settled")
         return super().missing(partition, figures)
 
-    def check_settled(self, partition: int, settled: int | None) -> None:
-        """No owner settles what the store does not have."""
+    def _check_reported(self, partition: int, offset: int, what: str) -> None:
         reached = self.store.get(partition, Point(0, 0)).offset
-        if settled is not None and settled > reached:
-            self._broken(
-                "ahead", f"partition {partition} is settled up to {settled}, the store is at {reached}"
-            )
+        if offset > reached:
+            self._broken("ahead", f"{what} {offset} of partition {partition}, the store is at {reached}")
 
     # ---- the end ----
 

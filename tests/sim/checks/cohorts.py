@@ -13,7 +13,7 @@ from tests.sim.checks.lineage_ledger import LineageLedger
 from tests.sim.checks.violation import ViolationError
 
 if TYPE_CHECKING:
-    from tests.sim.clients.member import MemberProcess
+    from tests.sim.clients.member_process import MemberProcess
     from tests.sim.cohorts import CohortSimulation
 
 

@@ -77,17 +77,19 @@ class CheckpointProcess(StreamProcess):
             if isinstance(found, Task):
                 self._carry(found)
                 return 1_000
+            if found is None and not self.habits.is_auto and self._reports():
+                self.core.acknowledge(None)  # nothing came for a while, and what was given is saved
         if found is None:
             return BEAT_US
         self._batch = found
-        self.record.given(self, found.place, found.rows.ids)  # type: ignore[attr-defined]
+        self.record.given(self, found.place, found.rows.ids)
         return 1_000 if self.world.healed else self.random.randrange(1 + self.habits.work_us)
 
     def _reports(self) -> bool:
         return self.world.healed or self.random.random() < self.habits.acknowledges
 
     def _save(self, batch: Batch) -> bool:
-        return self.record.save(batch.place, batch.rows.ids)  # type: ignore[attr-defined]
+        return self.record.save(batch.place, batch.rows.ids)
 
     def _carry(self, task: Task) -> None:
         """A callback of the consumer."""

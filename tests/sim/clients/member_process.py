@@ -16,7 +16,22 @@ from typing import TYPE_CHECKING, Any, Final
 from ringfence.common.codec import Answer, checked, request_header
 from ringfence.common.routing import Layout, layout_of
 from ringfence.consumer import bodies, link
-from ringfence.consumer.calls import HOME, Effect, Join, Leave, Left, Read, Refresh, Refusal, Reply
+from ringfence.consumer.calls import (
+    HOME,
+    Attach,
+    Beat,
+    Effect,
+    Fetch,
+    Join,
+    Leave,
+    Left,
+    Read,
+    Refresh,
+    Refusal,
+    Reply,
+    Settle,
+)
+from ringfence.consumer.queue_calls import QueueFetch, QueueSettle
 from ringfence.consumer.routes import Routes
 from ringfence.native import cohort_messages as cohort
 from ringfence.native import messages
@@ -32,8 +47,9 @@ from tests.sim.clients.reader import fetch_header
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringfence.consumer.any_member import AnyMember
     from ringfence.consumer.calls import Call, NodeCall
+    from ringfence.consumer.member import Member
+    from ringfence.consumer.queue_member import QueueMember
     from tests.sim.clients.cast import Cast
     from tests.sim.world.machine import Machine
 
@@ -58,7 +74,7 @@ class MemberProcess(ClusterClient, ABC):
 
     features = int(Features.COHORTS | Features.LINEAGE | Features.RESUME_RANGES)
     mode: str
-    member: AnyMember
+    member: Member | QueueMember
 
     def __init__(self, cast: Cast, member: str, number: int, random: Random, habits: Habits) -> None:
         super().__init__(cast.world, f"{member}.{number}", random)
@@ -260,7 +276,7 @@ class MemberProcess(ClusterClient, ABC):
                     bytes_max=effect.bytes_max,
                 )
                 self._put(effect, machine, frame, b"", bodies.read_of, 1_000)
-            case _ if hasattr(effect, "node"):
+            case Attach() | Beat() | Settle() | Fetch() | QueueFetch() | QueueSettle():
                 self._call(effect)
             case _:
                 pass

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.native import cohort_messages as cohort
 from ringfence.native import messages
 from ringfence.native.wire import Opcode, Status
-from tests.sim.clients.customer import ClusterClient
+from tests.sim.clients.customer import ClusterClient, Told
 
 if TYPE_CHECKING:
     from ringfence.common.codec import Answer
@@ -71,18 +71,18 @@ class ParkedOperator(ClusterClient):
 
         self._ask("list", told, **more)
 
-    def _ask(self, action: str, told: object, **more: object) -> None:
+    def _ask(self, action: str, told: Told, **more: Any) -> None:
         machine = self.tried()
         self._is_busy = machine is not None
         if machine is None:
             return
         body = cohort.CohortParked(
             topic=self._world.topic_name, cohort=self._record.name, action=action, **more
-        )  # type: ignore[arg-type]
+        )
         self.ask(
             machine,
             Opcode.COHORT_PARKED,
-            told,  # type: ignore[arg-type]
+            told,
             body=messages.encode(body),
             patience_us=PATIENCE_US,
             deadline_ms=DEADLINE_MS,

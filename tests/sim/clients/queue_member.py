@@ -162,7 +162,7 @@ class QueueProcess(MemberProcess):
             return min([BEAT_US, *(max(1, one.due_us - now_us) for one in self._hands)])
 
     def _took(self, batch: Batch) -> None:
-        ids = batch.rows.ids  # type: ignore[attr-defined]
+        ids = batch.rows.ids
         self.record.given(self, batch.place, ids)
         work_us, lease_us = self.habits.work_us, int(self.record.lease_s * 1e6)
         if self.random.random() < self.habits.dozes:
@@ -223,8 +223,8 @@ class QueueProcess(MemberProcess):
             return
         line = self.random.choice(leased.lines)
         what = self.random.choice((What.FAILED, What.RELEASED, What.PARKED))
-        told = Told(line.first, line.end, line.epoch, what, line.failures, 0, b"a lie")
-        call = QueueSettle(0, node, leased.partition, leased.incarnation, (told,))
+        line_told = Told(line.first, line.end, line.epoch, what, line.failures, 0, b"a lie")
+        call = QueueSettle(0, node, leased.partition, leased.incarnation, (line_told,))
 
         def told(answer: Answer) -> None:
             self.world.count("lie_answered")
