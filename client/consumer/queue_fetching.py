@@ -132,6 +132,9 @@ class QueueFetching:
         if reply.incarnation > state.incarnation:
             state.incarnation = reply.incarnation
             self.drop([one for one in self.stored if one.incarnation < reply.incarnation])
+        if not state.routes.is_known(reply.partition):
+            # Its node knows a newer layout. Nothing could be said of the rows without it.
+            state.needs_table = max(state.needs_table or 0, state.routes.version + 1)
         self._telling.released_again(reply.partition, ((line.first, line.end) for line in reply.lines))
         # Who is asked has given the lease after the request was made: it ends later there than here.
         until = made_at + state.rows_lease_s

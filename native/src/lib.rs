@@ -59,6 +59,6 @@ mod _node {
     #[cfg(feature = "planted")]
     #[pymodule_export]
     use crate::sim_planted::{
-        plant, plantable, plantable_layouts, plantable_replicas, plantable_scopes, plantable_starts,
+        plant, plantable, plantable_cohorts, plantable_layouts, plantable_replicas, plantable_scopes, plantable_starts,
     };
 }

@@ -2,8 +2,10 @@
 
 use pyo3::prelude::*;
 use ringfence_log::planted::{
-    self, BUGS, Bug, LAYOUT_BUGS, PUSH_BUGS, REPLICA_BUGS, RESTAGE_BUGS, SCOPE_BUGS, SEAL_BUGS, START_BUGS,
+    self, BUGS, Bug, COHORT_BUGS, LAYOUT_BUGS, PUSH_BUGS, REPLICA_BUGS, RESTAGE_BUGS, SCOPE_BUGS, SEAL_BUGS, START_BUGS,
 };
+
+use ringfence_node::queue_faults;
 
 use crate::error::raise_with;
 
@@ -11,16 +13,19 @@ use crate::error::raise_with;
 #[pyfunction]
 #[pyo3(signature = (name))]
 pub fn plant(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
-    let Some(name) = name else {
-        planted::plant(None);
+    planted::plant(None);
+    queue_faults::plant(None);
+    let Some(name) = name else { return Ok(()) };
+    if let Some((_, bug)) = queue_faults::BUGS.iter().find(|(known, _)| *known == name) {
+        queue_faults::plant(Some(*bug));
         return Ok(());
-    };
-    let others = BUGS.iter().chain(&REPLICA_BUGS).chain(&SCOPE_BUGS).chain(&START_BUGS);
+    }
+    let others = BUGS.iter().chain(&REPLICA_BUGS).chain(&SCOPE_BUGS).chain(&START_BUGS).chain(&COHORT_BUGS);
     let known = others.chain(of_layouts()).find(|(known, _)| *known == name);
     let (_, bug) = known.ok_or_else(|| {
         let message = format!(
             "no fault is called {name:?}; ask plantable(), plantable_replicas(), plantable_scopes(), \
-             plantable_starts(), plantable_layouts()"
+             plantable_starts(), plantable_layouts(), plantable_cohorts()"
         );
         raise_with(py, "InvalidArgumentError", &message, "name", name)
     })?;
@@ -56,6 +61,13 @@ pub fn plantable_starts() -> Vec<&'static str> {
 #[pyfunction]
 pub fn plantable_layouts() -> Vec<&'static str> {
     of_layouts().map(|(name, _)| *name).collect()
+}
+
+/// Names for `plant`: what only members of cohorts show.
+#[pyfunction]
+pub fn plantable_cohorts() -> Vec<&'static str> {
+    let of_queues = queue_faults::BUGS.iter().map(|(name, _)| *name);
+    COHORT_BUGS.iter().map(|(name, _)| *name).chain(of_queues).collect()
 }
 
 fn of_layouts() -> impl Iterator<Item = &'static (&'static str, Bug)> {

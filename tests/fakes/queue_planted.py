@@ -10,6 +10,7 @@ from ringfence.consumer.queue_fetching import QueueFetching
 from ringfence.consumer.queue_hands import QueueHands, Verdict
 from ringfence.consumer.queue_rows import StoredRows
 from ringfence.consumer.queue_telling import QueueTelling
+from ringfence.consumer.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,6 +101,11 @@ def requests_wait_longer_than_a_lease() -> list[Patch]:
 
 def what_is_done_is_given_with_its_next_lease() -> list[Patch]:
     return [(QueueFetching, "done", nothing)]
+
+
+def tables_are_not_asked_for() -> list[Patch]:
+    """Rows of a partition that the member's table does not have are given, and nothing is told of them."""
+    return [(Routes, "is_known", lambda *_: True)]
 
 
 PLANTED: Final = (

@@ -15,19 +15,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.control.model.cohorts import COHORT_LEVEL
-from ringfence.native import _node, messages
-from ringfence.native import cohort_messages as cohort
-from ringfence.native.wire import Opcode, Status
-from tests.sim.checks.cohorts import CohortRecord
+from ringfence.native import _node
 from tests.sim.checks.violation import ViolationError
-from tests.sim.clients.member import COHORT, Habits, MemberProcess
+from tests.sim.clients.cast import Cast, StreamCast
+from tests.sim.clients.checkpoint_member import CheckpointCast
+from tests.sim.clients.queue_cast import QueueCast
 from tests.sim.faults.plan import Plan, Strike, with_layouts
 from tests.sim.simulation import TOPIC, Result, Simulation, run
 from tests.sim.world.machine import Machine
 from tests.sim.world.world import SECOND_US
 
 if TYPE_CHECKING:
-    from ringfence.common.codec import Answer
     from ringfence.control.runtime.process.settings import Settings
 
 SECONDS: Final = 30
@@ -37,7 +35,11 @@ NOT_STRUCK: Final = ("truncate", "empty_sealed", "force", "older", "force_child"
 """Rows that are given up are not a member's loss: left out until the history names them."""
 SHARES: Final = (0.1, 0.25, 0.5)
 """Of other strikes that a seed keeps: without owners members show nothing."""
-ACTS: Final = ("kill", "kill", "pause", "hang_up", "leave", "seek", "takeover", "lie", "lie")
+MODES: Final = {"stream": 0.35, "queue": 0.45, "checkpoint": 0.2}
+"""Of cohorts, with their shares of all seeds."""
+TWO_COHORTS: Final = 0.1
+"""Share of seeds with a second cohort, of another mode."""
+CASTS: Final[dict[str, type[Cast]]] = {"stream": StreamCast, "queue": QueueCast, "checkpoint": CheckpointCast}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +47,26 @@ class CohortPlan(Plan):
     """One seed with a cohort."""
 
     members: int = 2
+    """Of each cohort."""
+    modes: tuple[str, ...] = ("stream",)
+    """Of its cohorts."""
     acts: tuple[Strike, ...] = ()
     """What happens to members."""
 
 
-def with_cohort(seed: int, seconds: int = SECONDS) -> CohortPlan:
-    """Splits and merges, some of the usual strikes, and a cohort."""
+def modes_of(seed: int) -> tuple[str, ...]:
+    """The modes of a seed's cohorts: mostly one."""
+    dice = Random(f"modes {seed}")
+    first = dice.choices([*MODES], [*MODES.values()])[0]
+    others = [mode for mode in MODES if mode != first]
+    return (first, dice.choice(others)) if dice.random() < TWO_COHORTS else (first,)
+
+
+def with_cohort(seed: int, seconds: int = SECONDS, modes: tuple[str, ...] = ()) -> CohortPlan:
+    """Splits and merges, some of the usual strikes, and a cohort of one of `modes`, by default of any."""
     random = Random(f"cohort {seed}")
     plan = with_layouts(CohortPlan.drawn(seed, seconds))
+    modes = modes or modes_of(seed)
     share, layouts = random.choice(SHARES), random.choice((0.0, 0.3, 1.0))
     kept = [
         each
@@ -61,8 +75,9 @@ def with_cohort(seed: int, seconds: int = SECONDS) -> CohortPlan:
     ]
     acts, at_us = list[Strike](), 0
     mean_us = random.choice((700_000, 2_000_000, 6_000_000))
+    kinds = CASTS[modes[0]].acts
     while (at_us := at_us + int(random.expovariate(1 / mean_us))) < seconds * SECOND_US:
-        acts.append(Strike(len(acts), at_us, random.choice(ACTS), random.getrandbits(32)))
+        acts.append(Strike(len(acts), at_us, random.choice(kinds), random.getrandbits(32)))
     return replace(
         plan,
         machines=3,
@@ -78,6 +93,7 @@ def with_cohort(seed: int, seconds: int = SECONDS) -> CohortPlan:
         members=random.choice((1, 2, 2, 3)),
         strikes=tuple(kept),
         acts=tuple(acts),
+        modes=modes,
     )
 
 
@@ -90,10 +106,11 @@ class CohortSimulation(Simulation):
     def __init__(self, plan: CohortPlan, native: ModuleType = _node) -> None:
         super().__init__(plan, native)
         self.cohort_plan = plan
-        self.dice = Random(f"members {plan.seed}")
-        self.record = CohortRecord(self)
-        self.processes: dict[str, MemberProcess] = {}
-        self._lives = 0
+        self.topic_name = TOPIC
+        self.casts: list[Cast] = []
+        for number, mode in enumerate(plan.modes):
+            dice = Random(f"members {plan.seed} {mode}" if number else f"members {plan.seed}")
+            self.casts.append(CASTS[mode](self, dice, plan.members))
 
     def settings(self, machine: Machine, join: tuple[str, ...] | None) -> Settings:
         return super().settings(machine, join).model_copy(update={"session_grace_s": GRACE_S})
@@ -105,109 +122,33 @@ class CohortSimulation(Simulation):
     def changed(self, before: Any, after: Any) -> None:
         super().changed(before, after)
         if before is not after:
-            self.record.changed(after)
+            for cast in self.casts:
+                cast.record.changed(after)
 
     # ---- members ----
 
     def act(self) -> None:
-        for number in range(1, self.cohort_plan.members + 1):
-            self.begin(f"m{number}", takeover=False)
-        for each in self.cohort_plan.acts:
-            self.agenda.after(each.at_us, partial(self._act, each))
-
-    def begin(self, name: str, *, takeover: bool) -> None:
-        """A process with this member begins."""
-        dice = Random(self.dice.random())
-        habits = Habits(
-            work_us=dice.choice((5_000, 100_000, 1_000_000)),
-            is_auto=dice.random() < 0.6,
-            clock=dice.choice((0.99, 1.0, 1.01)),
-        )
-        self._lives += 1
-        process = MemberProcess(self, name, self._lives, dice, habits, takeover=takeover)
-        self.processes[name] = process
-        self.clients.append(process)
-        self.tell(process.name, "begins", str(habits))
-
-    def ended_member(self, process: MemberProcess, error: Exception) -> None:
-        """A member gave up: another process has its name, or had it before."""
-        self.count(f"member_ended_{type(error).__name__}")
-        self.tell(process.name, "ends:", repr(error)[:160])
-        process.kill()
-        if self.processes.get(process.member_name) is process:
-            again = partial(self._again_begin, process.member_name)
-            self.agenda.after(500_000, again)
-
-    def _again_begin(self, name: str) -> None:
-        process = self.processes.get(name)
-        if process is None or not process.is_alive:
-            self.begin(name, takeover=True)
-
-    def _act(self, each: Strike) -> None:
-        if self.healed:
-            return
-        dice = Random(each.dice)
-        name = dice.choice(sorted(self.processes))
-        process = self.processes[name]
-        self.count(f"member_{each.kind}")
-        self.tell("*", each.kind, process.name)
-        match each.kind:
-            case "kill":
-                process.kill()
-                self.agenda.after(
-                    dice.choice((10_000, 2_000_000, 15_000_000)), partial(self._again_begin, name)
-                )
-            case "pause":
-                process.pause(dice.choice((500_000, 3_000_000, 12_000_000, 25_000_000)))
-            case "hang_up":
-                process.hang_up(dice.choice(self.machines).name, dice.random())
-            case "leave":
-                process.member.close(leave=True)
-                self.agenda.after(2_000_000, process.kill)
-                self.agenda.after(dice.choice((2_100_000, 8_000_000)), partial(self._again_begin, name))
-            case "takeover":
-                self.begin(name, takeover=True)  # the older process goes on
-            case "seek":
-                self._seek(process, dice)
-            case _:
-                self._lie(dice)
-
-    def _seek(self, process: MemberProcess, dice: Random) -> None:
-        machine = process.tried() if process.is_alive else None
-        if machine is None:
-            return
-        body = messages.encode(cohort.CohortSeek(topic=TOPIC, cohort=COHORT, to="earliest"))
-        process.ask(
-            machine, Opcode.COHORT_SEEK, self._sought, body=body, patience_us=7_000_000, deadline_ms=5_000
-        )
-
-    def _sought(self, answer: Answer | None) -> None:
-        is_done = answer is not None and answer.header.status == Status.OK
-        self.count("sought" if is_done else "seek_failed")
-
-    def _lie(self, dice: Random) -> None:
-        """A member acknowledges rows of another's hold, or of an older one of its own."""
-        alive = [
-            one for _, one in sorted(self.processes.items()) if one.is_alive and one.member.state.session
-        ]
-        if alive:
-            dice.choice(alive).lie(dice, self.record.holds)
+        for cast in self.casts:
+            cast.open()
+        for number, each in enumerate(self.cohort_plan.acts):
+            cast = self.casts[number % len(self.casts)]
+            self.agenda.after(each.at_us, partial(cast.act, each))
 
     # ---- peace ----
 
     def _heal(self) -> None:
         super()._heal()
-        for name, process in sorted(self.processes.items()):
-            process.paused_until = 0
-            if not process.is_alive:
-                self.begin(name, takeover=True)
+        for cast in self.casts:
+            cast.heal()
 
     def _at_rest(self) -> str:
-        return super()._at_rest() or self.record.behind(self.machines[0].replica.state)
+        missing, state = super()._at_rest(), self.machines[0].replica.state
+        return missing or next(filter(None, (cast.record.behind(state) for cast in self.casts)), "")
 
     def settled(self) -> None:
         super().settled()
-        self.record.check()
+        for cast in self.casts:
+            cast.record.check()
 
 
 def run_seed(plan: CohortPlan, native: ModuleType = _node, *, is_told: bool = False) -> Result:

@@ -181,6 +181,17 @@ pub const PUSH_BUGS: [(&str, Bug); 6] = [
     ("always_unchanged", Bug::AlwaysUnchanged),
 ];
 
+/// Faults of cohorts in the engine: only clusters with members show them.
+pub const COHORT_BUGS: [(&str, Bug); 7] = [
+    ("heir_forgets_gates", Bug::HeirForgetsGates),
+    ("queue_forgotten", Bug::QueueForgotten),
+    ("queue_connection_kept", Bug::QueueConnectionKept),
+    ("queue_begins_unsaid", Bug::QueueBeginsUnsaid),
+    ("queue_seek_unheard", Bug::QueueSeekUnheard),
+    ("queue_not_woken", Bug::QueueNotWoken),
+    ("parked_answered_early", Bug::ParkedAnsweredEarly),
+];
+
 /// Faults of staged rows: only clusters with transactional writers show them.
 pub const SCOPE_BUGS: [(&str, Bug); 4] = [
     ("staged_before_sync", Bug::StagedBeforeSync),

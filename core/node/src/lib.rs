@@ -41,6 +41,9 @@ mod turn;
 /// Faults for the tests of members.
 #[cfg(feature = "planted")]
 pub use cohorts::planted as member_faults;
+/// Faults of queues, for the simulator.
+#[cfg(feature = "planted")]
+pub use cohorts::queue::planted as queue_faults;
 
 pub use api::access_table::{AccessTable, Grant, Secret};
 pub use api::cohort_rules::{Beginning, CohortRule, CohortRules, GateFigures, GateProgress, GateRule, Mode, Note};

@@ -6,34 +6,28 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ringfence.consumer.calls import Call, Fetch, Fetched, Refusal, Reply, Settle, Settled
 from ringfence.consumer.values import ConsumerPlace
-from ringfence.control.model.ids import drawn_at
-from ringfence.control.runtime.cohorts.figures import gate_owners
-from ringfence.control.state_machines.metadata.cohort_lineage import has_mark
 from tests.checker.cohort_history import Event, Given, Held, History, Key, Made, Sealed, Sought, Taken, Told
 from tests.checker.cohorts import CohortJudge, anomalies
+from tests.sim.checks.cohort_state import CohortState
 from tests.sim.checks.lineage_ledger import LineageLedger
 from tests.sim.checks.violation import ViolationError
 
 if TYPE_CHECKING:
-    from tests.sim.clients.member import MemberProcess
+    from tests.sim.clients.member_process import MemberProcess
     from tests.sim.cohorts import CohortSimulation
 
 
-class CohortRecord:
-    """Of one cohort of the topic that rows go to."""
+class CohortRecord(CohortState):
+    """Of a cohort whose members acknowledge positions."""
 
-    def __init__(self, world: CohortSimulation) -> None:
-        self._world = world
+    def __init__(self, world: CohortSimulation, name: str) -> None:
+        super().__init__(world, name)
         self.history = History()
         self._judge = CohortJudge(self.history)
         self._ids: dict[tuple[int, int], int] = {}
-        self._incarnations: list[tuple[int, int]] = []
-        """(index of its entry, incarnation), ascending."""
         self._told: dict[tuple[str, int], list[tuple[int, int]]] = {}
         """By process and call: (partition, number of its acknowledgement)."""
         self._numbers = 0
-        self._partitions: dict[int, bool] = {}
-        """By partition: whether it is known as sealed."""
         self.settled: dict[int, int] = {}
         """By partition: the greatest acknowledgement in the present incarnation that was taken."""
         self._asked: dict[int, Told] = {}
@@ -50,7 +44,7 @@ class CohortRecord:
 
     def incarnation_of(self, hold: int) -> int:
         """Numbers of holds begin at the index of the seek, or at a later owner epoch."""
-        return max((one for index, one in self._incarnations if index <= hold >> 20), default=0)
+        return max((one for index, one in self.incarnations if index <= hold >> 20), default=0)
 
     # ---- what members do ----
 
@@ -89,7 +83,7 @@ class CohortRecord:
             if partition not in refused:
                 self.take(Taken(number))
                 self._world.count("settlement_taken")
-                if told.incarnation == self._incarnations[-1][1]:
+                if told.incarnation == self.incarnation:
                     self.settled[partition] = max(told.through, self.settled.get(partition, 0))
 
     def given(self, process: MemberProcess, place: ConsumerPlace, ids: tuple[int, ...]) -> None:
@@ -106,68 +100,27 @@ class CohortRecord:
             Given(process.name, place.partition, incarnation, hold, place.first_offset, place.end_offset)
         )
 
-    # ---- what the metadata says ----
+    # ---- what the metadata and owners say ----
 
-    def changed(self, state: Any) -> None:
-        """A newer state, applied somewhere for the first time."""
-        found = self.cohort(state)
-        if found is not None:
-            entry = int(drawn_at(found.incarnation)), int(found.incarnation)
-            if entry not in self._incarnations:
-                self._incarnations.append(entry)
-                self.settled.clear()
-                begins = {int(one.partition): int(one.offset) for one in found.start.positions}
-                self.take(Sought(entry[1], begins))
-                self._world.count("incarnation")
-        topic = self._world.topic_of(state)
-        if topic is None:
-            return
-        for part in topic.layout.partitions:
-            number = int(part.partition)
-            if number not in self._partitions:
-                self._partitions[number] = False
-                self.take(Made(number, tuple(map(int, part.parents))))
-            seal = topic.seal(part.partition)
-            if seal is not None and not self._partitions[number]:
-                self._partitions[number] = True
-                self.take(Sealed(number, int(seal.end.offset)))
+    def begins(self, incarnation: int, begins: dict[int, int]) -> None:
+        self.settled.clear()
+        self.take(Sought(incarnation, begins))
 
-    def cohort(self, state: Any) -> Any:
-        """The cohort; None: there is none yet, or not any more."""
-        topic = self._world.topic_of(state)
-        return next(
-            (one for one in state.cohorts.values() if topic is not None and one.topic == topic.topic), None
-        )
+    def made(self, partition: int, parents: tuple[int, ...]) -> None:
+        self.take(Made(partition, parents))
+
+    def sealed(self, partition: int, end: int) -> None:
+        self.take(Sealed(partition, end))
+
+    def missing(self, partition: int, figures: dict[str, Any]) -> str:
+        if figures["settled"] < self.settled.get(partition, 0):
+            what = (
+                f"partition {partition}: an owner has {figures}, {self.settled[partition]} was acknowledged"
+            )
+            self._world.violate(ViolationError("cohort back", what))
+        return ""
 
     # ---- the end ----
-
-    def behind(self, state: Any) -> str:
-        """What the cohort has not come to yet; empty if it is at every end."""
-        topic, found = self._world.topic_of(state), self.cohort(state)
-        if topic is None or found is None:
-            return "" if topic is None else "there is no cohort"
-        if found.resetting:
-            return f"partitions {found.resetting} have not begun"
-        owners = gate_owners(topic)
-        for part in topic.layout.partitions:
-            number = part.partition
-            if has_mark(state, found.cohort, number):
-                continue
-            if not part.is_active:
-                return f"sealed partition {number} is not drained"
-            machine = self._world.by_node(int(owners[number]))
-            figures = [] if machine is None or not machine.serving else machine.host.node.cohort_figures()
-            mine = next(
-                (one for one in figures if (one["partition"], one["cohort"]) == (number, found.cohort)), None
-            )
-            if mine is None or mine["settled"] < mine["end"]:
-                return f"partition {number}: {mine} is not settled to its end"
-            if mine["settled"] < self.settled.get(int(number), 0):
-                what = (
-                    f"partition {number}: an owner has {mine}, {self.settled[int(number)]} was acknowledged"
-                )
-                self._world.violate(ViolationError("cohort back", what))
-        return ""
 
     def check(self) -> None:
         """In the end: orders of keys, and no row that the cohort passed. Raises ViolationError."""
@@ -183,7 +136,7 @@ class CohortRecord:
         state = self._world.machines[0].replica.state
         topic = self._world.topic_of(state)
         ends = dict[int, int]()
-        for partition in self._partitions if topic is not None and self.cohort(state) is not None else ():
+        for partition in self.partitions if topic is not None and self.cohort(state) is not None else ():
             sealed = ledger.ends.get(partition)
             ends[partition] = ledger.partitions[partition].end if sealed is None else sealed[0]
         found = anomalies(History(self.history.events, key_of, ends))

@@ -53,6 +53,7 @@ class Line:
 
     def answered(self, header: bytes, body: bytes) -> None:
         if self.open:
+            self._customer.left_node(self._machine, header, body)
             self._back.append((header, body))
             agenda = self._customer.world.agenda
             at = max(self._back_us, agenda.now_us + self._delay_us())
@@ -178,6 +179,9 @@ class ClusterClient:
 
     def arrived(self, request_id: int) -> None:
         """The request is at the node's door."""
+
+    def left_node(self, machine: Machine, frame: bytes, body: bytes) -> None:
+        """An answer leaves the node."""
 
     def heard(self, frame: bytes, body: bytes) -> None:
         header = open_answer(frame)

@@ -20,7 +20,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 NAME: Final = "ringfence_planted._node"  # the last part is the name that its init function has
-MARK: Final = b"plantable_layouts"
+MARK: Final = b"plantable_cohorts"
 """A function that only this one has. Every build of the extension in this profile (the wheel's, from copied
 sources) leaves it under one name, and cargo takes the newest for its own."""
 TRIES_MAX: Final = 3  # each time another build would have to end between ours and our look at it

@@ -23,7 +23,7 @@ mod member_requests;
 pub(crate) mod members;
 #[cfg_attr(feature = "planted", allow(unreachable_pub))]
 pub mod planted;
-mod queue;
+pub(crate) mod queue;
 mod queue_body;
 pub(crate) mod queue_members;
 pub(crate) mod sessions;

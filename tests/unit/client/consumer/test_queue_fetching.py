@@ -139,3 +139,11 @@ def test_a_refused_request_is_made_later_and_a_redirect_asks_for_a_table() -> No
     alone.turn(0.06)
     assert alone.call(QueueFetch)
     assert alone.calls(QueueSettle) == []
+
+
+def test_rows_of_a_partition_that_the_table_does_not_have_ask_for_a_newer_one() -> None:
+    alone = QueueAlone()
+    version = alone.member.state.routes.version
+    line = Line(0, 10, 1, 0, False)
+    alone.answer(alone.call(QueueFetch), Leased(99, 1, 0, 10, (line,), bytes=100))
+    assert Refresh(version + 1) in alone.effects

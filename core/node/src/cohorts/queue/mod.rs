@@ -26,7 +26,8 @@ pub(crate) mod lease;
 pub(crate) mod log;
 pub(crate) mod parked;
 mod pieces;
-mod planted;
+#[cfg_attr(feature = "planted", allow(unreachable_pub))]
+pub mod planted;
 mod ranges;
 mod reading;
 mod span;
