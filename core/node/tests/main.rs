@@ -12,6 +12,7 @@ mod planted;
 mod producers;
 mod publishing;
 mod pushes;
+mod queue_given_up;
 mod queue_members;
 mod reading;
 mod runtime;
