@@ -4,6 +4,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
+#[cfg(feature = "planted")]
+use ringfence_log::planted::{Bug, is_on};
 use ringfence_routing::IdMap;
 use ringfence_wire::Code;
 
@@ -12,7 +14,6 @@ use crate::api::refusal::Refusal;
 use crate::cohorts::claims::claim::Claim;
 use crate::cohorts::claims::pending_commits::{PendingCommits, PendingPosition};
 use crate::cohorts::claims::standing::ScopeKnown;
-use crate::cohorts::gate::queues::is_planted;
 use crate::cohorts::state::record::GateKey;
 use crate::transactions::staged::StageId;
 use crate::transactions::staged_batches::Stages;
@@ -100,14 +101,18 @@ impl Scopes {
                 refused(Code::InvalidArgument, what + "it was never begun; begin it, then claim")
             };
         };
-        if rule.cohort != cohort && !is_planted!(ClaimForAnyScope) {
+        let is_own = rule.cohort == cohort;
+        #[cfg(feature = "planted")]
+        let is_own = is_own || is_on(Bug::ClaimForAnyScope);
+        if !is_own {
             let of = if rule.cohort == 0 { "no cohort".to_owned() } else { format!("cohort {}", rule.cohort) };
             let what = format!("scope {} is of {of}: a member claims for a scope consume/{cohort}/...", id.scope);
             return refused(Code::InvalidArgument, what);
         }
         let what = format!("scope {}: driver {}", id.scope, id.driver);
+        #[cfg(feature = "planted")]
+        let id = if is_on(Bug::ClaimOfAnyDriver) { &StageId { driver: rule.driver, ..*id } } else { id };
         match id.driver.cmp(&rule.driver) {
-            _ if is_planted!(ClaimOfAnyDriver) => Ok(()),
             Ordering::Equal => Ok(()),
             Ordering::Less => {
                 let what = format!("{what} is fenced, {} began the scope again", rule.driver);

@@ -165,10 +165,6 @@ impl LogGates {
         let listed = found.by_ref().take(count).map(|(parking, gone_rows)| listed(parking, gone_rows)).collect();
         Some((listed, found.next().is_some()))
     }
-
-    pub fn leased_rows(&self, key: GateKey, session: u64) -> u64 {
-        self.queues.get(key).map_or(0, |queue| queue.leased_rows(session))
-    }
 }
 
 /// The fate of another scope than the one that the parking names is of no use: an export is under way then.

@@ -93,6 +93,11 @@ impl Queue {
         self.pieces.sessions().collect()
     }
 
+    /// Rows on lease of each session that has any.
+    pub fn leased_by_session(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.pieces.sessions().map(|session| (session, self.leased_rows(session)))
+    }
+
     /// All rows on lease.
     pub fn all_leased_rows(&self) -> u64 {
         self.pieces.sessions().map(|session| self.leased_rows(session)).sum()
