@@ -232,11 +232,12 @@ class Order:
         """
     @staticmethod
     def install_scopes(
-        rules: Sequence[tuple[int, int, int, int, Sequence[int], Sequence[_ConsumedPosition]]],
+        rules: Sequence[tuple[int, int, int, int, int, Sequence[int], Sequence[_ConsumedPosition]]],
         gone: int | None = None,
     ) -> Order:
-        """Set the rules for staging: (scope, driver, committed epoch, expired epoch, epochs to be published,
-        their positions that are not confirmed).
+        """Set the rules for staging: (scope, driver, committed epoch, expired epoch, cohort, epochs to be
+        published, their positions that are not confirmed). `cohort`: whose members claim gates for the scope;
+        0: of no cohort.
 
         With `gone` the list is complete: the cluster has removed all other scopes up to that id.
         """

@@ -160,11 +160,14 @@ class QueueFetching:
         one = self._reads.pop(call.number, None)
         if one is None or one not in self._elsewhere:
             return
-        first = one.lines[0].first
-        if reply.end <= first:
+        if reply.end <= one.lines[0].first:
             one.tries += 1
             one.retry_at = now + RETRY_S_MAX  # an owner of before does not have them
             return
+        if reply.start > one.lines[0].first:
+            self._gone(one, reply.start)  # an operator gave them up: no record has them
+            if not one.lines:
+                return
         lines: list[Line] = []
         while one.lines and one.lines[0].first < reply.end:
             line = one.lines.popleft()
@@ -198,7 +201,7 @@ class QueueFetching:
         one.retry_at = now + min(RETRY_S_MAX, RETRY_S * 2.0 ** min(one.tries, 9))
 
     def _gone(self, one: Elsewhere, start: int) -> None:
-        """Rows of a sealed partition below its log start: they are done with, and counted as lost."""
+        """Rows of a sealed partition that no record has any more: they are done with, and counted as lost."""
         partition, incarnation = one.leased.partition, one.leased.incarnation
         while one.lines and one.lines[0].first < start:
             line = one.lines.popleft()

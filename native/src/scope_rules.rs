@@ -6,23 +6,23 @@ use ringfence_node::{ConsumedPosition, Publish, ScopeRule, SeeClaim};
 
 use crate::error::raise_with;
 
-/// (scope, driver, committed, expired, pending epochs, positions).
-pub type Rule<P> = (u64, u64, u64, u64, Vec<u64>, Vec<P>);
+/// (scope, driver, committed, expired, cohort, pending epochs, positions).
+pub type Rule<P> = (u64, u64, u64, u64, u64, Vec<u64>, Vec<P>);
 
 /// (topic, partition, cohort, incarnation, session, hold, from, through, epoch, token, has rows).
 pub type Position = (u64, u64, u64, u64, u64, u64, u64, u64, u64, [u8; 16], bool);
 
 type PositionOut<'py> = (u64, u64, u64, u64, u64, u64, u64, u64, u64, Bound<'py, PyBytes>, bool);
 
-pub fn rule_of((scope, driver, committed, expired, pending, positions): Rule<Position>) -> ScopeRule {
+pub fn rule_of((scope, driver, committed, expired, cohort, pending, positions): Rule<Position>) -> ScopeRule {
     let (pending, positions) = (pending.into_iter().collect(), positions.into_iter().map(position_of).collect());
-    ScopeRule { scope, driver, committed, expired, pending, positions }
+    ScopeRule { scope, driver, committed, expired, cohort, pending, positions }
 }
 
 pub fn rule_to<'py>(py: Python<'py>, rule: &ScopeRule) -> Rule<PositionOut<'py>> {
     let positions = rule.positions.iter().map(|one| position_to(py, one)).collect();
     let pending = rule.pending.iter().copied().collect();
-    (rule.scope, rule.driver, rule.committed, rule.expired, pending, positions)
+    (rule.scope, rule.driver, rule.committed, rule.expired, rule.cohort, pending, positions)
 }
 
 fn position_of(given: Position) -> ConsumedPosition {

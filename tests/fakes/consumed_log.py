@@ -100,6 +100,7 @@ class ConsumedWalk:
         self.next_epoch: dict[ScopeId, int] = {}
         self.settled: dict[int, int] = {}
         self.late: list[CommitScope] = []
+        self.nightly = self.log.took(BeginScope(name="nightly"))
 
     def run(self, steps: int) -> Counter[str]:
         steps_of = (
@@ -135,6 +136,10 @@ class ConsumedWalk:
             ranges.append(log.range_of(PartitionId(partition), first, through))
         epoch = self.next_epoch.get(scope, 1)
         command = log.commit_consumed(name, epoch, *ranges, rows=self.random.choice((0, 4)))
+        if self.random.random() < 0.1:
+            foreign = replace(command, scope=self.nightly.scope, driver=self.nightly.driver)
+            assert isinstance(log.do(foreign), Refused), "CT10: the scope of no cohort settled its positions"
+            self.seen["foreign"] += 1
         if self.random.random() < 0.4:
             later = self.random.randint(0, 2)  # others of this scope may be decided before it
             self.late = [*self.late[-3:], replace(command, epoch=epoch + later)]

@@ -42,7 +42,7 @@ class ForcedEnds:
 
     async def _end(self, claims: list[tuple[int, int, int]]) -> None:
         for scope, epoch, driver in claims:
-            # A member names its scope itself: what is no consumer's is not ended for it.
+            # The engine takes claims for scopes of their cohorts only (CT10). No entry is made for any other.
             named = self._proposer.state.scopes.get(ScopeId(scope))
             if named is None or not named.name.startswith(SCOPES):
                 _LOG.warning("claim of a scope that is no consumer's", scope=scope)

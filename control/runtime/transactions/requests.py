@@ -52,6 +52,7 @@ from ringfence.control.runtime.transactions.publish_watch import PublishWatch
 from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts, with_sealed_parts
 from ringfence.control.runtime.transactions.unpublished import PartKey, UnpublishedEpochs
 from ringfence.control.state_machines.metadata import scope_owners
+from ringfence.control.state_machines.metadata.consumed_ranges import scope_fault
 from ringfence.control.state_machines.metadata.scopes import check_begin, is_discarded, is_own
 from ringfence.native import cluster_messages as messages
 from ringfence.native._node import Order
@@ -73,8 +74,9 @@ HELD_TRIES_MAX: Final = 3
 # Names per log line: enough to find the owners; an eighth of `scopes_max` may be removed together.
 NAMES_SHOWN_MAX: Final = 20
 
-# Scope, driver, last committed epoch, last expired epoch, pending epochs, their positions.
-ScopeRule = tuple[int, int, int, int, list[int], list[PositionItem]]
+# Scope, driver, last committed epoch, last expired epoch, cohort whose members claim gates for it (0: none),
+# pending epochs, their positions.
+ScopeRule = tuple[int, int, int, int, int, list[int], list[PositionItem]]
 # A scope in one partition. Its epochs are published one after the other.
 PublishSequence = tuple[ScopeId, TopicId, PartitionId]
 
@@ -181,6 +183,7 @@ class TransactionRequests:
             keep=True,
             consumed=consumed_of(request) or UNSET,
         )
+        self._check_consumed(command)
         decided = await self._decide(command)
         await self._watches.until_published(scope, epoch)
         _LOG.debug("committed", scope=scope, epoch=epoch, already=decided.already)
@@ -190,6 +193,15 @@ class TransactionRequests:
         if current is None:
             return messages.AlreadyCommitted()
         return messages.AlreadyCommitted(own=is_own(current, command), given_up=is_discarded(current, epoch))
+
+    def _check_consumed(self, command: CommitScope) -> None:
+        """RequestRefused for positions of a cohort whose scope this is not: no owner has claims for it."""
+        scope = self._proposer.state.scopes.get(command.scope)
+        if scope is None or command.consumed is UNSET or command.epoch <= scope.committed:
+            return
+        fault = scope_fault(scope.name, command.consumed)
+        if fault is not None:
+            raise RequestRefused(fault.code, fault.message)
 
     async def _decide(self, command: CommitScope) -> ScopeDecided:
         scope = self._proposer.state.scopes.get(command.scope)
@@ -430,7 +442,8 @@ def scope_rule(scope: Scope) -> ScopeRule:
     """The rule of a scope for the engine."""
     pending = [commit.epoch for commit in scope.pending]
     positions = list(position_items(scope))
-    return scope.scope, scope.driver, scope.committed, scope.expired, pending, positions
+    cohort = scope_owners.claiming_cohort(scope.name) or 0
+    return scope.scope, scope.driver, scope.committed, scope.expired, cohort, pending, positions
 
 
 def next_round(

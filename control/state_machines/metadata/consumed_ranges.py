@@ -23,6 +23,7 @@ from ringfence.control.model.text import listed
 from ringfence.control.model.topics import Replica
 from ringfence.control.state_machines.metadata.cohort_lineage import heir, members_of
 from ringfence.control.state_machines.metadata.refusals import invalid, unknown_cohort, unknown_topic
+from ringfence.control.state_machines.metadata.scope_owners import claiming_cohort
 from ringfence.native.wire import Code
 
 # Claims of one commit: the most partitions of a topic; 200 KiB of an entry of at most 1 MiB.
@@ -35,8 +36,13 @@ NAMED: Final = 8
 # ---- the entry --------------------------------------------------------------------------------------
 
 
-def commit_fault(state: MetadataState, consumed: Consumed, tokens: Collection[bytes]) -> Refused | None:
-    """The refusal of a commit for what it says to have consumed; None if it may be decided (CT5)."""
+def commit_fault(
+    state: MetadataState, scope: str, consumed: Consumed, tokens: Collection[bytes]
+) -> Refused | None:
+    """The refusal of a commit for what it says to have consumed; None if it may be decided (CT5).
+
+    `scope`: the name of the commit's scope.
+    """
     fault = level_fault(state) or form_fault(consumed, tokens)
     if fault is not None:
         return fault
@@ -46,7 +52,8 @@ def commit_fault(state: MetadataState, consumed: Consumed, tokens: Collection[by
     if cohort is None or cohort.topic != consumed.topic:
         return unknown_cohort(consumed.cohort)
     return (
-        mode_fault(cohort)
+        scope_fault(scope, consumed)
+        or mode_fault(cohort)
         or incarnation_fault(cohort, consumed)
         or session_fault(state, cohort, consumed)
         or owners_fault(state, cohort, consumed)
@@ -82,6 +89,16 @@ def form_fault(consumed: Consumed, tokens: Collection[bytes]) -> Refused | None:
             return invalid(f"consumed partition {one.partition}: hold {one.hold}, epoch {one.epoch}")
         before = one.partition
     return None
+
+
+def scope_fault(scope: str, consumed: Consumed) -> Refused | None:
+    """Refuse positions of a cohort in a commit of a scope that is not the cohort's (CT10)."""
+    if claiming_cohort(scope) == consumed.cohort:
+        return None
+    return invalid(
+        f"scope {scope[:300]!r} settles nothing of cohort {consumed.cohort}: a commit of what its members "
+        f"consumed has a scope consume/{consumed.cohort}/..."
+    )
 
 
 def mode_fault(cohort: Cohort) -> Refused | None:

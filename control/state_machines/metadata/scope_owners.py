@@ -23,7 +23,8 @@ LEVEL_OF_OWNERS: Final = 1
 # Digits of a topic's id, which is below 2^63.
 DIGITS_MAX: Final = 19
 # First parts of the names of scopes that clients draw for a cohort.
-COHORT_SCOPES: Final = frozenset({"consume", "parked"})
+CONSUMING: Final = "consume"
+COHORT_SCOPES: Final = frozenset({CONSUMING, "parked"})
 # One of this number of scopes is forgotten at a time: each entry copies the maps.
 SHARE: Final = 8
 
@@ -63,12 +64,25 @@ def topic_of(name: str) -> TopicId | None:
 
 def cohort_of(state: MetadataState, name: str) -> Cohort | None:
     """The cohort whose scope has this name: of a transaction that consumes, or of an export."""
+    _, number = _cohort_scope(name)
+    return None if number is None else state.cohorts.get(number)
+
+
+def claiming_cohort(name: str) -> CohortId | None:
+    """The cohort whose members claim gates for the scope of this name; None: a scope of no transaction that
+    consumes. It need not exist: ids of deleted cohorts are not drawn again.
+    """
+    kind, number = _cohort_scope(name)
+    return number if kind == CONSUMING else None
+
+
+def _cohort_scope(name: str) -> tuple[str, CohortId | None]:
     kind, _, rest = name.partition("/")
     number, separator, _ = rest.partition("/")
     is_number = number.isascii() and number.isdigit() and len(number) <= DIGITS_MAX
     if kind not in COHORT_SCOPES or not separator or not is_number:
-        return None
-    return state.cohorts.get(CohortId(int(number)))
+        return kind, None
+    return kind, CohortId(int(number))
 
 
 def is_temporary(state: MetadataState, scope: Scope) -> bool:

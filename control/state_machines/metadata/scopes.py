@@ -200,7 +200,7 @@ def check_commit(state: MetadataState, scope: Scope, command: CommitScope) -> Re
         return Refused(code=Code.OVERLOADED, message=message)
     fault = check_parts(state, command)
     if fault is None and command.consumed is not UNSET:
-        return consumed_ranges.commit_fault(state, command.consumed, command.tokens)
+        return consumed_ranges.commit_fault(state, scope.name, command.consumed, command.tokens)
     return fault
 
 

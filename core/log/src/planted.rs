@@ -135,6 +135,14 @@ pub enum Bug {
     ParkedFateOfAny,
     /// An order about parked rows is answered before its record is durable.
     ParkedAnsweredEarly,
+    /// A partition without rows is looked at for each FETCH of a queue that waits.
+    QueueLooksAgain,
+    /// Rows of a queue that an operator gave up stay on lease, and come again.
+    GivenUpComesAgain,
+    /// A member locks its gate for a scope that is not its cohort's.
+    ClaimForAnyScope,
+    /// A member locks its gate for a driver that its scope does not have.
+    ClaimOfAnyDriver,
 }
 
 /// Faults of what children inherit: only layout changes show them.

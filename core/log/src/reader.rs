@@ -48,7 +48,8 @@ pub struct ReadDone {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadError {
     Storage(StorageError),
-    /// The bytes differ from what was written. After the damage the log continues at `resume_offset`.
+    /// The bytes differ from what was written. After the damage the log continues at `resume_offset`: behind the record,
+    /// or behind its index interval if its header is damaged, too.
     Damaged {
         damage: Box<Damage>,
         resume_offset: u64,
@@ -271,7 +272,13 @@ impl<S: Storage> Reader<S> {
                 return Err(ReadError::BlockTooSmall { bytes });
             }
         }
-        self.copy(plan, interval, position, header, load_until, &mut block[done.bytes..done.bytes + bytes])?;
+        let copied =
+            self.copy(plan, interval, position, header, load_until, &mut block[done.bytes..done.bytes + bytes]);
+        // The header is sound, so it is known which rows are damaged: others of this interval are not given up.
+        copied.map_err(|error| match error {
+            ReadError::Damaged { damage, .. } if is_rows => ReadError::Damaged { damage, resume_offset: end_offset },
+            other => other,
+        })?;
         if done.records == 0 {
             (done.first_offset, done.first_time_ms) = (header.first_offset, header.time_ms);
         }

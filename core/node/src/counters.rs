@@ -41,6 +41,7 @@ counters! {
     publishes: "PUBLISH requests",
     fetches: "FETCH requests",
     cohort_records: "records of cohorts appended: positions and holds",
+    queue_looks: "partitions looked at for waiting members of queues",
     appended: "batches appended",
     rows: "rows appended",
     bytes: "body bytes appended",

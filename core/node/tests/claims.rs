@@ -14,8 +14,13 @@ const TOKEN: [u8; 16] = [7; 16];
 
 fn scope(committed: u64, expired: u64, positions: Vec<ConsumedPosition>) -> Order {
     let pending = positions.iter().map(|one| one.epoch).collect();
-    let rule = ScopeRule { scope: SCOPE, driver: DRIVER, committed, expired, pending, positions };
+    let rule = ScopeRule { scope: SCOPE, driver: DRIVER, committed, expired, cohort: COHORT, pending, positions };
     Order::InstallScopes { rules: vec![rule], gone: None }
+}
+
+/// A scope without commits. Cohort 0: it is none of a cohort.
+fn scope_of(scope: u64, cohort: u64) -> ScopeRule {
+    ScopeRule { scope, driver: DRIVER, cohort, ..ScopeRule::default() }
 }
 
 fn position(hold: u64, from: u64, through: u64, has_rows: bool) -> ConsumedPosition {
@@ -36,8 +41,12 @@ fn position(hold: u64, from: u64, through: u64, has_rows: bool) -> ConsumedPosit
 
 /// ACKNOWLEDGE that claims: (partition, hold, from, through, epoch of the last row).
 fn claim(world: &mut World, line: [u64; 5]) -> Reply {
+    claim_for(world, [SCOPE, DRIVER], line)
+}
+
+fn claim_for(world: &mut World, [scope, driver]: [u64; 2], line: [u64; 5]) -> Reply {
     let mut identity = Vec::new();
-    for word in [SCOPE, DRIVER, 1] {
+    for word in [scope, driver, 1] {
         identity.extend_from_slice(&u64::to_le_bytes(word));
     }
     identity.extend_from_slice(&[0; 8]);
@@ -196,4 +205,61 @@ fn a_cohort_that_is_not_stream_takes_no_claim() {
     world.ordered(Order::InstallCohorts(rules)).unwrap();
     let reply = claim(&mut world, [PARTITION, number, 0, 20, OWN]);
     assert_eq!(reply.header.code, Code::InvalidArgument as u16);
+}
+
+/// The request is refused as a whole, and the gate is as free as before.
+fn is_refused(world: &mut World, named: [u64; 2], number: u64, code: Code) {
+    let reply = claim_for(world, named, [PARTITION, number, 0, 20, OWN]);
+    assert_eq!(reply.header.code, code as u16, "{named:?}: {reply:?}");
+    let [scope, driver] = named;
+    let seen = SeeClaim { scope, driver, position: position(number, 0, 20, false) };
+    let seen = world.ordered(Order::SeeClaim(Box::new(seen)));
+    assert!(matches!(seen, Ok(Finished::Claimed { is_there: false, .. })), "{named:?}: {seen:?}");
+}
+
+/// Another member gets the gate when the lease is over, and no epoch is to be ended for it.
+fn is_handed_over(world: &mut World, number: u64) {
+    world.ordered(Order::InstallCohorts(rule(OTHER, 2))).unwrap();
+    let waiting = fetch(world, OTHER_CLIENT, OTHER, 0, STANDS, 200_000);
+    world.pass(80_000);
+    let now = world.now;
+    assert_eq!(world.engine.forced_ends(now), []);
+    let reply = world.answer_to(waiting);
+    assert_eq!((reply.header.sequence, reply.header.send), (number + 1, 0));
+}
+
+#[test]
+pub fn a_claim_for_a_scope_that_is_not_the_cohorts_changes_nothing() {
+    const OF_OTHER: u64 = 50;
+    const OF_NONE: u64 = 51;
+    const GONE: u64 = 1;
+    const NEWER: u64 = 1 << 30;
+    let mut world = world(7);
+    let rules = vec![scope_of(SCOPE, COHORT), scope_of(OF_OTHER, COHORT + 1), scope_of(OF_NONE, 0)];
+    world.ordered(Order::InstallScopes { rules, gone: Some(GONE) }).unwrap();
+    let (number, _) = opened(&mut world, CLIENT, ONE);
+    for (scope, code) in [
+        (OF_OTHER, Code::InvalidArgument),
+        (OF_NONE, Code::InvalidArgument),
+        (SCOPE + 1, Code::InvalidArgument),
+        (GONE, Code::Forgotten),
+        (NEWER, Code::Ahead),
+    ] {
+        is_refused(&mut world, [scope, DRIVER], number, code);
+    }
+    is_handed_over(&mut world, number);
+}
+
+#[test]
+pub fn a_claim_of_a_driver_that_the_scope_does_not_have_changes_nothing() {
+    let mut world = world(8);
+    let rules = vec![scope_of(SCOPE, COHORT)];
+    world.ordered(Order::InstallScopes { rules, gone: Some(0) }).unwrap();
+    let (number, _) = opened(&mut world, CLIENT, ONE);
+    for (driver, code) in
+        [(DRIVER - 1, Code::FencedProducer), (DRIVER + 1, Code::InvalidArgument), (u64::MAX, Code::Ahead)]
+    {
+        is_refused(&mut world, [SCOPE, driver], number, code);
+    }
+    is_handed_over(&mut world, number);
 }

@@ -12,6 +12,8 @@ mod planted;
 mod producers;
 mod publishing;
 mod pushes;
+mod queue_given_up;
+mod queue_looks;
 mod queue_members;
 mod reading;
 mod runtime;

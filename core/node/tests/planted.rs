@@ -2,12 +2,15 @@
 
 use ringfence_log::planted::Bug;
 
-use crate::{members, parked_orders, pushes, queue_members, sketches, staging_again, support};
+use crate::{
+    claims, members, parked_orders, pushes, queue_given_up, queue_looks, queue_members, sketches, staging_again,
+    support,
+};
 
 /// Each story fails when its fault is planted, and only then.
 #[test]
 fn each_planted_fault_is_found() {
-    let stories: [(Bug, fn()); 22] = [
+    let stories: [(Bug, fn()); 27] = [
         (Bug::NoOrigin, staging_again::rows_that_are_staged_again_keep_their_place),
         (Bug::OriginForgotten, staging_again::origins_outlive_a_power_cut),
         (Bug::PushForgotten, pushes::one_table_is_on_its_way_and_the_newest_follows),
@@ -33,6 +36,11 @@ fn each_planted_fault_is_found() {
         (Bug::QueueNotWoken, queue_members::a_fetch_waits_for_rows_and_rows_of_a_sealed_partition_are_read_elsewhere),
         (Bug::ParkedFateOfAny, parked_orders::an_export_ends_by_the_fate_of_its_own_scope),
         (Bug::ParkedAnsweredEarly, parked_orders::an_order_is_answered_when_its_record_is_durable),
+        (Bug::QueueLooksAgain, queue_looks::a_tick_looks_once_at_each_partition_however_many_members_wait),
+        (Bug::GivenUpComesAgain, queue_given_up::rows_that_were_given_up_are_settled_wherever_they_are),
+        (Bug::GivenUpComesAgain, queue_given_up::rows_that_were_given_up_stay_settled_after_a_power_cut),
+        (Bug::ClaimForAnyScope, claims::a_claim_for_a_scope_that_is_not_the_cohorts_changes_nothing),
+        (Bug::ClaimOfAnyDriver, claims::a_claim_of_a_driver_that_the_scope_does_not_have_changes_nothing),
     ];
     support::each_is_found(&stories);
     support::each_member_fault_is_found(&[(

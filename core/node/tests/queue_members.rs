@@ -14,7 +14,7 @@ const OTHER_CLIENT: Connection = Connection(2);
 /// What became of rows.
 pub const DONE: u8 = 0;
 pub const FAILED: u8 = 1;
-const RELEASED: u8 = 2;
+pub const RELEASED: u8 = 2;
 const EXTENDED: u8 = 3;
 pub const PARKED: u8 = 4;
 const BEGUN: u8 = 5;
@@ -89,14 +89,14 @@ fn send(world: &mut World, connection: Connection, mut header: RequestHeader, bo
     header.request_id
 }
 
-fn attach(world: &mut World, connection: Connection, session: u64) -> Reply {
+pub fn attach(world: &mut World, connection: Connection, session: u64) -> Reply {
     let header = RequestHeader { producer_id: session, producer_epoch: COHORT, ..world.request(Opcode::Attach) };
     let id = send(world, connection, header, &[]);
     world.answer_to(id)
 }
 
 /// FETCH of at most so many rows, of whatever the node has.
-fn fetch(world: &mut World, (connection, session): (Connection, u64), rows: u32, wait_ms: u32) -> u64 {
+pub fn fetch(world: &mut World, (connection, session): (Connection, u64), rows: u32, wait_ms: u32) -> u64 {
     let header = RequestHeader {
         flags: u8::try_from(REQUEST_FLAG_COHORT).unwrap(),
         partition: 0,
@@ -115,7 +115,7 @@ const SECOND: (Connection, u64) = (OTHER_CLIENT, OTHER);
 pub type Line = (u64, u32, bool, u8);
 
 /// Lines of an answer's trailer, once its sums and records are looked at.
-fn lines(reply: &Reply) -> Vec<Line> {
+pub fn lines(reply: &Reply) -> Vec<Line> {
     assert_eq!((reply.header.status, reply.header.code), (0, 0), "{reply:?}");
     assert_eq!(reply.header.body_crc, crc_of(&reply.body));
     let bytes = usize::try_from(reply.header.send).unwrap();
@@ -150,7 +150,7 @@ fn tell(world: &mut World, member: (Connection, u64), told: &[Told]) -> u64 {
     tell_of(world, PARTITION, member, told)
 }
 
-fn tell_of(world: &mut World, partition: u64, member: (Connection, u64), told: &[Told]) -> u64 {
+pub fn tell_of(world: &mut World, partition: u64, member: (Connection, u64), told: &[Told]) -> u64 {
     tell_as(world, (partition, COHORT), member, told)
 }
 

@@ -41,6 +41,8 @@ mod merge;
 mod planted;
 #[path = "replication/producers.rs"]
 mod producers;
+#[path = "replication/queue_given_up.rs"]
+mod queue_given_up;
 #[path = "replication/read_barrier.rs"]
 mod read_barrier;
 #[path = "replication/retained.rs"]

@@ -20,7 +20,7 @@ fn token(number: u8) -> Token {
 
 fn rule(committed: u64, pending: &[u64]) -> ScopeRule {
     let pending = pending.iter().copied().collect();
-    ScopeRule { scope: SCOPE, driver: DRIVER, committed, expired: 0, pending, positions: Vec::new() }
+    ScopeRule { scope: SCOPE, driver: DRIVER, committed, expired: 0, cohort: 0, pending, positions: Vec::new() }
 }
 
 fn begin(world: &mut World) {

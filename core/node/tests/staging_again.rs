@@ -18,8 +18,15 @@ fn world(level: u16) -> World {
 }
 
 fn begun(mut world: World) -> World {
-    let rule =
-        ScopeRule { scope: SCOPE, driver: DRIVER, committed: 0, expired: 0, pending: [].into(), positions: Vec::new() };
+    let rule = ScopeRule {
+        scope: SCOPE,
+        driver: DRIVER,
+        committed: 0,
+        expired: 0,
+        cohort: 0,
+        pending: [].into(),
+        positions: Vec::new(),
+    };
     world.ordered(Order::InstallScopes { rules: vec![rule], gone: None }).unwrap();
     world
 }

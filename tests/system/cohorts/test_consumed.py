@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ringfence
+from ringfence.consumer.taking import Taking
 from tests.harness.deliveries import KEYS, Feed, publish
 from tests.harness.processes import SCHEMA, NodeProcess, until
 from tests.harness.transformer import SOURCE, TARGET, Transformer, check_output, count_rows
@@ -117,6 +118,26 @@ def test_what_does_not_go_together_is_refused(client: ringfence.Client) -> None:
         consumer.ack(wait=True)
     with pytest.raises(ringfence.InvalidArgumentError, match="scope= is missing"):
         client.transaction(TARGET)
+
+
+def test_a_claim_for_a_scope_of_another_cohort_locks_nothing_and_ends_no_epoch(
+    client: ringfence.Client,
+) -> None:
+    with (
+        client.consumer(SOURCE, cohort="c", ack="manual", member="m") as consumer,
+        client.consumer(SOURCE, cohort="d", ack="manual", member="m") as other,
+    ):
+        assert consumer.next(20) is not None
+        assert other.next(20) is not None
+        with client.transaction(TARGET, consumed=other) as theirs:
+            taking = Taking(consumer, timeout_s=20)
+            taking.take()
+            with pytest.raises(ringfence.InvalidArgumentError, match=r"a member claims for a scope consume/"):
+                taking.claim(theirs._begun, theirs.epoch, b"x" * 16)
+            taking.aborted()
+        assert consumer.next(20) is not None, "its rows come again"
+        with client.transaction(TARGET, consumed=consumer):
+            pass
 
 
 @pytest.mark.timeout(180)

@@ -317,6 +317,8 @@ pub struct ScopeRule {
     pub driver: u64,
     pub committed: u64,
     pub expired: u64,
+    /// The cohort whose members claim gates for this scope, by its name `consume/<cohort>/...`; 0: none.
+    pub cohort: u64,
     pub pending: BTreeSet<u64>,
     /// Positions of `pending` that are not confirmed.
     pub positions: Vec<ConsumedPosition>,

@@ -63,9 +63,10 @@ impl CohortMachine<'_> {
             for (topic, log) in changed {
                 if let Some(index) = self.store.partitions.find(topic, log) {
                     self.store.open_gates(index, turn.now.mono_ms);
-                    self.gates_changed(index, turn);
+                    self.look_at_gates(index, turn);
                 }
             }
+            self.serve_due(turn);
         }
         Ok(OrderProgress::Done(Finished::Done))
     }
@@ -132,6 +133,12 @@ impl CohortMachine<'_> {
 
     /// Rules, table or time have changed something of these gates: write what is due, and look at those that wait.
     pub(super) fn gates_changed(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
+        self.look_at_gates(index, turn);
+        self.serve_due(turn);
+    }
+
+    /// As [`Self::gates_changed`]. Members of queues are served by the caller, once for all gates that it looks at.
+    fn look_at_gates(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         self.store.with_gates(index, turn.now.mono_ms, LogGates::rules_changed);
         self.reads().end_member_polls(index, turn);
         self.look_at_fetches(index, turn);
@@ -184,10 +191,11 @@ impl CohortMachine<'_> {
         let waiting: BTreeSet<_> = self.members.fetches.keys().chain(&self.members.busy).copied().collect();
         for key in waiting {
             match self.store.partitions.find(key.0, key.1) {
-                Some(index) => self.gates_changed(index, turn),
+                Some(index) => self.look_at_gates(index, turn),
                 None => drop(self.members.busy.remove(&key)),
             }
         }
+        self.serve_due(turn);
     }
 
     pub(super) fn tell_progress(&mut self, turn: &mut Turn<'_>) {

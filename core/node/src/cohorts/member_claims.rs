@@ -33,12 +33,16 @@ pub(super) const SETTLE_WAIT_MS: u64 = 2_000;
 impl CohortMachine<'_> {
     // ---- ACKNOWLEDGE that claims ----
 
-    /// Lock gates for a COMMIT. Answered immediately: the body lists gates that were not locked.
+    /// Lock gates for a COMMIT. Answered immediately: the body lists gates that were not locked. A request for a scope
+    /// that is not the cohort's is refused as a whole, and nothing has changed.
     pub(super) fn claim_gates(&mut self, from: Connection, header: &RequestHeader, body: &[u8], turn: &mut Turn<'_>) {
         let found = self.sessions.cohort_of(from, header.producer_id).map_err(Refusal::from);
         let found = found.and_then(|cohort| {
             self.check_claim_mode(header.topic, cohort)?;
-            Ok((cohort, claims_of(header, body)?))
+            let (front, lines) = parts_of(header, body)?;
+            let id = identity_of(front)?;
+            self.store.scopes.check_claim(&id, cohort, self.store.gate_rules.index())?;
+            Ok((cohort, claims_of(header, &id, lines)?))
         });
         let (cohort, claims) = match found {
             Ok(found) => found,
@@ -243,12 +247,15 @@ pub(super) fn refuse_order(number: u64, why: String, turn: &mut Turn<'_>) {
     turn.effects.outcomes.push(Outcome::Order { number, result: Err(why) });
 }
 
-/// What a body claims: partition, claim, owner epoch of the last row.
-fn claims_of(header: &RequestHeader, body: &[u8]) -> Result<Vec<(u64, Claim, u64)>, Refusal> {
-    let (front, lines) = body.split_at_checked(header.extension_bytes as usize).ok_or_else(|| {
+/// The extension and the lines of a body.
+fn parts_of<'a>(header: &RequestHeader, body: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), Refusal> {
+    body.split_at_checked(header.extension_bytes as usize).ok_or_else(|| {
         Refusal::new(Code::BadBody, format!("a body of {} bytes is shorter than its extension", body.len()))
-    })?;
-    let id = identity_of(front)?;
+    })
+}
+
+/// What lines claim for a scope: partition, claim, owner epoch of the last row.
+fn claims_of(header: &RequestHeader, id: &StageId, lines: &[u8]) -> Result<Vec<(u64, Claim, u64)>, Refusal> {
     let mut found: Vec<(u64, Claim, u64)> = Vec::new();
     for line in lines_of(lines, CLAIM_BYTES)? {
         let [partition, hold, from, through, row_epoch, kind] = std::array::from_fn(|at| word(line, at));

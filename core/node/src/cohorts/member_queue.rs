@@ -1,6 +1,6 @@
 //! FETCH and ACKNOWLEDGE of members of queues: rows on lease, and what becomes of them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use ringfence_log::ReadFrom;
 use ringfence_transport::Connection;
@@ -15,9 +15,10 @@ use crate::cohorts::members::WAITING_MAX;
 use crate::cohorts::queue::acknowledge::{Acknowledgement, What};
 use crate::cohorts::queue::bounds::LEASE_ROWS_MAX;
 use crate::cohorts::queue::lease::Ask;
-use crate::cohorts::queue::state::{Answer, Reply};
+use crate::cohorts::queue::state::{Answer, Queue, Reply};
 use crate::cohorts::queue_body::items_of;
 use crate::cohorts::queue_members::{CONNECTION_WAIT_MS, MEMBER_ROWS_MAX, PendingRows, QueueFetch};
+use crate::cohorts::queue_pass::{Limits, Look, Pass};
 use crate::cohorts::state::record::GateKey;
 use crate::ids::PartitionIndex;
 use crate::partition::answers::send_bytes;
@@ -60,62 +61,82 @@ impl CohortMachine<'_> {
         self.end_late_of_queues(turn);
     }
 
+    /// Cohorts of these gates are served once what happens now is over.
+    fn note_due(&mut self, index: PartitionIndex) {
+        if self.members.queue.fetches.is_empty() {
+            return;
+        }
+        let (topic, log) = self.store.partitions[index].key();
+        let cohorts = self.store.gate_rules.of_log(topic, log).map(|(key, _)| (topic, key.cohort));
+        self.members.queue.due.extend(cohorts);
+    }
+
+    /// Serve each cohort once of whose gates something has changed.
+    pub(super) fn serve_due(&mut self, turn: &mut Turn<'_>) {
+        while let Some(cohort) = self.members.queue.due.pop_first() {
+            self.serve_queue(cohort, turn);
+        }
+    }
+
     /// Give rows to the members that wait, in the order in which they came.
     fn serve_queue(&mut self, cohort: (u64, u64), turn: &mut Turn<'_>) {
         let Some(fetches) = self.members.queue.fetches.remove(&cohort) else { return };
         self.members.queue.waiting -= fetches.len();
-        for fetch in fetches {
-            if !self.is_served(cohort, &fetch, turn) {
+        let partitions: Vec<u64> = self.store.gate_rules.partitions_of(cohort.0, cohort.1).collect();
+        let leased_rows = self.leased_rows(cohort, &partitions);
+        let limits: Vec<Limits> = fetches.iter().map(|fetch| self.limits_of(fetch)).collect();
+        let mut pass = Pass::new(partitions, limits.iter().copied(), leased_rows);
+        for (fetch, limits) in fetches.into_iter().zip(limits) {
+            let last = self.members.queue.served.get(&cohort).copied().unwrap_or(0);
+            let spare_rows = MEMBER_ROWS_MAX.saturating_sub(pass.leased_rows(fetch.header.producer_id));
+            let limits = Limits { rows: limits.rows.min(spare_rows), ..limits };
+            let look = |partition| self.lease_of(cohort, partition, &fetch, limits, turn);
+            if limits.rows == 0 || !pass.serve(last, fetch.header.partition, limits, look) {
                 self.members.queue.push(cohort, fetch);
             }
         }
     }
 
-    fn is_served(&mut self, cohort: (u64, u64), fetch: &QueueFetch, turn: &mut Turn<'_>) -> bool {
-        let wanted = fetch.header.partition;
-        let mut partitions: Vec<u64> = self.store.gate_rules.partitions_of(cohort.0, cohort.1).collect();
-        partitions.retain(|partition| wanted == 0 || *partition == wanted);
-        let last = self.members.queue.served.get(&cohort).copied().unwrap_or(0);
-        let next = partitions.partition_point(|partition| *partition <= last);
-        partitions.rotate_left(next);
-        let mut rows = self.leased_rows(cohort, &partitions, fetch);
-        rows = MEMBER_ROWS_MAX.saturating_sub(rows);
-        partitions.into_iter().any(|partition| rows > 0 && self.lease_of(cohort, partition, fetch, rows, turn))
+    fn limits_of(&self, fetch: &QueueFetch) -> Limits {
+        let wanted = usize::try_from(fetch.header.send).unwrap_or(FETCH_BYTES_MAX);
+        let wanted = if wanted == 0 { BYTES_DEFAULT } else { wanted };
+        let bytes = wanted.min(FETCH_BYTES_MAX).min(self.store.settings.pool_bytes / 2);
+        let rows = if fetch.header.rows == 0 { LEASE_ROWS_MAX } else { u64::from(fetch.header.rows) };
+        Limits { rows, bytes }
     }
 
-    fn leased_rows(&self, cohort: (u64, u64), partitions: &[u64], fetch: &QueueFetch) -> u64 {
-        let of = |partition: u64| {
-            let log = self.store.gate_rules.log_of(cohort.0, partition)?;
-            let gates = self.store.partitions.get(self.store.partitions.find(cohort.0, log)?)?.gates.as_deref()?;
-            Some(gates.leased_rows(GateKey { partition, cohort: cohort.1 }, fetch.header.producer_id))
-        };
-        partitions.iter().filter_map(|partition| of(*partition)).sum()
+    /// Rows on lease at this node, by session.
+    fn leased_rows(&self, (topic, cohort): (u64, u64), partitions: &[u64]) -> BTreeMap<u64, u64> {
+        let mut rows = BTreeMap::new();
+        for &partition in partitions {
+            let log = self.store.gate_rules.log_of(topic, partition);
+            let index = log.and_then(|log| self.store.partitions.find(topic, log));
+            let gates = index.and_then(|index| self.store.partitions.get(index)?.gates.as_deref());
+            let queue = gates.and_then(|gates| gates.queues.get(GateKey { partition, cohort }));
+            for (session, leased) in queue.into_iter().flat_map(Queue::leased_by_session) {
+                *rows.entry(session).or_default() += leased;
+            }
+        }
+        rows
     }
 
-    /// Lease rows of one partition, and read them. False: it has none for this FETCH now.
+    /// Lease rows of one partition, and read them.
     fn lease_of(
         &mut self,
         cohort: (u64, u64),
         partition: u64,
         fetch: &QueueFetch,
-        rows_max: u64,
+        limits: Limits,
         turn: &mut Turn<'_>,
-    ) -> bool {
+    ) -> Look {
+        turn.counters.queue_looks += 1;
         let header = RequestHeader { partition, ..fetch.header };
-        let Ok(index) = self.log_of(&header, partition) else { return false };
+        let Ok(index) = self.log_of(&header, partition) else { return Look::NotHere };
         if self.reads().end_is_unknown(index).is_some() {
-            return false;
+            return Look::Empty;
         }
-        let wanted = usize::try_from(header.send).unwrap_or(FETCH_BYTES_MAX);
-        let wanted = if wanted == 0 { BYTES_DEFAULT } else { wanted };
-        let bytes = wanted.min(FETCH_BYTES_MAX).min(self.store.settings.pool_bytes / 2);
-        let rows = if header.rows == 0 { LEASE_ROWS_MAX } else { u64::from(header.rows) };
-        let ask = Ask {
-            session: header.producer_id,
-            now_ms: turn.now.mono_ms,
-            bytes: bytes as u64,
-            rows: rows.min(rows_max),
-        };
+        let Limits { rows, bytes } = limits;
+        let ask = Ask { session: header.producer_id, now_ms: turn.now.mono_ms, bytes: bytes as u64, rows };
         let key = GateKey { partition, cohort: cohort.1 };
         let is_elsewhere = self.store.gate_rules.gate(cohort.0, self.store.partitions[index].log.partition, key);
         let is_elsewhere = is_elsewhere.is_some_and(|rule| rule.end.is_some());
@@ -124,7 +145,7 @@ impl CohortMachine<'_> {
             if let Some(mut owner) = self.reads().replication().owner_mut(index) {
                 owner.confirm(turn);
             }
-            return false;
+            return Look::Empty;
         }
         let unix_ms = turn.now.unix_ms;
         let leased = self.store.with_gates(index, turn.now.mono_ms, |gates, view| {
@@ -133,17 +154,17 @@ impl CohortMachine<'_> {
             gates.queues.is_awaited |= leased.is_none();
             (leased, gates.queues.is_active())
         });
-        let Some((leased, is_active)) = leased else { return false };
+        let Some((leased, is_active)) = leased else { return Look::Empty };
         if is_active {
             // A lease ends with time, or that of the owner before does: ticks look.
             self.members.busy.insert(self.store.partitions[index].key());
         }
-        let Some(leased) = leased else { return false };
+        let Some(leased) = leased else { return Look::Empty };
         self.members.queue.served.insert(cohort, partition);
         if is_elsewhere {
             let what = (key.cohort, leased.incarnation, leased.grant);
             self.store.answer_rows_elsewhere(index, (fetch.connection, &header), what, turn);
-            return true;
+            return Look::Leased;
         }
         let header = RequestHeader { sequence: leased.first, owner_epoch: 0, ..header };
         let member = MemberFetch { cohort: key.cohort, number: leased.incarnation, grant: Some(leased.grant) };
@@ -161,7 +182,7 @@ impl CohortMachine<'_> {
             member: Some(member),
         };
         reads.begin_read(read, turn);
-        true
+        Look::Leased
     }
 
     /// Rows came into partitions: fetches of queues are looked at again.
@@ -173,30 +194,20 @@ impl CohortMachine<'_> {
             let index = turn.follow_ups.new_rows[at];
             let Some(partition) = self.store.partitions.get_mut(index) else { continue };
             if partition.gates.as_mut().is_some_and(|gates| std::mem::take(&mut gates.queues.is_awaited)) {
-                self.serve_queues_of(index, turn);
+                self.note_due(index);
             }
         }
+        self.serve_due(turn);
     }
 
-    fn serve_queues_of(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
-        if self.members.queue.fetches.is_empty() {
-            return;
-        }
-        let (topic, log) = self.store.partitions[index].key();
-        let cohorts: BTreeSet<u64> = self.store.gate_rules.of_log(topic, log).map(|(key, _)| key.cohort).collect();
-        for cohort in cohorts {
-            self.serve_queue((topic, cohort), turn);
-        }
-    }
-
-    /// Something of the gates of a log has changed: end what is over, answer, and give rows.
+    /// Something of the gates of a log has changed: end what is over, and answer. Rows are given by `serve_due`.
     pub(super) fn queue_changed(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         self.end_leases_of_missing(index, turn);
         let answers = self.store.with_gates(index, turn.now.mono_ms, |gates, _| gates.queues.take_answers());
         for answer in answers.unwrap_or_default() {
             self.rows_settled(answer, turn);
         }
-        self.serve_queues_of(index, turn);
+        self.note_due(index);
     }
 
     /// Sessions that are not registered any more, or whose connection ended and did not come back in time.

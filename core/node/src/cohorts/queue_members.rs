@@ -1,6 +1,6 @@
 //! What waits of members of queues: fetches by cohort, acknowledgements by ticket, sessions without a connection.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ringfence_routing::IdMap;
 use ringfence_transport::Connection;
@@ -38,6 +38,8 @@ pub struct QueueMembers {
     /// By (topic, cohort), in the order of arrival. A member has one at most.
     pub fetches: BTreeMap<(u64, u64), VecDeque<QueueFetch>>,
     pub waiting: usize,
+    /// (topic, cohort) of gates that have changed: to be served.
+    pub due: BTreeSet<(u64, u64)>,
     pub settles: IdMap<PendingRows>,
     /// The partition of each (topic, cohort) that was served last: the next one comes first.
     pub served: BTreeMap<(u64, u64), u64>,

@@ -46,8 +46,10 @@ impl ReadMachine<'_> {
             }
             Err(ReadError::Damaged { resume_offset, .. }) if self.is_released(fetch.index) => {
                 // An operator gave the damaged rows up: reading goes on after them.
-                fetch.from = ReadFrom::Offset(*resume_offset);
-                self.begin_read(fetch, turn);
+                if self.goes_on_from(&fetch, *resume_offset, turn) {
+                    fetch.from = ReadFrom::Offset(*resume_offset);
+                    self.begin_read(fetch, turn);
+                }
             }
             Err(ReadError::Damaged { damage, .. }) => return Some((fetch, damage.clone())),
             Err(error) => self.read_failed(&fetch, error, turn),

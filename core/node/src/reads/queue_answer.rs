@@ -5,13 +5,15 @@
 //! line: u64 first | u32 rows | u8 again | u8 count | u16 zero
 //! ```
 
+use ringfence_log::{ReadDone, ReadFrom};
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
-    ANSWER_FLAG_ELSEWHERE, ANSWER_FLAG_MORE, BODY_ALIGN_BYTES, Code, RequestHeader, Status, crc_combine, crc_of,
+    ANSWER_FLAG_ELSEWHERE, ANSWER_FLAG_MORE, BODY_ALIGN_BYTES, Code, RecordHeader, RequestHeader, Status, crc_combine,
+    crc_of,
 };
 
 use crate::api::refusal::Refusal;
-use crate::cohorts::gate::queues::Granted;
+use crate::cohorts::gate::queues::{Granted, is_planted};
 use crate::cohorts::state::record::GateKey;
 use crate::ids::PartitionIndex;
 use crate::partition::answers::{length, send};
@@ -39,6 +41,9 @@ impl ReadMachine<'_> {
             return self.refuse_fetch(&fetch, &Refusal::new(Code::TooFewReplicas, what), turn);
         }
         let key = member.key(&fetch.header);
+        for rows in missing_rows(&fetch, &done, &end.block) {
+            self.store.settle_missing(index, key, (member.number, grant), rows, turn);
+        }
         let Some(granted) = self.store.granted(index, key, (member.number, grant, done.next_offset), turn) else {
             return self.store.answer_no_rows(to, &fetch.header, member.number, turn);
         };
@@ -63,6 +68,22 @@ impl ReadMachine<'_> {
         send(to, answer, body, turn.effects);
     }
 
+    /// An operator gave up the rows from where this read began up to `resume_offset`: a queue settles those that it has
+    /// on lease. False: nothing else is on lease, and the FETCH is answered.
+    pub(super) fn goes_on_from(&mut self, fetch: &Fetch, resume_offset: u64, turn: &mut Turn<'_>) -> bool {
+        let (Some(member), ReadFrom::Offset(from)) = (fetch.member, fetch.from) else { return true };
+        let Some(grant) = member.grant else { return true };
+        if is_planted!(GivenUpComesAgain) || from >= resume_offset {
+            return true;
+        }
+        let (key, numbers) = (member.key(&fetch.header), (member.number, grant));
+        let goes_on = self.store.settle_missing(fetch.index, key, numbers, (from, resume_offset), turn);
+        if !goes_on {
+            self.store.answer_no_rows(fetch.connection, &fetch.header, member.number, turn);
+        }
+        goes_on
+    }
+
     /// Refuse a fetch. Rows on lease for it may be leased again: who asked has not heard of them.
     pub(super) fn refuse_fetch(&mut self, fetch: &Fetch, refusal: &Refusal, turn: &mut Turn<'_>) {
         self.give_back(fetch, turn);
@@ -83,7 +104,44 @@ impl ReadMachine<'_> {
     }
 }
 
+/// Rows from the first one on lease to the end of an answer that none of its records has: an operator gave them up.
+fn missing_rows(fetch: &Fetch, done: &ReadDone, block: &[u8]) -> Vec<(u64, u64)> {
+    let from = fetch.header.sequence;
+    let is_whole = done.next_offset.checked_sub(done.first_offset) == Some(done.rows);
+    if (is_whole && done.first_offset <= from) || is_planted!(GivenUpComesAgain) {
+        return Vec::new();
+    }
+    let (mut missing, mut next, mut rest) = (Vec::new(), from, &block[..done.bytes]);
+    while let Some(bytes) = rest.first_chunk() {
+        let header = RecordHeader::read(bytes);
+        if header.first_offset > next {
+            missing.push((next, header.first_offset));
+        }
+        next = next.max(header.first_offset + u64::from(header.rows));
+        rest = rest.get((header.span_bytes as usize).max(RecordHeader::SIZE)..).unwrap_or_default();
+    }
+    missing
+}
+
 impl Store {
+    /// Settle rows of a grant that no record has. False: nothing of the grant is on lease any more.
+    fn settle_missing(
+        &mut self,
+        index: PartitionIndex,
+        key: GateKey,
+        (incarnation, grant): (u64, u64),
+        rows: (u64, u64),
+        turn: &mut Turn<'_>,
+    ) -> bool {
+        if !self.partitions[index].has_open_gates() {
+            return false;
+        }
+        let goes_on = self.with_gates(index, turn.now.mono_ms, |gates, view| {
+            view.gate(key).is_some_and(|of| gates.settle_missing(&of, incarnation, grant, rows))
+        });
+        goes_on == Some(true)
+    }
+
     /// The rows of a grant in the records up to `end`.
     fn granted(
         &mut self,

@@ -1,8 +1,11 @@
 //! Rules of scopes: the drivers that may stage, and for which epochs. The metadata log decides them, orders install
 //! them.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
+#[cfg(feature = "planted")]
+use ringfence_log::planted::{Bug, is_on};
 use ringfence_routing::IdMap;
 use ringfence_wire::Code;
 
@@ -14,6 +17,9 @@ use crate::cohorts::claims::standing::ScopeKnown;
 use crate::cohorts::state::record::GateKey;
 use crate::transactions::staged::StageId;
 use crate::transactions::staged_batches::Stages;
+
+/// An id is drawn from the index of its entry, above these bits.
+const DRAWN_BITS: u32 = 16;
 
 #[derive(Debug, Default)]
 pub struct Scopes {
@@ -75,6 +81,47 @@ impl Scopes {
             Some(rule) => ScopeKnown::At { driver: rule.driver, committed: rule.committed, expired: rule.expired },
             None if scope <= self.gone => ScopeKnown::Forgotten,
             None => ScopeKnown::NotYet,
+        }
+    }
+
+    /// Whether members of this cohort may lock gates for the scope (CT10). `index`: metadata that was applied here for
+    /// certain. What is newer may exist, so it is asked again.
+    ///
+    /// # Errors
+    /// The scope is of another cohort or of none, it does not exist, or the driver is not its newest one.
+    pub fn check_claim(&self, id: &StageId, cohort: u64, index: u64) -> Result<(), Refusal> {
+        let refused = |code, what: String| Err(Refusal::new(code, what).with("scope", id.scope));
+        let Some(rule) = self.rules.get(&id.scope) else {
+            let what = format!("scope {}: ", id.scope);
+            return if id.scope <= self.gone {
+                refused(Code::Forgotten, what + "it was forgotten; begin it again")
+            } else if id.scope >> DRAWN_BITS > index {
+                refused(Code::Ahead, what + "it is not known here yet")
+            } else {
+                refused(Code::InvalidArgument, what + "it was never begun; begin it, then claim")
+            };
+        };
+        let is_own = rule.cohort == cohort;
+        #[cfg(feature = "planted")]
+        let is_own = is_own || is_on(Bug::ClaimForAnyScope);
+        if !is_own {
+            let of = if rule.cohort == 0 { "no cohort".to_owned() } else { format!("cohort {}", rule.cohort) };
+            let what = format!("scope {} is of {of}: a member claims for a scope consume/{cohort}/...", id.scope);
+            return refused(Code::InvalidArgument, what);
+        }
+        let what = format!("scope {}: driver {}", id.scope, id.driver);
+        #[cfg(feature = "planted")]
+        let id = if is_on(Bug::ClaimOfAnyDriver) { &StageId { driver: rule.driver, ..*id } } else { id };
+        match id.driver.cmp(&rule.driver) {
+            Ordering::Equal => Ok(()),
+            Ordering::Less => {
+                let what = format!("{what} is fenced, {} began the scope again", rule.driver);
+                refused(Code::FencedProducer, what)
+            }
+            Ordering::Greater if id.driver > index => refused(Code::Ahead, what + " is not known here yet"),
+            Ordering::Greater => {
+                refused(Code::InvalidArgument, format!("{what} never began it, its driver is {}", rule.driver))
+            }
         }
     }
 

@@ -17,8 +17,15 @@ impl Cluster {
     fn rules(&mut self, committed: u64, pending: &[u64]) {
         for at in (0..NODES).filter(|at| self.sites[*at].up).collect::<Vec<_>>() {
             let pending = pending.iter().copied().collect();
-            let rule =
-                ScopeRule { scope: SCOPE, driver: DRIVER, committed, expired: 0, pending, positions: Vec::new() };
+            let rule = ScopeRule {
+                scope: SCOPE,
+                driver: DRIVER,
+                committed,
+                expired: 0,
+                cohort: 0,
+                pending,
+                positions: Vec::new(),
+            };
             self.order(at, Order::InstallScopes { rules: vec![rule], gone: None });
         }
     }

@@ -131,6 +131,20 @@ def test_rows_of_a_sealed_partition_are_read_at_its_owner() -> None:
     assert (place.first_offset, place.end_offset) == (18, 20)
 
 
+def test_rows_of_a_sealed_partition_that_no_record_has_are_done_with() -> None:
+    """Damaged ones that an operator gave up: what is read begins behind them."""
+    for start, gone in ((7, [(5, 7)]), (20, [(5, 10), (12, 20)])):
+        alone = QueueAlone()
+        lines = (Line(5, 10, 0, 0, False), Line(12, 20, 0, 1, False))
+        alone.answer(alone.call(QueueFetch), Leased(1, 1, 5, 20, lines, is_elsewhere=True))
+        alone.answer(alone.call(Read), Fetched(0, start, 25, 3, bytes=50, body=b""))
+        alone.turn(2.0)
+        assert alone.told(What.GONE) == gone
+        places = [alone.gave() for _ in range(2)] if start < 20 else []
+        assert [place.first_offset for place in places] == ([7, 12] if start < 20 else [])
+        assert alone.give() is None
+
+
 def test_a_refused_request_is_made_later_and_a_redirect_asks_for_a_table() -> None:
     alone = QueueAlone()
     alone.answer(alone.call(QueueFetch), Refusal(Why.REDIRECT, version=4))

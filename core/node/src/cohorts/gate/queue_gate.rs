@@ -110,6 +110,14 @@ impl LogGates {
         if deliveries.is_empty() { None } else { Some(Granted { floor, deliveries, given_back }) }
     }
 
+    /// Settle rows of a grant that no record has. False: nothing of the grant is on lease any more.
+    pub fn settle_missing(&mut self, of: &GateView<'_>, incarnation: u64, grant: u64, rows: (u64, u64)) -> bool {
+        if of.is_reset_due() || of.cohort.incarnation != incarnation {
+            return false;
+        }
+        self.queue(of).is_some_and(|queue| queue.settle_missing(grant, rows))
+    }
+
     /// The FETCH of a grant is refused: its rows may be leased again immediately. Whether there are any.
     pub fn give_back(&mut self, key: GateKey, grant: u64) -> bool {
         self.queues.map.get_mut(&key).is_some_and(|queue| queue.end_grant_from(grant, 0))
@@ -156,10 +164,6 @@ impl LogGates {
         let mut found = queue.parkings(after);
         let listed = found.by_ref().take(count).map(|(parking, gone_rows)| listed(parking, gone_rows)).collect();
         Some((listed, found.next().is_some()))
-    }
-
-    pub fn leased_rows(&self, key: GateKey, session: u64) -> u64 {
-        self.queues.get(key).map_or(0, |queue| queue.leased_rows(session))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::lease::{Ask, Delivery};
 use super::log::LogRows;
 use super::pieces::Held;
+use super::span::Span;
 use super::state::Queue;
 
 impl Queue {
@@ -35,13 +36,32 @@ impl Queue {
             }
             let first = delivery.first.max(end);
             if first > delivery.first {
-                self.pieces.isolate(super::span::Span::new(first, last));
+                self.pieces.isolate(Span::new(first, last));
             }
             self.give_back(first, delivery.again);
             given_back = true;
         }
         self.debug_check();
         given_back
+    }
+
+    /// Rows of a grant that no record has any more, since an operator gave them up, are settled by the next record. They
+    /// come again if the bound of ranges leaves no room. True if rows of the grant are still on lease.
+    pub fn settle_missing(&mut self, grant: u64, (first, end): (u64, u64)) -> bool {
+        for delivery in self.granted(grant) {
+            let leased = Span::new(delivery.first, delivery.first + u64::from(delivery.rows));
+            let Some(part) = leased.overlap(Span::new(first, end)) else { continue };
+            if self.pieces.cuts(part) > self.room() {
+                self.give_back(leased.first, delivery.again);
+                continue;
+            }
+            self.pieces.isolate(part);
+            self.pieces.remove(part.first);
+            self.insert_done(part);
+            self.figures.lost_rows += part.rows();
+        }
+        self.debug_check();
+        !self.granted(grant).is_empty()
     }
 
     /// The record that was taken last is not in the log: what is in it goes into the next one. To be called before
@@ -73,6 +93,11 @@ impl Queue {
         self.pieces.sessions().collect()
     }
 
+    /// Rows on lease of each session that has any.
+    pub fn leased_by_session(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.pieces.sessions().map(|session| (session, self.leased_rows(session)))
+    }
+
     /// All rows on lease.
     pub fn all_leased_rows(&self) -> u64 {
         self.pieces.sessions().map(|session| self.leased_rows(session)).sum()
@@ -80,6 +105,7 @@ impl Queue {
 
     /// Time may change something here, or a record is under way.
     pub fn is_active(&self) -> bool {
-        self.next_time().is_some() || self.in_flight.is_some() || !self.waiting.is_empty()
+        let is_told = self.in_flight.is_some() || !self.waiting.is_empty() || !self.pieces.settling().is_empty();
+        is_told || self.next_time().is_some()
     }
 }

@@ -11,7 +11,13 @@ from ringfence.control.model.cohorts import CohortMode, Incarnation, MemberSessi
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import Epoch, PartitionId, TopicId
 from ringfence.control.model.results import Refused, ScopeDecided
-from ringfence.control.model.scopes import ConfirmPublished, Consumed, ConsumedRange, PendingCommit
+from ringfence.control.model.scopes import (
+    BeginScope,
+    ConfirmPublished,
+    Consumed,
+    ConsumedRange,
+    PendingCommit,
+)
 from ringfence.control.model.state import canonical_bytes, decode_state
 from ringfence.control.runtime.raft.level_gate import older_fault
 from ringfence.control.state_machines.metadata import consumed_ranges
@@ -135,12 +141,27 @@ def test_positions_of_other_modes_take_no_part() -> None:
     for mode in (CohortMode.CHECKPOINT, CohortMode.QUEUE):
         number = log.create(mode.lower(), mode)
         (session,) = log.join(number, "a")
+        begun = log.took(BeginScope(name=f"consume/{number}/a"))
+        log.drivers["a"] = begun.scope, begun.driver
         command = log.commit_consumed("a", 1, log.range_of(parts_of(log)[0]))
         assert command.consumed is not UNSET
         of_mode = replace(
             command.consumed, cohort=number, incarnation=log.cohort(number).incarnation, session=session
         )
         assert log.refuses(replace(command, consumed=of_mode), "STREAM").code == Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("name", ["nightly", "parked/{0}/1/1", "consume/{1}/a", "consume/{0}"])
+def test_only_a_scope_of_the_cohort_settles_its_positions(name: str) -> None:
+    """CT10."""
+    log = ConsumedLog()
+    own, other = log.clean, log.create("other")
+    command = log.commit_consumed("a", 1, log.range_of(parts_of(log)[0]))
+    begun = log.took(BeginScope(name=name.format(own, other)))
+    foreign = replace(command, scope=begun.scope, driver=begun.driver)
+    assert log.refuses(foreign, f"consume/{own}/").code == Code.INVALID_ARGUMENT
+    log.must(replace(foreign, consumed=UNSET))
+    log.must(command)
 
 
 def test_the_driver_fences_as_the_session_does() -> None:
@@ -241,7 +262,8 @@ def test_older_levels_refuse_consumed() -> None:
             assert fault is not None
             assert fault.code == Code.NOT_SUPPORTED
         assert command.consumed is not UNSET
-        entry_fault = consumed_ranges.commit_fault(older, command.consumed, command.tokens)
+        scope = log.state.scopes[command.scope].name
+        entry_fault = consumed_ranges.commit_fault(older, scope, command.consumed, command.tokens)
         assert isinstance(entry_fault, Refused)
         assert entry_fault.code == Code.UNSUPPORTED_VERSION
         assert older_fault(replace(older, level=1), replace(command, consumed=UNSET)) is None
@@ -257,6 +279,7 @@ def test_random_walks_keep_every_rule_and_reach_every_refusal() -> None:
         ("decided", 300),
         ("already", 20),
         ("rows confirmed", 100),
+        ("foreign", 50),
         ("positions confirmed", 200),
         ("refused STALE_CLAIM", 10),
         ("refused CONFLICT", 10),

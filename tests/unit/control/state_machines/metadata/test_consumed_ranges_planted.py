@@ -114,6 +114,7 @@ def seek_is_not_seen(patch: Patch) -> None:
 
 
 PLANTED: dict[str, Callable[[Patch], None]] = {
+    "scope_unchecked": unchecked("scope_fault"),
     "session_unchecked": unchecked("session_fault"),
     "seek_unchecked": unchecked("incarnation_fault"),
     "any_owner": unchecked("owners_fault"),

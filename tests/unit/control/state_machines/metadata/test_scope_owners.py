@@ -18,6 +18,7 @@ from ringfence.control.model.scopes import PendingCommit, Scope
 from ringfence.control.model.state import MetadataState
 from ringfence.control.state_machines.metadata.scope_owners import (
     access_fault,
+    claiming_cohort,
     cohort_of,
     is_temporary,
     scopes_to_forget,
@@ -111,6 +112,13 @@ def test_scopes_of_a_cohort_belong_to_its_topic_whoever_began_them(name: str) ->
 )
 def test_other_names_are_of_no_cohort(name: str) -> None:
     assert cohort_of(state_of(), name) is None
+    assert claiming_cohort(name) is None
+
+
+def test_gates_are_claimed_for_scopes_of_transactions_that_consume() -> None:
+    assert claiming_cohort("consume/65536/m") == CohortId(65536), "whether it is known here, or deleted"
+    assert claiming_cohort("consume/7/") == CohortId(7)
+    assert claiming_cohort("parked/65536/1/2") is None, "an export settles parked ranges only"
 
 
 def test_what_is_asked_for_again_is_not_temporary() -> None:

@@ -42,7 +42,7 @@ def test_an_epoch_is_committed_once_and_waits_for_its_publish() -> None:
     assert log.do(log.commit(begun, 2)) == ScopeDecided(already=True), "an earlier epoch is decided by it"
     assert log.state is before
     scope = log.state.scopes[begun.scope]
-    assert scope_rule(scope) == (begun.scope, begun.driver, 3, 0, [3], [])
+    assert scope_rule(scope) == (begun.scope, begun.driver, 3, 0, 0, [3], [])
     assert [(due.commit, due.is_deleted) for due in pending_parts(log.state, HERE)] == [
         (PendingCommit(3, (TOKEN,), (StagedPart(TOPIC, log.partition, 5),)), False)
     ]
