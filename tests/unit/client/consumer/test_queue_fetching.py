@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ringfence.consumer.calls import Fetched, Read, Refresh, Refusal, Why
 from ringfence.consumer.queue_calls import Leased, Line, QueueFetch, QueueSettle, What
 from tests.fakes.queue_alone import LEASE_S, QueueAlone
+from tests.fakes.queue_planted import plant, what_is_done_is_given_with_its_next_lease
 
 
 def test_a_node_is_asked_again_when_all_rows_of_its_answer_are_given() -> None:
@@ -28,6 +31,18 @@ def test_an_application_that_was_fast_has_one_answer_ahead_and_no_more() -> None
     assert alone.calls(QueueFetch) == []
     alone.gave(10)
     assert alone.call(QueueFetch).node == 1
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_rows_that_are_done_are_not_given_with_a_lease_that_began_before(
+    monkeypatch: pytest.MonkeyPatch, *, planted: bool
+) -> None:
+    if planted:
+        plant(monkeypatch, what_is_done_is_given_with_its_next_lease)
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    alone.member.fetching.done(1, alone.member.state.incarnation, (0, 10))
+    assert (alone.give() is None) is not planted
 
 
 def test_an_answer_without_rows_that_came_at_once_is_not_asked_for_in_a_loop() -> None:

@@ -31,7 +31,7 @@ from tests.fakes.queue_walk import walk
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SEEDS = (*range(24), 47, 83, 185)  # each of the last three finds a planted defect of its own
+SEEDS = (*range(24), 47, 69, 83)  # each of the last three finds a planted defect of its own
 
 
 @pytest.mark.parametrize("seed", SEEDS)
