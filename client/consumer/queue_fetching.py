@@ -1,9 +1,9 @@
 """Which rows of a QUEUE a member asks for, and where. Pure.
 
-One FETCH waits at each node with gates; it brings rows of whatever partition the node has some of. A node is
-asked when the application has all rows of its answer before, or will have them very soon, so that a member takes
-no more from the others than it can work on. Rows of a sealed partition are on lease at its heir's owner, and are
-read at its own.
+One FETCH waits at each node with gates; it brings rows of whatever partition the node has some of. A node
+is asked when the application has all rows of its answer before, or will have them very soon, so that a member
+takes no more from the others than it can work on. Rows of a sealed partition are on lease at its heir's
+owner, and are read at its own.
 """
 
 from __future__ import annotations

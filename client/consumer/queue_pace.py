@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from ringfence.consumer.queue_rows import StoredRows
 
 AHEAD_S: Final = 0.05
-"""A FETCH takes some milliseconds, and more on a busy machine. An application that needs longer for what it has
-loses nothing by one that is made later, and other members get these rows meanwhile."""
+"""A FETCH takes some milliseconds, and more on a busy machine. An application that needs longer for what it
+has loses nothing by one that is made later, and other members get these rows meanwhile."""
 
 
 class Pace:
@@ -38,6 +38,8 @@ class Pace:
         """
         if self._answer is None:
             return True
+        if not self._rows_per_s:
+            return False
         left = self._answer.rows_left
-        late = now - self._since > (self._rows - left) / self._rows_per_s + AHEAD_S if self._rows_per_s else True
-        return not late and left <= self._rows_per_s * AHEAD_S
+        slowed_down = now - self._since > (self._rows - left) / self._rows_per_s + AHEAD_S
+        return not slowed_down and left <= self._rows_per_s * AHEAD_S
