@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ringfence.consumer.calls import Why
 from ringfence.consumer.queue_calls import NotTakenBecause, QueueSettle, Told, What
 from ringfence.consumer.queue_fetching import EXTENSIONS_A_LEASE
-from ringfence.consumer.queue_rows import RowsInHand, common, overlaps
+from ringfence.consumer.queue_rows import DoneRows, RowsInHand, common, overlaps
 from ringfence.consumer.queue_telling import LINES_MAX, Telling
 from ringfence.consumer.values import ConsumerPlace, TaskKind
 from ringfence.native.wire import REASON_BYTES_MAX
@@ -58,6 +58,7 @@ class QueueHands:
         self._asked: dict[int, StoredRows] = {}  # by call: "begun", before the rows are given
         self._extending: dict[int, int] = {}  # by partition: number of the call
         self._last: RowsInHand | None = None
+        self.done = DoneRows()
 
     # ---- give --------------------------------------------------------------------------------------------
 
@@ -109,6 +110,7 @@ class QueueHands:
         if earlier is not None:
             self._forget(earlier)  # its lease was over: the same rows came again
         self._rows[stored.partition][first] = self._last = in_hand
+        self.done.given(stored.partition, stored.incarnation, (first, end))
         told = Told(first, end, epoch, What.BEGUN, line.failures)
         if not line.is_again:
             self._begun.setdefault(stored.partition, []).append(told)
@@ -142,7 +144,8 @@ class QueueHands:
     ) -> bool:
         """What became of rows of a place: `told`, but for its rows. False: their lease is over.
 
-        `then` is called when an owner has it, or refused some of it; of rows that are done only.
+        `then` is called when an owner has it, or refused some of it; of rows that are done only. If an
+        owner knows already that they are done, it is called immediately.
         """
         wanted = list(ranges)
         in_hand = self._rows.get(place.partition, {}).get(place.first_offset)
@@ -158,7 +161,12 @@ class QueueHands:
             count.left += 1
         if in_hand is not None and taken and not in_hand.open:
             self._forget(in_hand)
-        return count.begin() or bool(taken)
+        if count.begin() or taken:
+            return True
+        was_done = told.what is What.DONE and self.done.has(place.partition, place.fencing_token, wanted)
+        if was_done and then is not None:
+            then(None)
+        return was_done
 
     def settle_all(self, told: Told, then: Callable[[Exception | None], None] | None = None) -> None:
         """What became of everything that the application has."""

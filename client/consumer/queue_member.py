@@ -113,6 +113,7 @@ class QueueMember(AnyMember):
 
     def _rows_done(self, partition: int, incarnation: int, rows: Range) -> None:
         self.fetching.done(partition, incarnation, rows)
+        self.hands.done.add(partition, incarnation, rows)
 
     def _answered(self, call: Call, reply: Reply, made_at: float, now: float) -> None:
         match call, reply:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from ringfence.consumer.queue_calls import Leased, Line
 
 Range = tuple[int, int]  # first row, and the one after the last
+# What is kept of rows that are done: ranges of each partition, and partitions; 5 MiB at most. Rows that are
+# done in their order are one range.
+DONE_RANGES_MAX: Final = 64
+DONE_PARTITIONS_MAX: Final = 512
 
 
 class StoredRows:
@@ -111,6 +115,41 @@ class RowsInHand:
         self.open = list(without(self.open, taken))
         self.stored.open_rows -= rows_in(taken)
         return taken
+
+
+class DoneRows:
+    """Rows that an owner knows to be done by this member, so that who says so again hears that they are.
+
+    It is bounded: of what was done long ago a repeat is answered as of rows whose lease is over.
+    """
+
+    def __init__(self) -> None:
+        # By partition and incarnation, ascending; the partition that was added to last is the last one.
+        self._ranges: dict[tuple[int, int], list[Range]] = {}
+
+    def add(self, partition: int, incarnation: int, rows: Range) -> None:
+        """An owner has answered. Neighbours become one range; above the bound the lowest rows go."""
+        ranges = self._ranges.pop((partition, incarnation), [])
+        touching = [one for one in ranges if one[0] <= rows[1] and rows[0] <= one[1]]
+        merged = min(first for first, _ in (rows, *touching)), max(end for _, end in (rows, *touching))
+        kept = sorted([*(one for one in ranges if one not in touching), merged])
+        self._ranges[partition, incarnation] = kept[-DONE_RANGES_MAX:]
+        while len(self._ranges) > DONE_PARTITIONS_MAX:
+            del self._ranges[next(iter(self._ranges))]
+
+    def given(self, partition: int, incarnation: int, rows: Range) -> None:
+        """The application has rows with these offsets: what was done before says nothing of them."""
+        key = partition, incarnation
+        if key in self._ranges:
+            self._ranges[key] = list(without(self._ranges[key], [rows]))
+
+    def has(self, partition: int, incarnation: int, ranges: Iterable[Range]) -> bool:
+        """Whether all of these rows are known to be done."""
+        known = self._ranges.get((partition, incarnation), [])
+        return bool(known) and not any(without(ranges, known))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ranges.values()))
 
 
 def common(left: Iterable[Range], right: Iterable[Range]) -> Iterator[Range]:

@@ -7,6 +7,7 @@ from typing import Any
 from ringfence.consumer.calls import Refusal, Why
 from ringfence.consumer.queue_calls import NotTakenBecause, QueueSettle, QueueSettled, RowsNotTaken, What
 from ringfence.consumer.queue_hands import text_of
+from ringfence.consumer.queue_rows import DONE_PARTITIONS_MAX, DONE_RANGES_MAX, DoneRows
 from ringfence.consumer.values import TaskKind
 from ringfence.native.errors import FencedError
 from tests.fakes.queue_alone import LEASE_S, QueueAlone
@@ -97,7 +98,53 @@ def test_the_outcome_is_told_once_to_each_who_waits() -> None:
     assert outcomes == [None]
     alone.settle(What.DONE)
     assert outcomes == [None, None]
-    assert not alone.say(place, What.DONE, outcomes=outcomes)
+
+
+def test_rows_that_are_done_may_be_said_to_be_done_again() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 20)
+    first, second = alone.gave(10), alone.gave(10)
+    outcomes: list[Any] = []
+    alone.say(second, What.DONE, (10, 15), outcomes=outcomes)
+    alone.settle(What.DONE)
+    alone.say(second, What.FAILED, (15, 20))
+    alone.settle(What.FAILED)
+    assert alone.say(second, What.DONE, (10, 15), outcomes=outcomes)
+    assert outcomes == [None, None]
+    assert alone.told(What.DONE) == [], "no owner is asked again"
+    assert not alone.say(second, What.DONE, outcomes=outcomes), "some of it failed"
+    assert not alone.say(second, What.FAILED, (10, 15), outcomes=outcomes), "it is done, and did not fail"
+    alone.say(first, What.DONE, outcomes=outcomes)
+    alone.settle(What.DONE)
+    assert alone.say(second, What.DONE, (8, 12), outcomes=outcomes), "over two answers"
+    assert outcomes == [None] * 4
+
+
+def test_rows_that_came_again_are_not_done_by_what_was_said_before() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    place = alone.gave()
+    alone.say(place, What.DONE, outcomes=[])
+    alone.settle(What.DONE)
+    alone.lease(0, 10)  # an owner lost its log
+    again = alone.gave()
+    alone.say(again, What.RELEASED)
+    assert not alone.say(again, What.DONE, outcomes=[])
+
+
+def test_what_is_known_of_done_rows_is_bounded() -> None:
+    done = DoneRows()
+    for first in range(0, 1_000, 2):
+        done.add(1, 1, (first, first + 1))
+    assert len(done) == DONE_RANGES_MAX
+    assert done.has(1, 1, [(998, 999)])
+    assert not done.has(1, 1, [(0, 1)])
+    assert not done.has(1, 2, [(998, 999)]), "of another incarnation"
+    for partition in range(2, 2_000):
+        done.add(partition, 1, (0, 1))
+        done.add(partition, 1, (1, 2))
+    assert len(done) == DONE_PARTITIONS_MAX
+    assert done.has(1_999, 1, [(0, 2)])
 
 
 def test_rows_that_went_to_another_are_an_error_of_who_waits() -> None:

@@ -37,6 +37,23 @@ pub fn odd_rows_of_a_lease_are_taken_up_to_the_bound_and_the_rest_stays_on_lease
 }
 
 #[test]
+fn rows_of_a_full_gate_that_go_with_the_log_start_are_lost_but_for_settled_ones() {
+    let mut world = World::new(1, Settings::DEFAULT);
+    world.append(65_536);
+    world.fetch(1, 65_536, 65_536).unwrap();
+    let odd = items((0..32_768).map(|half| 2 * half + 1), 1);
+    let told = Acknowledgement { ticket: 1, session: 1, incarnation: 1, items: odd };
+    world.queue.acknowledge(&told, &world.log, world.now_ms, &mut Vec::new());
+    let taken = (RANGES_MAX - RANGES_RESERVE) as u64 / 2;
+    for start in [1, 2, 1_000, 1_001] {
+        world.queue.truncate(start);
+        assert_eq!(world.queue.figures().lost_rows, start.div_ceil(2), "every odd row below {start} is settled");
+    }
+    world.queue.truncate(65_536);
+    assert_eq!(world.queue.figures().lost_rows, 65_536 - taken);
+}
+
+#[test]
 fn one_row_of_many_that_always_fails_is_parked_alone() {
     let mut world = World::new(1, Settings::DEFAULT);
     world.append(65_536);

@@ -137,12 +137,9 @@ impl Queue {
             let end = end.min(start);
             if matches!(state, RowState::Available(_)) {
                 open += end - row;
-                let settled = self.pieces.firsts_in(Span { first: 0, end }).into_iter().filter_map(|first| {
-                    let piece = self.pieces.get(first)?;
-                    let is_open = !matches!(&piece.held, Held::Settling { verdict, .. } if !matches!(verdict, Verdict::Failed { .. }));
-                    if is_open { None } else { Span::new(first, piece.end).overlap(Span { first: row, end }) }
-                });
-                open -= settled.map(Span::rows).sum::<u64>();
+                let run = Span { first: row, end };
+                let settled = self.pieces.overlapping(run).filter(|(_, piece)| piece.is_settling_for_good());
+                open -= settled.filter_map(|(span, _)| span.overlap(run)).map(Span::rows).sum::<u64>();
             }
             row = end;
         }

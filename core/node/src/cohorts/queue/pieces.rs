@@ -64,6 +64,11 @@ impl Piece {
         matches!(self.held, Held::Settling { verdict: Verdict::Done, in_flight: false, .. })
     }
 
+    /// Done or parked, once its record is committed.
+    pub fn is_settling_for_good(&self) -> bool {
+        matches!(&self.held, Held::Settling { verdict, .. } if !matches!(verdict, Verdict::Failed { .. }))
+    }
+
     pub fn is_settling_done(&self) -> bool {
         matches!(self.held, Held::Settling { verdict: Verdict::Done, .. })
     }
@@ -97,6 +102,12 @@ impl Pieces {
     pub fn at(&self, row: u64) -> Option<(Span, &Piece)> {
         let (&first, piece) = self.map.range(..=row).next_back()?;
         (row < piece.end).then_some((Span { first, end: piece.end }, piece))
+    }
+
+    /// Pieces with rows of this span, ascending.
+    pub fn overlapping(&self, span: Span) -> impl Iterator<Item = (Span, &Piece)> {
+        let first = self.at(span.first).map_or(span.first, |(piece, _)| piece.first);
+        self.map.range(first..span.end).map(|(&first, piece)| (Span { first, end: piece.end }, piece))
     }
 
     pub fn next_from(&self, row: u64) -> Option<u64> {
