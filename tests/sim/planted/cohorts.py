@@ -109,6 +109,16 @@ SHOWN_BY: Final[dict[str, Shown]] = {
 }
 
 
+MORE: Final = 8
+"""Seeds that are tried where the known one shows nothing: a change of what runs may change it."""
+
+
+def seeds_of(name: str) -> list[int]:
+    """The known seed first, then others."""
+    known = SHOWN_BY[name].seed
+    return [known, *(seed for seed in range(1, MORE) if seed != known)]
+
+
 @contextmanager
 def planted(name: str) -> Iterator[ModuleType]:
     """In this block the program has the bug; the engine's module is given."""
