@@ -75,9 +75,9 @@ def with_cohort(seed: int, seconds: int = SECONDS, modes: tuple[str, ...] = ()) 
     ]
     acts, at_us = list[Strike](), 0
     mean_us = random.choice((700_000, 2_000_000, 6_000_000))
-    kinds = CASTS[modes[0]].acts
     while (at_us := at_us + int(random.expovariate(1 / mean_us))) < seconds * SECOND_US:
-        acts.append(Strike(len(acts), at_us, random.choice(kinds), random.getrandbits(32)))
+        kind = random.choice(CASTS[modes[len(acts) % len(modes)]].acts)
+        acts.append(Strike(len(acts), at_us, kind, random.getrandbits(32)))
     return replace(
         plan,
         machines=3,

@@ -222,6 +222,9 @@ class QueueProcess(MemberProcess):
         if layout is None or node is None or self.is_paused:
             return
         line = self.random.choice(leased.lines)
+        rows = self.record.rows(leased.incarnation, leased.partition, line.first, line.end)
+        if any(self.name in state.by_process for _, state in rows):
+            return  # it would be no lie
         what = self.random.choice((What.FAILED, What.RELEASED, What.PARKED))
         line_told = Told(line.first, line.end, line.epoch, what, line.failures, 0, b"a lie")
         call = QueueSettle(0, node, leased.partition, leased.incarnation, (line_told,))
