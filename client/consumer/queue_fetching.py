@@ -101,8 +101,10 @@ class QueueFetching:
 
     def _has_room(self) -> bool:
         state, asked = self._state, len(self._fetches)
-        # One at a time is always allowed.
-        return asked == 0 or state.bytes + (asked + 1) * self._bytes() <= state.options.bytes_max
+        # One at a time is always allowed, if none is ahead of the application.
+        if asked == 0 and not self.stored:
+            return True
+        return state.bytes + (asked + 1) * self._bytes() <= state.options.bytes_max
 
     def _fetch(self, node: int, now: float) -> None:
         rows_max = self._state.options.rows_max

@@ -33,6 +33,18 @@ def test_an_application_that_was_fast_has_one_answer_ahead_and_no_more() -> None
     assert alone.call(QueueFetch).node == 1
 
 
+def test_an_answer_ahead_of_the_application_keeps_to_the_limit_of_bytes() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    alone.now += 0.01
+    alone.gave(10)
+    alone.member.state.bytes = alone.member.state.options.bytes_max  # in the hands of the application
+    alone.lease(10, 20)
+    assert alone.calls(QueueFetch) == []
+    alone.gave(10)
+    assert alone.call(QueueFetch).node == 1
+
+
 @pytest.mark.parametrize("planted", [False, True])
 def test_rows_that_are_done_are_not_given_with_a_lease_that_began_before(
     monkeypatch: pytest.MonkeyPatch, *, planted: bool
