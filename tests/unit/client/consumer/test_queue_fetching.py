@@ -34,11 +34,10 @@ def test_an_application_that_was_fast_has_one_answer_ahead_and_no_more() -> None
 
 
 def test_an_answer_ahead_of_the_application_keeps_to_the_limit_of_bytes() -> None:
-    alone = QueueAlone()
+    alone = QueueAlone(bytes_max=100)
     alone.lease(0, 10)
     alone.now += 0.01
     alone.gave(10)
-    alone.member.state.bytes = alone.member.state.options.bytes_max  # in the hands of the application
     alone.lease(10, 20)
     assert alone.calls(QueueFetch) == []
     alone.gave(10)
