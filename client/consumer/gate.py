@@ -144,6 +144,11 @@ class Gate:
         self.end = None
         return freed
 
+    @property
+    def is_untouched(self) -> bool:
+        """No row of the partition was settled or given, ever."""
+        return self.phase is Phase.HELD and self.settled.offset == self.given.offset == 0
+
     def drop_fetched(self) -> int:
         """Forget what was fetched and not given. Returns its bytes."""
         freed = sum(stored.bytes for stored in self.answers)

@@ -73,6 +73,8 @@ def with_cohort(seed: int, seconds: int = SECONDS, modes: tuple[str, ...] = ()) 
         for each in plan.strikes
         if each.kind not in NOT_STRUCK and random.random() < (layouts if each.kind in LAYOUT_KINDS else share)
     ]
+    # As NOT_STRUCK, behind the draws: seeds without it stay what they are.
+    kept = [each for each in kept if each.kind != "emptied"]
     acts, at_us = list[Strike](), 0
     mean_us = random.choice((700_000, 2_000_000, 6_000_000))
     while (at_us := at_us + int(random.expovariate(1 / mean_us))) < seconds * SECOND_US:

@@ -37,6 +37,16 @@ def sealed(end: int = 30, **options: object) -> Alone:
     return alone
 
 
+def opened_sealed(start: int) -> Alone:
+    """Partition 1 was sealed before this member got it; the cohort has settled so many of its 30 rows."""
+    alone = Alone(1)
+    alone.table({1: 2}, 1, version=2)
+    alone.member.up(2)
+    alone.answer(alone.made_attach(2), alone.attached())
+    alone.answer(alone.calls(Fetch)[-1], Fetched(1, start, start, 1, sealed_end=30))
+    return alone
+
+
 def test_answers_of_one_partition_are_bounded() -> None:
     alone = Alone(1)
     for number in range(ANSWERS_MAX):
@@ -149,6 +159,22 @@ def test_rows_that_are_gone_are_told_or_skipped(skips: bool) -> None:
         assert alone.member.take_error() is error
         alone.turn(1.0)
         assert alone.call(Fetch).offset == 10
+
+
+def test_a_sealed_partition_of_which_nothing_was_settled_begins_at_its_log_start() -> None:
+    alone = opened_sealed(0)
+    gone = Refusal(Why.TRUNCATED, TruncatedError("gone"), start=20)
+    alone.answer(alone.call(Read), gone)
+    assert alone.member.take_error() is None
+    assert alone.call(Settle).entries[0].through.offset == 20
+    assert alone.call(Read).offset == 20
+
+
+def test_a_sealed_partition_that_was_read_in_part_tells_what_is_gone() -> None:
+    alone = opened_sealed(10)
+    error = TruncatedError("gone")
+    alone.answer(alone.call(Read), Refusal(Why.TRUNCATED, error, start=20))
+    assert alone.member.take_error() is error
 
 
 def test_an_opening_that_skips_names_the_log_start() -> None:
