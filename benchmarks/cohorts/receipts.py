@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from pathlib import Path
 
 import numpy as np
@@ -34,4 +35,5 @@ def read(path: Path) -> Receipts:
         return np.zeros((0, len(FIELDS)), np.int64)
     rows = np.memmap(path, np.int64, "r").reshape(-1, len(FIELDS))
     # Rows are written in order, and a time of 0 is none.
-    return np.array(rows[: int(np.searchsorted(rows[:, 3] == 0, 1))])
+    count = bisect_left(range(len(rows)), 1, key=lambda at: int(rows[at, 3] == 0))
+    return np.array(rows[:count])

@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from benchmarks.cluster.nodes import until
 from benchmarks.cohorts import figures, receipts
 from benchmarks.cohorts.figures import Span
 from benchmarks.cohorts.groups import System
@@ -179,13 +180,9 @@ def _events(size: Size, members: Members) -> dict[str, Any]:
 
 
 def _joined(members: Members) -> str:
-    """A new member that has received something."""
+    """A new member that has received something. Raises RuntimeError."""
     name = members.start()
-    end = time.monotonic() + WAIT_S
-    while not len(members.received()[name]):
-        if time.monotonic() > end:
-            raise RuntimeError(f"{name} received nothing within {WAIT_S:g} s")
-        time.sleep(0.05)
+    until(lambda: len(members.received()[name]) > 0, WAIT_S)
     return name
 
 

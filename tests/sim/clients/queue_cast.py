@@ -1,4 +1,4 @@
-"""The members of a QUEUE, rows that nobody can work on, and an operator of what is parked."""
+"""The members of a QUEUE, rows that no member can work on, and an operator of what is parked."""
 
 from __future__ import annotations
 
