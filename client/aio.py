@@ -174,9 +174,17 @@ class Client(ProcessLocal):
         """Like `ringfence.Client.scopes`."""
         return Scopes(self._client.scopes)
 
-    def transaction(self, topic: str | None = None, *, scope: str, **options: Any) -> Opening[Transaction]:
+    def transaction(
+        self,
+        topic: str | None = None,
+        *,
+        scope: str | None = None,
+        consumed: Consumer | None = None,
+        **options: Any,
+    ) -> Opening[Transaction]:
         """Like `ringfence.Client.transaction`; for `await` or `async with`."""
-        make = partial(self._client.transaction, topic, scope=scope, **options)
+        taken = consumed.sync if isinstance(consumed, Consumer) else consumed
+        make = partial(self._client.transaction, topic, scope=scope, consumed=taken, **options)
         return Opening(lambda: Transaction(make()), self._executor_of("scope", scope))
 
     def _executor_of(self, *name: str | None) -> SerialExecutor:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class Consumer(ProcessLocal):
     """Like `ringfence.Consumer`, for one task at a time. Callbacks may be coroutine functions.
 
-    A cancelled step loses no batch: the next step returns it.
+    A cancelled step loses no batch: the next step returns it, and until then neither `ack` nor a transaction
+    settles its rows.
     """
 
     def __init__(self, consumer: SyncConsumer) -> None:
@@ -39,6 +40,11 @@ class Consumer(ProcessLocal):
         self._has_come_back = False  # for the batch that is returned next
         self._place: ConsumerPlace | None = None
         self._delivery: Delivery | None = None
+
+    @property
+    def sync(self) -> SyncConsumer:
+        """The consumer that this one asks, for a transaction that takes part in it."""
+        return self._consumer
 
     def __repr__(self) -> str:
         return repr(self._consumer).replace("<ringfence.", "<ringfence.aio.", 1)
@@ -84,6 +90,8 @@ class Consumer(ProcessLocal):
                 return None
             found = self._ready.popleft()
             if isinstance(found, Batch):
+                if not self._core.seen():
+                    continue
                 self._has_come_back, self._place = False, found.place
                 self._delivery = delivery_of(self._core, found)
                 return found.rows
@@ -104,7 +112,7 @@ class Consumer(ProcessLocal):
             if self._ready:
                 return
             comes_back, self._has_come_back = not self._has_come_back, True
-            found = self._core.step(comes_back=comes_back)
+            found = self._core.step(comes_back=comes_back, is_seen=False)
             if found is not None:
                 self._ready.append(found)
 

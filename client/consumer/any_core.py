@@ -91,11 +91,16 @@ class AnyCore(ABC):
             )
 
     @abstractmethod
-    def step(self, *, comes_back: bool = False) -> Task | Batch | None:
+    def step(self, *, comes_back: bool = False, is_seen: bool = True) -> Task | Batch | None:
         """What the application gets next; None: nothing is there.
 
-        `comes_back`: it asks for the next batch, so with "auto" it is done with the ones before.
+        `comes_back`: it asks for the next batch, so with "auto" it is done with the ones before. Without
+        `is_seen` it has the batch after a call of `seen` only; until then no acknowledgement counts its rows.
         """
+
+    @abstractmethod
+    def seen(self) -> bool:
+        """The application gets the batch of the last step. False: it must not, its rows come again."""
 
     def turn(self) -> None:
         """Let the I/O thread carry out what is due."""

@@ -99,8 +99,8 @@ class Consuming:
             gate = self._state.gates.get(partition)
             if gate is None or gate.hold != hold or gate.phase not in CLAIMED:
                 raise lost_error(partition, hold)
-            if gate.has_unacknowledged:
-                found.append(ClaimedRange(partition, hold, gate.told.offset, gate.given))
+            if gate.seen.offset > gate.told.offset:
+                found.append(ClaimedRange(partition, hold, gate.told.offset, gate.seen))
         if len(found) > RANGES_MAX:
             raise InvalidArgumentError(
                 "a transaction consumed rows of too many partitions; commit more often",
@@ -140,6 +140,9 @@ class Consuming:
             if gate.phase is Phase.HELD and gate.end is not None and gate.settled.offset >= gate.end:
                 self._holding.released(gate)
         self._end()
+        for partition, gate in self._state.gates.items():
+            if gate.unseen_from is not None:  # rows that the application gets later: the next one's
+                self._holds[partition] = gate.hold
 
     def aborted(self) -> None:
         """Nothing was committed: the rows come again, under the same holds where these last."""

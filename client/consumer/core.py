@@ -52,7 +52,7 @@ class Core(AnyCore):
 
     # ---- steps -------------------------------------------------------------------------------------------
 
-    def step(self, *, comes_back: bool = False) -> Task | Batch | None:
+    def step(self, *, comes_back: bool = False, is_seen: bool = True) -> Task | Batch | None:
         """See `AnyCore.step`."""
         self.check()
         while True:
@@ -68,10 +68,10 @@ class Core(AnyCore):
                 turn = self.member.turn(now_s())
             if turn is None:
                 return None
-            if (batch := self._decoded(turn)) is not None:
+            if (batch := self._decoded(turn, is_seen=is_seen)) is not None:
                 return batch
 
-    def _decoded(self, turn: Turn) -> Batch | None:
+    def _decoded(self, turn: Turn, *, is_seen: bool) -> Batch | None:
         """The next batch of an answer; None: there is none, or it must not be given now."""
         stored = turn.stored
         if stored.batches is None:
@@ -82,15 +82,17 @@ class Core(AnyCore):
             with self._lock.lock:
                 self.member.giving.rewind(turn)
             raise
-        return self._given(turn, item)
+        return self._given(turn, item, is_seen=is_seen)
 
-    def _given(self, turn: Turn, item: tuple[DecodedPlace, pa.RecordBatch] | None) -> Batch | None:
+    def _given(
+        self, turn: Turn, item: tuple[DecodedPlace, pa.RecordBatch] | None, *, is_seen: bool
+    ) -> Batch | None:
         stored, is_over = turn.stored, item is None
         place: ConsumerPlace | None = None
         with self._lock.lock:
             if item is not None:
-                at = item[0]
-                place = self.member.giving.give(turn, at.first_offset, at.rows, at.epoch, now_s())
+                at, give = item[0], self.member.giving.give
+                place = give(turn, at.first_offset, at.rows, at.epoch, now_s(), is_seen=is_seen)
                 is_over = place is not None and place.end_offset >= stored.end
             if is_over:
                 self.member.giving.finish(turn)
@@ -103,6 +105,11 @@ class Core(AnyCore):
             return None
         self.place = place
         return Batch(place, item[1])
+
+    def seen(self) -> bool:
+        """See `AnyCore.seen`."""
+        with self._lock.lock:
+            return self.member.giving.seen()
 
     # ---- what the application says -------------------------------------------------------------------------
 

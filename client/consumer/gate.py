@@ -66,6 +66,7 @@ class Gate:
         skip: go on at this offset, after rows that are gone.
         question: what the owner said of a store that has nothing of the partition (CHECKPOINT).
         tells_beginning: the beginning is settled, too, so that what was missed before it is not told again.
+        unseen_from: where the batch begins that a step took and the application has not got (asyncio).
     """
 
     __slots__ = (
@@ -94,6 +95,7 @@ class Gate:
         "skip",
         "tells_beginning",
         "told",
+        "unseen_from",
         "wait_settled",
     )
 
@@ -114,6 +116,7 @@ class Gate:
         self.skip: int | None = None
         self.question: Mapping[str, Any] | None = None
         self.tells_beginning = False
+        self.unseen_from: Point | None = None
         # (through, what to call with None or the error)
         self.wait_settled: list[tuple[int, Callable[[Exception | None], None]]] = []
 
@@ -132,6 +135,7 @@ class Gate:
         before = Point(reply.start, 0 if reply.end > reply.start else reply.epoch)
         self.fetched = self.given = self.told = self.settled = before
         self.end, self.skip, self.is_drain_told = None, None, False
+        self.unseen_from = None
         self.retries = 0
 
     def ended(self, phase: Phase) -> int:
@@ -140,7 +144,7 @@ class Gate:
         self.given_sizes.clear()
         self.phase, self.hold, self.release = phase, 0, False
         self.fetch = self.read = None
-        self.position = None
+        self.position = self.unseen_from = None
         self.end = None
         return freed
 
@@ -161,7 +165,7 @@ class Gate:
         self.given = self.told
         freed = self.drop_fetched() + sum(size for _, size in self.given_sizes)
         self.given_sizes.clear()
-        self.fetch = self.read = None
+        self.fetch = self.read = self.unseen_from = None
         self.is_drain_told = False
         return freed
 
@@ -182,6 +186,11 @@ class Gate:
         while self.given_sizes and self.given_sizes[0][0] <= self.told.offset:
             freed += self.given_sizes.popleft()[1]
         return freed
+
+    @property
+    def seen(self) -> Point:
+        """The application has the rows before it."""
+        return self.given if self.unseen_from is None else self.unseen_from
 
     @property
     def owes(self) -> bool:

@@ -38,6 +38,7 @@ class Giving:
         self._turns: deque[int] = deque()  # partitions, the one that waits longest first
         self._in_turns: set[int] = set()
         self._given: set[int] = set()  # partitions with rows that may not be acknowledged
+        self._unseen: Gate | None = None  # with a batch that the application has not got
 
     def turn(self, now: float) -> Turn | None:
         """The partition whose turn it is; None: nothing can be given."""
@@ -61,8 +62,13 @@ class Giving:
     def _may_give(self, gate: Gate, now: float) -> bool:
         return gate.phase is Phase.HELD and not gate.is_paused and self._beats.is_valid(gate, now)
 
-    def give(self, turn: Turn, first: int, rows: int, epoch: int, now: float) -> ConsumerPlace | None:
-        """The application gets these rows; None: the hold or its lease is over, they must not be given."""
+    def give(
+        self, turn: Turn, first: int, rows: int, epoch: int, now: float, *, is_seen: bool = True
+    ) -> ConsumerPlace | None:
+        """The application gets these rows; None: the hold or its lease is over, they must not be given.
+
+        `is_seen`: it has them when this returns, and not after a call of `seen`.
+        """
         gate, stored = turn
         is_next = (
             bool(gate.answers) and gate.answers[0] is stored and self._state.gates.get(gate.partition) is gate
@@ -70,11 +76,21 @@ class Giving:
         if not is_next or not self._may_give(gate, now):
             return None
         place = ConsumerPlace(gate.partition, first, first + rows, epoch, gate.hold)
+        if not is_seen:
+            self._unseen, gate.unseen_from = gate, gate.given
         gate.given = place.end
         gate.is_drain_told = False
         self._given.add(gate.partition)
         self._consuming.gave(gate)
         return place
+
+    def seen(self) -> bool:
+        """The application gets the batch that it has not got. False: its hold is over, or it comes again."""
+        gate, self._unseen = self._unseen, None
+        if gate is None or gate.unseen_from is None:
+            return False
+        gate.unseen_from = None
+        return True
 
     def finish(self, turn: Turn) -> None:
         """All rows of an answer were given."""
@@ -120,12 +136,16 @@ class Giving:
         return True
 
     def acknowledge_given(self, *, urgent: bool = False) -> None:
-        """All rows that were given are done."""
+        """All rows that the application has got are done."""
         given, self._given = self._given, set()
         for partition in given:
             gate = self._state.gates.get(partition)
-            if gate is not None and gate.phase in ACKNOWLEDGED and gate.has_unacknowledged:
-                self._told(gate, gate.given, urgent=urgent)
+            if gate is None or gate.phase not in ACKNOWLEDGED:
+                continue
+            if gate.seen.offset > gate.told.offset:
+                self._told(gate, gate.seen, urgent=urgent)
+            if gate.has_unacknowledged:
+                self._given.add(partition)
 
     def _told(self, gate: Gate, through: Point, *, urgent: bool) -> None:
         self._state.bytes -= gate.acknowledge(through)

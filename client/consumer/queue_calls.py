@@ -86,6 +86,11 @@ class Told(NamedTuple):
     delay_ms: int = 0
     reason: bytes = b""
 
+    def is_followed_by(self, other: Told) -> bool:
+        """Rows that are done, and the next ones: both are one line."""
+        are_done = self.what is other.what is What.DONE
+        return are_done and self.end == other.first and self.epoch == other.epoch and other.end - self.first < 2**32
+
 
 class QueueSettle(NamedTuple):
     """Tell the owner of a partition's gate what became of rows. The lines ascend, and share no row."""

@@ -53,7 +53,7 @@ class QueueCore(AnyCore):
 
     # ---- steps -------------------------------------------------------------------------------------------
 
-    def step(self, *, comes_back: bool = False) -> Task | Batch | None:
+    def step(self, *, comes_back: bool = False, is_seen: bool = True) -> Task | Batch | None:
         """See `AnyCore.step`."""
         self.check()
         while True:
@@ -66,13 +66,13 @@ class QueueCore(AnyCore):
                 if (task := self.member.next_task()) is not None:
                     return task
                 stored = self.member.turn(now_s())
-            self.turn()
             if stored is None:
+                self.turn()
                 return None
-            if (batch := self._decoded(stored)) is not None:
+            if (batch := self._decoded(stored, is_seen=is_seen)) is not None:
                 return batch
 
-    def _decoded(self, stored: StoredRows) -> Batch | None:
+    def _decoded(self, stored: StoredRows, *, is_seen: bool) -> Batch | None:
         """The next batch of an answer; None: there is none, or it must not be given now."""
         if stored.batches is None:
             with self._lock.lock:
@@ -89,7 +89,7 @@ class QueueCore(AnyCore):
                 self.member.fetching.release(stored)
             raise
         with self._lock.lock:
-            return self._given(stored, item)
+            return self._given(stored, item, is_seen=is_seen)
 
     def _undecodable(self, stored: StoredRows, error: Exception) -> None:
         rows: Range | None = None
@@ -99,7 +99,14 @@ class QueueCore(AnyCore):
             self.member.hands.undecodable(stored, rows, f"cannot be decoded: {error}")
         self.turn()
 
-    def _given(self, stored: StoredRows, item: tuple[int, int, int, pa.RecordBatch] | None) -> Batch | None:
+    def seen(self) -> bool:
+        """See `AnyCore.seen`."""
+        with self._lock.lock:
+            return self.member.hands.seen()
+
+    def _given(
+        self, stored: StoredRows, item: tuple[int, int, int, pa.RecordBatch] | None, *, is_seen: bool
+    ) -> Batch | None:
         hands = self.member.hands
         if item is None:
             # Its records have fewer rows than its owner has given on lease: others may find them.
@@ -120,7 +127,7 @@ class QueueCore(AnyCore):
             rows, batch = at, batch.slice(0, at)
         if verdict is Verdict.SKIP:
             return None
-        place, count = hands.give(stored, first, rows, epoch)
+        place, count = hands.give(stored, first, rows, epoch, is_seen=is_seen)
         self.place = place
         self.turn()  # the owner hears that they are begun, and there is room for the next answer
         return Batch(place, batch, count)
@@ -162,7 +169,9 @@ class QueueCore(AnyCore):
         self.check()
         with self._lock.lock:
             self._settle(place, ranges, Told(0, 0, 0, what, 0, delay_ms, text_of(reason)))
-        self.turn()
+            wakes = self.member.telling.wakes()
+        if wakes:
+            self.turn()
 
     def pause(self, partitions: Iterable[int], *, is_paused: bool) -> None:
         """Refused."""

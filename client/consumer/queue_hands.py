@@ -57,7 +57,8 @@ class QueueHands:
         self._begun: dict[int, list[Told]] = {}  # by partition: to be said, nothing waits for it
         self._asked: dict[int, StoredRows] = {}  # by call: "begun", before the rows are given
         self._extending: dict[int, int] = {}  # by partition: number of the call
-        self._last: RowsInHand | None = None
+        self._last: RowsInHand | None = None  # that the application has got
+        self._unseen: RowsInHand | None = None  # given, and the application has not got them
         self.done = DoneRows()
 
     # ---- give --------------------------------------------------------------------------------------------
@@ -101,15 +102,24 @@ class QueueHands:
             return Verdict.SKIP
         return Verdict.GIVE if stored.may_begin else Verdict.LATER
 
-    def give(self, stored: StoredRows, first: int, rows: int, epoch: int) -> tuple[ConsumerPlace, int]:
-        """The application gets these rows of the first line. Returns where they are, and their count."""
+    def give(
+        self, stored: StoredRows, first: int, rows: int, epoch: int, *, is_seen: bool = True
+    ) -> tuple[ConsumerPlace, int]:
+        """The application gets these rows of the first line. Returns where they are, and their count.
+
+        `is_seen`: it has them when this returns, and not after a call of `seen`.
+        """
         line = stored.lines[0]
         end = first + rows
         in_hand = RowsInHand(stored, first, end, epoch, line.failures)
         earlier = self._rows.setdefault(stored.partition, {}).pop(first, None)
         if earlier is not None:
             self._forget(earlier)  # its lease was over: the same rows came again
-        self._rows[stored.partition][first] = self._last = in_hand
+        self._rows[stored.partition][first] = in_hand
+        if is_seen:
+            self._last = in_hand
+        else:
+            self._unseen = in_hand
         self.done.given(stored.partition, stored.incarnation, (first, end))
         told = Told(first, end, epoch, What.BEGUN, line.failures)
         if not line.is_again:
@@ -121,6 +131,14 @@ class QueueHands:
         if not stored.lines:
             self._fetching.finish(stored)
         return ConsumerPlace(stored.partition, first, end, epoch, stored.incarnation), line.failures
+
+    def seen(self) -> bool:
+        """The application gets the rows that it has not got. False: their lease is over."""
+        in_hand, self._unseen = self._unseen, None
+        if in_hand is None or not in_hand.open:
+            return False
+        self._last = in_hand
+        return True
 
     def undecodable(self, stored: StoredRows, rows: Range | None, reason: str) -> None:
         """Records of an answer cannot be decoded: their rows fail, the others of the answer come again."""
@@ -157,7 +175,7 @@ class QueueHands:
         for first, end in taken:
             assert in_hand is not None
             line = told._replace(first=first, end=end, epoch=in_hand.epoch, failures=in_hand.failures)
-            self._tell(in_hand.stored, line, count if then is not None else None, in_hand.until)
+            self._tell(in_hand.stored, line, count if then is not None else None, in_hand)
             count.left += 1
         if in_hand is not None and taken and not in_hand.open:
             self._forget(in_hand)
@@ -169,14 +187,16 @@ class QueueHands:
         return was_done
 
     def settle_all(self, told: Told, then: Callable[[Exception | None], None] | None = None) -> None:
-        """What became of everything that the application has."""
+        """What became of everything that the application has. What it has not got is not done."""
         count = _Count(then)
         if then is not None:
             count.of(self._telling.wait_all(count))
         for in_hand in self.all():
+            if in_hand is self._unseen and told.what is What.DONE:
+                continue
             for first, end in in_hand.take([(in_hand.first, in_hand.end)]):
                 line = told._replace(first=first, end=end, epoch=in_hand.epoch, failures=in_hand.failures)
-                self._tell(in_hand.stored, line, count if then is not None else None, in_hand.until)
+                self._tell(in_hand.stored, line, count if then is not None else None, in_hand)
                 count.left += 1
             self._forget(in_hand)
         if not count.begin() and then is not None:
@@ -187,14 +207,15 @@ class QueueHands:
         stored: StoredRows,
         told: Told,
         then: Callable[[Exception | None], None] | None = None,
-        until: float | None = None,
+        in_hand: RowsInHand | None = None,
     ) -> None:
         telling = Telling(
             stored.partition,
             stored.incarnation,
             told,
-            stored.until if until is None else until,
+            stored.until if in_hand is None else in_hand.until,
             [] if then is None else [then],
+            batch=None if in_hand is None else in_hand.first,
         )
         self._telling.tell(telling, urgent=then is not None or told.what is not What.DONE)
 
@@ -338,7 +359,7 @@ class QueueHands:
         for in_hand in self.all():
             self._forget(in_hand)
         self._begun.clear()
-        self._last = None
+        self._last = self._unseen = None
         self.tell_lost(partitions)
 
     def faults(self) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringfence.consumer.calls import Note, Why
 from ringfence.consumer.queue_calls import NotTakenBecause, QueueSettle, RowsParked, Told, What
-from ringfence.consumer.queue_rows import overlaps
+from ringfence.consumer.queue_rows import overlaps, without
 from ringfence.native.errors import FencedError
 from ringfence.native.wire import Code
 
@@ -24,25 +24,49 @@ if TYPE_CHECKING:
 
 LINES_MAX: Final = 4096  # acknowledge_entries_max
 RETRY_S: Final = 0.2
+ROWS_DUE: Final = 32_768
+"""Rows of a partition that are done are told without waiting for the interval. Half of the rows of an answer: a node
+gives a member 2**20 on lease, so one that reads as fast as it can never waits for them."""
 # Refusals after which nothing of the request was carried out.
 NOT_CARRIED_OUT: Final = frozenset({Code.OVERLOADED, Code.HELD})
 
 
 class Telling:
-    """Something to be told, until it is answered. `until`: the end of the lease that it is about."""
+    """Something to be told, until it is answered.
 
-    __slots__ = ("incarnation", "not_before", "partition", "then", "told", "until")
+    `until`: the end of the lease that it is about. `batch`: the first row of the batch that it is of.
+    """
+
+    __slots__ = ("batch", "incarnation", "not_before", "partition", "then", "told", "until")
 
     def __init__(
-        self, partition: int, incarnation: int, told: Told, until: float, then: list[Callable[..., None]]
+        self,
+        partition: int,
+        incarnation: int,
+        told: Told,
+        until: float,
+        then: list[Callable[..., None]],
+        *,
+        batch: int | None = None,
     ) -> None:
         self.partition, self.incarnation, self.told = partition, incarnation, told
-        self.until, self.then = until, then
+        self.until, self.then, self.batch = until, then, batch
         self.not_before = 0.0
 
     @property
     def is_done(self) -> bool:
         return self.told.what is What.DONE
+
+    def goes_on_with(self, next_one: Telling) -> bool:
+        """Rows that are done and follow become part of this one, so that single rows cost no line each."""
+        told, other = self.told, next_one.told
+        is_one_batch = self.batch is not None and self.batch == next_one.batch
+        if not is_one_batch or self.incarnation != next_one.incarnation or self.then or next_one.then:
+            return False
+        if not told.is_followed_by(other):
+            return False
+        self.told = told._replace(end=other.end)
+        return True
 
     def end(self, error: Exception | None = None) -> None:
         """It has its outcome."""
@@ -65,12 +89,28 @@ class QueueTelling:
         self._under_way: dict[int, tuple[int, list[Telling]]] = {}  # by node, with the number of the call
         self._not_before: dict[int, float] = {}  # by node
         self._urgent: set[int] = set()  # partitions that do not wait for the interval
+        self._done_rows: dict[int, int] = {}  # by partition: that wait to be told
+        self._wakes = False
 
     def tell(self, telling: Telling, *, urgent: bool = False) -> None:
         """An owner is to hear it."""
-        self._pending.setdefault(telling.partition, []).append(telling)
-        if urgent:
-            self._urgent.add(telling.partition)
+        partition, told = telling.partition, telling.told
+        pending = self._pending.get(partition)
+        if pending is None:
+            self._pending[partition] = [telling]
+            self._wakes = True
+        elif not pending[-1].goes_on_with(telling):
+            pending.append(telling)
+        if telling.is_done:
+            self._done_rows[partition] = self._done_rows.get(partition, 0) + told.end - told.first
+        if urgent or self._done_rows.get(partition, 0) >= ROWS_DUE:
+            self._urgent.add(partition)
+            self._wakes = True
+
+    def wakes(self) -> bool:
+        """Whether the I/O thread must look now, since the last call. It looks by itself when an interval ends."""
+        wakes, self._wakes = self._wakes, False
+        return wakes
 
     def wait(
         self, partition: int, ranges: Iterable[Range], then: Callable[[Exception | None], None]
@@ -139,10 +179,12 @@ class QueueTelling:
 
     def _tell(self, node: int, partition: int, now: float) -> None:
         waiting = self._pending.pop(partition)
+        self._done_rows.pop(partition, None)
         waiting = [one for one in waiting if one.is_done or now < one.until]
         due = [one for one in waiting if one.not_before <= now]
         chosen = _chosen(due)
-        self._keep(partition, [one for one in waiting if one not in chosen])
+        taken = set(map(id, chosen))
+        self._keep(partition, [one for one in waiting if id(one) not in taken])
         if not chosen:
             return
         self._urgent.discard(partition)
@@ -174,12 +216,14 @@ class QueueTelling:
             telling.not_before = now + RETRY_S
             self.tell(telling)
             return
+        if telling.is_done:
+            others = without([(told.first, told.end)], [(one.first, one.end) for one in refused])
+            for rows in others:
+                self._on_done(telling.partition, telling.incarnation, rows)
         if telling.is_done and whys:
             telling.end(lost_error(telling.partition, told.first, told.end))
             self._on_lost(telling.partition)
             return
-        if telling.is_done:
-            self._on_done(telling.partition, telling.incarnation, (told.first, told.end))
         telling.end()
 
     def failed(self, call: QueueSettle, refusal: Refusal | None, now: float) -> None:
@@ -254,13 +298,7 @@ def _merged(lines: Iterable[Told]) -> tuple[Told, ...]:
     merged: list[Told] = []
     for line in lines:
         last = merged[-1] if merged else None
-        if (
-            last is not None
-            and last.what is line.what is What.DONE
-            and last.end == line.first
-            and last.epoch == line.epoch
-            and line.end - last.first < 2**32
-        ):
+        if last is not None and last.is_followed_by(line):
             merged[-1] = last._replace(end=line.end)
         else:
             merged.append(line)

@@ -94,14 +94,14 @@ class Alone:
         call = next(one for one in self.calls(Fetch) if one.partition == partition)
         self.answer(call, Fetched(hold, start, start + rows, 1, bytes=size))
 
-    def give(self, rows: int | None = None) -> ConsumerPlace | None:
+    def give(self, rows: int | None = None, *, is_seen: bool = True) -> ConsumerPlace | None:
         """The application takes the next rows; None: nothing can be given."""
         turn = self.member.turn(self.now)
         if turn is None:
             return None
         first = max(turn.gate.given.offset, turn.stored.start)
         count = turn.stored.end - first if rows is None else rows
-        place = self.member.giving.give(turn, first, count, 1, self.now)
+        place = self.member.giving.give(turn, first, count, 1, self.now, is_seen=is_seen)
         if place is not None and place.end_offset >= turn.stored.end:
             self.member.giving.finish(turn)
         self.turn()

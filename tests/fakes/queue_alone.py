@@ -86,7 +86,7 @@ class QueueAlone:
         self.answer(call, Leased(1, incarnation, first, end, (line,), bytes=100, body=b""))
         return call
 
-    def give(self, rows: int | None = None) -> ConsumerPlace | None:
+    def give(self, rows: int | None = None, *, is_seen: bool = True) -> ConsumerPlace | None:
         """The application takes the next rows; None: nothing can be given."""
         stored = self.member.turn(self.now)
         if stored is None:
@@ -94,7 +94,7 @@ class QueueAlone:
             return None
         line = stored.lines[0]
         count = line.end - line.first if rows is None else rows
-        place, _ = self.member.hands.give(stored, line.first, count, 1)
+        place, _ = self.member.hands.give(stored, line.first, count, 1, is_seen=is_seen)
         self.turn()
         return place
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,31 @@ def test_rows_and_positions_take_effect_together(client: ringfence.Client) -> No
     assert check_output(client) == ROUNDS * KEYS
     with client.consumer(SOURCE, cohort="c", ack="manual", idle_s=0.5) as consumer:
         assert next(consumer) is None, "all was settled"
+
+
+def test_asyncio_copies_each_row_once_though_steps_end_in_time(client: ringfence.Client, node: NodeProcess) -> None:
+    async def run() -> None:
+        async with (
+            ringfence.aio.connect(node.address) as connected,
+            connected.consumer(SOURCE, cohort="c", ack="manual") as consumer,
+        ):
+            rows, tries = 0, 0
+            while rows < ROUNDS * KEYS:
+                tries += 1
+                try:
+                    async with connected.transaction(TARGET, consumed=consumer) as t:
+                        # Such a short time ends most steps before their rows come: they are the next one's.
+                        for wait_s in (0.2, 0.001, 0.0):
+                            if (batch := await consumer.next(wait_s)) is not None:
+                                await t.send(batch)
+                        if tries % 3 == 0:
+                            raise ZeroDivisionError
+                except ZeroDivisionError:
+                    continue
+                rows += t.rows
+
+    asyncio.run(run())
+    assert check_output(client) == ROUNDS * KEYS
 
 
 def fail_in_a_transaction(

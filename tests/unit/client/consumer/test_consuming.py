@@ -136,7 +136,34 @@ def story_of_a_partition_that_is_taken_away() -> None:
     assert (entry.through.offset, entry.release) == (10, True)
 
 
+def story_of_a_batch_that_the_application_has_not_got() -> None:
+    alone = reading(1)
+    alone.gave(10)
+    assert alone.give(20, is_seen=False) is not None
+    call, _ = claimed(alone)
+    assert call.ranges == (ClaimedRange(1, 10, 0, Point(10, 1)),), "only what it has"
+    alone.answer(call, Settled())
+    alone.member.consuming.committed(call.ranges)
+    assert alone.member.consuming.ranges() == ()
+    assert alone.member.giving.seen()
+    assert alone.member.consuming.ranges() == (ClaimedRange(1, 10, 10, Point(30, 1)),), "of the next one"
+
+
+def story_of_a_batch_that_comes_again_before_the_application_has_got_it() -> None:
+    alone = reading(1)
+    alone.gave(10)
+    alone.give(20, is_seen=False)
+    alone.member.consuming.begin()
+    alone.member.consuming.aborted()
+    alone.turn()
+    assert not alone.member.giving.seen(), "it would come twice"
+    alone.answer(alone.newest(Fetch), Fetched(10, 0, 100, 1, bytes=100))
+    assert alone.gave(10).first_offset == 0
+
+
 STORIES: list[Callable[[], None]] = [
+    story_of_a_batch_that_comes_again_before_the_application_has_got_it,
+    story_of_a_batch_that_the_application_has_not_got,
     story_of_a_commit,
     story_of_an_abort,
     story_of_a_hold_that_was_lost,

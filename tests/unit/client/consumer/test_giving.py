@@ -50,6 +50,28 @@ def test_rows_that_cannot_be_decoded_are_fetched_again() -> None:
     assert alone.member.state.gates[1].fetched.offset == 3
 
 
+def test_rows_that_the_application_has_not_got_are_not_acknowledged_with_the_others() -> None:
+    alone = Alone(1)
+    alone.open(1)
+    alone.gave(3)
+    alone.give(4, is_seen=False)
+    gate, giving = alone.member.state.gates[1], alone.member.giving
+    giving.acknowledge_given()
+    assert gate.told.offset == 3
+    assert giving.seen()
+    giving.acknowledge_given()
+    assert gate.told.offset == 7
+    assert not giving.seen(), "there is none"
+
+
+def test_rows_whose_hold_ended_before_the_application_got_them_are_not_given() -> None:
+    alone = Alone(1)
+    alone.open(1)
+    alone.give(4, is_seen=False)
+    alone.answer(alone.call(Fetch), Refusal(Why.NOT_ASSIGNED, hold=5))
+    assert not alone.member.giving.seen()
+
+
 def test_more_than_was_given_cannot_be_acknowledged() -> None:
     alone = Alone(1)
     alone.open(1)

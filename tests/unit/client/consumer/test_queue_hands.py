@@ -174,6 +174,34 @@ def test_an_exception_fails_the_rows_that_were_given_last() -> None:
     assert alone.told(What.FAILED) == [(10, 15)]
 
 
+def test_rows_that_the_application_has_not_got_are_neither_done_nor_failed_with_the_others() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 30)
+    alone.gave(10)
+    alone.give(5, is_seen=False)
+    hands = alone.member.hands
+    hands.interrupted("ValueError: no")
+    assert alone.told(What.FAILED) == [(0, 10)]
+    alone.member.acknowledge_given()
+    alone.turn()
+    assert alone.told(What.DONE) == []
+    assert hands.seen()
+    alone.member.acknowledge_given()
+    alone.turn(1.0)
+    assert alone.told(What.DONE) == [(10, 15)]
+    assert not hands.seen(), "there are none"
+
+
+def test_rows_that_the_application_has_not_got_go_back_when_it_closes() -> None:
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    alone.give(10, is_seen=False)
+    alone.member.close(leave=True)
+    alone.turn()
+    assert alone.told(What.RELEASED) == [(0, 10)]
+    assert not alone.member.hands.seen()
+
+
 def test_a_reason_is_cut_between_two_characters() -> None:
     assert text_of("ä" * 200) == ("ä" * 120).encode()
     assert text_of("x" + "ä" * 200) == ("x" + "ä" * 119).encode()
