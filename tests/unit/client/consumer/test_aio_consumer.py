@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 import pytest
 
@@ -87,14 +86,13 @@ def test_a_cancelled_step_loses_no_batch() -> None:
         assert asyncio.run(run()) == list(range(MANY))
 
 
-@pytest.mark.parametrize("mode", ["stream", "queue"])
-def test_rows_of_a_cancelled_step_are_not_acknowledged_before_they_are_returned(mode: Any) -> None:
+def test_rows_of_a_cancelled_step_are_not_acknowledged_before_they_are_returned() -> None:
     with cohort_topic() as (node, _):
 
         async def run() -> None:
             async with (
                 ringfence.aio.connect(node.address) as client,
-                client.consumer("t", cohort="c", mode=mode, ack="manual") as consumer,
+                client.consumer("t", cohort="c", ack="manual") as consumer,
             ):
                 found = await ids(consumer, 10)
                 await consumer.ack(wait=True)
