@@ -89,7 +89,12 @@ class Told(NamedTuple):
     def is_followed_by(self, other: Told) -> bool:
         """Rows that are done, and the next ones: both are one line."""
         are_done = self.what is other.what is What.DONE
-        return are_done and self.end == other.first and self.epoch == other.epoch and other.end - self.first < 2**32
+        return (
+            are_done
+            and self.end == other.first
+            and self.epoch == other.epoch
+            and other.end - self.first < 2**32
+        )
 
 
 class QueueSettle(NamedTuple):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import TYPE_CHECKING, Final
 
 from ringfence.consumer.consumer import Consumer, Waiting
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ringfence.consumer.calls import ClaimedRange
 
 SCOPE_BYTES_MAX: Final = 200
+JOIN_POLL_S: Final = 0.005
 MODES: Final = {
     "checkpoint": "positions of a CHECKPOINT cohort are the reader's own: save them with the rows",
     "queue": "leases of a QUEUE cohort end by time, so no commit can promise their rows",
@@ -29,15 +31,39 @@ class Taking:
     """Of one transaction. Its methods are called in the application's thread."""
 
     def __init__(self, consumer: object, *, timeout_s: float) -> None:
-        """Raises InvalidArgumentError: this consumer cannot take part in a transaction."""
+        """Waits until the consumer has joined its cohort.
+
+        Raises:
+            InvalidArgumentError: this consumer cannot take part in a transaction.
+            WaitTimeoutError: it has not joined in time.
+        """
         self._core = core_of(consumer)
         self._timeout_s = timeout_s
         self._ranges: tuple[ClaimedRange, ...] = ()
         self._is_over = False
         core = self._core
         core.check()
+        self._until_joined()
         with core.lock:
             core.member.consuming.begin()
+
+    def _until_joined(self) -> None:
+        """The scope's name has the cohort's id, which the answer to JOIN tells."""
+        core, deadline = self._core, time.monotonic() + self._timeout_s
+        while not core.link.cohort:
+            with core.lock:
+                error = core.member.state.final_error
+            if error is not None:
+                raise error
+            core.check()
+            if time.monotonic() > deadline:
+                raise WaitTimeoutError(
+                    f"the consumer did not join its cohort within {self._timeout_s:g} s; it goes on trying: begin "
+                    "the transaction again",
+                    topic=core.topic,
+                    cohort=core.identity.cohort,
+                )
+            time.sleep(JOIN_POLL_S)
 
     @property
     def scope(self) -> str:

@@ -51,8 +51,8 @@ def revoked_rows_are_given() -> list[Patch]:
 def acknowledged_when_given() -> list[Patch]:
     give = Giving.give
 
-    def giving(self: Giving, *arguments: Any) -> Any:
-        place = give(self, *arguments)
+    def giving(self: Giving, *arguments: Any, **how: Any) -> Any:
+        place = give(self, *arguments, **how)
         if place is not None:
             self.acknowledge_given()
         return place

@@ -59,8 +59,8 @@ def acknowledgements_without_an_answer_are_forgotten() -> list[Patch]:
 def acknowledged_when_given() -> list[Patch]:
     give = QueueHands.give
 
-    def giving(self: QueueHands, stored: StoredRows, first: int, rows: int, epoch: int) -> Any:
-        given = give(self, stored, first, rows, epoch)
+    def giving(self: QueueHands, stored: StoredRows, first: int, rows: int, epoch: int, **how: Any) -> Any:
+        given = give(self, stored, first, rows, epoch, **how)
         told = Told(0, 0, 0, What.DONE)
         self.settle(given[0], [(first, first + rows)], told)
         return given

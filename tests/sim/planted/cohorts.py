@@ -39,8 +39,8 @@ def _reported_when_given(patch: Patch) -> None:
     """A CHECKPOINT's position is reported when its rows are given, before they are in the store."""
     give = Giving.give
 
-    def giving(self: Giving, *arguments: Any) -> Any:
-        place = give(self, *arguments)
+    def giving(self: Giving, *arguments: Any, **how: Any) -> Any:
+        place = give(self, *arguments, **how)
         if place is not None:
             self.acknowledge(place, urgent=True)
         return place

@@ -63,7 +63,9 @@ def test_rows_and_positions_take_effect_together(client: ringfence.Client) -> No
         assert next(consumer) is None, "all was settled"
 
 
-def test_asyncio_copies_each_row_once_though_steps_end_in_time(client: ringfence.Client, node: NodeProcess) -> None:
+def test_asyncio_copies_each_row_once_though_steps_end_before_their_rows(
+    client: ringfence.Client, node: NodeProcess
+) -> None:
     async def run() -> None:
         async with (
             ringfence.aio.connect(node.address) as connected,
@@ -86,6 +88,15 @@ def test_asyncio_copies_each_row_once_though_steps_end_in_time(client: ringfence
 
     asyncio.run(run())
     assert check_output(client) == ROUNDS * KEYS
+
+
+def test_a_transaction_may_begin_before_the_consumer_has_joined(client: ringfence.Client) -> None:
+    with client.consumer(SOURCE, cohort="c", ack="manual") as consumer:
+        with client.transaction(TARGET, consumed=consumer) as t:
+            batch = consumer.next(30)
+            assert batch is not None
+            t.send(batch)
+        assert t.rows == batch.num_rows
 
 
 def fail_in_a_transaction(

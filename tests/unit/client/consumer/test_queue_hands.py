@@ -182,8 +182,9 @@ def test_rows_that_the_application_has_not_got_are_neither_done_nor_failed_with_
     hands = alone.member.hands
     hands.interrupted("ValueError: no")
     assert alone.told(What.FAILED) == [(0, 10)]
+    alone.settle(What.FAILED)
     alone.member.acknowledge_given()
-    alone.turn()
+    alone.turn(1.0)
     assert alone.told(What.DONE) == []
     assert hands.seen()
     alone.member.acknowledge_given()

@@ -12,7 +12,13 @@ from ringfence.common.scope_values import Begun
 from ringfence.consumer import taking as module
 from ringfence.consumer.calls import Claim, Fetch, Fetched, NotTaken, Settled, Why
 from ringfence.consumer.taking import SCOPE_BYTES_MAX, Taking
-from ringfence.native.errors import ConflictError, DeadlineError, FencedError, InvalidArgumentError
+from ringfence.native.errors import (
+    ConflictError,
+    DeadlineError,
+    FencedError,
+    InvalidArgumentError,
+    WaitTimeoutError,
+)
 from ringfence.send.stager import IDENTITY
 from tests.fakes.consumer_alone import SESSION, Alone
 
@@ -128,6 +134,20 @@ def test_one_transaction_at_a_time(core: Core) -> None:
     reading(core, 20)
     with pytest.raises(InvalidArgumentError, match="another transaction is open"):
         Taking(object(), timeout_s=1.0)
+
+
+def test_a_transaction_begins_once_the_consumer_has_joined(core: Core) -> None:
+    core.link.cohort = 0
+    with pytest.raises(WaitTimeoutError, match="did not join its cohort within 0.02 s"):
+        Taking(object(), timeout_s=0.02)
+    core.alone.member.state.fail(FencedError("replaced"), is_final=True)
+    with pytest.raises(FencedError, match="replaced"):
+        Taking(object(), timeout_s=5.0)
+    core.alone.member.state.final_error = None
+    joining = threading.Timer(0.02, lambda: setattr(core.link, "cohort", 5))
+    joining.start()
+    assert Taking(object(), timeout_s=5.0).scope == "consume/5/m"
+    joining.join()
 
 
 def test_a_closed_consumer_is_not_woken(core: Core) -> None:
