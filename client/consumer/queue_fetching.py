@@ -34,6 +34,8 @@ EXTENSIONS_A_LEASE: Final = 3
 # A FETCH waits at most for this part of a lease: a member counts a lease from its request on, not knowing
 # when it began. A wait as long as the lease would bring rows that may not be given any more, again and again.
 POLLS_A_LEASE: Final = 4
+# An answer of so many rows, half of what a node gives, or of half the bytes asked for, is a full one.
+FULL_ROWS: Final = 32_768
 
 
 class Elsewhere:
@@ -57,7 +59,8 @@ class QueueFetching:
     def __init__(self, state: State, telling: QueueTelling) -> None:
         self._state, self._telling = state, telling
         self.stored: list[StoredRows] = []
-        self._fetches: dict[int, int] = {}  # by node: number of the call
+        self._fetches: dict[int, list[int]] = {}  # by node: numbers of the calls, two at most
+        self._is_full: dict[int, bool] = {}  # by node: its last answer was large, so it may have more
         self._paces: dict[int, Pace] = {}  # by node
         self._retry_at: dict[int, float] = {}  # by node
         self._tries: dict[int, int] = {}  # by node
@@ -72,7 +75,7 @@ class QueueFetching:
         if state.is_closing:
             return
         for node in sorted(state.attached & state.routes.owners - {HOME}):
-            is_busy = self._is_busy(node, now) or node in self._fetches
+            is_busy = self._is_busy(node, now) or len(self._fetches.get(node, ())) >= self._asked_max(node)
             if not is_busy and now >= self._retry_at.get(node, 0.0) and self._has_room():
                 self._fetch(node, now)
         for one in list(self._elsewhere):
@@ -90,6 +93,14 @@ class QueueFetching:
             return True
         return not pace.ends_soon(now)
 
+    def _asked_max(self, node: int) -> int:
+        """Two where the application waits and its node was full: one is read while the other is on its way.
+
+        A node that has no rows ends the first of two immediately, so a second one is asked for only here.
+        """
+        waits = all(one.node != node for one in self.stored)
+        return 2 if waits and self._is_full.get(node, False) else 1
+
     def _read(self, one: Elsewhere, now: float) -> None:
         partition, first = one.leased.partition, one.lines[0].first
         read = self._state.call(lambda number: Read(number, partition, first, 0, self._bytes()), now)
@@ -100,7 +111,7 @@ class QueueFetching:
         return max(BYTES_MIN, min(BYTES_MAX, share))
 
     def _has_room(self) -> bool:
-        state, asked = self._state, len(self._fetches)
+        state, asked = self._state, sum(map(len, self._fetches.values()))
         # One at a time is always allowed, if none is ahead of the application.
         if asked == 0 and not self.stored:
             return True
@@ -110,14 +121,17 @@ class QueueFetching:
         rows_max = self._state.options.rows_max
         poll_s = min(POLL_S, self._state.rows_lease_s / POLLS_A_LEASE)
         call = self._state.call(lambda number: QueueFetch(number, node, self._bytes(), rows_max, poll_s), now)
-        self._fetches[node] = call.number
+        self._fetches.setdefault(node, []).append(call.number)
 
     # ---- outcomes ----------------------------------------------------------------------------------------
 
     def _is_awaited(self, call: QueueFetch) -> bool:
-        if self._fetches.get(call.node) != call.number:
+        numbers = self._fetches.get(call.node, [])
+        if call.number not in numbers:
             return False
-        del self._fetches[call.node]
+        numbers.remove(call.number)
+        if not numbers:
+            del self._fetches[call.node]
         return True
 
     def fetched(self, call: QueueFetch, reply: Leased, made_at: float, now: float) -> None:
@@ -125,6 +139,8 @@ class QueueFetching:
         self._is_awaited(call)
         state = self._state
         self._tries.pop(call.node, None)
+        rows = sum(line.end - line.first for line in reply.lines)
+        self._is_full[call.node] = rows >= FULL_ROWS or 2 * reply.bytes >= self._bytes()
         if not reply.lines:
             if now - made_at < RETRY_S:
                 self._retry_at[call.node] = now + RETRY_S
@@ -253,6 +269,7 @@ class QueueFetching:
             self._elsewhere.remove(elsewhere)
         self._retry_at.pop(node, None)
         self._paces.pop(node, None)
+        self._is_full.pop(node, None)
 
     def routed(self, before: Routes) -> None:
         """A newer table. Another owner gives the rows of the one before again; it may be the same node's."""
@@ -306,9 +323,10 @@ class QueueFetching:
 
     def faults(self) -> Iterator[str]:
         """What must never hold; tests look after each event."""
-        for node, number in self._fetches.items():
-            if number not in self._state.calls:
-                yield f"node {node} waits for FETCH {number}, which is over"
+        for node, numbers in self._fetches.items():
+            for number in numbers:
+                if number not in self._state.calls:
+                    yield f"node {node} waits for FETCH {number}, which is over"
         for stored in self.stored:
             if not stored.lines:
                 yield f"{stored!r} has no rows to give"

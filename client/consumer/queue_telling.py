@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 LINES_MAX: Final = 4096  # acknowledge_entries_max
 RETRY_S: Final = 0.2
 ROWS_DUE: Final = 32_768
-"""Rows of a partition that are done are told without waiting for the interval. Half of the rows of an answer: a node
-gives a member 2**20 on lease, so one that reads as fast as it can never waits for them."""
+"""Rows of a partition that are done are told without waiting for the interval. Half of the rows of an answer:
+a node gives a member 2**20 on lease, so one that reads as fast as it can never waits for them."""
 # Refusals after which nothing of the request was carried out.
 NOT_CARRIED_OUT: Final = frozenset({Code.OVERLOADED, Code.HELD})
 
@@ -108,7 +108,7 @@ class QueueTelling:
             self._wakes = True
 
     def wakes(self) -> bool:
-        """Whether the I/O thread must look now, since the last call. It looks by itself when an interval ends."""
+        """Whether the I/O thread must look now. It looks by itself when an interval ends."""
         wakes, self._wakes = self._wakes, False
         return wakes
 

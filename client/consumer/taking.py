@@ -58,8 +58,8 @@ class Taking:
             core.check()
             if time.monotonic() > deadline:
                 raise WaitTimeoutError(
-                    f"the consumer did not join its cohort within {self._timeout_s:g} s; it goes on trying: begin "
-                    "the transaction again",
+                    f"the consumer did not join its cohort within {self._timeout_s:g} s; it goes on trying: "
+                    "begin the transaction again",
                     topic=core.topic,
                     cohort=core.identity.cohort,
                 )

@@ -97,8 +97,11 @@ def test_rows_of_a_cancelled_step_are_not_acknowledged_before_they_are_returned(
                 found = await ids(consumer, 10)
                 await consumer.ack(wait=True)
                 core = consumer.sync.core
-                while (left := core.step(is_seen=False)) is None:
-                    await asyncio.sleep(0.01)
+                await asyncio.to_thread(
+                    until, lambda: bool(core.member.state.arrived or core.member.state.bytes)
+                )
+                left = core.step(is_seen=False)
+                assert left is not None
                 consumer._ready.append(left)  # as a step leaves it that is cancelled behind its last await
                 await consumer.ack(wait=True)
                 assert sum(node.settled().values()) == len(found)

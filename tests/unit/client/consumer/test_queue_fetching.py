@@ -6,6 +6,7 @@ import pytest
 
 from ringfence.consumer.calls import Fetched, Read, Refresh, Refusal, Why
 from ringfence.consumer.queue_calls import Leased, Line, QueueFetch, QueueSettle, What
+from ringfence.consumer.queue_fetching import FULL_ROWS
 from tests.fakes.queue_alone import LEASE_S, QueueAlone
 from tests.fakes.queue_planted import plant, what_is_done_is_given_with_its_next_lease
 
@@ -31,6 +32,25 @@ def test_an_application_that_was_fast_has_one_answer_ahead_and_no_more() -> None
     assert alone.calls(QueueFetch) == []
     alone.gave(10)
     assert alone.call(QueueFetch).node == 1
+
+
+def test_an_application_that_waits_for_a_node_with_many_rows_has_a_second_request_there() -> None:
+    alone = QueueAlone()
+    alone.lease(0, FULL_ROWS)
+    alone.gave(FULL_ROWS)
+    alone.turn()
+    first, second = alone.calls(QueueFetch)
+    alone.turn()
+    assert len(alone.calls(QueueFetch)) == 2
+    # A node without rows ends the first when the second comes: it is asked once from then on.
+    alone.answer(first, Leased(0, 1, 0, 0))
+    alone.turn(1.0)
+    assert alone.calls(QueueFetch) == [second]
+    line = Line(FULL_ROWS, FULL_ROWS + 10, 1, 0, is_again=False)
+    alone.answer(second, Leased(1, 1, line.first, line.end, (line,), bytes=9))
+    alone.gave(10)
+    alone.turn()
+    assert len(alone.calls(QueueFetch)) == 1
 
 
 def test_an_answer_ahead_of_the_application_keeps_to_the_limit_of_bytes() -> None:

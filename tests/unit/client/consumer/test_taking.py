@@ -138,7 +138,7 @@ def test_one_transaction_at_a_time(core: Core) -> None:
 
 def test_a_transaction_begins_once_the_consumer_has_joined(core: Core) -> None:
     core.link.cohort = 0
-    with pytest.raises(WaitTimeoutError, match="did not join its cohort within 0.02 s"):
+    with pytest.raises(WaitTimeoutError, match="did not join its cohort within"):
         Taking(object(), timeout_s=0.02)
     core.alone.member.state.fail(FencedError("replaced"), is_final=True)
     with pytest.raises(FencedError, match="replaced"):
