@@ -16,13 +16,19 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ringfence.control.cli.demo_spark import QUICK
 from ringfence.spark.schema import use_this_python
+from tests.harness.java_classes import share_classes
 from tests.harness.processes import NodeProcess
 
 SCALE = "0.01"  # 60,175 rows
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _classes() -> None:
+    share_classes()
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(_classes: None) -> Iterator[SparkSession]:
     use_this_python()
     session = (
         SparkSession.builder.master("local[2,4]")  # a task may fail three times
