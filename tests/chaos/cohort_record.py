@@ -64,7 +64,7 @@ def stream_history(members: Sequence[Member], stored: Mapping[int, Rows], parts:
         key, number = stored[partition][offset]
         return Key((0, key), (number, 0))
 
-    return History(_with_holds(events), key_of, {partition: len(rows) for partition, rows in stored.items()})
+    return History(with_holds(events), key_of, {partition: len(rows) for partition, rows in stored.items()})
 
 
 def _said(members: Sequence[Member]) -> Iterator[tuple[float, int, Event]]:
@@ -85,7 +85,7 @@ def _said(members: Sequence[Member]) -> Iterator[tuple[float, int, Event]]:
             yield acked.at, 2, Taken(numbers[acked.member, acked.partition, acked.through, acked.token].pop())
 
 
-def _with_holds(events: list[Event]) -> list[Event]:
+def with_holds(events: list[Event]) -> list[Event]:
     """A member tells of a hold with its first rows."""
     known, found = set[tuple[int, int]](), list[Event]()
     for event in events:

@@ -50,3 +50,40 @@ class Goals:
         return [
             f"{what}: {count:,}, wanted {least:,}" for what, (count, least) in wanted.items() if count < least
         ]
+
+
+@dataclass(frozen=True)
+class CohortCounts:
+    """What happened in one cohort so far."""
+
+    acknowledged: int
+    handovers: int
+    deaths: int
+
+
+@dataclass(frozen=True)
+class CohortGoals:
+    """Least counts of one cohort, of five minutes. A QUEUE has no hand-overs."""
+
+    acknowledged: int = 10_000
+    handovers: int = 10
+    deaths: int = 4
+
+    @classmethod
+    def of(cls, seconds: float) -> CohortGoals:
+        """For so long a run; each at least once."""
+        five, share = cls(), seconds / 300
+        return cls(*(max(1, int(getattr(five, name) * share)) for name in cls.__dataclass_fields__))
+
+    def missing(self, cohort: str, counts: CohortCounts) -> list[str]:
+        """A line for each count that is too low."""
+        wanted = {
+            "rows acknowledged": (counts.acknowledged, self.acknowledged),
+            "hand-overs": (counts.handovers, self.handovers),
+            "deaths of members": (counts.deaths, self.deaths),
+        }
+        return [
+            f"{what} in {cohort}: {count:,}, wanted {least:,}"
+            for what, (count, least) in wanted.items()
+            if count < least
+        ]

@@ -1,9 +1,9 @@
 """`python -m tests.chaos.log_check --minutes N`: what clients saw of a harmed cluster, judged as a history.
 
 `python -m tests.chaos` compares the rows of eight equal writers. This run has plain, named and transactional
-writers, layout changes, truncates, a forced owner, questions about ends, and readers of several kinds.
-`tests.checker.log_anomalies` names what is wrong. Exit code 1: there is an anomaly, a client failed, a node
-ended by itself, or too little happened.
+writers, layout changes, truncates, a forced owner, questions about ends, readers of several kinds, and
+consumers (`log_cohorts.py`). `tests.checker.log_anomalies` names what is wrong. Exit code 1: there is an
+anomaly, a client failed, a node ended by itself, or too little happened.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from tests.chaos.log_clients import (
     Witness,
     final_read,
 )
+from tests.chaos.log_cohorts import Cohorts
 from tests.chaos.log_named import NamedWriter
 from tests.chaos.mover import REPLICAS, Mover
 from tests.checker.log_anomalies import anomalies
@@ -127,6 +128,7 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None) -> int:
         Clients(fleet, TOPIC, seed, fleet.root, truncates=False),
         Clients(fleet, CUT_TOPIC, seed + 1, fleet.root, truncates=True),
     ]
+    cohorts = Cohorts(fleet.addresses, TOPIC, CUT_TOPIC, seed, seconds)
     goals = dataclasses.replace(Goals.of(seconds), rows=int(seconds * ROWS_PER_S))
     mover = Mover(fleet, lambda: [*active(fleet.addresses, TOPIC), *clients[1].partitions], seed)
     changer = Changer(fleet, TOPIC, seed)
@@ -136,17 +138,19 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None) -> int:
         goals,
         lambda: min(one.rows() for one in clients),
         seed,
-        lambda: any(one.is_broken() for one in clients),
+        lambda: cohorts.is_broken() or any(one.is_broken() for one in clients),
     )
     forcer = Forcer(fleet, seed)
     for one in clients:
         one.start()
+    cohorts.start()
     mover.start()
     changer.start()
     harmer.run(seconds)
     say("the last fault is over: an owner is forced, then moves, writers and readers come to their end")
     mover.finish()
     changer.finish()
+    cohorts.calm()
     say(f"{mover.committed} moves and {changer.changed} layout changes are over")
     fleet.until_whole()
     forced = forcer.run()
@@ -161,14 +165,18 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None) -> int:
     for one in clients:
         histories[one.topic], failures = one.finish(fleet.addresses)
         wrong += failures
-    say("everything is read; the histories are judged")
+    say("everything is read; consumers go on to the end")
+    wrong += cohorts.finish(histories[CUT_TOPIC])
+    say("consumers have ended; the histories are judged")
     wrong += judged(histories)
     # Replicas that come back after an owner was forced keep what they have, and fsck tells it.
     wrong += [line for line in fleet.checked() if f"'partition': {forcer.partition}," not in line]
     tell(histories, harmer, mover, changer, seed)
+    cohorts.tell()
     if wrong and keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         (keep / "histories.json").write_text(json.dumps(histories, default=_plain))
+        cohorts.keep(keep)
     for line in wrong:
         print(f"WRONG: {line}")
     return 1 if wrong else 0

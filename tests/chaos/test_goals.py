@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.chaos.faults import FAULTS
-from tests.chaos.goals import MAIN, OTHER, Counts, Goals
+from tests.chaos.goals import MAIN, OTHER, CohortCounts, CohortGoals, Counts, Goals
 
 FIVE = Goals.of(300)
 ENOUGH = Counts(
@@ -51,3 +51,14 @@ def test_each_other_count_that_is_too_low_is_named() -> None:
 
 def test_a_short_run_asks_for_each_kind_once() -> None:
     assert Goals.of(40) == Goals(8, 1, 1, 2, 2, 266_666)
+
+
+def test_a_cohort_in_which_too_little_happened_is_named_with_each_count() -> None:
+    enough = CohortCounts(acknowledged=10_000, handovers=10, deaths=4)
+    assert CohortGoals.of(300).missing("audit", enough) == []
+    assert CohortGoals.of(300).missing("audit", CohortCounts(9_999, 9, 3)) == [
+        "rows acknowledged in audit: 9,999, wanted 10,000",
+        "hand-overs in audit: 9, wanted 10",
+        "deaths of members in audit: 3, wanted 4",
+    ]
+    assert CohortGoals.of(20) == CohortGoals(666, 1, 1)

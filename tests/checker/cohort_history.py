@@ -133,6 +133,7 @@ class History:
         ends: by partition, the rows that were readable in the end; empty if the run was cut off.
         repeats: whether rows may be given again after they were acknowledged (CHECKPOINT).
         deliveries_max: QUEUE: limit of deliveries of a row; 0: none.
+        tells_gone: `Gone` stands before all rows that the cohort was given without the removed ones.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -140,6 +141,7 @@ class History:
     ends: Mapping[int, int] = field(default_factory=dict)
     repeats: bool = False
     deliveries_max: int = 0
+    tells_gone: bool = False
 
 
 class Spans:

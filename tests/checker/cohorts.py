@@ -4,6 +4,7 @@
 |---|---|
 | again | an acknowledged row was given once more, without a seek |
 | lost | the cohort passed a row that no member was given, or did not come to it in peace |
+| skipped | a row was given, and one before it in its partition was given to no member and was not gone |
 | two holds | a row was given under two holds, and the first one acknowledged it after that |
 | fenced hold | an acknowledgement was taken that left after another member had a newer hold |
 | older hold | rows were given under a hold after rows under a newer one |
@@ -21,19 +22,15 @@ One pass over the events; memory grows with ranges, and with rows for their orde
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.checker.cohort_history import (
-    Done,
-    Ended,
     Event,
     Given,
     Gone,
     Held,
     History,
-    Leased,
     Made,
     Position,
     Sealed,
@@ -42,6 +39,7 @@ from tests.checker.cohort_history import (
     Taken,
     Told,
 )
+from tests.checker.cohort_queue import QueueJudge
 
 
 class Anomaly(NamedTuple):
@@ -93,8 +91,11 @@ class CohortJudge:
         self._ends: dict[int, int] = {}
         self._firsts: dict[tuple[int, tuple[int, int]], tuple[tuple[int, int], tuple[int, int]]] = {}
         self._newest = 0  # incarnation
+        self._behind_drained = set[tuple[int, int]]()
+        """(incarnation, partition): all ancestors were drained, which none ever undoes."""
         self._given_in: dict[int, int] = {}  # by partition: the newest incarnation that gave rows
-        self._queue = _QueueJudge(history.deliveries_max, self._find)
+        self._newest_given = 0  # of all partitions
+        self._queue = QueueJudge(history.deliveries_max, self._find)
 
     def take(self, event: Event) -> None:
         """The next event."""
@@ -147,6 +148,8 @@ class CohortJudge:
             self._find("again", f"{event}, and all rows before {gate.taken} were acknowledged")
         if (span := gate.under[event.hold].within(event.first, event.end)) is not None:
             self._find("twice", f"{event}, and rows {span} were given under this hold before")
+        if self.history.tells_gone:
+            self._check_skipped(event, gate)
         self._check_ancestors(event)
         self._check_incarnation(event)
         self._check_order(event, gate)
@@ -163,6 +166,9 @@ class CohortJudge:
         return found
 
     def _check_incarnation(self, event: Given) -> None:
+        if event.incarnation >= self._newest_given:
+            self._newest_given = self._given_in[event.partition] = event.incarnation
+            return
         ancestors = self._ancestors(event.partition)
         for partition, incarnation in self._given_in.items():
             is_related = (
@@ -176,14 +182,25 @@ class CohortJudge:
         newest = max(event.incarnation, self._given_in.get(event.partition, 0))
         self._given_in[event.partition] = newest
 
+    def _check_skipped(self, event: Given, gate: _Gate) -> None:
+        begin = self._begin(event.incarnation, event.partition)
+        if (span := gate.given.missing(begin, event.first)) is not None:
+            self._find("skipped", f"{event}, and rows {span} were given to no member before")
+
     def _check_ancestors(self, event: Given) -> None:
-        for partition in sorted(self._ancestors(event.partition)):
+        place = event.incarnation, event.partition
+        if place in self._behind_drained:
+            return
+        ancestors = sorted(self._ancestors(event.partition))
+        for partition in ancestors:
             gate = self._gates[event.incarnation, partition]
             reached = max(gate.told, gate.position, self._begin(event.incarnation, partition))
             end = self._ends.get(partition)
             if end is not None and reached < end:
                 self._find("early", f"{event}, and its ancestor {partition} is at {reached} of {end}")
                 return
+        if all(one in self._ends for one in ancestors):
+            self._behind_drained.add(place)
 
     def _check_order(self, event: Given, gate: _Gate) -> None:
         """Of rows that are given for the first time in this incarnation."""
@@ -255,52 +272,6 @@ class CohortJudge:
             begin = self._begin(self._newest, partition)
             if (span := gate.given.missing(max(begin, gate.position, gate.taken), end)) is not None:
                 self._find("lost", f"partition {partition}: rows {span} of {end} were never given")
-
-
-class _QueueJudge:
-    """Leases of rows."""
-
-    def __init__(self, deliveries_max: int, find: Callable[[str, str], None]) -> None:
-        self._max, self._find = deliveries_max, find
-        self._leases: dict[int, Leased] = {}
-        self._live = defaultdict[int, dict[int, Leased]](dict)  # by partition
-        self._done = defaultdict[int, Spans](Spans)
-
-    def take(self, event: Event) -> None:
-        match event:
-            case Leased():
-                self._leased(event)
-            case Ended(lease):
-                self._over(lease)
-            case Done():
-                self._took(event)
-
-    def _over(self, number: int) -> None:
-        lease = self._leases.get(number)
-        if lease is not None:
-            self._live[lease.partition].pop(number, None)
-
-    def _leased(self, event: Leased) -> None:
-        find = self._find
-        live = self._live[event.partition]
-        for number in [number for number, lease in live.items() if lease.until <= event.at]:
-            del live[number]
-        for lease in live.values():
-            if lease.first < event.end and event.first < lease.end:
-                find("two leases", f"{event}, and {lease} lasts")
-        if self._max and event.deliveries > self._max:
-            find("over the limit", f"{event}, the limit is {self._max}")
-        if (span := self._done[event.partition].within(event.first, event.end)) is not None:
-            find("again", f"{event}, and rows {span} were acknowledged")
-        self._leases[event.lease] = live[event.lease] = event
-
-    def _took(self, event: Done) -> None:
-        find = self._find
-        lease = self._leases[event.lease]
-        done = self._done[lease.partition]
-        if (span := done.within(event.first, event.end)) is not None:
-            find("acknowledged twice", f"{event}: rows {span} of partition {lease.partition}")
-        done.add(event.first, event.end)
 
 
 __all__ = ["Anomaly", "CohortJudge", "anomalies"]

@@ -126,6 +126,18 @@ def test_rows_of_a_key_that_come_out_of_their_order_are_found() -> None:
     assert {one.kind for one in anomalies(History(sound(), late))} == {"order"}
 
 
+def test_rows_that_are_left_out_are_found_where_the_next_ones_come_unless_they_are_gone_by_then() -> None:
+    left_out: list[Event] = [Given(B, RIGHT, INC, 3, 4, 6)]
+    assert skips([*sound(), *left_out]) == ["skipped"]
+    assert skips([*sound(), Gone(RIGHT, 3), *left_out]) == ["skipped"]
+    assert skips([*sound(), Gone(RIGHT, 4), *left_out]) == []
+    assert skips([*sound(), *left_out, Gone(RIGHT, 4)]) == ["skipped"]
+
+
+def skips(events: list[Event]) -> list[str]:
+    return [one.kind for one in anomalies(History(events, key_of, tells_gone=True))]
+
+
 def test_a_position_that_an_owner_tells_below_an_acknowledgement_is_back() -> None:
     assert kinds([*sound(), Position(LEFT, INC, 2)]) == {"back"}
 
