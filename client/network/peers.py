@@ -142,11 +142,12 @@ class Peers:
         assert connection.ready is not None
         node = connection.ready.node
         own = self.by_node.setdefault(node, Peer(node, (connection.address,)))
-        if own.connection is None:
-            own.connection = connection
-        else:  # the first address led to another node before
-            self._forget_sockets(connection)
-            connection.close()
+        # An older one is there if the first address led to another node before. The session of a consumer is
+        # bound to the newest connection: the node refuses to bind it to an older one while that is open.
+        older, own.connection = own.connection, connection
+        if older is not None:
+            self._forget_sockets(older)
+            older.close()
         return True
 
     def _open(self, peer: Peer, now: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -162,3 +163,14 @@ def test_the_socket_of_a_node_that_left_is_closed_and_its_outcomes_are_settled_a
         assert set(io_thread._peers.by_node) == {None}
         producer.close()
         assert client.count("t") == 150, "each row once"
+
+
+def test_a_node_that_is_left_keeps_the_newer_connection_for_it_refuses_members_on_the_older_one() -> None:
+    thread, peers, sockets = connected(1)
+    newer: Any = StillSocket()
+    newer.address, newer.ready = "tcp://a:0", SimpleNamespace(node=1)
+    peers.first.connection = newer
+    assert peers.leave_first(thread.now, ["tcp://a:2"])
+    assert closed(sockets) == {1}
+    assert peers.at(1).connection is newer
+    assert not newer.is_closed
