@@ -18,6 +18,7 @@ import pytest
 from ringfence.consumer.giving import Giving
 from ringfence.consumer.holding import Holding
 from ringfence.consumer.values import Point
+from ringfence.control.runtime.layout.engine import NativeEngine
 from ringfence.control.state_machines.cohorts import gates
 from ringfence.native import _node
 from tests.fakes import queue_planted
@@ -60,12 +61,28 @@ def _store_is_passed_over(patch: Patch) -> None:
     patch.setattr(Holding, "positioned", passing)
 
 
+def _gates_of_the_base(patch: Patch) -> None:
+    """A child takes the gates of its source as of before the HOLD, when their size was asked (PB20)."""
+    gates_out = NativeEngine.gates_out
+    known: dict[tuple[Any, ...], bytes] = {}
+
+    async def before_hold(
+        self: NativeEngine, place: Any, number: Any, records: int, partitions: Any
+    ) -> bytes:
+        key = place, number, tuple(partitions or ())
+        gates = await gates_out(self, place, number, records, partitions)
+        return known.setdefault(key, gates) if not records else known.get(key, gates)
+
+    patch.setattr(NativeEngine, "gates_out", before_hold)
+
+
 def _of_member(name: str) -> Callable[[Patch], None]:
     return lambda patch: queue_planted.plant(patch, getattr(queue_planted, name))
 
 
 BUGS: Final[dict[str, Callable[[Patch], None]]] = {
     "children_at_once": _children_at_once,
+    "gates_of_the_base": _gates_of_the_base,
     "reported_when_given": _reported_when_given,
     "store_is_passed_over": _store_is_passed_over,
     "acknowledged_when_given": _of_member("acknowledged_when_given"),
@@ -87,6 +104,7 @@ class Shown(NamedTuple):
 SHOWN_BY: Final[dict[str, Shown]] = {
     # the control plane
     "children_at_once": Shown("stream", 2, "cohort early"),
+    "gates_of_the_base": Shown("queue", 6, "queue again"),
     # the consumer of a CHECKPOINT
     "reported_when_given": Shown("checkpoint", 1, "checkpoint ahead"),
     "store_is_passed_over": Shown("checkpoint", 1, "checkpoint"),
