@@ -146,6 +146,15 @@ class Cast:
         if self._thread.is_alive():
             self.failure.append(TimeoutError(f"a member of {self.cohort} does not end"))
 
+    def renew(self) -> None:
+        """After `calm`: others work on. A member that an owner did not answer for 30 s is away for 300 s."""
+        begun = time.monotonic()
+        left = self._living()
+        self.finish()
+        self.away += [Absence(member.id, begun, time.monotonic(), ends=True) for member in left]
+        for _ in left:
+            self._join(f"{self.cohort}-{len(self.members)}")
+
     def finish(self) -> None:
         """After `calm`: the members leave."""
         for member in self._living():

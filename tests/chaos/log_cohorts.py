@@ -98,6 +98,9 @@ class Cohorts:
 
     def finish(self, cut: History) -> list[str]:
         """After the last row was written: all that is wrong. `cut`: of the truncated topic."""
+        if not self.is_broken():
+            for cast in self.casts.values():
+                cast.renew()
         wrong = [] if self.is_broken() else self._until_settled()
         self._owners.finish()
         for cast in self.casts.values():
