@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ringfence.cluster.offsets import TRY_S, redirect_delay_s
 from ringfence.native import wire
 from ringfence.native._node import RecordReader
-from ringfence.native.errors import ProtocolError, RerouteError, RetriableError, TruncatedError
+from ringfence.native.errors import (
+    ProtocolError,
+    RerouteError,
+    RetriableError,
+    RingfenceError,
+    TruncatedError,
+)
 from ringfence.network.request import Request
 
 if TYPE_CHECKING:
@@ -218,7 +224,10 @@ class StagedFetch:
         while True:
             try:
                 return future.result()
-            except (RerouteError, RetriableError) as error:
+            except RingfenceError as error:
+                # Also of a disk that fails a read: "unknown" is the outcome of a write only.
+                if not (error.retriable or isinstance(error, RerouteError | RetriableError)):
+                    raise
                 redirects += 1
                 delay_s = redirect_delay_s(redirects, error)
                 if time.monotonic() + delay_s >= deadline:

@@ -1,9 +1,9 @@
 """`python -m tests.chaos.log_check --minutes N`: what clients saw of a harmed cluster, judged as a history.
 
 `python -m tests.chaos` compares the rows of eight equal writers. This run has plain, named and transactional
-writers, layout changes, truncates, a forced owner, questions about ends, readers of several kinds, and
-consumers (`log_cohorts.py`). `tests.checker.log_anomalies` names what is wrong. Exit code 1: there is an
-anomaly, a client failed, a node ended by itself, or too little happened.
+writers, layout changes, truncates, a forced owner, questions about ends, readers of several kinds, and with
+`--consumers` cohorts (`log_cohorts.py`). `tests.checker.log_anomalies` names what is wrong. Exit code 1:
+there is an anomaly, a client failed, a node ended by itself, or too little happened.
 """
 
 from __future__ import annotations
@@ -122,13 +122,14 @@ class Clients:
         return history, failures
 
 
-def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None) -> int:
+def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None, *, has_consumers: bool) -> int:
     say(f"{NODES} nodes serve under {fleet.root}")
     clients = [
         Clients(fleet, TOPIC, seed, fleet.root, truncates=False),
         Clients(fleet, CUT_TOPIC, seed + 1, fleet.root, truncates=True),
     ]
-    cohorts = Cohorts(fleet.addresses, TOPIC, CUT_TOPIC, seed, seconds)
+    cohorts = [Cohorts(fleet.addresses, TOPIC, CUT_TOPIC, seed, seconds)] if has_consumers else []
+    everyone: list[Clients | Cohorts] = [*clients, *cohorts]
     goals = dataclasses.replace(Goals.of(seconds), rows=int(seconds * ROWS_PER_S))
     mover = Mover(fleet, lambda: [*active(fleet.addresses, TOPIC), *clients[1].partitions], seed)
     changer = Changer(fleet, TOPIC, seed)
@@ -138,19 +139,19 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None) -> int:
         goals,
         lambda: min(one.rows() for one in clients),
         seed,
-        lambda: cohorts.is_broken() or any(one.is_broken() for one in clients),
+        lambda: any(one.is_broken() for one in everyone),
     )
     forcer = Forcer(fleet, seed)
-    for one in clients:
-        one.start()
-    cohorts.start()
+    for each in everyone:
+        each.start()
     mover.start()
     changer.start()
     harmer.run(seconds)
     say("the last fault is over: an owner is forced, then moves, writers and readers come to their end")
     mover.finish()
     changer.finish()
-    cohorts.calm()
+    for cohort in cohorts:
+        cohort.calm()
     say(f"{mover.committed} moves and {changer.changed} layout changes are over")
     fleet.until_whole()
     forced = forcer.run()
@@ -166,17 +167,20 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None) -> int:
         histories[one.topic], failures = one.finish(fleet.addresses)
         wrong += failures
     say("everything is read; consumers go on to the end")
-    wrong += cohorts.finish(histories[CUT_TOPIC])
+    for cohort in cohorts:
+        wrong += cohort.finish(histories[CUT_TOPIC])
     say("consumers have ended; the histories are judged")
     wrong += judged(histories)
     # Replicas that come back after an owner was forced keep what they have, and fsck tells it.
     wrong += [line for line in fleet.checked() if f"'partition': {forcer.partition}," not in line]
     tell(histories, harmer, mover, changer, seed)
-    cohorts.tell()
+    for cohort in cohorts:
+        cohort.tell()
     if wrong and keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         (keep / "histories.json").write_text(json.dumps(histories, default=_plain))
-        cohorts.keep(keep)
+        for cohort in cohorts:
+            cohort.keep(keep)
     for line in wrong:
         print(f"WRONG: {line}")
     return 1 if wrong else 0
@@ -226,6 +230,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.log_check", description=__doc__)
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--consumers", action="store_true", help="cohorts of each mode, and a transformation")
     parser.add_argument("--keep", type=Path, help="where the histories go when something was wrong")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -238,7 +243,8 @@ def main() -> int:
     code = 1
     with Network(NODES) as network, Fleet(arguments.inside, network) as fleet:
         try:
-            code = run(fleet, arguments.minutes * 60, arguments.seed, arguments.keep)
+            seconds, has_consumers = arguments.minutes * 60, arguments.consumers
+            code = run(fleet, seconds, arguments.seed, arguments.keep, has_consumers=has_consumers)
         finally:
             for line in fleet.last_words() if code else ():
                 print(line, file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Final
 
 import pytest
@@ -22,8 +21,7 @@ FIXED: Final = (
     Cell("parked", "owner", "kill", "short"),
     Cell("checkpoint_committed", "rows_owner", "kill", "short"),
 )
-ROTATING: Final = 1
-"""Others each day; a failure names its cell. `python -m tests.sim.cohort_matrix --all` has all of them."""
+"""`python -m tests.sim.cohort_matrix --all` has all cells."""
 SHOWN_BY: Final = {
     "children_at_once": (Cell("committed", "holder", "pause", "short"), "cohort early"),
     "acknowledged_when_given": (Cell("leased", "holder", "kill", "short"), "queue"),
@@ -38,14 +36,6 @@ def test_a_cohort_that_is_struck_goes_on_and_keeps_its_promises(cell: Cell) -> N
     replay = f"python -m tests.sim.cohort_matrix --only {cell}"
     assert result.violation is None, f"{result.violation}; replay: {replay}"
     assert end == "sound"
-
-
-def test_so_do_those_of_the_day(soak: int) -> None:
-    day = datetime.datetime.now(tz=datetime.UTC).date().toordinal()
-    for cell in cohort_matrix.cells_of_day(day, ROTATING * min(soak, 50)):
-        broken = cohort_matrix.run_cell(cell, seed=day)[0].violation
-        replay = f"python -m tests.sim.cohort_matrix --seed {day} --only {cell}"
-        assert broken is None, f"{broken}; replay: {replay}"
 
 
 def test_each_step_has_each_kind_of_victim() -> None:

@@ -26,11 +26,5 @@ def test_clients_of_a_harmed_cluster_see_no_anomaly(soak: int, tmp_path: Path) -
         assert told is not None, done.stdout
         assert all(int(count.replace(",", "")) > 100 for count in told.groups()), done.stdout
     assert "1 forced owners" in done.stdout
-    for cohort in ("audit", "mail", "clean", "tail"):
-        told = re.search(
-            rf"^{cohort} \(.*: ([\d,]+) rows .*; .* ([1-9]\d*) killed", done.stdout, re.MULTILINE
-        )
-        assert told is not None, done.stdout
-        assert int(told[1].replace(",", "")) > 100, done.stdout
     changed = re.search(r"([1-9]\d*) layout changes", done.stdout)
     assert changed is not None, done.stdout

@@ -12,7 +12,7 @@ import pytest
 from ringfence.common.codec import Answer
 from ringfence.native import wire
 from ringfence.native._node import crc32c
-from ringfence.native.errors import ProtocolError, TruncatedError
+from ringfence.native.errors import BatchError, ProtocolError, TruncatedError, UnknownOutcomeError
 from ringfence.staged_reader import ENTRY, HEAD, StagedFetch, StagedPlace, places
 
 LAYOUT: Any = SimpleNamespace(name="t", topic=7, version=0)
@@ -61,6 +61,27 @@ def test_a_record_of_a_newer_epoch_than_its_publish_record_is_of_another_history
     assert caught.value.details["offset"] == 100
     with pytest.raises(ProtocolError, match="differs from the published one"):
         list(fetch(staged(4, 2, epoch=5)).records([place]))
+
+
+def test_a_disk_that_fails_to_read_is_asked_again() -> None:
+    refused = UnknownOutcomeError("reading failed", code=wire.Code.STORAGE_FAILED)
+    owner: Any = Owner(staged(4, 3, epoch=5))
+    answers = [owner.request_owner(), Future[Answer]()]
+    answers[1].set_exception(refused)
+    failing: Any = SimpleNamespace(request_owner=lambda *_: answers.pop())
+    place = StagedPlace(record=4, offset=100, rows=3, epoch=5)
+    found = StagedFetch(failing, LAYOUT, lambda: LAYOUT, 9, fetch_bytes=1 << 20, timeout_s=30.0).records(
+        [place]
+    )
+    assert [record.rows for _, record, _ in found] == [3]
+    answers = [Future[Answer]()]
+    answers[0].set_exception(BatchError("not retriable"))
+    with pytest.raises(BatchError):
+        list(
+            StagedFetch(failing, LAYOUT, lambda: LAYOUT, 9, fetch_bytes=1 << 20, timeout_s=30.0).records(
+                [place]
+            )
+        )
 
 
 def test_places_have_the_epoch_of_their_publish_record() -> None:
