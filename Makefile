@@ -7,6 +7,7 @@ MINUTES ?= 10
 FROM ?= 1
 SEEDS ?= 10000
 SECONDS ?= 10
+CONSUMERS ?=
 
 .PHONY: help setup test test-upgrade test-pythons lint types clippy rust compiled python waiting docs test-under-load demo demo-dev demo-cluster demo-pipeline demo-layout demo-cohort bench soak chaos log-check sim sim-record lock wheel clean
 
@@ -113,7 +114,7 @@ chaos: setup  ## four nodes in namespaces of their own are harmed for MINUTES wh
 	$(PYTHON_IN_VENV) -m tests.chaos --minutes $(MINUTES) --seed $(FROM)
 
 log-check: setup  ## what clients of a harmed cluster saw for MINUTES is judged as a history (root)
-	$(PYTHON_IN_VENV) -m tests.chaos.log_check --minutes $(MINUTES) --seed $(FROM)
+	$(PYTHON_IN_VENV) -m tests.chaos.log_check --minutes $(MINUTES) --seed $(FROM) $(CONSUMERS)
 
 sim: setup  ## simulated clusters for MINUTES minutes, seeds from FROM on
 	$(PYTHON_IN_VENV) -m tests.sim --minutes $(MINUTES) --seeds $(FROM) --shrink
