@@ -172,5 +172,5 @@ def test_a_node_that_is_left_keeps_the_newer_connection_for_it_refuses_members_o
     peers.first.connection = newer
     assert peers.leave_first(thread.now, ["tcp://a:2"])
     assert closed(sockets) == {1}
-    assert peers.at(1).connection is newer
     assert not newer.is_closed
+    assert peers.at(1).connection is newer
