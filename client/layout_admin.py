@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ringfence.common.arguments import whole
 from ringfence.native import layout_messages, wire
 from ringfence.native.errors import ConflictError, InvalidArgumentError, WaitTimeoutError
 
@@ -73,7 +74,9 @@ class LayoutAdmin:
         """
         if at is not None and into is not None:
             raise InvalidArgumentError("`at` and `into` exclude each other: `at` has the slots of all parts")
-        slots = [] if at is None else list(at)
+        partition = whole("partition", partition, 0)
+        into = None if into is None else whole("into", into, 0)
+        slots = [] if at is None else [whole("at", slot, 0) for slot in at]
         if at is not None and not slots:
             raise InvalidArgumentError("`at` is empty: name the slots at which parts begin, or leave it out")
         return self._change(
@@ -84,13 +87,16 @@ class LayoutAdmin:
         self, topic: str, one: int, other: int, *, preview: bool = False, wait_s: float = 30.0
     ) -> LayoutChange:
         """Merge two adjacent partitions, in either order."""
-        return self._change(topic, "merge", wait_s, partitions=[one, other], preview=preview)
+        partitions = [whole("one", one, 0), whole("other", other, 0)]
+        return self._change(topic, "merge", wait_s, partitions=partitions, preview=preview)
 
     def repartition(
         self, topic: str, partitions: int, *, preview: bool = False, wait_s: float = 30.0
     ) -> LayoutChange:
         """Give the topic this number of partitions in one step."""
-        return self._change(topic, "repartition", wait_s, into=partitions, preview=preview)
+        return self._change(
+            topic, "repartition", wait_s, into=whole("partitions", partitions, 0), preview=preview
+        )
 
     def abort_transition(self, topic: str, change: int) -> None:
         """End a change that is not committed; the layout stays as it was."""

@@ -144,7 +144,7 @@ class Producer(ProcessLocal):
                 point.
             number: the application's own number of the send, ascending; default: one more than the last.
                 Rows of a partition whose resume point has this number or a greater one are stored already,
-                and are skipped.
+                and are skipped. Without a name there are no resume points, so the number only counts on.
 
         Returns:
             A `concurrent.futures.Future` of a tuple of Appended(partition, first_offset, rows), one for each

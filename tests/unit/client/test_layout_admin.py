@@ -136,3 +136,20 @@ def test_asyncio_has_the_same_calls() -> None:
         assert [one.phase for one in await api.transitions("t")] == ["HELD"]
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda made: made.split("t", "x"), "partition must be a whole number"),
+        (lambda made: made.split("t", 5, into=2.5), "into must be a whole number"),
+        (lambda made: made.split("t", 5, at=["7"]), "at must be a whole number; convert the text"),
+        (lambda made: made.merge("t", 5, None), "other must be a whole number"),
+        (lambda made: made.repartition("t", "3"), "partitions must be a whole number"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_the_name_of_its_argument(call: Any, said: str) -> None:
+    node = Node()
+    with pytest.raises(InvalidArgumentError, match=said):
+        call(admin(node))
+    assert not node.asked
