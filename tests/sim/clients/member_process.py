@@ -57,6 +57,7 @@ BEAT_US: Final = 50_000
 CALL_MS: Final = 5_000
 GRACE_US: Final = 2_000_000
 """A request is given up so long after its deadline."""
+TABLE_US: Final = 5_000_000
 HANDOVER_MS: Final = 11_000
 """The least that a cohort may have: a seed lasts for half a minute."""
 
@@ -75,6 +76,8 @@ class MemberProcess(ClusterClient, ABC):
     features = int(Features.COHORTS | Features.LINEAGE | Features.RESUME_RANGES)
     mode: str
     member: Member | QueueMember
+    asks_tables = False
+    """Pushed tables are lost, so that redirects must be enough. Where no node redirects, it asks at times."""
 
     def __init__(self, cast: Cast, member: str, number: int, random: Random, habits: Habits) -> None:
         super().__init__(cast.world, f"{member}.{number}", random)
@@ -88,6 +91,7 @@ class MemberProcess(ClusterClient, ABC):
         self._up: dict[int, str] = {}
         self._home: Machine | None = None
         self._unheard: list[tuple[bytes, bytes]] = []
+        self._table_at = TABLE_US
         self.world.agenda.after(random.randrange(BEAT_US), self._beat)
         self.world.agenda.after(random.randrange(BEAT_US), self._work)
 
@@ -126,8 +130,14 @@ class MemberProcess(ClusterClient, ABC):
             self._take_table(self._cast.world.publishers[0].layout if self.layout is None else None)
             if self.layout is not None:
                 self._connect()
+                self._look_for_table()
                 self._after()
         self.world.agenda.after(BEAT_US, self._beat)
+
+    def _look_for_table(self) -> None:
+        if self.asks_tables and self.world.agenda.now_us >= self._table_at:
+            self._table_at = self.world.agenda.now_us + TABLE_US
+            self._refresh(0)
 
     def _connect(self) -> None:
         nodes = self.member.session.nodes

@@ -70,6 +70,7 @@ class QueueProcess(MemberProcess):
     """One life of a member of a QUEUE."""
 
     mode = "queue"
+    asks_tables = True  # a FETCH of a queue names no partition
     member: QueueMember
     habits: QueueHabits
 

@@ -23,6 +23,7 @@ from ringfence.control.state_machines.cohorts import gates
 from ringfence.native import _node
 from tests.fakes import queue_planted
 from tests.sim.checks.violation import ViolationError
+from tests.sim.clients.queue_member import QueueProcess
 from tests.sim.cohorts import run_seed, with_cohort
 from tests.sim.planted import native
 from tests.sim.planted.__main__ import broken_by
@@ -76,6 +77,12 @@ def _gates_of_the_base(patch: Patch) -> None:
     patch.setattr(NativeEngine, "gates_out", before_hold)
 
 
+def _tables_are_not_asked_for(patch: Patch) -> None:
+    """Neither for rows of an unknown partition, nor now and then."""
+    queue_planted.plant(patch, queue_planted.tables_are_not_asked_for)
+    patch.setattr(QueueProcess, "asks_tables", False)
+
+
 def _of_member(name: str) -> Callable[[Patch], None]:
     return lambda patch: queue_planted.plant(patch, getattr(queue_planted, name))
 
@@ -86,7 +93,7 @@ BUGS: Final[dict[str, Callable[[Patch], None]]] = {
     "reported_when_given": _reported_when_given,
     "store_is_passed_over": _store_is_passed_over,
     "acknowledged_when_given": _of_member("acknowledged_when_given"),
-    "tables_are_not_asked_for": _of_member("tables_are_not_asked_for"),
+    "tables_are_not_asked_for": _tables_are_not_asked_for,
     "rows_over_their_lease_are_given": _of_member("rows_over_their_lease_are_given"),
     "rows_of_before_a_seek_are_given": _of_member("rows_of_before_a_seek_are_given"),
 }
