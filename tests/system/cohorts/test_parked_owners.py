@@ -74,7 +74,9 @@ def test_parked_ranges_and_an_export_go_on_at_the_next_owner(tmp_path: Path) -> 
         assert [(line.partition, line.number, line.first) for line in after] == [
             (line.partition, line.number, line.first) for line in before
         ]
-        assert next(line for line in after if line.number == one.number).scope == first.scope_id
+        # Numbers are those of a partition.
+        (again,) = (line for line in after if (line.partition, line.number) == item)
+        assert again.scope == first.scope_id
         assert commit(at_leader, first).code == Code.FENCED_PRODUCER, "one of two exporters"
         assert commit(at_leader, second).status == Status.OK
         assert settled(at_leader, "t", "retry") == ParkedSettled(done=len(before) - 1, exported=[item])
