@@ -9,12 +9,7 @@ an orphan. Twenty cells, other ones each day; all of them with `--all`.
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import sys
-import time
-from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from random import Random
 from types import ModuleType
@@ -32,7 +27,7 @@ from ringfence.control.model.layout_commands import (
 )
 from ringfence.control.model.reassignments import ChangePhase
 from ringfence.native import _node
-from tests.sim import simulation
+from tests.sim import matrix_runs, simulation
 from tests.sim.checks.violation import ViolationError
 from tests.sim.clients.customer import ClusterClient
 from tests.sim.faults.plan import Plan
@@ -345,38 +340,19 @@ def _made(cell: Cell, ends: list[str], plan: Plan, native: ModuleType) -> Change
     return Changed(plan, native, cell, ends)
 
 
-def played(chosen: Sequence[Cell], seed: int, *, is_told: bool = False) -> tuple[Counter[str], list[str]]:
-    """How the changes of these cells ended, and what went wrong."""
-    ends, wrong = Counter[str](), list[str]()
-    for cell in chosen:
-        result, end = run_cell(cell, seed, is_told=is_told)
-        ends[end or "wrong"] += 1
-        if is_told:
-            print("\n".join(result.story))
-        if result.violation is not None:
-            wrong.append(f"{cell} --seed {seed}: {result.violation}")
-            print(wrong[-1], flush=True)
-    return ends, wrong
+played = partial(matrix_runs.played, run_cell)
+
+
+def _born(seed: int) -> None:
+    plan = plan_of(seed)
+    birth.born(plan.machines, plan.level, plan.newest)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.sim.layout_matrix", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--all", action="store_true", help="all cells; else those of the day")
-    parser.add_argument("--only", default="", help="cells whose name holds this: step/victim/harm/span")
-    parser.add_argument("--told", action="store_true", help="the story of each")
-    given = parser.parse_args()
-    plan = plan_of(given.seed)
-    birth.born(plan.machines, plan.level, plan.newest)
-    began = time.process_time()
-    today = datetime.datetime.now(tz=datetime.UTC).date().toordinal()
-    chosen = cells() if given.all or given.only else cells_of_day(today)
-    chosen = [cell for cell in (QUIET, *chosen) if given.only in str(cell)]
-    ends, wrong = played(chosen, given.seed, is_told=given.told)
-    took_s = time.process_time() - began
-    told = ", ".join(f"{count} {name}" for name, count in sorted(ends.items()))
-    print(f"{len(chosen)} cells: {told}; {took_s:.0f} s of one core")
-    return 1 if wrong else 0
+    every = [QUIET, *cells()]
+    return matrix_runs.main(
+        "python -m tests.sim.layout_matrix", __doc__, run_cell, _born, every, cells_of_day
+    )
 
 
 if __name__ == "__main__":

@@ -10,17 +10,14 @@ every acknowledged row is there once.
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
 from ringfence.native import _node
-from tests.sim import commits, simulation
+from tests.sim import commits, matrix_runs, simulation
 from tests.sim.checks.violation import ViolationError
 from tests.sim.clients.customer import ClusterClient
 from tests.sim.faults.plan import Plan, level_without_layouts
@@ -184,27 +181,14 @@ def _made(
     return kind(plan, native, cell, ends)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.sim.matrix", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="cells whose name holds this: step/victim/harm/span")
-    parser.add_argument("--told", action="store_true", help="the story of each")
-    given = parser.parse_args()
+def _born(seed: int) -> None:
+    del seed
     birth.born(MACHINES)
-    began, ends, wrong = time.process_time(), Counter[str](), 0
-    chosen = [cell for cell in (QUIET, *cells(), *commits.cells()) if given.only in str(cell)]
-    for cell in chosen:
-        result, outcome = run(cell, given.seed, is_told=given.told)
-        ends[outcome or "wrong"] += 1
-        if given.told:
-            print("\n".join(result.story))
-        if result.violation is not None:
-            wrong += 1
-            print(f"{cell} --seed {given.seed}: {result.violation}", flush=True)
-    took_s = time.process_time() - began
-    told = ", ".join(f"{count} {name}" for name, count in sorted(ends.items()))
-    print(f"{len(chosen)} cells: {told}; {took_s:.0f} s of one core")
-    return 1 if wrong else 0
+
+
+def main() -> int:
+    every = [QUIET, *cells(), *commits.cells()]
+    return matrix_runs.main("python -m tests.sim.matrix", __doc__, run, _born, every)
 
 
 if __name__ == "__main__":
