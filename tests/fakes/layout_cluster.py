@@ -63,7 +63,7 @@ class Driver:
         self.node = node
         self.gates: dict[str, asyncio.Event] = {}
         self.is_dead = False
-        self.write_s = 0.0
+        self.quorum_gate: asyncio.Event | None = None
         self.under_way = self.most_under_way = 0
 
     def settled(self, index: int) -> None:
@@ -94,7 +94,8 @@ class Driver:
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         try:
-            await asyncio.sleep(self.write_s)
+            if self.quorum_gate is not None:
+                await self.quorum_gate.wait()
             while not self.node.natives.on_quorum(self.node.id, (topic, partition)):
                 if (topic, partition) not in self.node.parts:
                     raise OrderError(f"partition {partition} was dropped")

@@ -86,17 +86,19 @@ def test_a_change_costs_five_entries_whatever_the_number_of_partitions(before: i
 
 def test_many_sources_become_many_children_with_a_limit_of_calls_at_each_node() -> None:
     async def work(world: LayoutCluster) -> None:
-        for node in world.nodes.values():
-            node.driver.write_s = 0.1  # a slow machine begins 64 calls in this time, at one of three nodes
+        gate = asyncio.Event()
+        drivers = [node.driver for node in world.nodes.values()]
+        for driver in drivers:
+            driver.quorum_gate = gate  # no call ends before each node has as many as it may have
         await world.repartition(200)
-        transition = world.transition
-        assert transition is not None
-        await world.until(lambda: world.state.transitions[transition.change].phase == "HELD")
-        most = [node.driver.most_under_way for node in world.nodes.values()]
+        await world.until(lambda: all(driver.under_way >= 64 for driver in drivers))
+        await asyncio.sleep(0.2)  # in which a call above the limit would begin
+        assert [driver.under_way for driver in drivers] == [64, 64, 64]
+        gate.set()
         await world.until_over()
         world.check()
         assert len(world.active) == 200
-        assert max(most) == 64
+        assert max(driver.most_under_way for driver in drivers) == 64
 
     run(LayoutCluster(3, replication=3, partitions=7), work)
 
