@@ -9,7 +9,7 @@ SEEDS ?= 10000
 SECONDS ?= 10
 CONSUMERS ?=
 
-.PHONY: help setup test test-upgrade test-pythons lint types clippy rust compiled python waiting docs test-under-load demo demo-dev demo-cluster demo-pipeline demo-layout demo-cohort bench soak chaos log-check sim sim-record lock wheel clean
+.PHONY: help setup test test-long test-upgrade test-pythons lint types clippy rust compiled python waiting docs test-under-load demo demo-dev demo-cluster demo-pipeline demo-layout demo-cohort bench soak chaos log-check sim sim-record lock wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -100,6 +100,9 @@ docs: setup requirements-docs.txt  ## the documentation site in build/docs/site,
 bench: setup  ## all engines interleaved, ratios to the limit of the same run
 	$(PYTHON_IN_VENV) -m benchmarks
 
+test-long: setup  ## the tests that every check leaves out, whose short forms it runs; half an hour
+	$(PYTEST) -n $(WORKERS) --long -m long tests
+
 test-upgrade: setup  ## e1e0e05 built out of the history, and this program: rolling, under load, back, finalized, refused
 	$(PYTHON_IN_VENV) -m tests.upgrade.two_builds
 
@@ -107,7 +110,7 @@ test-pythons: setup  ## the recorded metadata log on every supported Python of t
 	$(PYTHON_IN_VENV) -m tests.upgrade.pythons
 
 soak: setup  ## the long form of crash, fault and load tests: SOAK times as long; half an hour of log-check (root)
-	$(PYTHON_IN_VENV) -m pytest -q tests/system --soak $(SOAK) --timeout 0
+	$(PYTHON_IN_VENV) -m pytest -q tests/system --long --soak $(SOAK) --timeout 0
 	$(PYTHON_IN_VENV) -m tests.chaos.log_check --minutes 30 --seed $(FROM)
 
 chaos: setup  ## four nodes in namespaces of their own are harmed for MINUTES while partitions move, then every row is proven (root)

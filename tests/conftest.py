@@ -45,6 +45,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--soak", type=int, default=1, metavar="N", help="repeat crash, fault and load tests N times as long"
     )
     parser.addoption(
+        "--long",
+        action="store_true",
+        help="run tests marked long, too: the cases that a short form stands for",
+    )
+    parser.addoption(
         "--raft-scripts",
         type=Path,
         default=None,
@@ -53,8 +58,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first; the others, and the tests of a file, stay as they are."""
+def _is_wanted(item: pytest.Item) -> bool:
+    marks = list(item.iter_markers("long"))
+    for mark in marks:
+        if not (len(mark.args) == 1 and isinstance(mark.args[0], str)):
+            raise pytest.UsageError(f"{item.nodeid}: pytest.mark.long says which short form every check runs")
+    return not marks or item.config.option.long or any("::" in arg for arg in item.config.args)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long files first; the others, and the tests of a file, stay as they are. Long tests where wanted."""
+    if left := [item for item in items if not _is_wanted(item)]:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if _is_wanted(item)]
     place = {ROOT / file: number for number, file in enumerate(longest.FILES)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
 
