@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tests.chaos.faults import FAULTS
 from tests.chaos.fleet import NODES, Fleet
@@ -24,6 +25,15 @@ WAIT_MOVE_S, WAIT_ROWS_S = 3.0, 6.0
 """For a move to be under way, and for rows; then the fault comes all the same."""
 MOVING_SHARE = 0.7
 """Of the faults wait for a move to be under way."""
+
+
+class Strike(NamedTuple):
+    """A fault of one node, and when."""
+
+    kind: str
+    node: int
+    begin: float
+    end: float
 
 
 @dataclass
@@ -42,6 +52,7 @@ class Harmer:
         self.ended: list[str] = []
         """Nodes that ended by themselves: no fault does that to a node."""
         self._dice = random.Random(self.seed)
+        self.strikes = list[Strike]()
         self._done, self._while_moving = Counter[str](), 0
         self._bag: list[str] = []
 
@@ -81,7 +92,9 @@ class Harmer:
             file=sys.stderr,
             flush=True,
         )
+        begun = time.monotonic()
         FAULTS[kind](self.fleet, place, self._dice)
+        self.strikes.append(Strike(kind, self.fleet.id(place), begun, time.monotonic()))
         self._done[kind] += 1
         self._while_moving += is_moving
 

@@ -12,6 +12,7 @@ import argparse
 import dataclasses
 import faulthandler
 import json
+import shutil
 import signal
 import sys
 import tempfile
@@ -171,14 +172,16 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None, *, has_consu
         wrong += cohort.finish(histories[CUT_TOPIC])
     say("consumers have ended; the histories are judged")
     wrong += judged(histories)
-    # Replicas that come back after an owner was forced keep what they have, and fsck tells it.
-    wrong += [line for line in fleet.checked() if f"'partition': {forcer.partition}," not in line]
+    wrong += fleet.checked(forced=forcer.partition)
     tell(histories, harmer, mover, changer, seed)
     for cohort in cohorts:
         cohort.tell()
     if wrong and keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         (keep / "histories.json").write_text(json.dumps(histories, default=_plain))
+        (keep / "strikes.json").write_text(json.dumps(harmer.strikes))
+        for place, node in enumerate(fleet.nodes):
+            shutil.copy(node.log, keep / f"node-{place}.log")
         for cohort in cohorts:
             cohort.keep(keep)
     for line in wrong:
@@ -231,7 +234,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--consumers", action="store_true", help="cohorts of each mode, and a transformation")
-    parser.add_argument("--keep", type=Path, help="where the histories go when something was wrong")
+    parser.add_argument(
+        "--keep", type=Path, help="folder for histories and nodes' logs if something is wrong"
+    )
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside is None:
