@@ -3,6 +3,7 @@
 mod authorize_request;
 mod claims;
 mod clocks;
+mod cohort_records;
 mod control;
 mod level;
 mod members;

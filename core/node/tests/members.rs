@@ -41,7 +41,7 @@ fn send(world: &mut World, connection: Connection, mut header: RequestHeader, bo
     header.request_id
 }
 
-fn attach(world: &mut World, connection: Connection, session: u64) -> Reply {
+pub fn attach(world: &mut World, connection: Connection, session: u64) -> Reply {
     let header = RequestHeader { producer_id: session, producer_epoch: COHORT, ..world.request(Opcode::Attach) };
     let id = send(world, connection, header, &[]);
     world.answer_to(id)

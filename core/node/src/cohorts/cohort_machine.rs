@@ -63,6 +63,7 @@ impl CohortMachine<'_> {
             for (topic, log) in changed {
                 if let Some(index) = self.store.partitions.find(topic, log) {
                     self.store.open_gates(index, turn.now.mono_ms);
+                    self.store.drop_gone_cohorts(index);
                     self.look_at_gates(index, turn);
                 }
             }
@@ -86,6 +87,7 @@ impl CohortMachine<'_> {
     /// The log was opened under a new epoch.
     pub(crate) fn log_opened(&mut self, index: PartitionIndex, turn: &mut Turn<'_>) {
         if self.store.open_gates(index, turn.now.mono_ms) {
+            self.store.drop_gone_cohorts(index);
             self.gates_changed(index, turn);
         }
     }

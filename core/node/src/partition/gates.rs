@@ -73,7 +73,7 @@ impl Store {
         now_ms: u64,
         work: impl FnOnce(&mut LogGates, View<'_>) -> T,
     ) -> Option<T> {
-        let Self { partitions, gate_rules: rules, scopes, .. } = self;
+        let Self { partitions, gate_rules: rules, gate_pace, scopes, .. } = self;
         let partition = partitions.get_mut(index)?;
         let rows = Rows {
             start: partition.start_offset(),
@@ -83,7 +83,8 @@ impl Store {
         };
         let (gates, table) = (partition.gates.as_deref_mut()?, partition.cohorts.as_deref()?);
         let (topic, log) = (partition.log.topic, partition.log.partition);
-        Some(work(gates, View { topic, log, rules, scopes, table, rows: &rows, now_ms }))
+        let coin_ms = gate_pace.coin_ms(now_ms);
+        Some(work(gates, View { topic, log, rules, scopes, table, rows: &rows, now_ms, coin_ms }))
     }
 
     /// Open the gates of a log that is open under a new epoch, if the rules have some. What its table has is durable on
@@ -104,6 +105,16 @@ impl Store {
         let opened_at = partition.epochs.rows_upto(epoch.saturating_sub(1));
         partition.gates = Some(Box::new(LogGates::new(epoch, opened_at, now_ms)));
         true
+    }
+
+    /// Tombstones of cohorts that a complete list of this store lacks go (FO6): they would fill the log's table.
+    pub(crate) fn drop_gone_cohorts(&mut self, index: PartitionIndex) {
+        let Self { partitions, gate_rules: rules, .. } = self;
+        let Some(partition) = partitions.get_mut(index) else { return };
+        let topic = partition.log.topic;
+        if let Some(table) = &mut partition.cohorts {
+            table.drop_cohorts(|cohort| !rules.is_gone(topic, cohort));
+        }
     }
 
     /// Append what has changed in some gates. Its time is that of the record before (CA8).
@@ -137,6 +148,7 @@ impl Store {
             placed
         })?;
         turn.counters.cohort_records += 1;
+        self.gate_pace.count(turn.now.mono_ms);
         let upto = self.shared_end(index);
         self.when_group_durable(index, placed.group, upto, Completion::Cohort { record: placed.record_number });
         Ok(())

@@ -3,6 +3,7 @@
 use ringfence_batch::Sample;
 use ringfence_routing::{IdMap, PairMap, Tables};
 
+use crate::cohorts::gate::pace::Pace;
 use crate::cohorts::gate::rules::Rules;
 use crate::ids::{PartitionIndex, PartitionKey, Reach};
 use crate::partition::log_start::WantedStart;
@@ -151,6 +152,8 @@ pub struct Store {
     pub tables: Tables,
     /// What the metadata says of gates of cohorts.
     pub gate_rules: Rules,
+    /// How often the gates of this node may make records.
+    pub gate_pace: Pace,
     pub scopes: Scopes,
     /// Slots of the batch that is checked, if its partition has a sketch. Empty between two requests, or of no use.
     pub sample: Sample,
@@ -198,6 +201,7 @@ impl Store {
             topics: IdMap::default(),
             tables: Tables::default(),
             gate_rules: Rules::default(),
+            gate_pace: Pace::default(),
             scopes: Scopes::default(),
             sample: Sample::default(),
             generation: 0,

@@ -26,9 +26,9 @@ pub const OWNER_WAIT_MS: u64 = with_drift(OWNER_LEASE_MS as u64);
 /// After OPEN a lease that the owner of before extended may last so long.
 pub const HOLDER_WAIT_MS: u64 = with_drift(OWNER_LEASE_MS as u64 + LEASE_MS);
 
-/// Coins of a log's bucket: a record costs one, and 50 come a second (CA3). An acknowledgement that finds none waits.
+/// Coins of a log's bucket: a record costs one, and 50 come a second or fewer ([`Pace`](super::pace::Pace), CA3). An
+/// acknowledgement that finds none waits.
 const COINS_MAX: u64 = 100;
-const COIN_MS: u64 = 20;
 
 /// An acknowledged position that no record has yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,10 +233,10 @@ impl LogGates {
     }
 
     /// Whether a record may be made without an urgent reason. Each takes a coin.
-    pub(super) fn take_coin(&mut self, now_ms: u64, is_urgent: bool) -> bool {
-        let earned = now_ms.saturating_sub(self.coins_at_ms) / COIN_MS;
+    pub(super) fn take_coin(&mut self, view: View<'_>, is_urgent: bool) -> bool {
+        let earned = view.now_ms.saturating_sub(self.coins_at_ms) / view.coin_ms;
         self.coins = (self.coins + earned).min(COINS_MAX);
-        self.coins_at_ms += earned * COIN_MS;
+        self.coins_at_ms += earned * view.coin_ms;
         if self.coins == 0 && !is_urgent {
             return false;
         }

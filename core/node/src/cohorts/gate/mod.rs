@@ -3,7 +3,7 @@
 //! START HERE: [`log_gates::LogGates`]. `rules` is what the metadata says, `view` what an event lends, `fetch` decides
 //! who is served from where, `acknowledge` takes positions, `writing` makes records and follows their commits, `figures`
 //! says how far gates are, `claiming` locks gates for a COMMIT. `queues` has the machines of QUEUE gates, whose rules are
-//! in `cohorts/queue`; `queue_gate` uses them.
+//! in `cohorts/queue`; `queue_gate` uses them. `pace` slows the records of a node's gates down.
 //!
 //! ```text
 //!  fetch, acknowledge, extend, rules_changed                    CohortTable  durable: what the log's entries add up to
@@ -20,6 +20,7 @@ pub(crate) mod claiming;
 pub(crate) mod fetch;
 pub(crate) mod figures;
 pub(crate) mod log_gates;
+pub(crate) mod pace;
 pub(crate) mod planted;
 pub(crate) mod queue_gate;
 pub(crate) mod queues;

@@ -33,6 +33,8 @@ pub struct View<'a> {
     pub table: &'a CohortTable,
     pub rows: &'a dyn LogRows,
     pub now_ms: u64,
+    /// A coin comes in so many milliseconds (CA3).
+    pub coin_ms: u64,
 }
 
 /// Where a cohort is in a partition.

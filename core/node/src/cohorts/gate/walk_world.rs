@@ -176,6 +176,7 @@ impl Owner {
             table: &self.table,
             rows: &Rows(mark),
             now_ms,
+            coin_ms: 20,
         };
         work(&mut self.gates, view)
     }

@@ -28,7 +28,7 @@ impl LogGates {
             }
         }
         let is_urgent = due.iter().any(|(_, due)| due.is_urgent);
-        if due.is_empty() || !self.take_coin(view.now_ms, is_urgent) {
+        if due.is_empty() || !self.take_coin(view, is_urgent) {
             return None;
         }
         let mut entries = Vec::new();

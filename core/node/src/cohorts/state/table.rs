@@ -162,7 +162,7 @@ impl CohortTable {
         }
     }
 
-    /// A complete list of the topic's cohorts lacks this one: tombstones, and entries of a deleted cohort, go.
+    /// Tombstones of cohorts that are not known any more go; what an owner has not forgotten in its log stays.
     pub fn drop_cohorts(&mut self, is_known: impl Fn(u64) -> bool) {
         self.gates.retain(|key, gate| !gate.is_forgotten || is_known(key.cohort));
     }
