@@ -15,18 +15,21 @@ import ringfence
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64())])
 TABLES = (
     "create table if not exists trips (id bigint not null, fare double precision)",
-    "create table if not exists positions (partition bigint primary key, token text, fencing_token numeric)",
+    """create table if not exists positions
+    (partition bigint primary key, token text, fencing_token numeric, next_row bigint)""",
 )
-# A reader that lost the partition has a lower token than its successor has written: then no row changes.
+# No row changes if a later reader of the partition has saved something, or if these rows are there: the
+# reader before may save its last rows after this one has asked where to begin.
 SAVE = """
-insert into positions values (%s, %s, %s) on conflict (partition) do update
-set token = excluded.token, fencing_token = excluded.fencing_token
-where positions.fencing_token <= excluded.fencing_token
+insert into positions values (%(partition)s, %(token)s, %(fencing_token)s, %(end)s)
+on conflict (partition) do update
+set token = excluded.token, fencing_token = excluded.fencing_token, next_row = excluded.next_row
+where positions.fencing_token <= excluded.fencing_token and positions.next_row <= %(first)s
 """
 
 
-class PartitionLostError(Exception):
-    """Another reader of the cohort has the partition by now."""
+class NotSavedError(Exception):
+    """The store has these rows, or another reader of the cohort has the partition by now."""
 
 
 def load(partition: int) -> str | None:
@@ -42,8 +45,15 @@ def save(batch: pa.RecordBatch, place: ringfence.ConsumerPlace) -> None:
         with cursor.copy("copy trips from stdin") as copy:
             for row in zip(*batch.to_pydict().values(), strict=True):
                 copy.write_row(row)
-        if cursor.execute(SAVE, (place.partition, place.token(), place.fencing_token)).rowcount != 1:
-            raise PartitionLostError(place)
+        values = {
+            "partition": place.partition,
+            "token": place.token(),
+            "fencing_token": place.fencing_token,
+            "first": place.first_offset,
+            "end": place.end_offset,
+        }
+        if cursor.execute(SAVE, values).rowcount != 1:
+            raise NotSavedError(place)
 
 
 database = psycopg.connect(os.environ.get("TRIPS_DATABASE", ""), autocommit=True)
@@ -64,8 +74,8 @@ with ringfence.connect() as client:  # RINGFENCE_ADDRESS, else tcp://127.0.0.1:7
             assert consumer.place is not None
             try:
                 save(batch, consumer.place)
-            except PartitionLostError as lost:
-                print("its new reader has these rows:", lost)
+            except NotSavedError as error:
+                print("saved by another reader, or will be:", error)
 
 found = database.execute("select count(*), count(distinct id) from trips").fetchone()
 assert found is not None

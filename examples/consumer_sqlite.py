@@ -14,19 +14,22 @@ import ringfence
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64())])
 TABLES = """
 create table if not exists trips (id integer not null, fare real);
-create table if not exists positions
-    (partition integer primary key, token text not null, fencing_token integer not null);
+create table if not exists positions (
+    partition integer primary key, token text not null, fencing_token integer not null,
+    next_row integer not null
+);
 """
-# A reader that lost the partition has a lower token than its successor has written: then no row changes.
+# No row changes if a later reader of the partition has saved something, or if these rows are there: the
+# reader before may save its last rows after this one has asked where to begin.
 SAVE = """
-insert into positions values (?, ?, ?) on conflict (partition) do update
-set token = excluded.token, fencing_token = excluded.fencing_token
-where fencing_token <= excluded.fencing_token
+insert into positions values (:partition, :token, :fencing_token, :end) on conflict (partition) do update
+set token = excluded.token, fencing_token = excluded.fencing_token, next_row = excluded.next_row
+where fencing_token <= excluded.fencing_token and next_row <= :first
 """
 
 
-class PartitionLostError(Exception):
-    """Another reader of the cohort has the partition by now."""
+class NotSavedError(Exception):
+    """The store has these rows, or another reader of the cohort has the partition by now."""
 
 
 def load(partition: int) -> str | None:
@@ -39,8 +42,15 @@ def save(batch: pa.RecordBatch, place: ringfence.ConsumerPlace) -> None:
     """Rows and position together, or neither."""
     with database:
         database.executemany("insert into trips values (?, ?)", zip(*batch.to_pydict().values(), strict=True))
-        if database.execute(SAVE, (place.partition, place.token(), place.fencing_token)).rowcount != 1:
-            raise PartitionLostError(place)
+        values = {
+            "partition": place.partition,
+            "token": place.token(),
+            "fencing_token": place.fencing_token,
+            "first": place.first_offset,
+            "end": place.end_offset,
+        }
+        if database.execute(SAVE, values).rowcount != 1:
+            raise NotSavedError(place)
 
 
 database = sqlite3.connect(os.environ.get("TRIPS_DATABASE", "trips.db"))
@@ -58,8 +68,8 @@ with ringfence.connect() as client:  # RINGFENCE_ADDRESS, else tcp://127.0.0.1:7
             assert consumer.place is not None
             try:
                 save(batch, consumer.place)
-            except PartitionLostError as lost:
-                print("its new reader has these rows:", lost)
+            except NotSavedError as error:
+                print("saved by another reader, or will be:", error)
 
 count, different = database.execute("select count(*), count(distinct id) from trips").fetchone()
 print(f"{count} rows, {different} different ones")

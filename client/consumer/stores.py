@@ -21,10 +21,13 @@ PRUNED_UNREAD: Final = 2
 
 
 def begin_of(partition: int, question: Mapping[str, Any], settings: Settings) -> tuple[Point, bool]:
-    """Where to begin, and whether that is to be settled: something before it was missed.
+    """Where to begin, and whether that is to be settled: the store has it, or something before was missed.
+
+    The store is asked once more. When it was asked first, another member had the partition: what that one has
+    saved since then is there by now, for the owner answers when its hold is over.
 
     Args:
-        partition: the store has nothing of it.
+        partition: the store had nothing of it.
         question: what the owner has: `settled`, `begin`, and `parents` as (partition, end, how).
         settings: with the store.
 
@@ -32,6 +35,9 @@ def begin_of(partition: int, question: Mapping[str, Any], settings: Settings) ->
         PositionError: the store has less than the cohort was told of.
         TruncatedError: a parent was removed unread, and the store does not have its end.
     """
+    position = settings.position(partition)
+    if position is not None:
+        return position, settings.report
     settled, begin = question.get("settled"), int(question["begin"])
     if settled is not None and settled > begin:
         raise PositionError(

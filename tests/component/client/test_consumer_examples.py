@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import random
 import sqlite3
@@ -10,10 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 
+from ringfence import ConsumerPlace
 from tests.conftest import ROOT
 from tests.fakes.cohort_node import CohortNode
 from tests.harness.postgres import Postgres
@@ -108,3 +112,99 @@ def test_postgres_has_each_row_once_though_the_reader_is_killed(node: CohortNode
             (partition, token - 1),
         )
         assert late.rowcount == 0
+
+
+# ---- two readers of one partition --------------------------------------------------------------------------
+
+
+def functions_of(example: Path, database: object) -> dict[str, Any]:
+    """What the example defines, over a database that is open; nothing of it runs."""
+    tree = ast.parse(example.read_text())
+    defined = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
+    tree.body = [one for one in tree.body if isinstance(one, defined) or is_constant(one)]
+    names: dict[str, Any] = {"database": database}
+    exec(compile(tree, str(example), "exec"), names)
+    return names
+
+
+def is_constant(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Assign) and all(
+        isinstance(one, ast.Name) and one.id.isupper() for one in statement.targets
+    )
+
+
+@pytest.fixture(params=NAMES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """An example with an empty database."""
+    if request.param == "consumer_sqlite":
+        database = sqlite3.connect(tmp_path / "two.db")
+        names = functions_of(SQLITE, database)
+        database.executescript(names["TABLES"])
+        yield names
+        database.close()
+        return
+    with psycopg.connect(request.getfixturevalue("postgres").dsn, autocommit=True) as connection:
+        names = functions_of(POSTGRES, connection)
+        for table in ("trips", "positions"):
+            connection.execute(f"drop table if exists {table}")
+        for text in names["TABLES"]:
+            connection.execute(text)
+        yield names
+
+
+def save(store: dict[str, Any], hold: int, first: int, end: int) -> bool:
+    """Rows that a reader was given under a hold. False: they were not saved."""
+    batch = pa.table({"id": range(first, end), "fare": [0.0] * (end - first)}).to_batches()[0]
+    try:
+        store["save"](batch, ConsumerPlace(7, first, end, 1, hold))
+    except store["NotSavedError"]:
+        return False
+    return True
+
+
+def saved(store: dict[str, Any]) -> list[int]:
+    return [row for (row,) in store["database"].execute("select id from trips order by id").fetchall()]
+
+
+def test_rows_that_the_reader_before_saved_after_the_next_one_had_begun_are_not_saved_again(
+    store: dict[str, Any],
+) -> None:
+    assert save(store, 5, 0, 3)
+    assert store["load"](7) == "1:7:3:1:5"  # the next reader begins there, under hold 6
+    assert save(store, 5, 3, 6)  # the one before had these rows in hand
+    assert not save(store, 6, 3, 6)
+    assert save(store, 6, 6, 9)
+    assert saved(store) == [*range(9)]
+
+
+def test_a_reader_that_lost_the_partition_saves_nothing_after_its_successor_has(
+    store: dict[str, Any],
+) -> None:
+    assert save(store, 5, 0, 3)
+    assert save(store, 6, 3, 6)
+    assert not save(store, 5, 3, 6)
+    assert not save(store, 5, 6, 9)
+    assert saved(store) == [*range(6)]
+
+
+def test_rows_behind_those_that_were_removed_are_saved(store: dict[str, Any]) -> None:
+    assert save(store, 5, 0, 3)
+    assert save(store, 5, 10, 12)
+    assert saved(store) == [0, 1, 2, 10, 11]
+
+
+@pytest.mark.parametrize("left", ["fencing_token", "next_row"])
+def test_with_one_of_the_two_conditions_alone_rows_are_saved_twice_or_by_a_reader_of_before(
+    store: dict[str, Any], left: str
+) -> None:
+    *lines, conditions = store["SAVE"].strip().splitlines()
+    [kept] = [one for one in conditions.removeprefix("where ").split(" and ") if f"{left} <=" in one]
+    store["SAVE"] = "\n".join([*lines, f"where {kept}"])
+    assert save(store, 5, 0, 3)
+    if left == "fencing_token":
+        assert save(store, 5, 3, 6)
+        assert save(store, 6, 3, 6)
+        assert saved(store) == [0, 1, 2, 3, 3, 4, 4, 5, 5]
+    else:
+        assert save(store, 6, 3, 6)
+        assert save(store, 5, 6, 9)

@@ -142,6 +142,51 @@ def test_a_store_that_is_behind_the_cohort_is_told_so(client: ringfence.Client, 
         take(consumer, 1)
 
 
+def test_a_store_that_the_reader_before_fills_after_the_next_one_has_asked_it_is_not_behind(
+    client: ringfence.Client, topic: str
+) -> None:
+    store: dict[int, str] = {}
+    asked, begun = list[int](), dict[int, ringfence.ConsumerPlace]()
+
+    def position(partition: int) -> str | None:
+        asked.append(partition)
+        return store.get(partition)
+
+    def open_consumer(name: str) -> ringfence.Consumer:
+        return client.consumer(
+            topic, cohort="k", mode="checkpoint", member=name, positions=position, report=False
+        )
+
+    def read() -> bool:
+        """The second reader has a row of each partition that it was given."""
+        if second.next(0.1) is not None:
+            assert second.place is not None
+            begun.setdefault(second.place.partition, second.place)
+        return set(second.assignment()) == moved == begun.keys()
+
+    with open_consumer("first") as first:
+        in_hand = dict[int, ringfence.ConsumerPlace]()
+        while len(in_hand) < PARTITIONS:
+            assert first.next(10) is not None
+            assert first.place is not None
+            in_hand[first.place.partition] = first.place
+        asked.clear()
+        with open_consumer("second") as second:
+            until(
+                lambda: second.next(0.1) is None and len(asked) == PARTITIONS // 2, what="it asks its store"
+            )
+            moved = set(asked)
+            for place in in_hand.values():
+                store[place.partition] = place.token()
+                first.report(place, wait=True)
+            until(lambda: (first.next(0.05), not moved & set(first.assignment()))[1], what="it lets go")
+            publish(client, topic, range(50, 60))
+            until(read, what="rows of the partitions that went over")
+            assert {one: place.first_offset for one, place in begun.items()} == {
+                one: in_hand[one].end_offset for one in moved
+            }
+
+
 def test_a_seek_gives_all_rows_again(client: ringfence.Client, topic: str) -> None:
     with client.consumer(topic, cohort="c") as consumer:
         take(consumer, 50 * KEYS)

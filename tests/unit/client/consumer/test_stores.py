@@ -36,6 +36,13 @@ def test_a_store_without_the_partition_that_the_cohort_has_read_is_refused() -> 
     assert refused.value.details["settled"] == 500
 
 
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_a_store_that_another_member_has_filled_since_it_was_asked_is_not_behind(is_reported: bool) -> None:
+    positions = {8: "1:8:500:3:1"}
+    settings = Settings(topic="t", cohort="c", mode="checkpoint", positions=positions, report=is_reported)
+    assert begin_of(8, asked(READ, settled=500), settings) == (Point(500, 3), is_reported)
+
+
 @pytest.mark.parametrize("position", [None, END - 1])
 def test_a_store_that_has_not_the_end_of_a_parent_that_was_read_is_refused(position: int | None) -> None:
     with pytest.raises(PositionError, match="behind the cohort in partition 7") as refused:
