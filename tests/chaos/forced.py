@@ -6,6 +6,7 @@ when the two others come back: a log start that was made under the lost history 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ WORK_SENDS: Final = 100
 WORK_S: Final = 120.0
 """For these sends: a writer first finds the owner again after a step that takes nodes away."""
 MAKE_S: Final = 120.0
-"""For a partition on a certain node: placement counts reports of its load and disk for 30 s."""
+"""For a partition to be on a certain node."""
 WRITER: Final = 300_000
 
 
@@ -76,21 +77,23 @@ class Forcer:
         # place of the one that lags, and be missed when it dies itself.
         for change in ("undrain", "demote"):
             self._change(learner, change)
+        with ringfence.connect(self._fleet.addresses, timeout_s=60) as client:
+            made = client.create_topic(self.topic, schema=SCHEMA, key=["key"], partitions=1, replication=3)
+        self.partition = made.partitions[0].partition
         nodes: list[int] = []
 
         def is_there() -> bool:
-            with ringfence.connect(self._fleet.addresses, timeout_s=60) as client:
-                made = client.create_topic(
-                    self.topic, schema=SCHEMA, key=["key"], partitions=1, replication=3
-                )
-                self.partition = made.partitions[0].partition
-                nodes[:] = [replica["node"] for replica in self._shown()["replicas"]]
-                if learner in nodes:
-                    return True
-                client.delete_topic(self.topic)
+            shown = self._shown()
+            nodes[:] = [replica["node"] for replica in shown["replicas"]]
+            if learner in nodes:
+                return shown["change"] is None
+            kept = sorted(nodes, key=lambda node: node != shown["owner"])[:2]
+            moves = ((self.partition, (*kept, learner)),)
+            with contextlib.suppress(RingfenceError):  # one is under way
+                self._fleet.asked(messages.SteerRebalance(verb="start", action="move", moves=moves))
             return False
 
-        # A node that was busy, lagged, or had a full disk comes last until its reports tell otherwise.
+        # A new partition goes to the nodes with the fewest replicas: moves may have left this one the most.
         until(is_there, MAKE_S, f"a partition on node {learner}")
         return sorted(nodes, key=lambda node: node != learner)
 

@@ -180,8 +180,6 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None, *, has_consu
         keep.mkdir(parents=True, exist_ok=True)
         (keep / "histories.json").write_text(json.dumps(histories, default=_plain))
         (keep / "strikes.json").write_text(json.dumps(harmer.strikes))
-        for place, node in enumerate(fleet.nodes):
-            shutil.copy(node.log, keep / f"node-{place}.log")
         for cohort in cohorts:
             cohort.keep(keep)
     for line in wrong:
@@ -253,6 +251,10 @@ def main() -> int:
         finally:
             for line in fleet.last_words() if code else ():
                 print(line, file=sys.stderr)
+            if code and arguments.keep is not None:
+                arguments.keep.mkdir(parents=True, exist_ok=True)
+                for place, node in enumerate(fleet.nodes):
+                    shutil.copy(node.log, arguments.keep / f"node-{place}.log")
     return code
 
 
