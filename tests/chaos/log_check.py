@@ -129,7 +129,7 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None, *, has_consu
         Clients(fleet, TOPIC, seed, fleet.root, truncates=False),
         Clients(fleet, CUT_TOPIC, seed + 1, fleet.root, truncates=True),
     ]
-    cohorts = [Cohorts(fleet.addresses, TOPIC, CUT_TOPIC, seed, seconds)] if has_consumers else []
+    cohorts = [Cohorts(fleet.addresses, TOPIC, CUT_TOPIC, fleet.root, seed, seconds)] if has_consumers else []
     everyone: list[Clients | Cohorts] = [*clients, *cohorts]
     goals = dataclasses.replace(Goals.of(seconds), rows=int(seconds * ROWS_PER_S))
     mover = Mover(fleet, lambda: [*active(fleet.addresses, TOPIC), *clients[1].partitions], seed)

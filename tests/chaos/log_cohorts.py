@@ -1,10 +1,11 @@
-"""Consumers in the mix of the log checker: STREAM, QUEUE, and consume-transform-publish, and their judgement.
+"""Consumers in the mix of the log checker, of each mode, and consume-transform-publish, and their judgement.
 
 | cohort | of | what must hold |
 |---|---|---|
 | audit | the topic whose layout changes, STREAM | `checker.cohorts`; all rows are acknowledged in the end |
 | mail | the same, QUEUE | the same of leases; `LeaseRecord` has what the design allows |
 | clean | the same, into the topic "clean" | `checker.transformed`: each row once, of aborted ones nothing |
+| store | the same, CHECKPOINT into a database | of what was saved as of what audit was given, each row once |
 | tail | the truncated topic, STREAM that skips | as audit; what it was not given was truncated before |
 """
 
@@ -36,6 +37,7 @@ from tests.chaos.log_record import (
     stream_history,
     unsaid,
 )
+from tests.chaos.log_store import LogStore, other_chunks, saved_lines
 from tests.chaos.mover import REPLICAS
 from tests.checker import cohorts, transformed
 from tests.checker.cohort_history import Gone
@@ -56,7 +58,10 @@ SHOWN_MAX: Final = 10
 class Cohorts:
     """All consumers of a run."""
 
-    def __init__(self, addresses: str, topic: str, cut_topic: str, seed: int, seconds: float) -> None:
+    def __init__(
+        self, addresses: str, topic: str, cut_topic: str, folder: Path, seed: int, seconds: float
+    ) -> None:
+        self._store = folder / "store.db"
         self._addresses, self._topic, self._cut_topic = addresses, topic, cut_topic
         self._goals = CohortGoals.of(seconds)
         with ringfence.connect(addresses, timeout_s=60) as client:
@@ -67,6 +72,7 @@ class Cohorts:
             ("audit", "stream", 3, {"topic": topic, "skips": False}),
             ("mail", "queue", 2, {"topic": topic}),
             ("clean", "transform", 2, {"topic": topic, "output": CLEAN}),
+            ("store", "checkpoint", 2, {"topic": topic, "store": str(self._store)}),
             ("tail", "stream", 2, {"topic": cut_topic, "skips": True}),
         )
         self.casts = {
@@ -116,6 +122,7 @@ class Cohorts:
             ("audit", self._stream("audit", rows, parts, [])),
             ("mail", self._queue("mail", rows)),
             ("clean", self._transformed("clean", rows, output)),
+            ("store", self._saved("store", rows, parts)),
             ("tail", self._stream("tail", tail_rows, [], gone)),
         ):
             wrong += [f"{cohort}: {one}" for one in found[:SHOWN_MAX]]
@@ -170,6 +177,21 @@ class Cohorts:
         found += [] if gone else unsaid(lines, rows.ends)
         counts = CohortCounts(acknowledged(lines, is_cumulative=True), handovers(lines), cast.deaths)
         self._tell(cast, f"{counts.acknowledged:,} rows acknowledged, {counts.handovers} hand-overs")
+        return [*found, *too_little(self._goals.missing(cohort, counts))]
+
+    def _saved(self, cohort: str, rows: TopicRows, parts: list[Part]) -> list[str]:
+        cast = self.casts[cohort]
+        with LogStore(self._store) as store:
+            chunks = store.chunks()
+        lines, found = saved_lines(chunks), [*other_rows(cast, rows), *other_chunks(chunks, rows)]
+        found += map(str, cohorts.anomalies(stream_history(lines, parts, rows.key_of, rows.ends)))
+        found += unsaid(lines, rows.ends)
+        counts = CohortCounts(acknowledged(lines, is_cumulative=True), handovers(lines), cast.deaths)
+        refused = sum(line.what == "refused" for line in cast.lines())
+        self._tell(
+            cast,
+            f"{counts.acknowledged:,} rows saved, {counts.handovers} hand-overs, {refused} times not saved",
+        )
         return [*found, *too_little(self._goals.missing(cohort, counts))]
 
     def _queue(self, cohort: str, rows: TopicRows) -> list[str]:

@@ -1,12 +1,14 @@
 """A member of a cohort as a process that a run kills and freezes: `log_member ADDRESSES KIND OPTIONS`.
 
-Kinds: "stream" and "queue" acknowledge what they get; "transform" writes it to another topic, a transaction
-for each chunk, and aborts some. Each says on stdout what it does, a JSON object a line, until its stdin ends.
+Kinds: "stream" and "queue" acknowledge what they get; "checkpoint" saves it in a database; "transform" writes
+it to another topic, a transaction for each chunk, and aborts some. Each says on stdout what it does, a JSON
+object a line, until its stdin ends.
 
 | line | says |
 |---|---|
 | given | rows of a batch, before anything is done with them: `values`, `keys`, where they are |
 | told, acked, refused | an acknowledgement leaves; an owner has it; the lease or hold was over |
+| acked, refused of "checkpoint" | the rows were saved; they were there, or another member has the partition |
 | began, committed, aborted, lost | a transaction, with how many rows; its end, if it is known |
 | again, error | an error after which it goes on; one that ends the process |
 """
@@ -19,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -27,10 +30,14 @@ import ringfence
 from ringfence import ConsumerPlace
 from ringfence.native.errors import RetriableError, RingfenceError
 from tests.chaos.log_clients import SCHEMA, TIMEOUT_S, values_of
+from tests.chaos.log_store import LogStore
+from tests.checker.log_history import Values
 
 GATHER_S: Final = 0.25
 """Batches of so long are acknowledged together: a member that is killed has rows in hand."""
 ROWS_MAX: Final = 1_500
+SAVED_TOGETHER: Final = 5
+"""Batches that a process has in hand which does not save each of them alone."""
 CHUNK_ROWS: Final = 1_500
 CHUNK_S: Final = 0.5
 ABORTED: Final = 0.1
@@ -58,6 +65,46 @@ def queue(client: ringfence.Client, options: dict[str, Any], ends: Ends) -> None
     with _opened(client, options, mode="queue", rows_max=ROWS_MAX // 10, limit=100) as consumer:
         while not ends.is_set():
             _acknowledge(consumer, _gathered(consumer))
+
+
+def checkpoint(client: ringfence.Client, options: dict[str, Any], ends: Ends) -> None:
+    """Rows are saved with the position: batch for batch, or by every second process a few at a time."""
+    gathers = options["life"] % 2 == 1
+    with (
+        LogStore(Path(options["store"])) as store,
+        client.consumer(
+            options["topic"],
+            cohort=options["cohort"],
+            mode="checkpoint",
+            member=options["member"],
+            takeover=True,
+            positions=store.load,
+            report=not gathers,
+            ack_interval_s=0.05,
+        ) as consumer,
+    ):
+        while not ends.is_set():
+            taken = _taken(consumer, SAVED_TOGETHER if gathers else 1)
+            for place, values, keys in taken:
+                is_saved = store.save(place, options["member"], values, keys)
+                say("acked" if is_saved else "refused", place)
+            for place, _, _ in taken if gathers else ():
+                consumer.report(place)
+
+
+def _taken(consumer: ringfence.Consumer, most: int) -> list[tuple[ConsumerPlace, Values, Values]]:
+    """Places of batches, with values and keys of their rows."""
+    found = list[tuple[ConsumerPlace, Values, Values]]()
+    while len(found) < most and (batch := consumer.next(GATHER_S)) is not None:
+        at, place = time.monotonic(), consumer.place
+        assert place is not None
+        values, keys = (
+            values_of(batch),
+            batch.column("key").to_numpy().copy(),
+        )  # views end with the next batch
+        say("given", place, at=at, values=values.tolist(), keys=keys.tolist())
+        found.append((place, values, keys))
+    return found
 
 
 def _opened(client: ringfence.Client, options: dict[str, Any], **more: Any) -> ringfence.Consumer:
@@ -209,6 +256,7 @@ def main() -> None:
     kinds: dict[str, Callable[[ringfence.Client], None]] = {
         "stream": lambda client: stream(client, options, ends),
         "queue": lambda client: queue(client, options, ends),
+        "checkpoint": lambda client: checkpoint(client, options, ends),
         "transform": lambda client: transform(client, options, ends, attempts),
     }
 
