@@ -22,6 +22,11 @@ from tests.spark.cluster import READS
 TIMEOUT_S = 400.0  # of one scenario on a machine ten times overbooked; seconds on a quiet one
 ROWS = 20_000
 
+STREAM_IS_LONG = pytest.mark.long("a batch is written by the same tasks and committed by the same driver")
+BATCH_OR_STREAM = pytest.mark.parametrize(
+    "stream", [pytest.param(False, id="batch"), pytest.param(True, id="stream", marks=STREAM_IS_LONG)]
+)
+
 
 class Bench:
     """Three nodes, and a Spark driver that writes into them."""
@@ -91,7 +96,7 @@ def bench(module_folder: Path) -> Iterator[Bench]:
         three.kill_all()
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["batch", "stream"])
+@BATCH_OR_STREAM
 def test_an_executor_killed_in_the_middle_of_its_tasks(bench: Bench, stream: bool) -> None:
     topic = f"executor-{stream}".lower()
     bench.create(topic, 3)
@@ -158,7 +163,7 @@ def test_a_task_that_runs_twice_at_once_writes_once(bench: Bench) -> None:
     assert marks == {"straggles", "doubled"}, "no second attempt ran beside the first, or it left the first"
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["batch", "stream"])
+@BATCH_OR_STREAM
 def test_tasks_whose_rows_come_in_another_order_when_they_are_tried_again(bench: Bench, stream: bool) -> None:
     topic = f"reordered-{stream}".lower()
     bench.create(topic, 3)

@@ -16,6 +16,9 @@ from tests.harness.processes import cli
 SCALE = "0.005"  # 37,604 rows
 
 
+@pytest.mark.long(
+    "test_demo_layout.py runs a demo with Spark; test_kills.py and test_cluster_kills.py kill its parts"
+)
 def test_every_engine_gives_the_same_answer_whatever_was_killed(tmp_path: Path) -> None:
     options = ("--scale", SCALE, "--data", str(tmp_path / "cluster"), "--json")
     done = cli("dev", "--nodes", "3", "--demo-pipeline", *options, timeout_s=1200)

@@ -181,7 +181,13 @@ def test_a_move_to_a_target_that_fails_one_write_in_ten_ends_on_one_side_with_al
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("pauses", [True, False], ids=["paused", "running"])
+@pytest.mark.parametrize(
+    "pauses",
+    [
+        pytest.param(True, id="paused"),
+        pytest.param(False, id="running", marks=pytest.mark.long("the one that is paused has all its steps")),
+    ],
+)
 def test_a_leader_killed_behind_the_third_failed_try_leaves_no_fourth_one(
     desk: AdminCluster, *, pauses: bool
 ) -> None:
