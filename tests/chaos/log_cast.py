@@ -104,10 +104,14 @@ class LogMember:
     def wake(self) -> None:
         os.kill(self._process.pid, signal.SIGCONT)
 
-    def stop(self) -> None:
-        """It leaves the cohort, and ends."""
+    def tell_to_leave(self) -> None:
+        """It will leave the cohort, and end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+    def stop(self) -> None:
+        """It leaves the cohort, and ends."""
+        self.tell_to_leave()
         self._gone()
 
     def _gone(self) -> None:
@@ -139,9 +143,13 @@ class Cast:
     def start(self) -> None:
         self._thread.start()
 
-    def calm(self) -> None:
-        """No more harm to members, after one death at least."""
+    def stop(self) -> None:
+        """No more harm to members, after one death at least: `calm` waits for that."""
         self._stop.set()
+
+    def calm(self) -> None:
+        """Wait until no member is harmed any more."""
+        self.stop()
         self._thread.join(FIRST_S + STOP_S + GONE_S[1])
         if self._thread.is_alive():
             self.failure.append(TimeoutError(f"a member of {self.cohort} does not end"))
@@ -156,8 +164,11 @@ class Cast:
             self._join(f"{self.cohort}-{len(self.members)}")
 
     def finish(self) -> None:
-        """After `calm`: the members leave."""
-        for member in self._living():
+        """After `calm`: the members leave, all at the same time."""
+        left = self._living()
+        for member in left:
+            member.tell_to_leave()
+        for member in left:
             try:
                 member.stop()
             except subprocess.TimeoutExpired as error:

@@ -15,6 +15,8 @@ import dataclasses
 import json
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,6 +99,8 @@ class Cohorts:
     def calm(self) -> None:
         """No more harm to members."""
         for cast in self.casts.values():
+            cast.stop()
+        for cast in self.casts.values():
             cast.calm()
 
     def is_broken(self) -> bool:
@@ -105,12 +109,10 @@ class Cohorts:
     def finish(self, cut: History) -> list[str]:
         """After the last row was written: all that is wrong. `cut`: of the truncated topic."""
         if not self.is_broken():
-            for cast in self.casts.values():
-                cast.renew()
+            self._each(Cast.renew)
         wrong = [] if self.is_broken() else self._until_settled()
         self._owners.finish()
-        for cast in self.casts.values():
-            cast.finish()
+        self._each(Cast.finish)
         wrong += [error for cast in self.casts.values() for error in cast.errors()]
         wrong += [f"the watch of owners: {error!r}" for error in self._owners.failure]
         with ringfence.connect(self._addresses, timeout_s=120) as client:
@@ -128,6 +130,11 @@ class Cohorts:
             wrong += [f"{cohort}: {one}" for one in found[:SHOWN_MAX]]
             wrong += [f"{cohort}: {len(found) - SHOWN_MAX} more"] if len(found) > SHOWN_MAX else []
         return wrong
+
+    def _each(self, do: Callable[[Cast], None]) -> None:
+        """With all cohorts at the same time."""
+        with ThreadPoolExecutor(len(self.casts)) as pool:
+            list(pool.map(do, self.casts.values()))
 
     def tell(self) -> None:
         """The summary."""

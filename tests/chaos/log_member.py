@@ -98,10 +98,8 @@ def _taken(consumer: ringfence.Consumer, most: int) -> list[tuple[ConsumerPlace,
     while len(found) < most and (batch := consumer.next(GATHER_S)) is not None:
         at, place = time.monotonic(), consumer.place
         assert place is not None
-        values, keys = (
-            values_of(batch),
-            batch.column("key").to_numpy().copy(),
-        )  # views end with the next batch
+        # Views end with the next batch.
+        values, keys = values_of(batch), batch.column("key").to_numpy().copy()
         say("given", place, at=at, values=values.tolist(), keys=keys.tolist())
         found.append((place, values, keys))
     return found
