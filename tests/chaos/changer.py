@@ -17,10 +17,14 @@ PAUSE_S = 1.0, 4.0
 
 
 class Changer:
-    """A thread; `changed` counts the changes whose end it was told, `refused` all others."""
+    """A thread; `changed` counts the changes whose end it was told, `refused` all others.
+
+    A split and a merge come first, and any kinds behind them. `missing` names what has not come yet.
+    """
 
     def __init__(self, fleet: Fleet, topic: str, seed: int) -> None:
         self.changed = self.refused = 0
+        self.missing = ["split", "merge"]
         self.failure: BaseException | None = None
         self._addresses, self._topic, self._dice = fleet.addresses, topic, random.Random(seed)
         self._stop = threading.Event()
@@ -45,11 +49,13 @@ class Changer:
 
     def _one(self, client: ringfence.Client) -> None:
         try:
-            changed_at_random(client, self._topic, self._dice, WAIT_S)
+            kind = self.missing[0] if self.missing else ""
+            done = changed_at_random(client, self._topic, self._dice, WAIT_S, kind).partition(",")[0]
         except RingfenceError:  # a node is away, a partition moves, a change was aborted, no answer
             self.refused += 1
         else:
             self.changed += 1
+            self.missing = [one for one in self.missing if one != done]
 
 
 def active(addresses: str, topic: str) -> list[int]:

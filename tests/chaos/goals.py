@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+from tests.chaos.cohort_record import Part
 
 MAIN = ("kill", "pause", "partition", "power_cut")
 OTHER = ("slow_disk", "failing_disk", "full_disk", "clock_jump")
@@ -87,3 +90,18 @@ class CohortGoals:
             for what, (count, least) in wanted.items()
             if count < least
         ]
+
+
+def missing_in_lineage(parts: Sequence[Part], given: Collection[int], owner_changes: int) -> list[str]:
+    """What a cohort did not see of a topic. `given`: partitions of which its members had rows."""
+    children = Counter(parent for part in parts for parent in part.parents)
+    pairs = [(part, parent) for part in parts for parent in part.parents]
+    seen = [(part, parent) for part, parent in pairs if part.partition in given and parent in given]
+    has_seen = {
+        "rows of a partition that was split, and of its child": any(children[one] > 1 for _, one in seen),
+        "rows of partitions that were merged, and of their child": any(
+            len(part.parents) > 1 for part, _ in seen
+        ),
+        "another owner of a gate": owner_changes > 0,
+    }
+    return [f"no member saw {what}" for what, is_there in has_seen.items() if not is_there]

@@ -47,6 +47,8 @@ class Harmer:
     seed: int
     is_broken: Callable[[], bool] = lambda: False
     """True: a writer or reader has failed; what comes then shows nothing more."""
+    is_enough: Callable[[], bool] = lambda: True
+    """Whether all else has happened that a run must have seen."""
 
     def __post_init__(self) -> None:
         self.ended: list[str] = []
@@ -62,7 +64,7 @@ class Harmer:
     def run(self, seconds: float) -> None:
         begun = time.monotonic()
         while (spent := time.monotonic() - begun) < seconds + OVERTIME_S and not self.is_broken():
-            if spent >= seconds and not self.goals.missing(self.counts()):
+            if spent >= seconds and not self.goals.missing(self.counts()) and self.is_enough():
                 return
             self._pace()
             self._one(spent)

@@ -141,6 +141,7 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None, *, has_consu
         lambda: min(one.rows() for one in clients),
         seed,
         lambda: any(one.is_broken() for one in everyone),
+        lambda: not changer.missing,
     )
     forcer = Forcer(fleet, seed)
     for each in everyone:
@@ -149,14 +150,16 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None, *, has_consu
     changer.start()
     harmer.run(seconds)
     say("the last fault is over: an owner is forced, then moves, writers and readers come to their end")
+    for cohort in cohorts:
+        cohort.stop()
     mover.finish()
     changer.finish()
-    for cohort in cohorts:
-        cohort.calm()
     say(f"{mover.committed} moves and {changer.changed} layout changes are over")
     fleet.until_whole()
     forced = forcer.run()
     say("an owner was forced; clients end")
+    for cohort in cohorts:
+        cohort.calm()
     wrong = [*harmer.ended]
     wrong += [f"the mover: {mover.failure!r}"] if mover.failure is not None else []
     wrong += [f"layout changes: {changer.failure!r}"] if changer.failure is not None else []

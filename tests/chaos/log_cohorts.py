@@ -25,7 +25,7 @@ import numpy as np
 import ringfence
 from ringfence.native.errors import RingfenceError
 from tests.chaos.cohort_record import Part
-from tests.chaos.goals import CohortCounts, CohortGoals
+from tests.chaos.goals import CohortCounts, CohortGoals, missing_in_lineage
 from tests.chaos.log_cast import Cast
 from tests.chaos.log_clients import values_of
 from tests.chaos.log_member import OUTPUT
@@ -96,10 +96,13 @@ class Cohorts:
         for cast in self.casts.values():
             cast.start()
 
-    def calm(self) -> None:
-        """No more harm to members."""
+    def stop(self) -> None:
+        """No more harm to members, after one death in each cohort."""
         for cast in self.casts.values():
             cast.stop()
+
+    def calm(self) -> None:
+        """Wait until no member is harmed any more."""
         for cast in self.casts.values():
             cast.calm()
 
@@ -119,6 +122,8 @@ class Cohorts:
             rows, tail_rows = rows_of(client, self._topic), rows_of(client, self._cut_topic)
             parts = parts_of(client, self._topic, rows)
             output = output_of(client)
+        given = {line.partition for line in self.casts["audit"].lines() if line.what == "given"}
+        wrong += too_little(missing_in_lineage(parts, given, len(self._owners.changes)))
         gone = [(one.begun, Gone(one.partition, one.before)) for one in cut.truncates if one.before]
         for cohort, found in (
             ("audit", self._stream("audit", rows, parts, [])),

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.chaos.cohort_record import Part
 from tests.chaos.faults import FAULTS
-from tests.chaos.goals import MAIN, OTHER, CohortCounts, CohortGoals, Counts, Goals
+from tests.chaos.goals import MAIN, OTHER, CohortCounts, CohortGoals, Counts, Goals, missing_in_lineage
 
 FIVE = Goals.of(300)
 ENOUGH = Counts(
@@ -62,3 +63,27 @@ def test_a_cohort_in_which_too_little_happened_is_named_with_each_count() -> Non
         "deaths of members in audit: 3, wanted 4",
     ]
     assert CohortGoals.of(20) == CohortGoals(666, 1, 1)
+
+
+LINEAGE = [Part(1, (), 9), Part(2, (1,), 5), Part(3, (1,), 5), Part(4, (2, 3), None)]
+
+
+def test_a_lineage_of_which_members_saw_a_split_and_a_merge_lacks_nothing() -> None:
+    assert missing_in_lineage(LINEAGE, {1, 2, 4}, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("lacks", "parts", "given", "owner_changes"),
+    [
+        ("split", LINEAGE, {2, 3, 4}, 1),
+        ("split", LINEAGE[1:], {2, 3, 4}, 1),
+        ("merged", LINEAGE[:3], {1, 2, 3}, 1),
+        ("merged", LINEAGE, {1, 2, 3}, 1),
+        ("owner of a gate", LINEAGE, {1, 2, 3, 4}, 0),
+    ],
+)
+def test_what_no_member_saw_of_a_lineage_is_named(
+    lacks: str, parts: list[Part], given: set[int], owner_changes: int
+) -> None:
+    [line] = missing_in_lineage(parts, given, owner_changes)
+    assert lacks in line

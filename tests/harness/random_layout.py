@@ -11,9 +11,14 @@ PARTITIONS_MAX: Final = 24
 """ACTIVE ones of the topic: more are merged again."""
 
 
-def changed_at_random(client: ringfence.Client, topic: str, dice: random.Random, wait_s: float) -> str:
-    """Make one change and wait for its end. RingfenceError: it was refused, was aborted, or is not known."""
-    parts, kind = client.layout(topic).active, dice.choice(["split", "merge", "repartition"])
+def changed_at_random(
+    client: ringfence.Client, topic: str, dice: random.Random, wait_s: float, kind: str = ""
+) -> str:
+    """Make one change and wait for its end: of a kind, where the layout allows it, or of any.
+
+    RingfenceError: it was refused, was aborted, or is not known.
+    """
+    parts, kind = client.layout(topic).active, kind or dice.choice(["split", "merge", "repartition"])
     if kind == "split" and len(parts) < PARTITIONS_MAX:
         into = dice.choice([2, 2, 3])
         done = client.admin.split(topic, dice.choice(parts).partition, into=into, wait_s=wait_s)
