@@ -264,9 +264,7 @@ class QueueFetching:
         for one in [one for one in self.stored if one.node == node]:
             self.release(one)
         for elsewhere in [one for one in self._elsewhere if one.node == node]:
-            leased = elsewhere.leased
-            self._release(leased.partition, leased.incarnation, elsewhere.lines, elsewhere.until)
-            self._elsewhere.remove(elsewhere)
+            self._release_elsewhere(elsewhere)
         self._retry_at.pop(node, None)
         self._paces.pop(node, None)
         self._is_full.pop(node, None)
@@ -275,10 +273,16 @@ class QueueFetching:
         """A newer table. Another owner gives the rows of the one before again; it may be the same node's."""
         routes, node_of = self._state.routes, self._state.routes.node_of
         self.drop([one for one in self.stored if node_of(one.partition) != one.node])
-        for stored in list(self.stored):
-            if routes.epoch_of(stored.partition) != before.epoch_of(stored.partition):
-                self.release(stored)  # the table may be late, and the lease of the new owner
         self._elsewhere = [one for one in self._elsewhere if node_of(one.leased.partition) == one.node]
+
+        def is_new(partition: int) -> bool:
+            return routes.epoch_of(partition) != before.epoch_of(partition)
+
+        # The table may be late, and the lease of the new owner.
+        for stored in [one for one in self.stored if is_new(one.partition)]:
+            self.release(stored)
+        for elsewhere in [one for one in self._elsewhere if is_new(one.leased.partition)]:
+            self._release_elsewhere(elsewhere)
 
     def all_lost(self) -> None:
         """The session is over."""
@@ -294,9 +298,12 @@ class QueueFetching:
         """Give all rows back that the application did not get."""
         for stored in list(self.stored):
             self.release(stored)
-        for one in self._elsewhere:
-            self._release(one.leased.partition, one.leased.incarnation, one.lines, one.until)
-        self._elsewhere.clear()
+        for one in list(self._elsewhere):
+            self._release_elsewhere(one)
+
+    def _release_elsewhere(self, one: Elsewhere) -> None:
+        self._release(one.leased.partition, one.leased.incarnation, one.lines, one.until)
+        self._elsewhere.remove(one)
 
     def _release(self, partition: int, incarnation: int, lines: Iterable[Line], until: float) -> None:
         for line in lines:

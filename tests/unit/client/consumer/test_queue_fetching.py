@@ -177,6 +177,20 @@ def test_rows_of_a_sealed_partition_are_read_at_its_owner() -> None:
     assert (place.first_offset, place.end_offset) == (18, 20)
 
 
+@pytest.mark.parametrize("node", [1, 2])
+def test_rows_of_a_sealed_partition_are_not_given_once_their_gate_has_a_new_owner(node: int) -> None:
+    """Another node leases them again, and so does the same one."""
+    alone = QueueAlone()
+    lines = (Line(5, 10, 0, 0, False), Line(12, 20, 0, 1, False))
+    alone.answer(alone.call(QueueFetch), Leased(1, 1, 5, 20, lines, is_elsewhere=True))
+    read = alone.call(Read)
+    alone.table({1: node}, version=2, epoch=2)
+    assert alone.told(What.RELEASED) == ([(5, 10), (12, 20)] if node == 1 else [])
+    alone.answer(read, Fetched(0, 0, 25, 3, bytes=50, body=b""))
+    assert alone.give() is None
+    assert alone.calls(Read) == []
+
+
 def test_rows_of_a_sealed_partition_that_no_record_has_are_done_with() -> None:
     """Damaged ones that an operator gave up: what is read begins behind them."""
     for start, gone in ((7, [(5, 7)]), (20, [(5, 10), (12, 20)])):
