@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import ringfence
 from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import RingfenceError
 from tests.chaos.fleet import NODES, Fleet
-from tests.chaos.log_clients import SCHEMA, EndAsker, PlainWriter, final_read
+from tests.chaos.log_clients import IN_FLIGHT_MAX, SCHEMA, EndAsker, PlainWriter, final_read
 from tests.checker.log_history import Forced, History, Outcome, Truncate
 from tests.harness.processes import until
 
-WORK_SENDS: Final = 100
+WORK_SENDS: Final = 2 * IN_FLIGHT_MAX
 """Acknowledged between two steps: more than are in flight, so that some were sent after the step before."""
 WORK_S: Final = 120.0
 """For these sends: a writer first finds the owner again after a step that takes nodes away."""
@@ -138,8 +139,8 @@ class Forcer:
         self._fleet.nodes[places[left]].wake()
         until(lambda: self._candidate(left) is not None, 60, "the replica that is left to answer")
         until(lambda: self._force(left, (left, spare, second)), 60, "a forced owner")
-        for place in down:
-            self._fleet.nodes[place].start()
+        with ThreadPoolExecutor(len(down)) as pool:
+            list(pool.map(lambda place: self._fleet.nodes[place].start(), down))
         self._fleet.until_whole()
         until(lambda: self._shown()["change"] is None, 120, "an open owner")
         self._change(nodes[0], "auto")

@@ -48,7 +48,9 @@ from tests.checker.transformed import Output, Transformed
 
 SETTLED_S: Final = 240.0
 """For all that is left: a killed member's partitions wait for its grace period, and a hold behind it."""
-LOOK_S: Final = 1.0
+RENEWED_S: Final = 20.0
+"""What is left then waits for members that have left for minutes: others come in their place."""
+LOOK_S: Final = 0.5
 CLEAN: Final = "clean"
 CLEAN_PARTITIONS: Final = 4
 LONG_S: Final = 200.0
@@ -111,8 +113,6 @@ class Cohorts:
 
     def finish(self, cut: History) -> list[str]:
         """After the last row was written: all that is wrong. `cut`: of the truncated topic."""
-        if not self.is_broken():
-            self._each(Cast.renew)
         wrong = [] if self.is_broken() else self._until_settled()
         self._owners.finish()
         self._each(Cast.finish)
@@ -160,12 +160,15 @@ class Cohorts:
 
     def _until_settled(self) -> list[str]:
         """Wait until owners say that nothing is left; what is left after too long."""
-        end, left = time.monotonic() + SETTLED_S, dict[str, str]()
+        begun, left, is_renewed = time.monotonic(), dict[str, str](), False
         with ringfence.connect(self._addresses, timeout_s=30) as client:
-            while time.monotonic() < end:
+            while time.monotonic() < begun + SETTLED_S:
                 left = {one: text for one, cast in self.casts.items() if (text := self._left(client, cast))}
                 if not left or self.is_broken():
                     break
+                if not is_renewed and time.monotonic() > begun + RENEWED_S:
+                    is_renewed = True
+                    self._each(Cast.renew)
                 time.sleep(LOOK_S)
         return [f"{cohort}: not settled within {SETTLED_S:.0f} s: {text}" for cohort, text in left.items()]
 
