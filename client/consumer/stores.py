@@ -50,8 +50,8 @@ def begin_of(partition: int, question: Mapping[str, Any], settings: Settings) ->
     missed = False
     for parent, end, how in question.get("parents", ()):
         position = settings.position(parent)
-        if position is not None and position.offset >= end:
-            continue
+        if (0 if position is None else position.offset) >= end:
+            continue  # without rows it is in no store
         if how == READ:
             raise PositionError(
                 f"the store is behind the cohort in partition {parent}, which ended at {end} and was read to "

@@ -278,7 +278,7 @@ def drained_words(
             continue
         topic = state.topics[cohort.topic]
         log = heir(topic.layout.by_id(), rule.partition)
-        mark = Drained(rule.cohort, rule.incarnation, rule.partition, gate.is_settled)
+        mark = Drained(rule.cohort, rule.incarnation, rule.partition, _has_read(rule, gate))
         found.append(DrainedWord(mark, log, topic.assignments[log].epoch))
     return tuple(found)
 
@@ -304,6 +304,12 @@ def begun_words(
             log = heir(topic.layout.by_id(), rule.partition)
             found.append(Begun(rule.cohort, rule.incarnation, rule.partition, topic.assignments[log].epoch))
     return tuple(found)
+
+
+def _has_read(rule: GateRule, gate: GateProgress) -> bool:
+    """Whether members settled rows: one that gives a partition back settles where it began."""
+    begin = rule.beginning.offset if _has_place(rule) else 0
+    return gate.is_settled and gate.offset > begin
 
 
 def _has_place(rule: GateRule) -> bool:

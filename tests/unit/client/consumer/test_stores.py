@@ -54,6 +54,12 @@ def test_a_store_that_has_the_end_of_the_parent_goes_on() -> None:
     assert begin_of(8, asked(READ), store(END)) == (Point(0, 0), False)
 
 
+@pytest.mark.parametrize("how", [READ, PRUNED_UNREAD])
+def test_a_parent_without_rows_is_missed_in_no_store(how: int) -> None:
+    question = {"begin": 0, "settled": None, "parents": [(PARENT, 0, how)]}
+    assert begin_of(8, question, store()) == (Point(0, 0), how == PRUNED_UNREAD)
+
+
 def test_a_parent_that_was_removed_unread_is_told_or_skipped() -> None:
     with pytest.raises(TruncatedError, match="removed before the cohort had read it") as told:
         begin_of(8, asked(PRUNED_UNREAD), store(50))

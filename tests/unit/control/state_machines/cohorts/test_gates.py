@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from ringfence.control.model.cohort_commands import Drained
@@ -244,6 +245,22 @@ def test_an_empty_sealed_partition_that_no_member_ever_read_is_drained() -> None
     log.must(log.commit(end=replace(END, offset=0)))
     nothing = GateProgress(0, 0, False)  # type: ignore[arg-type]
     assert told_drained(log, number, **{f"p{source.partition}": nothing}) == {source.partition}
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_partition_counts_as_read_if_a_member_settled_rows_and_not_by_a_release(rows: int) -> None:
+    """A store of a CHECKPOINT cohort has nothing of one without rows."""
+    log = CohortLog(partitions=1)
+    number = log.create()
+    source = log.active[0]
+    log.must(log.split(source))
+    log.must(log.hold())
+    log.must(log.commit(end=replace(END, offset=rows)))
+    progress = {
+        (number, source.partition): GateProgress(log.cohort(number).incarnation, rows, is_settled=True)
+    }
+    [word] = drained_words(log.state, rules(log, number).values(), progress)
+    assert word.mark.read == (rows > 0)
 
 
 def test_a_gate_tells_that_it_has_begun_under_its_own_owner_epoch() -> None:
