@@ -62,22 +62,28 @@ with database.transaction():
     for table in TABLES:
         database.execute(table)
 
-with ringfence.connect() as client:  # RINGFENCE_ADDRESS, else tcp://127.0.0.1:7411
-    client.create_topic("trips", schema=SCHEMA, key=["id"], partitions=4, exist_ok=True)
-    if not client.count("trips"):
-        with client.producer("trips") as producer:
-            for first in range(0, 10_000, 100):
-                rows = {"id": range(first, first + 100), "fare": [7.5] * 100}
-                producer.send(pa.table(rows, schema=SCHEMA))
-    with client.consumer("trips", cohort="postgres", mode="checkpoint", positions=load) as consumer:
-        while (batch := consumer.next(timeout_s=5)) is not None:  # None: nothing came for 5 s
-            assert consumer.place is not None
-            try:
-                save(batch, consumer.place)
-            except NotSavedError as error:
-                print("saved by another reader, or will be:", error)
 
-found = database.execute("select count(*), count(distinct id) from trips").fetchone()
-assert found is not None
-print(f"{found[0]} rows, {found[1]} different ones")
-database.close()
+def main() -> None:
+    with ringfence.connect() as client:  # RINGFENCE_ADDRESS, else tcp://127.0.0.1:7411
+        client.create_topic("trips", schema=SCHEMA, key=["id"], partitions=4, exist_ok=True)
+        if not client.count("trips"):
+            with client.producer("trips") as producer:
+                for first in range(0, 10_000, 100):
+                    rows = {"id": range(first, first + 100), "fare": [7.5] * 100}
+                    producer.send(pa.table(rows, schema=SCHEMA))
+        with client.consumer("trips", cohort="postgres", mode="checkpoint", positions=load) as consumer:
+            while (batch := consumer.next(timeout_s=5)) is not None:  # None: nothing came for 5 s
+                assert consumer.place is not None
+                try:
+                    save(batch, consumer.place)
+                except NotSavedError as error:
+                    print("saved by another reader, or will be:", error)
+
+    found = database.execute("select count(*), count(distinct id) from trips").fetchone()
+    assert found is not None
+    print(f"{found[0]} rows, {found[1]} different ones")
+    database.close()
+
+
+if __name__ == "__main__":
+    main()

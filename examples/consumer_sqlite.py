@@ -56,20 +56,26 @@ def save(batch: pa.RecordBatch, place: ringfence.ConsumerPlace) -> None:
 database = sqlite3.connect(os.environ.get("TRIPS_DATABASE", "trips.db"))
 database.executescript(TABLES)
 
-with ringfence.connect() as client:  # RINGFENCE_ADDRESS, else tcp://127.0.0.1:7411
-    client.create_topic("trips", schema=SCHEMA, key=["id"], partitions=4, exist_ok=True)
-    if not client.count("trips"):
-        with client.producer("trips") as producer:
-            for first in range(0, 10_000, 100):
-                rows = {"id": range(first, first + 100), "fare": [7.5] * 100}
-                producer.send(pa.table(rows, schema=SCHEMA))
-    with client.consumer("trips", cohort="sqlite", mode="checkpoint", positions=load) as consumer:
-        while (batch := consumer.next(timeout_s=5)) is not None:  # None: nothing came for 5 s
-            assert consumer.place is not None
-            try:
-                save(batch, consumer.place)
-            except NotSavedError as error:
-                print("saved by another reader, or will be:", error)
 
-count, different = database.execute("select count(*), count(distinct id) from trips").fetchone()
-print(f"{count} rows, {different} different ones")
+def main() -> None:
+    with ringfence.connect() as client:  # RINGFENCE_ADDRESS, else tcp://127.0.0.1:7411
+        client.create_topic("trips", schema=SCHEMA, key=["id"], partitions=4, exist_ok=True)
+        if not client.count("trips"):
+            with client.producer("trips") as producer:
+                for first in range(0, 10_000, 100):
+                    rows = {"id": range(first, first + 100), "fare": [7.5] * 100}
+                    producer.send(pa.table(rows, schema=SCHEMA))
+        with client.consumer("trips", cohort="sqlite", mode="checkpoint", positions=load) as consumer:
+            while (batch := consumer.next(timeout_s=5)) is not None:  # None: nothing came for 5 s
+                assert consumer.place is not None
+                try:
+                    save(batch, consumer.place)
+                except NotSavedError as error:
+                    print("saved by another reader, or will be:", error)
+
+    count, different = database.execute("select count(*), count(distinct id) from trips").fetchone()
+    print(f"{count} rows, {different} different ones")
+
+
+if __name__ == "__main__":
+    main()

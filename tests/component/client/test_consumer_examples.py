@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import random
+import runpy
 import sqlite3
 import subprocess
 import sys
@@ -117,39 +117,21 @@ def test_postgres_has_each_row_once_though_the_reader_is_killed(node: CohortNode
 # ---- two readers of one partition --------------------------------------------------------------------------
 
 
-def functions_of(example: Path, database: object) -> dict[str, Any]:
-    """What the example defines, over a database that is open; nothing of it runs."""
-    tree = ast.parse(example.read_text())
-    defined = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
-    tree.body = [one for one in tree.body if isinstance(one, defined) or is_constant(one)]
-    names: dict[str, Any] = {"database": database}
-    exec(compile(tree, str(example), "exec"), names)
-    return names
-
-
-def is_constant(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Assign) and all(
-        isinstance(one, ast.Name) and one.id.isupper() for one in statement.targets
-    )
-
-
 @pytest.fixture(params=NAMES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """An example with an empty database."""
-    if request.param == "consumer_sqlite":
-        database = sqlite3.connect(tmp_path / "two.db")
-        names = functions_of(SQLITE, database)
-        database.executescript(names["TABLES"])
-        yield names
-        database.close()
-        return
-    with psycopg.connect(request.getfixturevalue("postgres").dsn, autocommit=True) as connection:
-        names = functions_of(POSTGRES, connection)
-        for table in ("trips", "positions"):
-            connection.execute(f"drop table if exists {table}")
-        for text in names["TABLES"]:
-            connection.execute(text)
-        yield names
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, Any]]:
+    """What an example defines, with an empty database."""
+    is_sqlite = request.param == "consumer_sqlite"
+    place = str(tmp_path / "two.db") if is_sqlite else request.getfixturevalue("postgres").dsn
+    if not is_sqlite:
+        with psycopg.connect(place, autocommit=True) as connection:
+            connection.execute("drop table if exists trips, positions")
+    monkeypatch.setenv("TRIPS_DATABASE", place)
+    # What `save` sees, not a copy of it: a test takes a condition away.
+    names = runpy.run_path(str(SQLITE if is_sqlite else POSTGRES))["save"].__globals__
+    yield names
+    names["database"].close()
 
 
 def save(store: dict[str, Any], hold: int, first: int, end: int) -> bool:
