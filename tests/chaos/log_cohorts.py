@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -154,6 +155,7 @@ class Cohorts:
             (folder / f"{cohort}.jsonl").write_text(
                 "".join(f"{json.dumps(line, default=str)}\n" for line in lines)
             )
+        shutil.copy(self._store, folder)
         (folder / "owners.json").write_text(json.dumps(self._owners.changes.by_partition()))
 
     # ---- the end ----
