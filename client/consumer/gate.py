@@ -133,6 +133,8 @@ class Gate:
         self.phase, self.hold, self.newest = Phase.HELD, reply.hold, max(self.newest, reply.hold)
         self.lease_until = lease_until
         before = Point(reply.start, 0 if reply.end > reply.start else reply.epoch)
+        if self.position is not None and self.position.offset == reply.start:
+            before = self.position  # the answer has the epoch of the last report, which may be older
         self.fetched = self.given = self.told = self.settled = before
         self.end, self.skip, self.is_drain_told = None, None, False
         self.unseen_from = None
