@@ -48,6 +48,7 @@ pub struct DiskCounts {
     pub syncs: u64,
     pub writes: u64,
     pub reads: u64,
+    pub bytes_read: u64,
     pub failures: u64,
     pub sectors_dropped: u64,
     pub crashes: u64,
@@ -390,6 +391,7 @@ impl Storage for FaultyDisk {
         let start = usize::try_from(position).unwrap_or(usize::MAX).min(content.len());
         let bytes = buffer.len().min(content.len() - start);
         buffer[..bytes].copy_from_slice(&content[start..start + bytes]);
+        state.counts.bytes_read += bytes as u64;
         Ok(bytes)
     }
 

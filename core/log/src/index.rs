@@ -16,12 +16,18 @@ use ringfence_wire::RecordHeader;
 use crate::log_end::offsets_of;
 use crate::position::Position;
 
+/// A record of at least this many bytes has an entry, and so has the one after it: then a read knows where the record
+/// ends, and takes no bytes of other partitions with it.
+const OWN_ENTRY_BYTES: u64 = INTERVAL_BYTES / 4;
 /// One entry for each 64 KiB: 100 GiB of one partition are 1.6 million entries before thinning and 16 thousand after.
 pub const INTERVAL_BYTES: u64 = 64 << 10;
 /// At most 768 KiB a partition.
 const SPARSE_MAX: usize = 16_384;
 /// At most 2.25 KiB a partition.
 const TAIL_MAX: usize = 48;
+
+/// Truncations whose entries stay however often the index is thinned.
+const CUTS_MAX: usize = 64;
 
 /// A record with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,10 +51,17 @@ pub struct Index {
     /// Consecutive records up to the last one.
     tail: VecDeque<Entry>,
     interval_bytes: u64,
+    /// [`OWN_ENTRY_BYTES`]; `u64::MAX` once there were too many entries.
+    own_entry_bytes: u64,
     bytes: u64,
     rows_bytes: u64,
     /// The next record begins a sparse entry: no walk may cross a truncation or a gap.
     cut: bool,
+    /// Records with such entries, ascending. The file may still have truncated records of the same numbers before them,
+    /// so thinning keeps these entries.
+    cuts: VecDeque<u64>,
+    /// Above the greatest record that is no longer in `cuts`, because there were too many; 0 = none.
+    forgotten_cuts_until: u64,
 }
 
 impl Default for Index {
@@ -57,9 +70,12 @@ impl Default for Index {
             sparse: VecDeque::new(),
             tail: VecDeque::new(),
             interval_bytes: INTERVAL_BYTES,
+            own_entry_bytes: OWN_ENTRY_BYTES,
             bytes: 0,
             rows_bytes: 0,
             cut: true,
+            cuts: VecDeque::new(),
+            forgotten_cuts_until: 0,
         }
     }
 }
@@ -83,7 +99,12 @@ impl Index {
         let is_large = rows_bytes >= self.interval_bytes && rows_bytes > u64::from(header.span_bytes);
         // One entry in each file: otherwise a file would be kept only because no entry stands after the log start.
         let other_file = self.sparse.back().is_some_and(|last| last.position.file() != position.file());
-        if self.cut || other_file || is_large || since >= self.interval_bytes {
+        let is_own =
+            u64::from(header.span_bytes) >= self.own_entry_bytes || self.is_own_entry_last(header.record_number);
+        if self.cut || other_file || is_large || is_own || since >= self.interval_bytes {
+            if self.cut && !self.sparse.is_empty() {
+                self.keep_cut(entry.record);
+            }
             self.sparse.push_back(entry);
             self.cut = false;
             self.thin();
@@ -97,18 +118,76 @@ impl Index {
         debug_assert!(offsets_of(header) == 0 || header.rows > 0);
     }
 
+    /// True if the record before this one has an entry of its own.
+    fn is_own_entry_last(&self, record: u64) -> bool {
+        let is_own = |last: &Entry| last.record + 1 == record && self.bytes - last.bytes >= self.own_entry_bytes;
+        self.sparse.back().is_some_and(is_own)
+    }
+
     fn thin(&mut self) {
-        if self.sparse.len() <= SPARSE_MAX {
-            return;
+        if self.sparse.len() > SPARSE_MAX && self.own_entry_bytes < u64::MAX {
+            self.own_entry_bytes = u64::MAX;
+            self.remove_own_entries();
         }
+        if self.sparse.len() > SPARSE_MAX {
+            self.halve();
+        }
+    }
+
+    /// Remove every second entry, and double the interval. True if there was one to remove.
+    fn halve(&mut self) -> bool {
+        let count = self.sparse.len();
         let mut index = 0;
+        let cuts = &self.cuts;
         // Keep the first entry: the log start is found by it. Keep the last: the next interval counts from it.
-        let last = self.sparse.len() - 1;
-        self.sparse.retain(|_| {
+        self.sparse.retain(|entry| {
             index += 1;
-            index % 2 == 1 || index == last + 1
+            index % 2 == 1 || index == count || cuts.binary_search(&entry.record).is_ok()
         });
-        self.interval_bytes *= 2;
+        let is_shorter = self.sparse.len() < count;
+        if is_shorter {
+            self.interval_bytes *= 2;
+        }
+        is_shorter
+    }
+
+    /// The entry of this record, the first one after a truncation or a gap, is kept.
+    fn keep_cut(&mut self, record: u64) {
+        if self.cuts.len() == CUTS_MAX
+            && let Some(oldest) = self.cuts.pop_front()
+        {
+            self.forgotten_cuts_until = oldest + 1;
+        }
+        self.cuts.push_back(record);
+    }
+
+    /// True if truncated records may lie between this record and the next entry.
+    pub fn may_hold_truncated(&self, record: u64) -> bool {
+        record + 1 < self.forgotten_cuts_until
+    }
+
+    /// Keep the entries that there would be without [`OWN_ENTRY_BYTES`], and the last one, in place.
+    fn remove_own_entries(&mut self) {
+        let (mut kept, count) = (0_usize, self.sparse.len());
+        for at in 0..count {
+            let entry = self.sparse[at];
+            let is_kept = match (kept.checked_sub(1).map(|last| self.sparse[last]), self.sparse.get(at + 1)) {
+                (None, _) | (_, None) => true,
+                (Some(last), Some(next)) => {
+                    let since = (entry.bytes - last.bytes).max(entry.rows_bytes - last.rows_bytes);
+                    let rows_bytes = next.rows_bytes - entry.rows_bytes;
+                    let is_publish = rows_bytes >= self.interval_bytes && rows_bytes > next.bytes - entry.bytes;
+                    let is_cut = self.cuts.binary_search(&entry.record).is_ok();
+                    let is_in_other_file = last.position.file() != entry.position.file();
+                    since >= self.interval_bytes || is_in_other_file || is_publish || is_cut
+                }
+            };
+            if is_kept {
+                self.sparse[kept] = entry;
+                kept += 1;
+            }
+        }
+        self.sparse.truncate(kept);
     }
 
     /// Remove the records from this number on; the next one may lie anywhere.
@@ -122,6 +201,7 @@ impl Index {
             list.truncate(kept);
         }
         (self.bytes, self.rows_bytes) = (bytes, rows_bytes);
+        self.cuts.truncate(self.cuts.partition_point(|cut| *cut < next_record));
         self.cut = true;
     }
 
@@ -143,6 +223,8 @@ impl Index {
         while self.sparse.get(1).is_some_and(goes) {
             self.sparse.pop_front();
         }
+        let first = self.first_record().unwrap_or(0);
+        self.cuts.drain(..self.cuts.partition_point(|cut| *cut <= first));
         if self.sparse.len() * 4 < self.sparse.capacity() {
             self.sparse.shrink_to_fit();
         }
@@ -150,8 +232,8 @@ impl Index {
 
     /// Remove all entries: no record before the next one can be read.
     pub fn clear(&mut self) {
-        let (bytes, rows_bytes, interval_bytes) = (self.bytes, self.rows_bytes, self.interval_bytes);
-        *self = Self { interval_bytes, bytes, rows_bytes, ..Self::default() };
+        let Self { interval_bytes, own_entry_bytes, bytes, rows_bytes, .. } = *self;
+        *self = Self { interval_bytes, own_entry_bytes, bytes, rows_bytes, ..Self::default() };
     }
 
     /// File of the first indexed record.
@@ -233,19 +315,14 @@ impl Index {
         self.sparse.shrink_to_fit();
     }
 
-    /// Free nearly everything, at the price of long walks: at most `entries` sparse entries stay.
+    /// Free nearly everything, at the price of long walks: at most `entries` sparse entries stay, and
+    /// those after truncations.
     pub fn shrink(&mut self, entries: usize) {
-        while self.sparse.len() > entries.max(2) {
-            let last = self.sparse.len() - 1;
-            let mut index = 0;
-            self.sparse.retain(|_| {
-                index += 1;
-                index % 2 == 1 || index == last + 1
-            });
-            self.interval_bytes *= 2;
-        }
+        self.remove_own_entries();
+        while self.sparse.len() > entries.max(2) && self.halve() {}
         self.sparse.shrink_to_fit();
         self.tail.shrink_to_fit();
+        self.cuts.shrink_to_fit();
     }
 
     /// # Panics
@@ -270,89 +347,10 @@ impl Index {
 
     /// Bytes of memory of the entries.
     pub fn memory_bytes(&self) -> usize {
-        (self.sparse.capacity() + self.tail.capacity()) * size_of::<Entry>()
+        (self.sparse.capacity() + self.tail.capacity()) * size_of::<Entry>() + self.cuts.capacity() * size_of::<u64>()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// `count` records of `span` bytes and 10 rows, one every millisecond.
-    fn filled(count: u64, span: u32) -> Index {
-        let mut index = Index::default();
-        for number in 0..count {
-            let header = RecordHeader {
-                kind: 1,
-                rows: 10,
-                record_number: number,
-                first_offset: number * 10,
-                time_ms: number,
-                span_bytes: span,
-                ..Default::default()
-            };
-            index.add(&header, Position::new(1, 4096 + number * u64::from(span)), u64::from(span));
-        }
-        index
-    }
-
-    fn first(index: &Index, before: impl Fn(&Entry) -> bool) -> Option<u64> {
-        index.from(before).next().map(|entry| entry.record)
-    }
-
-    #[test]
-    fn the_first_entry_is_at_or_before_the_wanted_record_and_at_most_an_interval_before() {
-        let index = filled(10_000, 640);
-        index.check("test", 10_000);
-        let interval = INTERVAL_BYTES / 640 + 1;
-        for wanted in [0, 1, 103, 5_000, 9_950, 9_999] {
-            let found = first(&index, |entry| entry.record <= wanted).unwrap();
-            assert!(found <= wanted && wanted - found <= interval, "{found} for {wanted}");
-            assert_eq!(first(&index, |entry| entry.offset <= wanted * 10 + 9), Some(found));
-        }
-        assert_eq!(first(&index, |entry| entry.record <= 9_980), Some(9_980), "the tail is exact");
-    }
-
-    #[test]
-    fn entries_are_bounded_however_much_is_appended_and_still_lead_everywhere() {
-        let mut index = filled(100_000, 1 << 20);
-        index.check("test", 100_000);
-        assert!(index.memory_bytes() < 2 << 20, "{}", index.memory_bytes());
-        let found = first(&index, |entry| entry.record <= 50_001).unwrap();
-        assert!(found <= 50_001 && found > 49_900, "{found}");
-        index.shrink(16);
-        index.check("test", 100_000);
-        assert!(index.memory_bytes() <= 3072, "{}", index.memory_bytes());
-        assert!(first(&index, |entry| entry.record <= 50_001).is_some_and(|record| record <= 50_001));
-    }
-
-    #[test]
-    fn after_a_cut_no_stretch_leads_across_it() {
-        let mut index = filled(1000, 640);
-        let bytes = index.bytes();
-        index.truncate(990);
-        assert_eq!(index.bytes(), bytes - 10 * 640);
-        let header = RecordHeader {
-            kind: 1,
-            rows: 1,
-            record_number: 990,
-            first_offset: 9900,
-            span_bytes: 64,
-            ..Default::default()
-        };
-        index.add(&header, Position::new(2, 4096), 64);
-        index.check("test", 991);
-        assert_eq!(first(&index, |entry| entry.record <= 990), Some(990));
-        assert!(index.sparse.back().is_some_and(|last| last.record == 990), "the record behind the cut is indexed");
-    }
-
-    #[test]
-    fn retention_finds_the_interval_that_still_counts() {
-        let index = filled(10_000, 640);
-        let start = index.first_within(1_000_000).unwrap();
-        let kept = index.rows_bytes_from(start);
-        assert!(kept <= 1_000_000 && kept > 1_000_000 - 70_000, "{kept}");
-        let since = index.first_since(5_000).unwrap();
-        assert!(since <= 50_000 && since > 48_000, "{since}");
-    }
-}
+#[path = "index_tests.rs"]
+mod tests;

@@ -45,6 +45,8 @@ pub(crate) struct Interval {
     pub bytes: u64,
     /// First offset of the next interval.
     pub until_offset: u64,
+    /// Truncated records may lie in it: only back-links lead around them.
+    pub may_hold_truncated: bool,
 }
 
 /// One read of one partition. It is `Send` and keeps its files until it is dropped.
@@ -60,6 +62,8 @@ pub struct ReadPlan {
     pub bytes_max: usize,
     /// 0 = no limit.
     pub rows_max: u64,
+    /// The record with the row below this offset is the last one of the answer.
+    pub(crate) enough_offset: u64,
     /// Records after the mark exist that may not be written yet.
     pub(crate) is_open: bool,
     /// Return only the header of the first wanted record, with the record's own position as `previous_position`.
@@ -73,6 +77,16 @@ pub struct ReadPlan {
 const INTERVALS_MAX: usize = 1024;
 
 impl ReadPlan {
+    /// As this plan, but nothing is read after the record with the row below `offset`.
+    #[must_use]
+    pub fn ending_with(mut self, offset: u64) -> Self {
+        self.enough_offset = offset;
+        if let Some(last) = self.intervals.iter().position(|interval| interval.until_offset >= offset) {
+            self.intervals.truncate(last + 1);
+        }
+        self
+    }
+
     /// True if the interval crosses the mark, or ends at it with records that may not be written yet. The index has an
     /// entry in each file, so the wanted part lies in the file in which the interval begins.
     pub(crate) fn is_open(&self, interval: &Interval) -> bool {
@@ -205,6 +219,7 @@ impl PartitionLog {
             until_offset,
             bytes_max,
             rows_max,
+            enough_offset: u64::MAX,
             is_open: until_offset < self.end.next_offset,
             head_only: false,
             intervals,
@@ -226,6 +241,7 @@ impl PartitionLog {
                 until_record: next.map_or(self.end.next_record, |next| next.record),
                 bytes: next.map_or(self.index.bytes(), |next| next.bytes) - entry.bytes,
                 until_offset: next.map_or(self.end.next_offset, |next| next.offset),
+                may_hold_truncated: self.index.may_hold_truncated(entry.record),
             };
             intervals.push(interval);
             // The first interval begins before the wanted record and may hold almost nothing of the answer.

@@ -134,7 +134,8 @@ impl<S: Storage> Reader<S> {
         done: &mut ReadDone,
     ) -> Result<bool, ReadError> {
         let is_open = plan.is_open(interval);
-        if interval.from_record + 1 == interval.until_record || is_dense(interval) || is_open {
+        let is_one = interval.from_record + 1 == interval.until_record;
+        if is_one || ((is_dense(interval) || is_open) && !interval.may_hold_truncated) {
             match self.walk_forward(plan, interval, load_until, block, done) {
                 // A record of another partition may be damaged: back-links lead around it.
                 Err(ReadError::Damaged { .. }) if interval.from_record + 1 < interval.until_record && !is_open => {}
@@ -287,7 +288,7 @@ impl<S: Storage> Reader<S> {
         done.records += 1;
         (done.next_offset, done.next_record) = (end_offset, header.record_number + 1);
         done.owner_epoch = header.owner_epoch;
-        Ok(CopyOutcome::Copied)
+        Ok(if end_offset >= plan.enough_offset { CopyOutcome::Full } else { CopyOutcome::Copied })
     }
 
     fn copy(

@@ -1,8 +1,8 @@
-//! The number of disk reads: on a busy disk the reader waits for each of them.
+//! The number of disk reads, and their bytes: on a busy disk the reader waits for each of them.
 
-use crate::support::{Store, small};
+use crate::support::{Store, small, split};
 use ringfence_log::faulty::FaultyDisk;
-use ringfence_log::{Options, Reader};
+use ringfence_log::{Options, ReadFrom, Reader};
 
 const MIB: usize = 1 << 20;
 
@@ -71,7 +71,7 @@ fn a_walk_to_the_next_record_is_one_look() {
     let storage = FaultyDisk::new(4);
     let mut store = store(&storage);
     for _ in 0..8 {
-        store.put(1, 1, 1, &vec![7; 20_000]);
+        store.put(1, 1, 1, &vec![7; 16_000]);
         for _ in 0..40 {
             store.put(1, 2, 1, &[7; 4000]);
         }
@@ -84,4 +84,52 @@ fn a_walk_to_the_next_record_is_one_look() {
     store.settle();
     let (reads, records) = read(&storage, &mut store, 0, 81_000);
     assert!(reads <= 2 && records > 2, "{records} records in {reads} looks");
+}
+
+/// Eight partitions with records of 1,000 rows of 32 bytes in turn.
+fn interleaved(seed: u64) -> (FaultyDisk, Store<FaultyDisk>) {
+    let storage = FaultyDisk::new(seed);
+    let mut store = store(&storage);
+    for number in 0..100 {
+        for partition in 1..=8 {
+            store.put(1, partition, 1000, &vec![number; 32_600]);
+        }
+        store.settle();
+    }
+    (storage, store)
+}
+
+/// Bytes of the answer, bytes read from the disk, and the first byte of each body; of rows 0 to `until` of partition 1.
+fn read_until(storage: &FaultyDisk, store: &mut Store<FaultyDisk>, until: u64) -> (u64, u64, Vec<u8>) {
+    let log = &store.logs[&(1, 1)];
+    let plan = log.plan(ReadFrom::Offset(0), log.end_offset(), 4 * MIB, 0).unwrap().ending_with(until);
+    let mut block = store.pool.take(4 * MIB).unwrap();
+    let before = storage.counts().bytes_read;
+    let done = Reader::new(storage.clone()).read(&plan, &mut block).unwrap();
+    let bodies = split(&block, &done).iter().map(|(_, body)| body[0]).collect();
+    (done.bytes as u64, storage.counts().bytes_read - before, bodies)
+}
+
+#[test]
+fn of_an_interleaved_log_only_the_partitions_own_records_are_read() {
+    let (storage, mut store) = interleaved(5);
+    let (bytes, bytes_read, bodies) = read_until(&storage, &mut store, u64::MAX);
+    assert_eq!(bodies, (0..100).collect::<Vec<u8>>());
+    // A read begins and ends at a block.
+    assert!(bytes_read <= bytes + 100 * 8192, "{bytes_read} bytes read for {bytes}");
+    // By an index without the entries of large records: the same answer, for more bytes.
+    store.logs.get_mut(&(1, 1)).unwrap().trim_index();
+    let (same, more_bytes_read, bodies) = read_until(&storage, &mut store, u64::MAX);
+    assert_eq!((same, bodies), (bytes, (0..100).collect::<Vec<u8>>()));
+    assert!(more_bytes_read > bytes_read, "{more_bytes_read} bytes read for {bytes}");
+}
+
+#[test]
+fn a_read_that_has_enough_rows_reads_no_record_after_them() {
+    let (storage, mut store) = interleaved(6);
+    for (until, records) in [(1, 1), (1000, 1), (1001, 2), (65_536, 66), (u64::MAX, 100)] {
+        let (bytes, bytes_read, bodies) = read_until(&storage, &mut store, until);
+        assert_eq!(bodies, (0..records).collect::<Vec<u8>>(), "until {until}");
+        assert!(bytes_read <= bytes + u64::from(records) * 8192, "{bytes_read} bytes read for {bytes}");
+    }
 }

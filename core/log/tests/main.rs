@@ -15,3 +15,4 @@ mod retention;
 mod scrub;
 mod staged_bytes;
 mod support;
+mod thinned_index;

@@ -233,6 +233,16 @@ fn two_members_have_different_rows_of_one_partition_and_what_is_done_is_in_the_l
 }
 
 #[test]
+fn an_answer_has_no_record_after_the_last_row_on_lease() {
+    let mut world = world(2, rule(0));
+    assert_eq!(given(&mut world, FIRST, 100), [(0, 30, false, 0)]);
+    assert_eq!(told(&mut world, FIRST, &[(0, 12, RELEASED, 0, 0, "")]), []);
+    let id = fetch(&mut world, SECOND, 0, 0);
+    let reply = world.answer_to(id);
+    assert_eq!((lines(&reply), reply.header.rows), (vec![(0, 12, false, 0)], 20), "two records of three");
+}
+
+#[test]
 pub fn rows_that_are_not_in_the_answer_go_to_the_next_member_immediately() {
     let mut world = world(2, rule(0));
     let header = RequestHeader {

@@ -22,7 +22,7 @@ use crate::cohorts::queue_pass::{Limits, Look, Pass};
 use crate::cohorts::state::record::GateKey;
 use crate::ids::PartitionIndex;
 use crate::partition::answers::send_bytes;
-use crate::reads::pending_reads::{Fetch, MemberFetch};
+use crate::reads::pending_reads::{Fetch, Grant, MemberFetch};
 use crate::turn::Turn;
 
 const BYTES_DEFAULT: usize = 1 << 20;
@@ -167,7 +167,8 @@ impl CohortMachine<'_> {
             return Look::Leased;
         }
         let header = RequestHeader { sequence: leased.first, owner_epoch: 0, ..header };
-        let member = MemberFetch { cohort: key.cohort, number: leased.incarnation, grant: Some(leased.grant) };
+        let grant = Some(Grant { number: leased.grant, end: leased.end });
+        let member = MemberFetch { cohort: key.cohort, number: leased.incarnation, grant };
         let mut reads = self.reads();
         let read = Fetch {
             connection: fetch.connection,

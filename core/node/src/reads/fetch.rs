@@ -182,8 +182,9 @@ impl ReadMachine<'_> {
             ReadFrom::Staged(record) if is_ended => partition.log.plan_staged(record, fetch.bytes),
             from => partition.log.plan(from, partition.mark, fetch.bytes, rows_max),
         };
+        let grant = fetch.member.and_then(|member| member.grant);
         let plan = match planned {
-            Ok(plan) => plan,
+            Ok(plan) => plan.ending_with(grant.map_or(u64::MAX, |grant| grant.end)),
             Err(PlanError::Retained { start_offset }) => {
                 let what = format!("partition {}: the log begins at {start_offset}", fetch.header.partition);
                 let refusal = Refusal::new(Code::Truncated, what).log_start(start_offset);

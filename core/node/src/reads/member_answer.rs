@@ -26,7 +26,7 @@ impl ReadMachine<'_> {
 
     pub(super) fn answer_member_read(&mut self, read: MemberRead, turn: &mut Turn<'_>) {
         if let Some(grant) = read.member.grant {
-            return self.answer_queue_read(read, grant, turn);
+            return self.answer_queue_read(read, grant.number, turn);
         }
         let MemberRead { fetch, member, done, end } = read;
         if !self.may_answer(&fetch, &member, done.next_offset, turn) {

@@ -38,7 +38,15 @@ pub struct MemberFetch {
     /// Of a QUEUE: the incarnation.
     pub number: u64,
     /// Of a QUEUE: the rows on lease that the answer is to have.
-    pub grant: Option<u64>,
+    pub grant: Option<Grant>,
+}
+
+/// Rows on lease for one FETCH of a QUEUE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub number: u64,
+    /// End of the last of its rows: records after it are not read.
+    pub end: u64,
 }
 
 /// A read for a member that has ended.

@@ -76,7 +76,7 @@ impl ReadMachine<'_> {
         if is_planted!(GivenUpComesAgain) || from >= resume_offset {
             return true;
         }
-        let (key, numbers) = (member.key(&fetch.header), (member.number, grant));
+        let (key, numbers) = (member.key(&fetch.header), (member.number, grant.number));
         let goes_on = self.store.settle_missing(fetch.index, key, numbers, (from, resume_offset), turn);
         if !goes_on {
             self.store.answer_no_rows(fetch.connection, &fetch.header, member.number, turn);
@@ -97,7 +97,7 @@ impl ReadMachine<'_> {
             return;
         }
         let key = member.key(&fetch.header);
-        let given = self.store.with_gates(fetch.index, turn.now.mono_ms, |gates, _| gates.give_back(key, grant));
+        let given = self.store.with_gates(fetch.index, turn.now.mono_ms, |gates, _| gates.give_back(key, grant.number));
         if given == Some(true) {
             turn.follow_ups.new_rows.push(fetch.index);
         }

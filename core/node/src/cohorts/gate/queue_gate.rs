@@ -95,8 +95,8 @@ impl LogGates {
         if of.has_rows() {
             queue.truncate(start);
         }
-        let (grant, first) = queue.grant(ask, &Rows(of))?;
-        Some(Leased { grant, first, incarnation })
+        let (grant, first, end) = queue.grant(ask, &Rows(of))?;
+        Some(Leased { grant, first, end, incarnation })
     }
 
     /// The rows of a grant that an answer with the records up to `end` has. `None`: there are none any more.

@@ -42,6 +42,8 @@ pub struct Queues {
 pub struct Leased {
     pub grant: u64,
     pub first: u64,
+    /// End of the last row.
+    pub end: u64,
     pub incarnation: u64,
 }
 

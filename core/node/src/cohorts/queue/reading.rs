@@ -7,11 +7,12 @@ use super::span::Span;
 use super::state::Queue;
 
 impl Queue {
-    /// As [`Queue::lease`]. Returns the number of the grant, and its first row.
-    pub fn grant(&mut self, ask: &Ask, log: &impl LogRows) -> Option<(u64, u64)> {
+    /// As [`Queue::lease`]. Returns the number of the grant, its first row, and the end of its last one.
+    pub fn grant(&mut self, ask: &Ask, log: &impl LogRows) -> Option<(u64, u64, u64)> {
         let mut given = Vec::new();
         self.lease(ask, log, &mut given);
-        given.first().map(|first| (self.pieces.grants.newest(), first.first))
+        let (first, last) = (given.first()?, given.last()?);
+        Some((self.pieces.grants.newest(), first.first, last.first + u64::from(last.rows)))
     }
 
     /// Rows of a grant that are still on lease, as an answer says them.
