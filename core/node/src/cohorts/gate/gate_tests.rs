@@ -94,7 +94,10 @@ impl Bench {
 
     fn with<T>(&mut self, work: impl FnOnce(&mut LogGates, View<'_>) -> T) -> T {
         let (rules, scopes, table, now_ms) = (&self.rules, &self.scopes, &self.table, self.now_ms);
-        work(&mut self.gates, View { topic: 7, log: KEY.partition, rules, scopes, table, rows: &Rows, now_ms, coin_ms: 20 })
+        work(
+            &mut self.gates,
+            View { topic: 7, log: KEY.partition, rules, scopes, table, rows: &Rows, now_ms, coin_ms: 20 },
+        )
     }
 
     fn install(&mut self, rules: CohortRules) {
