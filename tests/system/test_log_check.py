@@ -1,4 +1,4 @@
-"""The short forms of `make log-check`, without and with consumers: clients of a harmed cluster see no anomaly.
+"""Short forms of `make log-check`, without and with consumers: clients of a harmed cluster see no anomaly.
 
 The run itself fails when a kind of fault has not struck, when no member saw rows on both sides of a split and
 of a merge, when no owner of a gate changed, or when a cohort has no member that was killed.
