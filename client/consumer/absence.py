@@ -1,8 +1,8 @@
 """Leave the cohort for a while, so that others get the partitions that this process cannot read. Pure.
 
 Two reasons: the application has not come back for `work_timeout_s`, or an owner does not answer while other
-nodes do. In the first case the member joins again when the application comes back, in the second after
-minutes: if no process can reach the owner, another one is elected, and the plan changes without this. Members
+nodes do. In the first case the member joins again when the application comes back, in the second after a
+while: if no process can reach the owner, another one is elected, and the plan changes without this. Members
 of a QUEUE have no partitions to give up: they leave for the first reason only.
 """
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 SILENT_S: Final = 30.0
 # Another node answered within this time: the network of this process works.
 RECENT_S: Final = 10.0
-AWAY_S, AWAY_S_MAX = 300.0, 3600.0
+# Away for so long, then twice as long, up to an hour. Short at first: where no process reaches the owner of
+# a partition that has lost its majority, all members leave, and are to read soon after it is back.
+AWAY_S, AWAY_S_MAX = 30.0, 3600.0
 LOOK_S: Final = 1.0
 
 

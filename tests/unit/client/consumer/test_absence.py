@@ -48,7 +48,7 @@ def test_without_a_limit_it_keeps_them() -> None:
     assert alone.member.state.gates[1].hold == 1
 
 
-def test_a_member_that_alone_cannot_reach_an_owner_leaves_for_minutes() -> None:
+def test_a_member_that_alone_cannot_reach_an_owner_leaves_for_a_while() -> None:
     alone = Alone(1)
     alone.open(1)
     pass_time(alone, SILENT_S - 5, HOME)
@@ -56,9 +56,9 @@ def test_a_member_that_alone_cannot_reach_an_owner_leaves_for_minutes() -> None:
     pass_time(alone, 10, HOME)
     alone.answer(alone.call(Leave), Left())
     assert "node 1 does not answer" in alone.made(Note)[0].text
-    pass_time(alone, AWAY_S - 20, HOME)
+    pass_time(alone, AWAY_S - 10, HOME)
     assert alone.calls(Join) == []
-    pass_time(alone, 30, HOME)
+    pass_time(alone, 15, HOME)
     alone.answer(alone.call(Join), alone.joined(1, session=SESSION + 1))
     for attach in alone.calls(Attach):
         if attach.node == HOME:
