@@ -12,6 +12,9 @@ from ringfence.native._node import Order, crc32c, crc32c_seal
 from ringfence.native.wire import ANSWER_STRUCT, REQUEST_STRUCT, AnswerHeader, RequestFlags, RequestHeader
 from tests.fakes.partition_lists import PartitionList
 
+OF_THE_LOG = ("start_offset", "sources")
+"""What a log tells when it is opened again, too."""
+
 
 class FakeNode(PartitionList):
     """Every order succeeds at once unless `refuses` has a reason for its name."""
@@ -208,6 +211,8 @@ class FakeNode(PartitionList):
         self, topic: int, partition: int, lo: int, hi: int, epoch: int, _: list[tuple[int, bytes]], __: int
     ) -> int:
         if "open" not in self.refuses:
+            known = self.hosted.get((topic, partition), {})
+            kept = {key: known[key] for key in OF_THE_LOG if key in known}
             self.hosted[topic, partition] = {
                 "topic": topic,
                 "partition": partition,
@@ -220,6 +225,7 @@ class FakeNode(PartitionList):
                 "records": 1,
                 "chain": 7,
                 "open": True,
+                **kept,
             }
         return self._order("open", topic, partition, lo, hi, epoch)
 
