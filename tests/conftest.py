@@ -68,9 +68,11 @@ def _is_wanted(item: pytest.Item) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long files first; the others, and the tests of a file, stay as they are. Long tests where wanted."""
-    if left := [item for item in items if not _is_wanted(item)]:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if _is_wanted(item)]
+    wanted = [item for item in items if _is_wanted(item)]
+    if len(wanted) < len(items):
+        kept = set(wanted)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = wanted
     place = {ROOT / file: number for number, file in enumerate(longest.FILES)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
 
