@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Two goals at a time, in this order: compilers run beside pip's downloads, what waits runs beside what computes. The
 # output of each goal comes at its end, and the others go on after one has failed: one run tells all that is wrong.
 # Of those without workers of their own none is last: a core would be idle.
-test:  ## all tests and checks; CI runs `make chaos MINUTES=5` behind it
+test:  ## all tests and checks; CI runs `make chaos MINUTES=2` behind it
 	@$(MAKE) --no-print-directory --keep-going -j2 --output-sync=target setup clippy compiled waiting types rust python
 
 # What runs there must not take descriptors 3 and 4 for make's job server, as cargo would: they are not open.

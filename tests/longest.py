@@ -35,7 +35,7 @@ FILES: Final = (
     "tests/system/test_crash.py",
     "tests/system/test_cluster_repair.py",
     "tests/system/test_replication.py",
-    # Each compiles: one a release, one in the profile of `cargo test`. Builds of one profile wait in line.
+    # Both compile in the profile of `cargo test`. Builds of one profile wait in line.
     "tests/benchmarks/test_resources.py",
     "tests/packaging/test_wheel.py",
     "tests/sim/test_simulation.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +12,7 @@ from ringfence.cluster.table_cache import TableCache
 from ringfence.common.fork import guard
 from ringfence.common.locks import OwnedLock
 from ringfence.consumer.link import Link
-from ringfence.native.errors import ClosedError, ReentrantError
+from ringfence.native.errors import ClosedError, ReentrantError, RerouteError, RetriableError, RingfenceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ringfence.network.io_thread import IoThread
 
 FETCH_BYTES = 4_194_304  # of one answer with staged rows
+logger = logging.getLogger(__name__)
 
 
 class Batch(NamedTuple):
@@ -72,6 +74,23 @@ class AnyCore(ABC):
             io_thread, tables, layout, self.member, identity, lock=self._lock.lock, ring=on_ring
         )
         self.link.begin()
+
+    def comes_again(self, error: Exception) -> bool:
+        """Whether rows that cannot be decoded now can be later: the owner of a transaction's rows is away.
+
+        They are fetched again then, as rows are whose owner is away; the application hears of neither.
+        """
+        if not isinstance(error, RingfenceError) or isinstance(error, ClosedError):
+            return False
+        comes = error.retriable or isinstance(error, RerouteError | RetriableError)
+        if comes:
+            logger.warning(
+                "topic %s, cohort %s: rows of a transaction are fetched again: %s",
+                self.topic,
+                self.identity.cohort,
+                error,
+            )
+        return comes
 
     @staticmethod
     @abstractmethod

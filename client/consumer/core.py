@@ -78,9 +78,12 @@ class Core(AnyCore):
             stored.batches = self._answers.of(_Span(stored), stored.body)  # type: ignore[arg-type]
         try:
             item = next(stored.batches, None)
-        except BaseException:
+        except BaseException as error:
             with self._lock.lock:
                 self.member.giving.rewind(turn)
+            if isinstance(error, Exception) and self.comes_again(error):
+                self.turn()
+                return None
             raise
         return self._given(turn, item, is_seen=is_seen)
 

@@ -156,10 +156,11 @@ class Gate:
         return self.phase is Phase.HELD and self.settled.offset == self.given.offset == 0
 
     def drop_fetched(self) -> int:
-        """Forget what was fetched and not given. Returns its bytes."""
+        """Forget what was fetched and not given, and requests for what follows it. Returns its bytes."""
         freed = sum(stored.bytes for stored in self.answers)
         self.answers.clear()
         self.fetched = self.given
+        self.fetch = self.read = None  # their rows would be taken for those that are wanted now
         return freed
 
     def rewind(self) -> int:
@@ -167,7 +168,7 @@ class Gate:
         self.given = self.told
         freed = self.drop_fetched() + sum(size for _, size in self.given_sizes)
         self.given_sizes.clear()
-        self.fetch = self.read = self.unseen_from = None
+        self.unseen_from = None
         self.is_drain_told = False
         return freed
 
@@ -175,6 +176,9 @@ class Gate:
 
     def store(self, reply: Fetched) -> None:
         """Rows arrived; those below `fetched` are cut when they are given."""
+        assert reply.start <= self.fetched.offset, (
+            f"rows of partition {self.partition} begin at {reply.start}, and {self.fetched.offset} is wanted"
+        )
         if reply.end > self.fetched.offset:
             stored = Stored(self.hold, self.fetched.offset, reply.end, reply.epoch, reply.bytes, reply.body)
             self.answers.append(stored)

@@ -81,12 +81,16 @@ class QueueCore(AnyCore):
             stored.batches = parts_of(answered, ranges)
         try:
             item = next(stored.batches, None)
-        except Exception as error:
-            self._undecodable(stored, error)
-            raise
-        except BaseException:
+        except BaseException as error:
+            comes_again = isinstance(error, Exception) and self.comes_again(error)
+            if isinstance(error, Exception) and not comes_again:
+                self._undecodable(stored, error)
+                raise
             with self._lock.lock:
                 self.member.fetching.release(stored)
+            if comes_again:
+                self.turn()
+                return None
             raise
         with self._lock.lock:
             return self._given(stored, item, is_seen=is_seen)

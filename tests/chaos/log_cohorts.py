@@ -58,6 +58,8 @@ LONG_S: Final = 200.0
 """In a run that is longer, members are frozen beyond their grace period, too."""
 SHOWN_MAX: Final = 10
 """Anomalies of one cohort that are told: of a broken promise there are often thousands."""
+LATE: Final = ("missing: ", "are settled, and no member", "were never given", "is settled to")
+"""What is found of rows that cohorts had not reached when a member's error ended the run."""
 
 
 class Cohorts:
@@ -114,7 +116,8 @@ class Cohorts:
 
     def finish(self, cut: History) -> list[str]:
         """After the last row was written: all that is wrong. `cut`: of the truncated topic."""
-        wrong = [] if self.is_broken() else self._until_settled()
+        is_broken = self.is_broken()
+        wrong = [] if is_broken else self._until_settled()
         self._owners.finish()
         self._each(Cast.finish)
         wrong += [error for cast in self.casts.values() for error in cast.errors()]
@@ -133,6 +136,8 @@ class Cohorts:
             ("store", self._saved("store", rows, parts)),
             ("tail", self._stream("tail", tail_rows, [], gone)),
         ):
+            if is_broken:  # what is missing is only late
+                found = [one for one in found if not any(late in one for late in LATE)]  # noqa: PLW2901
             wrong += [f"{cohort}: {one}" for one in found[:SHOWN_MAX]]
             wrong += [f"{cohort}: {len(found) - SHOWN_MAX} more"] if len(found) > SHOWN_MAX else []
         return wrong

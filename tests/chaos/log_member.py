@@ -20,6 +20,7 @@ import random
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +46,9 @@ ABORTED: Final = 0.1
 ATTEMPTS_MAX: Final = 1_000_000
 """Of one process. An attempt's number is that of its process times this, plus its own."""
 OUTPUT: Final = SCHEMA.append(pa.field("attempt", pa.int64(), nullable=False))
+
+CALLS_SHOWN: Final = 6
+"""Of the calls in which an error was raised, the innermost."""
 
 Ends = threading.Event
 
@@ -271,7 +275,7 @@ def main() -> None:
             say("again", why=f"{type(error).__name__}: {error}")
             ends.wait(0.2)
         except Exception as error:  # noqa: BLE001 - the run shows it
-            say("error", why=f"{type(error).__name__}: {error}")
+            say("error", why="".join(traceback.format_exception(error, limit=-CALLS_SHOWN)).strip())
             return
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,7 @@ class Actor:
         self.in_hand: ConsumerPlace | None = None
         self.is_alive, self.paused_until = True, 0.0
         self._connections = 0
+        self._undecodable = random.Random(name)  # one of its own: walks keep their course
         self._waiting: list[tuple[int, object]] = []
         world.actors.append(self)
         world.at(0.0, self._turn)
@@ -175,6 +177,9 @@ class Actor:
                 member.giving.acknowledge_given()  # nothing came for a while
             return 0.05
         stored = turn.stored
+        if self._undecodable.random() < 0.02:
+            member.giving.rewind(turn)
+            return 0.01
         first = max(turn.gate.given.offset, stored.start)
         rows = min(stored.end - first, self.world.dice.randint(1, 20))
         given = member.giving.give(turn, first, rows, 1, now)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import ringfence
+from tests.harness import forks
 from tests.harness.processes import freeze
 
 ROOT = Path(__file__).parents[2]
@@ -68,10 +68,10 @@ class Member:
 
     def start(self) -> Self:
         values = {"member": self.name, **self.options}
-        self.process = subprocess.Popen(
+        self.process = forks.start(
             [sys.executable, "-m", "tests.harness.member", self.address, self.topic, self.cohort,
              json.dumps(values), self.token_file or ""],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            folder=ROOT, has_stdin=True, text=True,
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

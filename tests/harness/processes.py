@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from ringfence.control.cli.local_ports import free_ports
+from tests.harness import forks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -110,7 +111,7 @@ class NodeProcess:
     """None: beside the data directory."""
     program: Path = PROGRAM
     log: Path = field(init=False)
-    process: subprocess.Popen[bytes] | None = None
+    process: forks.Process | None = None
     ready: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -124,7 +125,6 @@ class NodeProcess:
         """Start, and wait for the line that says it serves. Raises AssertionError with its log."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         check_space(self.log.parent)
-        log = self.log.open("ab")
         command = [
             *self.prefix,
             str(self.program),
@@ -139,10 +139,8 @@ class NodeProcess:
         ]
         if self.open_files is not None:
             command = [sys.executable, "-c", LIMITED, str(self.open_files), *command]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **self.environment}
-        )
-        log.close()
+        with self.log.open("ab") as log:
+            self.process = forks.start(command, environment=self.environment, stderr=log.fileno())
         self.ready = json.loads(self._first_line())
         return self
 
@@ -226,14 +224,7 @@ def cli(
     *arguments: str, address: str | None = None, timeout_s: float = 60
 ) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **({"RINGFENCE_ADDRESS": address} if address else {})}
-    return subprocess.run(
-        [str(PROGRAM), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        env=environment,
-        check=False,
-    )
+    return forks.run([str(PROGRAM), *arguments], timeout_s, environment)
 
 
 def read_ids(client: ringfence.Client, topic: str) -> dict[int, list[tuple[int, int]]]:

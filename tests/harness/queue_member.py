@@ -7,7 +7,6 @@ partition, ..} when the owner has that they are done, {"refused": .., ..} if it 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import ringfence
+from tests.harness import forks
 
 ROOT = Path(__file__).parents[2]
 STOP_S = 30.0
@@ -48,10 +48,10 @@ class QueueMember:
 
     def start(self) -> Self:
         values = {"member": self.name, **self.options}
-        self.process = subprocess.Popen(
+        self.process = forks.start(
             [sys.executable, "-m", "tests.harness.queue_member", self.address, self.topic, self.cohort,
              json.dumps(values)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            folder=ROOT, has_stdin=True, text=True,
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -8,7 +8,6 @@ the end. A test may kill it at any time.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ import pyarrow as pa
 import ringfence
 from ringfence.consumer.taking import Taking
 from ringfence.scopes import Scopes
+from tests.harness import forks
 from tests.harness.member import ROOT, STOP_S
 
 SOURCE, TARGET = "in", "out"
@@ -41,9 +41,9 @@ class Transformer:
 
     def start(self) -> Self:
         values = {"member": self.name, "stands_at": self.stands_at, "rows": self.rows}
-        self.process = subprocess.Popen(
+        self.process = forks.start(
             [sys.executable, "-m", "tests.harness.transformer", self.address, json.dumps(values)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            folder=ROOT, has_stdin=True, text=True,
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

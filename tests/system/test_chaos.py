@@ -20,6 +20,7 @@ RUN = ("setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "tests.chaos")
 SECONDS = 40
 
 
+@pytest.mark.long("`make chaos MINUTES=2`, which CI runs behind `make test`")
 @pytest.mark.timeout(1_500)
 def test_no_row_is_lost_doubled_reordered_or_changed_whatever_happens_to_nodes(soak: int) -> None:
     done = subprocess.run(

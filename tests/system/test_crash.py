@@ -22,7 +22,7 @@ def test_kill_9_under_load_loses_and_doubles_nothing(tmp_path: Path, soak: int) 
     with NodeProcess(tmp_path / "data") as node:
         with ringfence.connect(node.address) as client:
             client.create_topic("t", schema=SCHEMA, key=["id"], partitions=8)
-        loads = [Load(node.address, "t", producer).start() for producer in range(2)]
+        loads = [Load(node.address, "t", producer, pause_s=0.0).start() for producer in range(2)]
         for _ in range(KILLS * soak):
             time.sleep(0.7)
             node.kill()

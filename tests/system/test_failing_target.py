@@ -18,7 +18,7 @@ import ringfence
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.native.errors import RingfenceError
 from tests.harness.admin_cluster import FAST_BYTES_S, ROWS, AdminCluster
-from tests.harness.load import Load
+from tests.harness.load import PAUSE_S, Load
 from tests.harness.loaded_cluster import grown
 from tests.harness.processes import NodeProcess, check_identity, cli, read_ids, until
 
@@ -76,7 +76,7 @@ class Keeper:
 class Scene:
     """A topic of one partition under load, and a target, not the leader, that is to fail."""
 
-    def __init__(self, desk: AdminCluster, rows: int = ROWS, pause_s: float = 0.0) -> None:
+    def __init__(self, desk: AdminCluster, rows: int = ROWS, pause_s: float = PAUSE_S) -> None:
         self.desk, self.rows, three = desk, rows, desk.three
         self.partition, self.source, self.target = desk.create("t", rows)
         if self.target == three.leader():

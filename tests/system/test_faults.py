@@ -31,7 +31,7 @@ def test_a_failed_sync_is_never_retried_and_loses_nothing_acknowledged(tmp_path:
     node.start()
     with ringfence.connect(node.address) as client:
         client.create_topic("t", schema=SCHEMA, key=["id"], partitions=2)
-    load = Load(node.address, "t", 0, rows=20, window=4, timeout_s=8).start()
+    load = Load(node.address, "t", 0, rows=20, window=4, timeout_s=8, pause_s=0.0).start()
     until(lambda: bool(load.errors), 60, "the producer hears of the failed disk")
     load.finish()
     assert isinstance(load.errors[0], ringfence.RingfenceError), load.errors
@@ -50,7 +50,7 @@ def test_a_full_disk_refuses_rows_serves_reads_and_goes_on_when_there_is_space(t
     )
     with node, ringfence.connect(node.address) as client:
         client.create_topic("t", schema=SCHEMA, key=["id"], partitions=2)
-        load = Load(node.address, "t", 0, rows=2_000, window=8, timeout_s=60).start()
+        load = Load(node.address, "t", 0, rows=2_000, window=8, timeout_s=60, pause_s=0.0).start()
         with RawClient(node.address) as raw:
             raw.hello()
             until(
@@ -76,7 +76,7 @@ def test_memory_stays_within_the_budget_under_overload_with_a_slow_disk(tmp_path
         client.create_topic("t", schema=SCHEMA, partitions=4)
         idle = node.resident_bytes()
         loads = [
-            Load(node.address, "t", producer, rows=40_000, window=48, timeout_s=120).start()
+            Load(node.address, "t", producer, rows=40_000, window=48, timeout_s=120, pause_s=0.0).start()
             for producer in range(3)
         ]
         peak = 0

@@ -137,10 +137,10 @@ def test_without_any_push_order_holds_and_an_idle_client_learns_of_the_layout(
                 return 0 if held is None else held.version
 
             assert version() < newest.version, "a push was not lost"
+            counts = finish(senders, []) | {IDLE: 1}
+            for reader in readers:
+                reader.finish(counts)
             until(lambda: version() == newest.version, 120, "the layout at a client that sends nothing")
-        counts = finish(senders, []) | {IDLE: 1}
-        for reader in readers:
-            reader.finish(counts)
         check_all(address, "t", counts, OrderCheck())
 
 

@@ -201,7 +201,8 @@ def test_loads_that_vary_leave_no_entry_in_the_log(cluster: Cluster) -> None:
     three = cluster.three
     plan = cluster.asked(0, "/admin/rebalance/preview?action=balance")
     loads = [
-        Load(three.nodes[place].address, "t", 70 + place, rows=20 + 200 * place).start() for place in range(2)
+        Load(three.nodes[place].address, "t", 70 + place, rows=20 + 200 * place, pause_s=0.0).start()
+        for place in range(2)
     ]
     until(lambda: all(load.acknowledged for load in loads), what="all producers under way")
 
