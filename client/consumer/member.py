@@ -223,7 +223,7 @@ class Member(AnyMember):
         """Whether nothing is to be told any more."""
         if not self.state.is_closing or self.state.final_error is not None:
             return self.state.is_closing
-        has_left = self.session.has_left or not self._leaves or not self.state.session
+        has_left = not self._leaves or self.session.is_over()
         has_opened = self._has_opened or not self.state.session
         return has_left and has_opened and self.settling.is_idle
 

@@ -184,7 +184,7 @@ class QueueMember(AnyMember):
         """Whether nothing is to be told any more."""
         if not self.state.is_closing or self.state.final_error is not None:
             return self.state.is_closing
-        has_left = self.session.has_left or not self._leaves or not self.state.session
+        has_left = not self._leaves or self.session.is_over()
         return has_left and (self.telling.is_idle or not self.state.session)
 
     # ---- invariants --------------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ class Session:
 
     def suspend(self, now: float) -> None:
         """Leave, until `resume`."""
-        self.leave(now)
+        self._tell_leave(now)
         self._state.session, self._state.generation, self._must_join = 0, -1, False
         self._state.attached.clear()
         self._attaching.clear()
@@ -224,7 +224,19 @@ class Session:
     # ---- the end -----------------------------------------------------------------------------------------
 
     def leave(self, now: float) -> None:
-        """Tell the cluster that the member goes, once."""
+        """Tell the cluster that the member goes, once.
+
+        A JOIN that is under way is waited for: carried out behind LEAVE, it would register a member that does
+        nothing, and that keeps its partitions until its grace period is over.
+        """
+        if self._join is None:
+            self._tell_leave(now)
+
+    def is_over(self) -> bool:
+        """Whether nothing is to be told of the session any more."""
+        return self._join is None and (self.has_left or not self._state.session)
+
+    def _tell_leave(self, now: float) -> None:
         if self._leave is None and self._state.session and not self.has_left:
             call = self._state.call(lambda number: Leave(number, self._state.session), now)
             self._leave = call.number

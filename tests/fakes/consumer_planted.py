@@ -92,6 +92,27 @@ def settled_when_sent() -> list[Patch]:
     return [(Settling, "_settle", at_once)]
 
 
+def requests_outlive_their_rows() -> list[Patch]:
+    """Until 2026-11-28: rows that could not be decoded were skipped, if more were asked for by then."""
+
+    def drop_fetched(self: Gate) -> int:
+        freed = sum(stored.bytes for stored in self.answers)
+        self.answers.clear()
+        self.fetched = self.given
+        return freed
+
+    return [(Gate, "drop_fetched", drop_fetched)]
+
+
+def leave_overtakes_join() -> list[Patch]:
+    """Until 2026-11-28: a member was registered again behind its LEAVE."""
+
+    def is_over(self: Session) -> bool:
+        return self.has_left or not self._state.session
+
+    return [(Session, "leave", Session._tell_leave), (Session, "is_over", is_over)]
+
+
 def late_answers_count() -> list[Patch]:
     def gate_of(self: Fetching, call: Fetch | Read) -> Gate | None:
         gate = self._state.gates.get(call.partition)
@@ -177,6 +198,8 @@ PLANTED: Final[dict[str, Callable[[], list[Patch]]]] = {
     "lost_acknowledgements_are_forgotten": lost_acknowledgements_are_forgotten,
     "settled_when_sent": settled_when_sent,
     "late_answers_count": late_answers_count,
+    "requests_outlive_their_rows": requests_outlive_their_rows,
+    "leave_overtakes_join": leave_overtakes_join,
     "sessions_are_one": sessions_are_one,
     "sealed_ends_are_ignored": sealed_ends_are_ignored,
     "a_seek_is_not_heard": a_seek_is_not_heard,

@@ -49,9 +49,9 @@ class Server:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         while True:
-            readable, _, _ = select.select([self._control, self._ended], [], [])
+            readable, _, _ = select.select([self._control.fileno(), self._ended], [], [])
             self._reap()
-            if self._control in readable:
+            if self._control.fileno() in readable:
                 data, descriptors, _, _ = socket.recv_fds(self._control, REQUEST_BYTES_MAX, 4)
                 if not data:
                     return None
@@ -93,17 +93,20 @@ class Server:
             os.dup2(descriptor, place)
         for descriptor in (self._ended, self._wakes, *descriptors):
             os.close(descriptor)
-        sys.stdin = sys.__stdin__ = open(0, closefd=False)
-        sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)
-        sys.stderr = sys.__stderr__ = open(
-            2, "w", errors="backslashreplace", buffering=1, closefd=False
-        )
+        _open_standard_streams()
         os.chdir(str(request["folder"]))
         os.environ.clear()
         os.environ.update(request["environment"])  # type: ignore[call-overload]
         arguments = request["arguments"]
         assert isinstance(arguments, list)
         return arguments
+
+
+def _open_standard_streams() -> None:
+    """As the interpreter does at its start: those of the server belong to what it was started with."""
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
 
 
 def send(owner: socket.socket, what: dict[str, int]) -> None:
@@ -114,20 +117,20 @@ def send(owner: socket.socket, what: dict[str, int]) -> None:
         return
 
 
-def run(arguments: list[str]) -> object:
-    """As the interpreter runs `PROGRAM ...`, or `-m MODULE ...`. Returns what `sys.exit` takes."""
+def run(arguments: list[str]) -> None:
+    """As the interpreter runs `PROGRAM ...`, or `-m MODULE ...`."""
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-        return None
+        return
     from ringfence.control.cli import main
 
     sys.argv = arguments
     sys.path[0] = str(Path(arguments[0]).parent)
-    return main()
+    main()  # it exits
 
 
-def serve() -> object:
+def serve() -> None:
     """Serve until the client goes; in each new process, what it runs."""
     preload()
     gc.collect()
@@ -135,11 +138,10 @@ def serve() -> object:
     # Libraries have threads that wait, and put them right in a new process themselves (jemalloc, OpenBLAS).
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     arguments = Server(socket.socket(fileno=int(sys.argv[1]))).next_child()
-    if arguments is None:
-        return None
-    warnings.resetwarnings()
-    return run(arguments)
+    if arguments is not None:
+        warnings.resetwarnings()
+        run(arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(serve())  # type: ignore[arg-type]
+    serve()

@@ -9,7 +9,13 @@ from tests.fakes.consumer_scenarios import SCENARIOS
 from tests.fakes.consumer_walk import walk
 
 SEEDS = 60
-KNOWN = {"no_beats": 42, "sealed_ends_are_ignored": 1, "sessions_are_one": 27, "a_seek_is_not_heard": 8}
+KNOWN = {
+    "no_beats": 80,
+    "leave_overtakes_join": 38,
+    "sealed_ends_are_ignored": 1,
+    "sessions_are_one": 27,
+    "a_seek_is_not_heard": 8,
+}
 """Seeds that showed what others show late: these are tried first. All the others come after them."""
 
 
@@ -19,11 +25,19 @@ def test_each_row_is_settled_and_given_by_one_member_at_a_time(first: int) -> No
         assert walk(seed) == [], f"seed {seed}"
 
 
+def finds(seed: int) -> bool:
+    """Whether a promise is broken, or the member itself says so."""
+    try:
+        return walk(seed) != []
+    except AssertionError:
+        return True
+
+
 @pytest.mark.parametrize("defect", PLANTED)
 def test_the_walk_finds_what_was_planted(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(defect, monkeypatch)
-    seeds = sorted(range(SEEDS), key=lambda seed: seed != KNOWN.get(defect))
-    assert any(walk(seed) for seed in seeds), "no seed finds it"
+    seeds = [*filter(None, [KNOWN.get(defect)]), *range(SEEDS)]
+    assert any(finds(seed) for seed in seeds), "no seed finds it"
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

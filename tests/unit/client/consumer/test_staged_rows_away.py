@@ -28,8 +28,10 @@ class Answers:
         self.error = error
 
     def of(self, *_: Any) -> Iterator[Any]:
+        yield from self._none()
+
+    def _none(self) -> list[Any]:
         raise self.error
-        yield
 
 
 class Lock:
@@ -75,8 +77,10 @@ def test_a_stream_fetches_them_again(error: RingfenceError) -> None:
     alone = stream_with_rows()
     assert core_of(Core, alone, error).step() is None
     assert alone.member.state.gates[1].given.offset == 0
-    alone.answer(alone.call(Fetch), Fetched(1, 10, 10, 1))  # it was under way, behind these rows
-    assert alone.call(Fetch).offset == 0
+    behind, wanted = alone.calls(Fetch)
+    assert (behind.offset, wanted.offset) == (10, 0)
+    alone.answer(behind, Fetched(1, 10, 20, 1))  # it was under way
+    assert alone.member.state.gates[1].fetched.offset == 0, "its rows are not the wanted ones"
     assert alone.member.take_error() is None
 
 
