@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
 ROOT: Final = Path(__file__).parents[2]
-OWN: Final = ("RINGFENCE_", "PYTEST_")
-"""Variables that a process may have another value of: nothing reads them before `main`."""
+PROGRAM: Final = str(Path(sys.executable).parent / "ringfence")
+OWN: Final = ("RINGFENCE_", "PYTEST_", "_RJEM_")
+"""Variables that may have another value: nothing here reads them before `main`. (polars sets its own.)"""
 ANSWER_S: Final = 120.0
 """For the server's imports, on a loaded machine."""
 
@@ -135,7 +136,12 @@ _server: list[_Server] = []
 def _forked(
     command: Sequence[str], environment: dict[str, str], folder: Path, descriptors: Sequence[int]
 ) -> Fork | None:
+    """None: it must be started by exec."""
     if os.environ.get("STARTS") == "exec" or _inherited(environment) != _inherited(_at_start):
+        return None
+    if list(command[:2]) == [sys.executable, "-m"]:
+        command = command[1:]
+    elif command[0] != PROGRAM:
         return None
     if not _server or _server[0].process != os.getpid():
         _server[:] = [_Server()]
@@ -153,7 +159,6 @@ def start(
 ) -> Process:
     """`PROGRAM ...` or `python -m MODULE ...`, a pipe from its stdout, and with `has_stdin` one to it."""
     whole, where = {**os.environ, **(environment or {})}, folder or Path.cwd()
-    arguments = command[1:] if command[0] == sys.executable else command
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
         pipes: dict[str, IO[Any]] = {}
         stdin = os.open(os.devnull, os.O_RDONLY)
@@ -165,7 +170,7 @@ def start(
         own, stdout = os.pipe()
         theirs.callback(os.close, stdout)
         pipes["stdout"] = ours.enter_context(os.fdopen(own, "r" if text else "rb"))
-        process: Process | None = _forked(arguments, whole, where, (stdin, stdout, stderr))
+        process: Process | None = _forked(command, whole, where, (stdin, stdout, stderr))
         if process is None:
             process = subprocess.Popen(
                 command, stdin=stdin, stdout=stdout, stderr=stderr, env=whole, cwd=where
