@@ -29,6 +29,15 @@ ANSWER_S: Final = 120.0
 """For the server's imports, on a loaded machine."""
 
 
+CLOSE_S: Final = 10.0
+
+
+def _has_answer(answers: socket.socket, timeout_s: float | None) -> bool:
+    poll = select.poll()  # tests have descriptors that `select` does not take
+    poll.register(answers, select.POLLIN)
+    return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
+
+
 def _inherited(environment: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith(OWN)}
 
@@ -76,7 +85,7 @@ class Fork:
         return status
 
     def _status(self, timeout_s: float | None) -> int | None:
-        if self.returncode is None and select.select([self._answers], [], [], timeout_s)[0]:
+        if self.returncode is None and _has_answer(self._answers, timeout_s):
             answer = self._answers.recv(4096)
             assert answer, "the fork server ended before this process"
             self.returncode = json.loads(answer)["status"]
@@ -115,7 +124,10 @@ class _Server:
     def close(self) -> None:
         if self.process == os.getpid():
             self._ours.close()
-            self._running.wait()
+            try:
+                self._running.wait(CLOSE_S)
+            except subprocess.TimeoutExpired:
+                self._running.kill()
 
     def fork(
         self, command: Sequence[str], environment: dict[str, str], folder: Path, descriptors: Sequence[int]
@@ -124,7 +136,7 @@ class _Server:
         answers, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             socket.send_fds(self._ours, [json.dumps(request).encode()], [*descriptors, theirs.fileno()])
-        assert select.select([answers], [], [], ANSWER_S)[0], "the fork server does not answer"
+        assert _has_answer(answers, ANSWER_S), "the fork server does not answer"
         answer = answers.recv(4096)
         assert answer, f"the fork server ended with {self._running.poll()}"
         return Fork(json.loads(answer)["process"], answers, command)
