@@ -45,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 mod aligned;
+mod dense_tail;
 mod directory;
 pub mod faulty;
 mod file_header;
