@@ -46,6 +46,8 @@ pub struct PartitionLog {
     pub(crate) released_files: Vec<u64>,
     /// The shard that appends in this run, its last group with this partition, and the slot in that group's directory.
     pub(crate) group_slot: Option<GroupSlot>,
+    /// The next record of cohorts may use the reserve of a full disk.
+    pub(crate) reserve_is_lent: bool,
     /// Each read plan of the partition holds a clone.
     pub(crate) readers: Arc<()>,
 }
@@ -93,6 +95,7 @@ impl PartitionLog {
             start_offset_durable: 0,
             released_files: Vec::new(),
             group_slot: None,
+            reserve_is_lent: false,
             readers: Arc::new(()),
         }
     }
@@ -294,6 +297,12 @@ impl PartitionLog {
         if let Some((.., floor)) = self.pending_starts.last_mut() {
             *floor = self.stage_floor;
         }
+    }
+
+    /// Let the next record use a part of the reserve if the disk is full and the record is one of cohorts: retention may
+    /// wait for what it says (CA4). The caller decides how often.
+    pub fn lend_reserve(&mut self, is_lent: bool) {
+        self.reserve_is_lent = is_lent;
     }
 
     /// Staged records before this one will never be published; `None`: none that is here.

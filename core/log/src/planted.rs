@@ -143,6 +143,12 @@ pub enum Bug {
     ClaimForAnyScope,
     /// A member locks its gate for a driver that its scope does not have.
     ClaimOfAnyDriver,
+    /// Records of cohorts fill the dense tail of the index.
+    CohortsFillTail,
+    /// Records of cohorts have no part in the reserve of a full disk (CA4).
+    ReserveForNoCohort,
+    /// Records of cohorts use the reserve of a full disk as fast as they come (CA4).
+    ReserveWithoutPace,
 }
 
 /// Faults of what children inherit: only layout changes show them.

@@ -5,6 +5,7 @@ use ringfence_routing::PairMap;
 use ringfence_wire::{ExtensionKind, RecordHeader, RecordKind, extension};
 
 use crate::api::outcome::SealStatus;
+use crate::cohorts::planted::{Bug, is_on};
 use crate::cohorts::state::record;
 use crate::cohorts::state::table::CohortTable;
 use crate::partition::dedupe::{Producers, Source};
@@ -169,7 +170,8 @@ impl Visitor for Rebuild {
         found.cut(header.partition, header.first_offset);
         let Found { epochs, producers, stages, cohorts, .. } = found;
         // Which records a quorum has is not known here: all of them may be taken back.
-        if header.record_number >= found.known_upto
+        let is_again = header.kind == RecordKind::Cohort as u8 && is_on(Bug::KnownAppliedAtStart);
+        if (header.record_number >= found.known_upto || is_again)
             && let Err(why) = learn(producers, epochs, stages, cohorts, header, bytes, 0)
         {
             found.damage.get_or_insert(why);

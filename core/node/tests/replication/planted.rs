@@ -3,7 +3,8 @@
 use ringfence_log::planted::Bug;
 
 use super::{
-    gates, inherits, inherits_replicas, members, queue_given_up, sealed, sealed_replicas as replicas, support,
+    anchored_cohorts, gates, inherits, inherits_replicas, members, queue_given_up, sealed, sealed_replicas as replicas,
+    support,
 };
 
 /// Each story fails when its fault is planted, and only then.
@@ -52,7 +53,10 @@ fn each_planted_fault_is_found() {
 fn members_faults() {
     use ringfence_node::member_faults::Bug;
 
+    let anchored: fn() = anchored_cohorts::a_position_that_no_log_has_does_not_count_where_a_copy_was_not_over;
     support::each_member_fault_is_found(&[
+        (Bug::KnownAppliedAgain, anchored),
+        (Bug::KnownAppliedAtStart, anchored),
         (Bug::UnheardBeatExtends, members::an_owner_that_is_cut_off_extends_no_lease),
         (Bug::BeatDoesNotWait, members::a_beat_at_an_idle_partition_waits_until_a_quorum_was_heard),
         (Bug::LateAnswerCounts, members::an_owner_that_is_cut_off_extends_no_lease),
