@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::index::Entry;
+use crate::index_entry::Entry;
 
 /// Records that are not of cohorts. At most 2.25 KiB a partition, and as much for those of cohorts among them.
 pub const TAIL_MAX: usize = 48;

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use ringfence_wire::{RecordHeader, RecordKind};
 
 use crate::dense_tail::DenseTail;
+use crate::index_entry::Entry;
 use crate::log_end::offsets_of;
 use crate::position::Position;
 
@@ -27,21 +28,6 @@ const SPARSE_MAX: usize = 16_384;
 
 /// Truncations whose entries stay however often the index is thinned.
 const CUTS_MAX: usize = 64;
-
-/// A record with its position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    pub record: u64,
-    /// Offset of its first row.
-    pub offset: u64,
-    pub position: Position,
-    pub time_ms: u64,
-    /// Bytes of the partition before this record, counted from the first record that was ever added to the index.
-    pub bytes: u64,
-    /// Bytes of the rows before this record, each counted at its offset, without padding. The count is the same on
-    /// every replica and after every start.
-    pub rows_bytes: u64,
-}
 
 /// Sparse entries and a dense tail.
 #[derive(Clone, Debug)]

@@ -52,6 +52,7 @@ mod file_header;
 mod files;
 mod group;
 mod index;
+mod index_entry;
 mod interface;
 mod invariants;
 mod job;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::files::FilePin;
-use crate::index::Entry;
+use crate::index_entry::Entry;
 use crate::partition::PartitionLog;
 use crate::position::Position;
 

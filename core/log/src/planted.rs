@@ -149,6 +149,10 @@ pub enum Bug {
     ReserveForNoCohort,
     /// Records of cohorts use the reserve of a full disk as fast as they come (CA4).
     ReserveWithoutPace,
+    /// A replica that began with its owner's table applies records of cohorts that the table has (FO5).
+    KnownAppliedAgain,
+    /// As it starts again, a replica that began with its owner's table applies records of cohorts that it has (FO5).
+    KnownAppliedAtStart,
 }
 
 /// Faults of what children inherit: only layout changes show them.

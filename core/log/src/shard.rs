@@ -116,10 +116,10 @@ impl Shard {
         }
         (header.topic, header.partition) = (log.topic, log.partition);
         header.previous_position = log.end.last_position.0;
-        let is_lent = std::mem::take(&mut log.reserve_is_lent);
+        let cohort_room = std::mem::replace(&mut log.cohort_room, Room::Rows);
         let room = match RecordKind::from_number(header.kind) {
-            Some(RecordKind::Cohort) if is_lent => Room::Cohort,
-            Some(RecordKind::Rows | RecordKind::Staged | RecordKind::Cohort) => Room::Rows,
+            Some(RecordKind::Cohort) => cohort_room,
+            Some(RecordKind::Rows | RecordKind::Staged) => Room::Rows,
             _ => Room::Any,
         };
         let publish_list =

@@ -71,7 +71,7 @@ fn told(world: &mut World, partition: u64, number: u64, through: u64) -> u16 {
 
 /// Positions are told until the open file has no room for one of them: from here on they need the reserve.
 fn until_refused(world: &mut World, number: u64) -> u64 {
-    (1..).find(|through| told(world, PARTITION, number, *through) != 0).unwrap()
+    (1..400).find(|through| told(world, PARTITION, number, *through) != 0).unwrap()
 }
 
 #[cfg_attr(not(feature = "planted"), test)]

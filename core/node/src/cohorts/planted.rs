@@ -1,5 +1,4 @@
-//! Deliberate faults of members at an engine: `tests/members.rs`, and `members.rs` and `anchored_cohorts.rs` of
-//! `tests/replication`, must find each.
+//! Deliberate faults of members at an engine: `tests/members.rs` and `tests/replication/members.rs` must find each.
 
 planted_bugs! {
     /// Each fault breaks a rule of `docs/design/cohort_gates.md`.
@@ -16,9 +15,5 @@ planted_bugs! {
         AlwaysBlocked = "always_blocked",
         /// Polls of members go on while a change holds the partition (CG13).
         HeldDelivers = "held_delivers",
-        /// A replica that began with its owner's table applies records that the table has (FO5).
-        KnownAppliedAgain = "known_applied_again",
-        /// As it starts again, a replica that began with its owner's table applies records that the table has (FO5).
-        KnownAppliedAtStart = "known_applied_at_start",
     }
 }

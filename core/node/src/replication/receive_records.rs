@@ -1,6 +1,8 @@
 //! The replica's side: answer an owner's FENCE, append the records of REPLICATE. `acknowledge_to_owner.rs` answers them.
 
 use ringfence_buffer::Pool;
+#[cfg(feature = "planted")]
+use ringfence_log::planted::{Bug, is_on};
 use ringfence_log::{Body, PartitionLog, Refusal as LogRefusal, Shard};
 use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload};
 use ringfence_wire::{
@@ -10,7 +12,6 @@ use ringfence_wire::{
 use crate::api::completion::ReplicaAck;
 use crate::api::deadline::patience_ms;
 use crate::api::refusal::Refusal;
-use crate::cohorts::planted::{Bug, is_on};
 use crate::ids::PartitionIndex;
 use crate::ingest::parked::{OwnedBody, Parked, ParkedRequests, bytes_of};
 use crate::partition::answers::length;
@@ -282,7 +283,9 @@ impl ReplicationMachine<'_> {
         let told = if is_rows(record) { &front[..record.extension_bytes as usize] } else { front };
         let appended = self.store.append_noting(index, turn, append, |partition, placed| {
             let (producers, epochs, stages) = (&mut partition.producers, &mut partition.epochs, &mut partition.stages);
-            let is_new = record.record_number >= partition.known_upto || (is_cohort && is_on(Bug::KnownAppliedAgain));
+            let is_new = record.record_number >= partition.known_upto;
+            #[cfg(feature = "planted")]
+            let is_new = is_new || (is_cohort && is_on(Bug::KnownAppliedAgain));
             if is_new
                 && let Err(why) = learn(producers, epochs, stages, &mut partition.cohorts, record, told, partition.mark)
             {
