@@ -2,17 +2,19 @@
 //! it.
 //!
 //! The sparse part has one entry for each [`INTERVAL_BYTES`] of the partition. Between two entries a reader walks
-//! forward through the file, or back along `previous_position`. The dense part has the last [`TAIL_MAX`] records, where
-//! most reads are. Both parts are bounded: above the limit every second sparse entry is removed and the interval
-//! doubles.
+//! forward through the file, or back along `previous_position`. The dense part has the last records, where
+//! most reads are (`dense_tail.rs`). Both parts are bounded: above the limit every second sparse entry is removed and the
+//! interval doubles.
 //!
 //! Two byte counts are kept. `bytes` counts records as they lie in files, for reads. `rows_bytes` counts rows at their
 //! offsets, for sizes and retention: a staged record counts at the record that publishes it, or never.
 
 use std::collections::VecDeque;
 
-use ringfence_wire::RecordHeader;
+use ringfence_wire::{RecordHeader, RecordKind};
 
+use crate::dense_tail::DenseTail;
+use crate::index_entry::Entry;
 use crate::log_end::offsets_of;
 use crate::position::Position;
 
@@ -23,33 +25,15 @@ const OWN_ENTRY_BYTES: u64 = INTERVAL_BYTES / 4;
 pub const INTERVAL_BYTES: u64 = 64 << 10;
 /// At most 768 KiB a partition.
 const SPARSE_MAX: usize = 16_384;
-/// At most 2.25 KiB a partition.
-const TAIL_MAX: usize = 48;
 
 /// Truncations whose entries stay however often the index is thinned.
 const CUTS_MAX: usize = 64;
-
-/// A record with its position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    pub record: u64,
-    /// Offset of its first row.
-    pub offset: u64,
-    pub position: Position,
-    pub time_ms: u64,
-    /// Bytes of the partition before this record, counted from the first record that was ever added to the index.
-    pub bytes: u64,
-    /// Bytes of the rows before this record, each counted at its offset, without padding. The count is the same on
-    /// every replica and after every start.
-    pub rows_bytes: u64,
-}
 
 /// Sparse entries and a dense tail.
 #[derive(Clone, Debug)]
 pub struct Index {
     sparse: VecDeque<Entry>,
-    /// Consecutive records up to the last one.
-    tail: VecDeque<Entry>,
+    dense: DenseTail,
     interval_bytes: u64,
     /// [`OWN_ENTRY_BYTES`]; `u64::MAX` once there were too many entries.
     own_entry_bytes: u64,
@@ -68,7 +52,7 @@ impl Default for Index {
     fn default() -> Self {
         Self {
             sparse: VecDeque::new(),
-            tail: VecDeque::new(),
+            dense: DenseTail::default(),
             interval_bytes: INTERVAL_BYTES,
             own_entry_bytes: OWN_ENTRY_BYTES,
             bytes: 0,
@@ -91,17 +75,11 @@ impl Index {
             bytes: self.bytes,
             rows_bytes: self.rows_bytes,
         };
-        let since = self
-            .sparse
-            .back()
-            .map_or(u64::MAX, |last| (self.bytes - last.bytes).max(self.rows_bytes - last.rows_bytes));
         // A large publish begins an entry, and so does the record after it: its bytes are kept or removed together.
-        let is_large = rows_bytes >= self.interval_bytes && rows_bytes > u64::from(header.span_bytes);
-        // One entry in each file: otherwise a file would be kept only because no entry stands after the log start.
-        let other_file = self.sparse.back().is_some_and(|last| last.position.file() != position.file());
         let is_own =
             u64::from(header.span_bytes) >= self.own_entry_bytes || self.is_own_entry_last(header.record_number);
-        if self.cut || other_file || is_large || is_own || since >= self.interval_bytes {
+        let is_needed = self.needs_entry(self.sparse.back(), &entry, (u64::from(header.span_bytes), rows_bytes));
+        if self.cut || is_own || is_needed {
             if self.cut && !self.sparse.is_empty() {
                 self.keep_cut(entry.record);
             }
@@ -109,13 +87,20 @@ impl Index {
             self.cut = false;
             self.thin();
         }
-        if self.tail.len() == TAIL_MAX {
-            self.tail.pop_front();
-        }
-        self.tail.push_back(entry);
+        self.dense.add(entry, is_cohort(header));
         self.bytes += u64::from(header.span_bytes);
         self.rows_bytes += rows_bytes;
         debug_assert!(offsets_of(header) == 0 || header.rows > 0);
+    }
+
+    /// Whether a record needs a sparse entry, whatever its size: `last` is the entry before it, and the partition has
+    /// `bytes` and `rows_bytes` from it to the next record, or to the next entry.
+    fn needs_entry(&self, last: Option<&Entry>, entry: &Entry, (bytes, rows_bytes): (u64, u64)) -> bool {
+        let Some(last) = last else { return true };
+        let since = (entry.bytes - last.bytes).max(entry.rows_bytes - last.rows_bytes);
+        let is_large_publish = rows_bytes >= self.interval_bytes && rows_bytes > bytes;
+        // One entry in each file: otherwise a file would be kept only because no entry stands after the log start.
+        since >= self.interval_bytes || is_large_publish || last.position.file() != entry.position.file()
     }
 
     /// True if the record before this one has an entry of its own.
@@ -174,12 +159,8 @@ impl Index {
             let is_kept = match (kept.checked_sub(1).map(|last| self.sparse[last]), self.sparse.get(at + 1)) {
                 (None, _) | (_, None) => true,
                 (Some(last), Some(next)) => {
-                    let since = (entry.bytes - last.bytes).max(entry.rows_bytes - last.rows_bytes);
-                    let rows_bytes = next.rows_bytes - entry.rows_bytes;
-                    let is_publish = rows_bytes >= self.interval_bytes && rows_bytes > next.bytes - entry.bytes;
-                    let is_cut = self.cuts.binary_search(&entry.record).is_ok();
-                    let is_in_other_file = last.position.file() != entry.position.file();
-                    since >= self.interval_bytes || is_in_other_file || is_publish || is_cut
+                    let bytes = (next.bytes - entry.bytes, next.rows_bytes - entry.rows_bytes);
+                    self.cuts.binary_search(&entry.record).is_ok() || self.needs_entry(Some(&last), &entry, bytes)
                 }
             };
             if is_kept {
@@ -193,7 +174,8 @@ impl Index {
     /// Remove the records from this number on; the next one may lie anywhere.
     pub fn truncate(&mut self, next_record: u64) {
         let (mut bytes, mut rows_bytes) = (self.bytes, self.rows_bytes);
-        for list in [&mut self.sparse, &mut self.tail] {
+        let [records, cohorts] = self.dense.lists_mut();
+        for list in [&mut self.sparse, records, cohorts] {
             let kept = list.partition_point(|entry| entry.record < next_record);
             if let Some(first) = list.get(kept) {
                 (bytes, rows_bytes) = (bytes.min(first.bytes), rows_bytes.min(first.rows_bytes));
@@ -207,7 +189,7 @@ impl Index {
 
     /// The next record does not follow the last one: empty the tail, and allow no walk across the gap.
     pub fn gap(&mut self) {
-        self.tail.clear();
+        self.dense.clear();
         self.cut = true;
     }
 
@@ -234,6 +216,12 @@ impl Index {
     pub fn clear(&mut self) {
         let Self { interval_bytes, own_entry_bytes, bytes, rows_bytes, .. } = *self;
         *self = Self { interval_bytes, own_entry_bytes, bytes, rows_bytes, ..Self::default() };
+    }
+
+    /// All entries, in lists in the order of their records; those of the sparse part come in another one, too.
+    fn lists(&self) -> [&VecDeque<Entry>; 3] {
+        let [records, cohorts] = self.dense.lists();
+        [&self.sparse, records, cohorts]
     }
 
     /// File of the first indexed record.
@@ -265,14 +253,20 @@ impl Index {
     /// Entries in order, from the last one for which `before` is true. `before(entry)` says whether the wanted record
     /// is this one or a later one.
     pub fn from(&self, before: impl Fn(&Entry) -> bool) -> impl Iterator<Item = Entry> + '_ {
-        let tail_first = self.tail.front().map_or(u64::MAX, |entry| entry.record);
-        let in_tail = self.tail.partition_point(&before);
-        let in_sparse = self.sparse.partition_point(&before).saturating_sub(1);
-        // If the wanted record is in the tail, the tail alone is exact.
-        let sparse_until = self.sparse.partition_point(|entry| entry.record < tail_first);
-        let sparse_from = if in_tail > 0 { sparse_until } else { in_sparse };
-        let sparse = self.sparse.range(sparse_from.min(sparse_until)..sparse_until);
-        sparse.chain(self.tail.range(in_tail.saturating_sub(1)..)).copied()
+        let lists = self.lists();
+        let last_before =
+            |list: &&VecDeque<Entry>| list.partition_point(&before).checked_sub(1).map(|at| list[at].record);
+        let from = lists.iter().filter_map(last_before).max().unwrap_or(0);
+        let mut next = lists.map(|list| list.partition_point(|entry| entry.record < from));
+        // In the order of their records; one of several lists comes once.
+        std::iter::from_fn(move || {
+            let heads = [0, 1, 2].map(|at| lists[at].get(next[at]));
+            let first = *heads.into_iter().flatten().min_by_key(|entry| entry.record)?;
+            for (at, head) in heads.iter().enumerate() {
+                next[at] += usize::from(head.is_some_and(|head| head.record == first.record));
+            }
+            Some(first)
+        })
     }
 
     /// First offset of the first interval that may hold a record at or after this time.
@@ -306,12 +300,12 @@ impl Index {
             });
             starts && list.get(behind).is_none_or(|entry| entry.position > position)
         };
-        self.sparse.front().is_some_and(|first| first.record <= record) && fits(&self.sparse) && fits(&self.tail)
+        self.sparse.front().is_some_and(|first| first.record <= record) && self.lists().into_iter().all(fits)
     }
 
     /// Free the dense tail, which a partition without new records does not need: reads walk one interval instead.
     pub fn trim_memory(&mut self) {
-        self.tail = VecDeque::new();
+        self.dense = DenseTail::default();
         self.sparse.shrink_to_fit();
     }
 
@@ -321,14 +315,14 @@ impl Index {
         self.remove_own_entries();
         while self.sparse.len() > entries.max(2) && self.halve() {}
         self.sparse.shrink_to_fit();
-        self.tail.shrink_to_fit();
+        self.dense.lists_mut().into_iter().for_each(VecDeque::shrink_to_fit);
         self.cuts.shrink_to_fit();
     }
 
     /// # Panics
     /// If entries are out of order or after the log's end.
     pub fn check(&self, name: &(impl std::fmt::Display + ?Sized), next_record: u64) {
-        for list in [&self.sparse, &self.tail] {
+        for list in self.lists() {
             let is_sorted = list.iter().is_sorted_by(|one, next| {
                 one.record < next.record
                     && one.offset <= next.offset
@@ -340,15 +334,25 @@ impl Index {
             assert!(list.back().is_none_or(|last| last.record < next_record), "{name}: the index is ahead of its log");
         }
         assert!(
-            self.sparse.len() <= SPARSE_MAX && self.tail.len() <= TAIL_MAX,
+            self.sparse.len() <= SPARSE_MAX && self.dense.is_within_bounds(),
             "{name}: the index has outgrown its bounds"
         );
     }
 
     /// Bytes of memory of the entries.
     pub fn memory_bytes(&self) -> usize {
-        (self.sparse.capacity() + self.tail.capacity()) * size_of::<Entry>() + self.cuts.capacity() * size_of::<u64>()
+        let entries: usize = self.lists().into_iter().map(VecDeque::capacity).sum();
+        entries * size_of::<Entry>() + self.cuts.capacity() * size_of::<u64>()
     }
+}
+
+/// True for progress of cohorts, of which there may be very many.
+fn is_cohort(header: &RecordHeader) -> bool {
+    #[cfg(feature = "planted")]
+    if crate::planted::is_on(crate::planted::Bug::CohortsFillTail) {
+        return false;
+    }
+    header.kind == RecordKind::Cohort as u8
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! Entries of the index: which records have one, and which are removed.
 
+use ringfence_wire::RecordKind;
+
 use super::*;
+use crate::dense_tail::TAIL_MAX;
 
 /// `count` records of `span` bytes and 10 rows, one every millisecond.
 fn filled(count: u64, span: u32) -> Index {
@@ -148,4 +151,90 @@ fn entries_after_truncations_are_kept_up_to_a_limit_and_intervals_before_that_ar
     assert!(cuts[forgotten..].iter().all(is_kept), "{cuts:?}");
     assert!(sparse(&index) <= CUTS_MAX + 2, "{}", sparse(&index));
     assert!(index.may_hold_truncated(cuts[0] - 1) && !index.may_hold_truncated(cuts[forgotten - 1]));
+}
+
+/// The next record of this kind, of 256 bytes.
+fn add(index: &mut Index, kind: RecordKind, number: u64, offset: u64, position: u64) {
+    let rows = u32::from(kind == RecordKind::Rows);
+    let header = RecordHeader {
+        kind: kind as u8,
+        rows,
+        record_number: number,
+        first_offset: offset,
+        span_bytes: 256,
+        ..Default::default()
+    };
+    index.add(&header, Position::new(1, position), 256 * u64::from(rows));
+}
+
+/// The last 48 rows, each with `between` records of cohorts behind it and `behind` more behind the last one: how many
+/// records lie between the entry to which the index leads and the row, and between the row and the next entry.
+fn walked(between: u64, behind: u64) -> Vec<(u64, u64)> {
+    let (mut index, mut number, mut rows) = (Index::default(), 0, Vec::new());
+    for offset in 0..400 {
+        rows.push(number);
+        add(&mut index, RecordKind::Rows, number, offset, 4096 + number * 256);
+        number += 1;
+        for _ in 0..between + if offset == 399 { behind } else { 0 } {
+            add(&mut index, RecordKind::Cohort, number, offset + 1, 4096 + number * 256);
+            number += 1;
+        }
+    }
+    index.check("test", number);
+    let walk = |offset: u64| {
+        let mut entries = index.from(|entry| entry.offset <= offset);
+        let row = rows[usize::try_from(offset).unwrap()];
+        let from = entries.next().unwrap().record;
+        (row - from, entries.next().map_or(number, |next| next.record) - row)
+    };
+    (352..400).map(walk).collect()
+}
+
+#[test]
+fn acknowledgements_put_nothing_between_a_reader_and_the_last_rows() {
+    let exact = vec![(0, 1); 48];
+    assert_eq!(walked(0, 0), exact);
+    for (between, behind) in [(0, 1), (0, 50), (0, 300), (1, 0), (3, 1_000), (40, 40)] {
+        assert_eq!(walked(between, behind), exact, "{between} between and {behind} behind");
+    }
+}
+
+#[test]
+fn among_records_of_cohorts_entries_are_bounded_and_lead_everywhere() {
+    for seed in 1..=50 {
+        let (mut index, mut random) = (Index::default(), crate::random::SeededRandom::new(seed));
+        // Where each record lies; a truncated one lies there no more.
+        let (mut records, mut offset, mut position) = (Vec::new(), 0, 4096);
+        for _ in 0..3_000 {
+            let number = records.len() as u64;
+            if random.chance(1, 200) && number > 20 {
+                let to = number - random.below(20);
+                index.truncate(to);
+                offset = records[usize::try_from(to).unwrap()..].first().map_or(offset, |(_, first)| *first);
+                records.truncate(usize::try_from(to).unwrap());
+                position += 256; // the truncate record
+                continue;
+            }
+            let kind = if random.chance(1, 1 + seed % 40) { RecordKind::Rows } else { RecordKind::Cohort };
+            add(&mut index, kind, number, offset, position);
+            records.push((position, offset));
+            (offset, position) = (offset + u64::from(kind == RecordKind::Rows), position + 256);
+        }
+        let end = records.len() as u64;
+        index.check("test", end);
+        assert!(index.dense.lists()[1].len() <= TAIL_MAX + 2);
+        for (wanted, (at, first)) in (0..).zip(&records) {
+            let found = index.from(|entry| entry.record <= wanted).next().unwrap();
+            let (found_at, found_offset) = records[usize::try_from(found.record).unwrap()];
+            assert_eq!((found.position.bytes(), found.offset), (found_at, found_offset), "seed {seed}");
+            assert!(found.record <= wanted && at - found_at <= INTERVAL_BYTES + 4096, "{found:?} for {wanted}");
+            assert!(index.brackets(wanted, Position::new(1, *at)), "seed {seed}: {wanted}");
+            let by_offset = index.from(|entry| entry.offset <= *first).next().unwrap();
+            assert!(by_offset.offset <= *first);
+        }
+        add(&mut index, RecordKind::Cohort, end, offset, position);
+        let entries: Vec<u64> = index.from(|_| false).map(|entry| entry.record).collect();
+        assert!(entries.is_sorted_by(|one, next| one < next), "seed {seed}");
+        assert_eq!(entries.last(), Some(&end), "the last record may not be written yet: it has an entry");
+    }
 }

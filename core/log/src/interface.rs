@@ -68,6 +68,8 @@ pub struct Placement {
     pub record_number: u64,
     pub first_offset: u64,
     pub time_ms: u64,
+    /// The disk is full: the record lies in the reserve.
+    pub is_in_reserve: bool,
 }
 
 /// Why a record was not appended. Neither the log end nor the group has changed.

@@ -45,12 +45,14 @@
 #![forbid(unsafe_code)]
 
 mod aligned;
+mod dense_tail;
 mod directory;
 pub mod faulty;
 mod file_header;
 mod files;
 mod group;
 mod index;
+mod index_entry;
 mod interface;
 mod invariants;
 mod job;

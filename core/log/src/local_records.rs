@@ -9,7 +9,7 @@ use crate::interface::{Body, Placement, Refusal};
 use crate::log_end::LogEnd;
 use crate::partition::PartitionLog;
 use crate::shard::Shard;
-use crate::space::Needs;
+use crate::space::{Needs, Room};
 use crate::state::{LogState, write_log_end};
 
 impl Shard {
@@ -202,7 +202,7 @@ impl Shard {
         debug_assert!(parts.len() != 1 || header.body_crc == crc_of(parts[0]));
         // The node's blob is the last part of a state record.
         let blob = parts.last().copied().unwrap_or_default();
-        let needs = Needs { is_rows: false, format: format_for(header.kind, blob) };
+        let needs = Needs { room: Room::Any, format: format_for(header.kind, blob) };
         self.put(pool, log, &mut header, Body::Copy(parts), needs).map_err(|refused| refused.refusal)
     }
 }

@@ -10,6 +10,7 @@ use crate::log_end::{LogEnd, Mismatch};
 use crate::position::{Position, segment_name};
 use crate::report::{Damage, PartitionReport};
 use crate::retention::Retention;
+use crate::space::Room;
 use crate::staged_bytes::StagedBytes;
 use crate::state::LogState;
 
@@ -46,6 +47,8 @@ pub struct PartitionLog {
     pub(crate) released_files: Vec<u64>,
     /// The shard that appends in this run, its last group with this partition, and the slot in that group's directory.
     pub(crate) group_slot: Option<GroupSlot>,
+    /// What the next record of cohorts may do to the reserve of a full disk.
+    pub(crate) cohort_room: Room,
     /// Each read plan of the partition holds a clone.
     pub(crate) readers: Arc<()>,
 }
@@ -93,6 +96,7 @@ impl PartitionLog {
             start_offset_durable: 0,
             released_files: Vec::new(),
             group_slot: None,
+            cohort_room: Room::Rows,
             readers: Arc::new(()),
         }
     }
@@ -294,6 +298,12 @@ impl PartitionLog {
         if let Some((.., floor)) = self.pending_starts.last_mut() {
             *floor = self.stage_floor;
         }
+    }
+
+    /// Let the next record use a part of the reserve if the disk is full and the record is one of cohorts: retention may
+    /// wait for what it says (CA4). The caller decides how often.
+    pub fn lend_reserve(&mut self, is_lent: bool) {
+        self.cohort_room = if is_lent { Room::Cohort } else { Room::Rows };
     }
 
     /// Staged records before this one will never be published; `None`: none that is here.

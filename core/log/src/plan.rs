@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::files::FilePin;
-use crate::index::Entry;
+use crate::index_entry::Entry;
 use crate::partition::PartitionLog;
 use crate::position::Position;
 
@@ -140,7 +140,7 @@ impl PartitionLog {
         if entries.peek().is_some_and(|first| first.offset >= until_offset) {
             return Err(PlanError::Empty);
         }
-        let mut intervals = self.intervals(entries, bytes_max);
+        let mut intervals = self.intervals(entries, bytes_max, matches!(from, ReadFrom::Offset(_)));
         // Records after the mark may not be written yet; even their file may not exist.
         if let Some(last) = intervals.iter().position(|interval| interval.until_offset >= until_offset) {
             intervals.truncate(last + 1);
@@ -184,7 +184,7 @@ impl PartitionLog {
             return Err(PlanError::Empty);
         }
         let entries = self.index.from(|entry: &Entry| entry.record <= from);
-        let mut intervals = self.intervals(entries.take_while(|entry| entry.record < until_record), bytes_max);
+        let mut intervals = self.intervals(entries.take_while(|entry| entry.record < until_record), bytes_max, false);
         if let Some(last) = intervals.last_mut()
             && last.until_record > until_record
         {
@@ -228,7 +228,8 @@ impl PartitionLog {
         })
     }
 
-    fn intervals(&self, entries: impl Iterator<Item = Entry>, bytes_max: usize) -> Vec<Interval> {
+    /// `rows_only`: without intervals in which no record has offsets, as of a partition that is only read.
+    fn intervals(&self, entries: impl Iterator<Item = Entry>, bytes_max: usize, rows_only: bool) -> Vec<Interval> {
         let mut intervals: Vec<Interval> = Vec::new();
         let mut bytes = 0;
         let mut entries = entries.peekable();
@@ -243,6 +244,9 @@ impl PartitionLog {
                 until_offset: next.map_or(self.end.next_offset, |next| next.offset),
                 may_hold_truncated: self.index.may_hold_truncated(entry.record),
             };
+            if rows_only && interval.until_offset == entry.offset {
+                continue;
+            }
             intervals.push(interval);
             // The first interval begins before the wanted record and may hold almost nothing of the answer.
             if intervals.len() > 1 {

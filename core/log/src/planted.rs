@@ -143,6 +143,16 @@ pub enum Bug {
     ClaimForAnyScope,
     /// A member locks its gate for a driver that its scope does not have.
     ClaimOfAnyDriver,
+    /// Records of cohorts fill the dense tail of the index.
+    CohortsFillTail,
+    /// Records of cohorts have no part in the reserve of a full disk (CA4).
+    ReserveForNoCohort,
+    /// Records of cohorts use the reserve of a full disk as fast as they come (CA4).
+    ReserveWithoutPace,
+    /// A replica that began with its owner's table applies records of cohorts that the table has (FO5).
+    KnownAppliedAgain,
+    /// As it starts again, a replica that began with its owner's table applies records of cohorts that it has (FO5).
+    KnownAppliedAtStart,
 }
 
 /// Faults of what children inherit: only layout changes show them.

@@ -16,7 +16,7 @@ use crate::job::Job;
 use crate::log_end::{is_log, offsets_of};
 use crate::partition::{GroupSlot, PartitionLog};
 use crate::position::Position;
-use crate::space::{Needs, NoRoom, Space};
+use crate::space::{Needs, NoRoom, Room, Space};
 use crate::staged_bytes::publish_list;
 
 /// The files and groups of one writer.
@@ -116,12 +116,15 @@ impl Shard {
         }
         (header.topic, header.partition) = (log.topic, log.partition);
         header.previous_position = log.end.last_position.0;
-        // Progress of cohorts has no part in the reserve: what retention needs to free a disk is written before (CA4).
-        let is_rows = [RecordKind::Rows, RecordKind::Staged, RecordKind::Cohort].map(|kind| kind as u8);
-        let is_rows = is_rows.contains(&header.kind);
+        let cohort_room = std::mem::replace(&mut log.cohort_room, Room::Rows);
+        let room = match RecordKind::from_number(header.kind) {
+            Some(RecordKind::Cohort) => cohort_room,
+            Some(RecordKind::Rows | RecordKind::Staged) => Room::Rows,
+            _ => Room::Any,
+        };
         let publish_list =
             if header.kind == RecordKind::Publish as u8 { publish_list(&body.bytes()) } else { Vec::new() };
-        let needs = Needs { is_rows, format: format_for(header.kind, &[]) };
+        let needs = Needs { room, format: format_for(header.kind, &[]) };
         let placement = self.put(pool, log, &mut header, body, needs)?;
         log.take(&header, placement.position, &publish_list);
         Ok(placement)
@@ -182,11 +185,12 @@ impl Shard {
             record_number: header.record_number,
             first_offset: header.first_offset,
             time_ms: header.time_ms,
+            is_in_reserve: self.space.is_in_reserve(),
         })
     }
 
     /// Make sure that the open group has room for a record with this body.
-    fn make_room(&mut self, pool: &mut Pool, bytes: usize, is_small: bool, needs: Needs) -> Result<(), Refusal> {
+    fn make_room(&mut self, pool: &mut Pool, bytes: usize, is_small: bool, mut needs: Needs) -> Result<(), Refusal> {
         if let Some(why) = &self.failed {
             return Err(Refusal::Failed(why.clone()));
         }
@@ -195,7 +199,12 @@ impl Shard {
         if alone > most {
             return Err(Refusal::TooLarge { bytes: alone, max: most });
         }
-        let is_behind = needs.is_rows && self.space.is_in_reserve();
+        if needs.room == Room::Cohort {
+            let end = self.open.as_ref().map_or(0, |group| group.begin + group.bytes);
+            let end = self.space.open_file.as_ref().map_or(0, |open_file| open_file.end).max(end);
+            needs.room = self.space.room_of_cohort(alone, end);
+        }
+        let is_behind = needs.room == Room::Rows && self.space.is_in_reserve();
         if is_behind {
             self.space.check_behind_reserve(alone).map_err(refusal_of)?;
         }

@@ -1,7 +1,8 @@
 //! One shard's files: the open one, the prepared next one, the reserve, and those without holders.
 //!
 //! A rotation never allocates: an earlier job has prepared the next file. If that failed for lack of space, rows are
-//! accepted while the open file has room, and refused after that. Control and local records continue into the reserve.
+//! accepted while the open file has room, and refused after that. Control and local records continue into the reserve,
+//! and some progress of cohorts: retention may wait for it (CA4).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,11 +39,23 @@ pub enum Prepared {
     },
 }
 
+/// Records of cohorts may fill the reserve up to one part in this many; what frees space needs the rest.
+const COHORT_PART: u64 = 2;
+
+/// What a record may do to the reserve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Rows must leave it to control and local records.
+    Rows,
+    /// As rows where these have room; else up to a part of the reserve.
+    Cohort,
+    Any,
+}
+
 /// What a record needs of the file that it goes to.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
-    /// Rows must leave the reserve to control and local records.
-    pub is_rows: bool,
+    pub room: Room,
     /// The least format of the file; 0 = any.
     pub format: u16,
 }
@@ -178,7 +191,7 @@ impl Space {
     /// Make sure that the open file has room for a group of `bytes`. `first_group` is the number of the first group in
     /// a new file. The first record that needs a newer format begins a file of it, and later files keep that format.
     pub fn ensure_room(&mut self, bytes: u64, needs: Needs, first_group: u64) -> Result<(), NoRoom> {
-        let is_rows = needs.is_rows;
+        let is_rows = needs.room == Room::Rows;
         let has_room = self.open_file.as_ref().is_some_and(|open_file| open_file.end + bytes <= open_file.capacity);
         let may_stay = has_room && !(is_rows && self.is_in_reserve());
         if may_stay && self.takes_format(needs.format) {
@@ -221,6 +234,19 @@ impl Space {
         }
         self.rows_refused |= is_rows;
         NoRoom::DiskFull
+    }
+
+    /// Whether a record of cohorts of `bytes` is one of rows here, or may use the reserve. `end` is that of the open file
+    /// with its open group.
+    pub fn room_of_cohort(&self, bytes: u64, end: u64) -> Room {
+        let header = FILE_HEADER_BYTES as u64;
+        let spare_has_room = matches!(self.spare, Prepared::Ready { bytes: spare, .. } if spare >= header + bytes);
+        let is_lent = match (&self.open_file, self.reserve) {
+            (Some(open), _) if open.is_reserve => end + bytes <= open.capacity / COHORT_PART,
+            (_, Prepared::Ready { bytes: reserve, .. }) => header + bytes <= reserve / COHORT_PART,
+            _ => false,
+        };
+        if self.full_until_ms.is_some() && !spare_has_room && is_lent { Room::Any } else { Room::Rows }
     }
 
     pub fn is_in_reserve(&self) -> bool {

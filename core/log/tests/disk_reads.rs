@@ -2,12 +2,14 @@
 
 use crate::support::{Store, small, split};
 use ringfence_log::faulty::FaultyDisk;
-use ringfence_log::{Options, ReadFrom, Reader};
+use ringfence_log::{Options, ReadFrom, Reader, log_format_of};
 
 const MIB: usize = 1 << 20;
 
 fn store(storage: &FaultyDisk) -> Store<FaultyDisk> {
-    let options = Options { segment_bytes: 64 << 20, group_bytes_max: 8 << 20, reserve_bytes: 0, ..small() };
+    // Of a cluster with cohorts.
+    let format = log_format_of(3);
+    let options = Options { format, segment_bytes: 64 << 20, group_bytes_max: 8 << 20, reserve_bytes: 0, ..small() };
     Store::open(storage, &options)
 }
 
@@ -131,5 +133,54 @@ fn a_read_that_has_enough_rows_reads_no_record_after_them() {
         let (bytes, bytes_read, bodies) = read_until(&storage, &mut store, until);
         assert_eq!(bodies, (0..records).collect::<Vec<u8>>(), "until {until}");
         assert!(bytes_read <= bytes + u64::from(records) * 8192, "{bytes_read} bytes read for {bytes}");
+    }
+}
+
+/// Disk reads, bytes read, and records of a read of the last rows, beside this many records of cohorts.
+fn read_last_rows(between: u64, behind: u64) -> (u64, u64, u32) {
+    let storage = FaultyDisk::new(7);
+    let mut store = store(&storage);
+    for number in 0..100 {
+        store.put(1, 1, 1, &[7; 600]);
+        for _ in 0..between + if number == 99 { behind } else { 0 } {
+            store.put_cohort((1, 1), &[8; 64]);
+        }
+    }
+    store.settle();
+    let log = &store.logs[&(1, 1)];
+    let plan = log.plan(ReadFrom::Offset(99), log.end_offset(), MIB, 0).unwrap();
+    let mut block = store.pool.take(MIB).unwrap();
+    let before = storage.counts();
+    let done = Reader::new(storage.clone()).read(&plan, &mut block).unwrap();
+    (storage.counts().reads - before.reads, storage.counts().bytes_read - before.bytes_read, done.records)
+}
+
+#[test]
+fn a_read_of_the_last_rows_reads_no_acknowledgement() {
+    let (reads, bytes_read, records) = read_last_rows(0, 0);
+    assert!(reads == 1 && bytes_read <= 8192 && records == 1, "{bytes_read} bytes in {reads} reads");
+    for (between, behind) in [(0, 60), (0, 250), (2, 0), (2, 100)] {
+        // A record may begin in one block and end in the next one.
+        let (reads, bytes_read, records) = read_last_rows(between, behind);
+        assert!(reads == 1 && bytes_read <= 8192 && records == 1, "{between}, {behind}: {bytes_read} bytes");
+    }
+}
+
+/// Every record is found by its number, whatever lies between the entries.
+#[test]
+fn a_copy_finds_each_record_of_cohorts() {
+    let storage = FaultyDisk::new(8);
+    let mut store = store(&storage);
+    for number in 0..200_u64 {
+        store.put(1, 1, 1, &[7; 100]);
+        for _ in 0..number % 7 {
+            store.put_cohort((1, 1), &[8; 64]);
+        }
+    }
+    store.settle();
+    let end = store.logs[&(1, 1)].end().next_record;
+    for from in 0..end {
+        let (_, records) = read(&storage, &mut store, from, MIB);
+        assert_eq!(u64::from(records), end - from, "from record {from}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod append_and_read;
 mod bootstrap;
+mod cohort_reserve;
 mod crash;
 mod damage;
 mod disk_reads;

@@ -4,7 +4,7 @@ use crate::support::{self, Store, body, small};
 use ringfence_log::faulty::{Faults, FaultyDisk, SeededRandom};
 use ringfence_log::{Options, PlanError, ReadFrom, Reader, Retention, Storage, StorageError};
 
-fn disk_bytes(storage: &FaultyDisk) -> u64 {
+pub fn disk_bytes(storage: &FaultyDisk) -> u64 {
     storage.list().unwrap().iter().map(|(_, bytes)| bytes).sum()
 }
 

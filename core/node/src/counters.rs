@@ -41,6 +41,7 @@ counters! {
     publishes: "PUBLISH requests",
     fetches: "FETCH requests",
     cohort_records: "records of cohorts appended: positions and holds",
+    cohort_reserve_records: "records of cohorts in the reserve of a full disk, here and for other owners",
     queue_looks: "partitions looked at for waiting members of queues",
     appended: "batches appended",
     rows: "rows appended",

@@ -110,6 +110,32 @@ pub fn a_log_makes_a_hundred_records_of_cohorts_and_then_fifty_a_second() {
     assert!((45..=51).contains(&sustained), "{sustained} records in a second");
 }
 
+/// What the disk reads for a plain read of the rows from this one on.
+fn bytes_read(world: &mut World, offset: u64) -> u64 {
+    let before = world.disk.counts().bytes_read;
+    let header = world.fetch_header(offset, 0, 0);
+    let reply = world.ask(&header, &[]);
+    assert_eq!((reply.header.code, reply.header.first_offset), (0, offset), "{reply:?}");
+    world.disk.counts().bytes_read - before
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+pub fn acknowledgements_lie_in_no_readers_way_to_the_newest_rows() {
+    let mut world = world(64);
+    let body = body_of(30, 60);
+    for sequence in 3..63 {
+        let header = world.batch(77, sequence, 60, &body);
+        assert_eq!(world.ask(&header, &body).header.status, 0);
+    }
+    let last = 30 + 59 * 60;
+    let alone = bytes_read(&mut world, last);
+    let (number, _) = opened(&mut world, CLIENT, ONE);
+    for through in 1..=60 {
+        acknowledged(&mut world, number, through).expect("it is the only one");
+    }
+    assert_eq!(bytes_read(&mut world, last), alone, "sixty acknowledgements lie behind it");
+}
+
 /// A gate for each of these cohorts, as a source of before had it.
 fn gates_of(cohorts: std::ops::Range<u64>) -> Vec<u8> {
     let mut bytes = vec![1, 0, 1, 0];

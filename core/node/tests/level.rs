@@ -9,6 +9,7 @@ use crate::support::{Shape, World, body_of};
 const OLD: Shape = Shape {
     level: 0,
     shards: 1,
+    reserve_bytes: 0,
     segment_bytes: 1 << 20,
     limits: ringfence_node::TableLimits { entries: 1000, bytes: 1 << 18, expiry_ms: 1_000_000_000 },
 };

@@ -4,6 +4,7 @@ mod authorize_request;
 mod claims;
 mod clocks;
 mod cohort_records;
+mod cohort_reserve;
 mod control;
 mod level;
 mod members;

@@ -52,7 +52,7 @@ pub fn fetch(world: &mut World, connection: Connection, session: u64, hold: u64,
     fetch_of(world, PARTITION, (connection, session), hold, offset, wait_ms)
 }
 
-fn fetch_of(
+pub fn fetch_of(
     world: &mut World,
     partition: u64,
     (connection, session): (Connection, u64),

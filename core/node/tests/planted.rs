@@ -3,14 +3,14 @@
 use ringfence_log::planted::Bug;
 
 use crate::{
-    claims, members, parked_orders, pushes, queue_given_up, queue_looks, queue_members, sketches, staging_again,
-    support,
+    claims, cohort_records, cohort_reserve, members, parked_orders, pushes, queue_given_up, queue_looks, queue_members,
+    sketches, staging_again, support,
 };
 
 /// Each story fails when its fault is planted, and only then.
 #[test]
 fn each_planted_fault_is_found() {
-    let stories: [(Bug, fn()); 27] = [
+    let stories: [(Bug, fn()); 31] = [
         (Bug::NoOrigin, staging_again::rows_that_are_staged_again_keep_their_place),
         (Bug::OriginForgotten, staging_again::origins_outlive_a_power_cut),
         (Bug::PushForgotten, pushes::one_table_is_on_its_way_and_the_newest_follows),
@@ -39,6 +39,10 @@ fn each_planted_fault_is_found() {
         (Bug::QueueLooksAgain, queue_looks::a_tick_looks_once_at_each_partition_however_many_members_wait),
         (Bug::GivenUpComesAgain, queue_given_up::rows_that_were_given_up_are_settled_wherever_they_are),
         (Bug::GivenUpComesAgain, queue_given_up::rows_that_were_given_up_stay_settled_after_a_power_cut),
+        (Bug::CohortsFillTail, cohort_records::acknowledgements_lie_in_no_readers_way_to_the_newest_rows),
+        (Bug::ReserveForNoCohort, cohort_reserve::on_a_full_disk_one_position_a_second_is_taken),
+        (Bug::ReserveForNoCohort, cohort_reserve::what_ends_a_sealed_partition_is_taken_whenever_it_comes),
+        (Bug::ReserveWithoutPace, cohort_reserve::on_a_full_disk_one_position_a_second_is_taken),
         (Bug::ClaimForAnyScope, claims::a_claim_for_a_scope_that_is_not_the_cohorts_changes_nothing),
         (Bug::ClaimOfAnyDriver, claims::a_claim_of_a_driver_that_the_scope_does_not_have_changes_nothing),
     ];

@@ -4,6 +4,8 @@
 // With faults planted the others would meet them, too: the switch is one for the process.
 #![cfg_attr(feature = "planted", allow(dead_code))]
 
+#[path = "replication/anchored_cohorts.rs"]
+mod anchored_cohorts;
 #[path = "replication/ask_log_ends.rs"]
 mod ask_log_ends;
 #[path = "replication/awaited_records.rs"]

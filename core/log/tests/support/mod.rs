@@ -137,6 +137,16 @@ impl<S: Storage> Store<S> {
         }
     }
 
+    /// A record of cohorts; `is_lent`: it may use the reserve.
+    pub fn append_cohort(&mut self, key: Key, body: &[u8], is_lent: bool) -> Result<Placement, Refusal> {
+        let shard = self.shard_of(key.1);
+        let log = self.logs.entry(key).or_insert_with(|| PartitionLog::new(key.0, key.1));
+        let header = RecordHeader { kind: RecordKind::Cohort as u8, rows: 0, ..rows_header(log, 0, 0, body) };
+        log.lend_reserve(is_lent);
+        let body = Body::Copy(&[body]);
+        self.shards[shard].append(&mut self.pool, log, header, body).map_err(|refused| refused.refusal)
+    }
+
     /// A record that another replica has numbered: after a bootstrap this store cannot check its chain.
     pub fn append_numbered(
         &mut self,
@@ -164,6 +174,17 @@ impl<S: Storage> Store<S> {
                 }
                 Err(other) => panic!("refused: {other:?}"),
             }
+        }
+    }
+
+    /// Append a record of cohorts, writing when the groups are full.
+    pub fn put_cohort(&mut self, key: Key, body: &[u8]) -> Placement {
+        loop {
+            match self.append_cohort(key, body, false) {
+                Ok(placed) => return placed,
+                Err(refusal) => assert_eq!(refusal, Refusal::Busy),
+            }
+            assert!(self.write_one(self.shard_of(key.1)).is_some(), "busy, and nothing to write");
         }
     }
 

@@ -10,6 +10,7 @@ use crate::cohorts::gate::view::{LogRows, View};
 use crate::cohorts::state::record::{self, CohortRecord};
 use crate::ids::PartitionIndex;
 use crate::partition::answers::length;
+use crate::partition::cohort_reserve::ends_sealed;
 use crate::partition::owner_epochs::Epochs;
 use crate::partition::state::Partition;
 use crate::partition::store::Store;
@@ -129,7 +130,9 @@ impl Store {
     ) -> Result<(), LogRefusal> {
         let mut body = Vec::new();
         record::write(&record, &mut body);
-        let partition = &self.partitions[index];
+        let partition = &mut self.partitions[index];
+        let is_end = ends_sealed(&self.gate_rules, partition.key(), &record);
+        partition.lend_reserve(is_end, turn.now.mono_ms);
         let header = RecordHeader {
             kind: RecordKind::Cohort as u8,
             topic: partition.log.topic,
@@ -147,6 +150,7 @@ impl Store {
             partition.cohorts.get_or_insert_default().learn(placed.record_number, record);
             placed
         })?;
+        self.partitions[index].note_reserve(&placed, turn);
         turn.counters.cohort_records += 1;
         self.gate_pace.count(turn.now.mono_ms);
         let upto = self.shared_end(index);

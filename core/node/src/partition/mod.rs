@@ -8,12 +8,13 @@
 //!   `seal`: the end of a sealed partition. `sealing`: a partition beside its seal.
 //! - `owner_epochs`, `producer`, `producer_undo`, `dedupe`, `dedupe_blob`: tables that a log gives.
 //! - `segments`, `table_page`, `inheritance`, `lineage`: what a partition has from those that it came from.
-//! - `gates`: gates of cohorts beside their log.
+//! - `gates`: gates of cohorts beside their log. `cohort_reserve`: their records on a full disk.
 //! - `sketch`: where the load of a partition is. `sketching`: a partition beside its sketch.
 //! - `state_blob`, `recovery`: from tables to state records, and from records back to tables.
 
 pub(crate) mod answers;
 pub(crate) mod append;
+pub(crate) mod cohort_reserve;
 pub(crate) mod dedupe;
 pub(crate) mod dedupe_blob;
 pub(crate) mod gates;

@@ -1,5 +1,7 @@
 //! Rebuild producer tables, epochs and stages from the records that [`ringfence_log::recover`] reads.
 
+#[cfg(feature = "planted")]
+use ringfence_log::planted::{Bug, is_on};
 use ringfence_log::{Damage, PartitionLog, RecoverError, Report, Storage, Visitor};
 use ringfence_routing::PairMap;
 use ringfence_wire::{ExtensionKind, RecordHeader, RecordKind, extension};
@@ -169,9 +171,10 @@ impl Visitor for Rebuild {
         found.cut(header.partition, header.first_offset);
         let Found { epochs, producers, stages, cohorts, .. } = found;
         // Which records a quorum has is not known here: all of them may be taken back.
-        if header.record_number >= found.known_upto
-            && let Err(why) = learn(producers, epochs, stages, cohorts, header, bytes, 0)
-        {
+        let is_new = header.record_number >= found.known_upto;
+        #[cfg(feature = "planted")]
+        let is_new = is_new || (header.kind == RecordKind::Cohort as u8 && is_on(Bug::KnownAppliedAtStart));
+        if is_new && let Err(why) = learn(producers, epochs, stages, cohorts, header, bytes, 0) {
             found.damage.get_or_insert(why);
         }
         let producers = &mut found.producers;

@@ -71,6 +71,8 @@ pub struct Partition {
     /// This log may lack what it acknowledged: the store lost a torn tail at its start, or came back older. It was not
     /// level with an owner's mark since.
     pub cut: bool,
+    /// When a record of cohorts used the reserve of a full disk last.
+    pub(super) reserve_used_ms: Option<u64>,
     /// How far its log is known to reach (`replication/log_bounds.rs`).
     pub reach: Reach,
     /// The log start that was ordered last; it may lie beyond the mark still.
@@ -132,6 +134,7 @@ impl Partition {
             role: Role::None,
             known_upto: 0,
             cut: false,
+            reserve_used_ms: None,
             reach: Reach::default(),
             wanted: WantedStart::default(),
             sealed: None,

@@ -1,6 +1,8 @@
 //! The replica's side: answer an owner's FENCE, append the records of REPLICATE. `acknowledge_to_owner.rs` answers them.
 
 use ringfence_buffer::Pool;
+#[cfg(feature = "planted")]
+use ringfence_log::planted::{Bug, is_on};
 use ringfence_log::{Body, PartitionLog, Refusal as LogRefusal, Shard};
 use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload};
 use ringfence_wire::{
@@ -271,13 +273,19 @@ impl ReplicationMachine<'_> {
             return Err((Refusal::new(Code::Conflict, what).into(), None));
         }
         let shard = partition.shard;
+        let is_cohort = record.kind == RecordKind::Cohort as u8;
+        if is_cohort {
+            self.store.partitions[index].lend_reserve(false, turn.now.mono_ms);
+        }
         let append = |shard: &mut Shard, pool: &mut Pool, log: &mut PartitionLog| {
             shard.append_numbered(pool, log, *record, body)
         };
         let told = if is_rows(record) { &front[..record.extension_bytes as usize] } else { front };
-        let appended = self.store.append_noting(index, turn, append, |partition, _| {
+        let appended = self.store.append_noting(index, turn, append, |partition, placed| {
             let (producers, epochs, stages) = (&mut partition.producers, &mut partition.epochs, &mut partition.stages);
             let is_new = record.record_number >= partition.known_upto;
+            #[cfg(feature = "planted")]
+            let is_new = is_new || (is_cohort && is_on(Bug::KnownAppliedAgain));
             if is_new
                 && let Err(why) = learn(producers, epochs, stages, &mut partition.cohorts, record, told, partition.mark)
             {
@@ -287,10 +295,14 @@ impl ReplicationMachine<'_> {
                 partition.settle_stages();
             }
             partition.idleness = Idleness::Active;
+            placed
         });
-        if let Err(refused) = appended {
+        let placed = appended.map_err(|refused| {
             let block = if let Body::Block { block, .. } = refused.body { Some(block) } else { None };
-            return Err((rejection_of(refused.refusal, shard), block));
+            (rejection_of(refused.refusal, shard), block)
+        })?;
+        if is_cohort {
+            self.store.partitions[index].note_reserve(&placed, turn);
         }
         turn.counters.received_records += 1;
         turn.counters.received_bytes += u64::from(record.body_bytes);

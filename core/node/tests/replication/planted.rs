@@ -3,13 +3,14 @@
 use ringfence_log::planted::Bug;
 
 use super::{
-    gates, inherits, inherits_replicas, members, queue_given_up, sealed, sealed_replicas as replicas, support,
+    anchored_cohorts, gates, inherits, inherits_replicas, members, queue_given_up, sealed, sealed_replicas as replicas,
+    support,
 };
 
 /// Each story fails when its fault is planted, and only then.
 #[test]
 fn each_planted_fault_is_found() {
-    let stories: [(Bug, fn()); 28] = [
+    let stories: [(Bug, fn()); 30] = [
         (Bug::FollowerAckEarly, super::nothing_is_acknowledged_or_shown_before_a_second_disk_has_it),
         (Bug::GapCounts, super::a_longer_log_that_went_another_way_counts_for_nothing),
         (
@@ -42,6 +43,11 @@ fn each_planted_fault_is_found() {
         (Bug::ForcedAdmitsAtOnce, inherits::an_owner_that_lacks_a_source_inherits_before_it_takes_rows),
         (Bug::HeirForgetsGates, gates::gates_go_on_in_the_log_of_the_heir),
         (Bug::CutKeepsNewest, members::what_was_not_answered_may_be_cut_and_is_told_again),
+        (Bug::KnownAppliedAgain, anchored_cohorts::a_position_that_no_log_has_does_not_count_where_a_copy_was_not_over),
+        (
+            Bug::KnownAppliedAtStart,
+            anchored_cohorts::a_position_that_no_log_has_does_not_count_where_a_copy_was_not_over,
+        ),
         (Bug::GivenUpComesAgain, queue_given_up::rows_that_were_given_up_are_settled_at_the_next_owner),
         (Bug::PrunedIsNew, inherits::what_a_pruned_source_had_counts_as_forgotten),
     ];

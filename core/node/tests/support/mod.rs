@@ -60,13 +60,14 @@ pub struct Shape {
     pub level: u16,
     pub shards: u16,
     pub segment_bytes: u64,
+    pub reserve_bytes: u64,
     pub limits: TableLimits,
 }
 
 impl Default for Shape {
     fn default() -> Self {
         let limits = TableLimits { entries: 1000, bytes: 1 << 20, expiry_ms: 1_000_000_000 };
-        Self { level: LEVEL_NEWEST, shards: 1, segment_bytes: 4 << 20, limits }
+        Self { level: LEVEL_NEWEST, shards: 1, segment_bytes: 4 << 20, reserve_bytes: 0, limits }
     }
 }
 
@@ -122,7 +123,7 @@ impl World {
             shards: shape.shards,
             segment_bytes: shape.segment_bytes,
             group_bytes_max: 1 << 20,
-            reserve_bytes: 0,
+            reserve_bytes: shape.reserve_bytes,
             ..Options::default()
         };
         let mut rebuild = Rebuild::new(shape.limits);
