@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from types import ModuleType
 from typing import Any, Final
@@ -22,11 +23,18 @@ from tests.sim.checks.lineage_scopes import LineageScopes
 from tests.sim.checks.scopes import ScopeLedger
 from tests.sim.clients import waiting
 from tests.sim.clients.cast import Cast
+from tests.sim.clients.layouter import Layouter
 from tests.sim.clients.transformer import OUT, TransformCast
 from tests.sim.cohorts import SECONDS, CohortPlan, CohortSimulation, with_cohort
+from tests.sim.faults import moments
+from tests.sim.faults.plan import Strike
 from tests.sim.simulation import TOPIC, Result, run
+from tests.sim.world.world import SECOND_US
 
 CREATE_US: Final = 20_000
+OUTPUT_LAYOUT_US: Final = 4_000_000
+QUIET_OUTPUT: Final = 0.4
+"""Share of seeds in which only moments change the layout of the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +42,10 @@ class ConsumedPlan(CohortPlan):
     """One seed with transformers."""
 
     output_partitions: int = 1
+    output_layouts: tuple[Strike, ...] = ()
+    """Splits and merges of the output."""
+    moments: tuple[Strike, ...] = ()
+    """What comes right after a claim, or after a decision."""
 
 
 def with_transformers(seed: int, seconds: int = SECONDS) -> ConsumedPlan:
@@ -41,14 +53,37 @@ def with_transformers(seed: int, seconds: int = SECONDS) -> ConsumedPlan:
     plan = with_cohort(seed, seconds, modes=("stream",))
     dice = Random(f"consumed {seed}")
     fields = {name: getattr(plan, name) for name in CohortPlan.__dataclass_fields__}
-    return ConsumedPlan(**fields, output_partitions=dice.choice((1, 1, 2, 3)))
+    return ConsumedPlan(
+        **fields,
+        output_partitions=dice.choice((1, 1, 2, 3)),
+        output_layouts=_output_layouts(dice, seconds),
+        moments=moments.drawn(seed, seconds),
+    )
+
+
+def _output_layouts(dice: Random, seconds: int) -> tuple[Strike, ...]:
+    if dice.random() < QUIET_OUTPUT:
+        return ()
+    at_us, found = 0, list[Strike]()
+    while (at_us := at_us + int(dice.expovariate(1 / OUTPUT_LAYOUT_US))) < seconds * SECOND_US:
+        found.append(Strike(len(found), at_us, "output layout", dice.getrandbits(32)))
+    return tuple(found)
 
 
 def quiet(seed: int, seconds: int = 5) -> ConsumedPlan:
     """One member, one partition of each topic, and nothing that goes wrong."""
     plan = with_transformers(seed, seconds)
     return replace(
-        plan, members=1, partitions=1, output_partitions=1, strikes=(), acts=(), loss=0.0, last_cut=False
+        plan,
+        members=1,
+        partitions=1,
+        output_partitions=1,
+        output_layouts=(),
+        moments=(),
+        strikes=(),
+        acts=(),
+        loss=0.0,
+        last_cut=False,
     )
 
 
@@ -59,6 +94,9 @@ class ConsumedSimulation(CohortSimulation):
 
     def __init__(self, plan: ConsumedPlan, native: ModuleType = _node) -> None:
         super().__init__(plan, native)
+        self.output_layouter = Layouter(self, Random(f"output layouts {plan.seed}"), OUT)
+        self.clients.append(self.output_layouter)
+        self.moments = moments.Moments(self)
 
     def books(self) -> tuple[Ledger, ScopeLedger]:
         self.book = ConsumedLedger()
@@ -70,6 +108,14 @@ class ConsumedSimulation(CohortSimulation):
     def act(self) -> None:
         self._create_output()
         super().act()
+        for each in self.plan.output_layouts:
+            self.agenda.after(each.at_us, partial(self._change_output, each))
+        for each in self.plan.moments:
+            self.agenda.after(each.at_us, partial(self.moments.arm, each))
+
+    def _change_output(self, each: Strike) -> None:
+        if not self.healed:
+            self.output_layouter.chosen(Random(each.dice))
 
     def _create_output(self) -> None:
         """Once the administrator has heard that there is an input."""
@@ -90,6 +136,8 @@ class ConsumedSimulation(CohortSimulation):
             for commit in scope.pending:
                 if commit.epoch > known and commit.consumed is not UNSET:
                     self.record.decided(int(number), commit)
+                    consumed = commit.consumed
+                    self.moments.came("decided", int(consumed.session), int(consumed.ranges[0].partition))
 
     @property
     def record(self) -> Any:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ringfence.consumer import bodies
 from ringfence.consumer.any_core import Batch
 from ringfence.consumer.bell import Bell
-from ringfence.consumer.calls import Claim, Ring
+from ringfence.consumer.calls import Claim, Ring, Settled
 from ringfence.consumer.consumer import Consumer
 from ringfence.consumer.member import Member
 from ringfence.consumer.settings import Settings
@@ -33,7 +33,7 @@ from tests.sim.clients.transform_writer import TransformScopes, TransformWriter
 from tests.sim.world.fiber import Fiber
 
 if TYPE_CHECKING:
-    from ringfence.consumer.calls import Effect, NodeCall
+    from ringfence.consumer.calls import Call, Effect, NodeCall, Refusal, Reply
     from tests.sim.checks.consumed import ConsumedLedger
     from tests.sim.consumed import ConsumedSimulation
 
@@ -170,6 +170,15 @@ class TransformProcess(StreamProcess):
             assert self.layout is not None
             return partial(bodies.settled_of, topic=self.layout.name, is_claim=True)
         return super()._reply_of(call)
+
+    def _hears(self, call: Call, outcome: Reply | Refusal) -> None:
+        super()._hears(call, outcome)
+        if isinstance(call, Claim):
+            is_taken = isinstance(outcome, Settled) and not outcome.not_taken
+            self.world.count("claim_taken" if is_taken else "claim_refused")
+            if is_taken:
+                session, partition = self.member.state.session, call.ranges[0].partition
+                self.simulation.moments.came("claimed", session, partition)
 
     def _step(self) -> int:
         if not self._has_begun:

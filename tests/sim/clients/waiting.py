@@ -18,7 +18,7 @@ from ringfence.consumer import consumer, core, taking
 from ringfence.native import cluster_messages, messages
 from ringfence.native._node import crc32c
 from ringfence.native.errors import FencedError, InvalidArgumentError
-from ringfence.native.wire import Opcode, Status
+from ringfence.native.wire import Code, Opcode, Status
 from ringfence.network import request as requests
 from ringfence.network.request import ANSWER_GRACE_S, PendingRequest, Request
 from ringfence.send import restage
@@ -243,7 +243,9 @@ class SimIo:
             scopes.already(commit, answer.control(cluster_messages.AlreadyCommitted).own)
         else:
             error = answer.error()
-            self._world.count(f"consumed_{str(error.code).lower()}")
+            self._world.count(
+                f"consumed_{Code(error.code).name.lower()}" if error.code else "consumed_unclear"
+            )
             if isinstance(error, FencedError):
                 scopes.fenced(commit)
             elif isinstance(error, InvalidArgumentError):
