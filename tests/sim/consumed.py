@@ -7,6 +7,7 @@ As seeds with a cohort, with the library's consumer and transaction on fibers of
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -15,12 +16,14 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
+from ringfence.control.model.scopes import CommitScope
 from ringfence.native import _node
 from tests.sim import cohorts
 from tests.sim.checks.consumed import ConsumedLedger
 from tests.sim.checks.ledger import Ledger
 from tests.sim.checks.lineage_scopes import LineageScopes
 from tests.sim.checks.scopes import ScopeLedger
+from tests.sim.checks.violation import ViolationError
 from tests.sim.clients import waiting
 from tests.sim.clients.cast import Cast
 from tests.sim.clients.layouter import Layouter
@@ -29,9 +32,12 @@ from tests.sim.cohorts import SECONDS, CohortPlan, CohortSimulation, with_cohort
 from tests.sim.faults import moments
 from tests.sim.faults.plan import Strike
 from tests.sim.simulation import TOPIC, Result, run
+from tests.sim.world.machine import Machine
 from tests.sim.world.world import SECOND_US
 
 CREATE_US: Final = 20_000
+BUSY_S: Final = 20
+BUSY_US: Final = 1_200_000
 OUTPUT_LAYOUT_US: Final = 4_000_000
 QUIET_OUTPUT: Final = 0.4
 """Share of seeds in which only moments change the layout of the output."""
@@ -87,6 +93,23 @@ def quiet(seed: int, seconds: int = 5) -> ConsumedPlan:
     )
 
 
+def busy(seed: int, kinds: Sequence[str], members: int = 3, seconds: int = BUSY_S) -> ConsumedPlan:
+    """Many moments of these kinds, and nothing else that goes wrong."""
+    plan = with_transformers(seed, seconds)
+    return replace(
+        plan,
+        members=members,
+        partitions=2,
+        send_us=150_000,
+        rows_max=24,
+        strikes=(),
+        acts=(),
+        output_layouts=(),
+        last_cut=False,
+        moments=moments.of_kinds(seed, kinds, BUSY_US, seconds),
+    )
+
+
 class ConsumedSimulation(CohortSimulation):
     """The world of a seed with transformers in it."""
 
@@ -130,6 +153,10 @@ class ConsumedSimulation(CohortSimulation):
         super().changed(before, after)
         if before.scopes is after.scopes:
             return
+        try:
+            self.record.rows_first(before, after)
+        except ViolationError as broken:
+            self.violate(broken)
         for number, scope in after.scopes.items():
             was = before.scopes.get(number)
             known = 0 if was is None else was.committed
@@ -138,6 +165,13 @@ class ConsumedSimulation(CohortSimulation):
                     self.record.decided(int(number), commit)
                     consumed = commit.consumed
                     self.moments.came("decided", int(consumed.session), int(consumed.ranges[0].partition))
+
+    def proposes(self, machine: Machine, command: Any) -> None:
+        super().proposes(machine, command)
+        if isinstance(command, CommitScope) and command.consumed is not UNSET:
+            consumed = command.consumed
+            partition = int(consumed.ranges[0].partition)
+            self.moments.came("seen", int(consumed.session), partition, machine)
 
     @property
     def record(self) -> Any:
@@ -164,27 +198,19 @@ class ConsumedSimulation(CohortSimulation):
         source, output = (state.topic_named(f"public/default/{name}") for name in (TOPIC, OUT))
         self.record.check_copy(self.book, source.layout, output.layout)
 
-    def end(self) -> None:
-        """No thread is left."""
-        for cast in self.casts:
-            if isinstance(cast, TransformCast):
-                cast.end()
+    def play(self) -> None:
+        try:
+            super().play()
+        finally:
+            for cast in self.casts:
+                if isinstance(cast, TransformCast):
+                    cast.end()  # no thread is left
 
 
 def run_seed(plan: ConsumedPlan, native: ModuleType = _node, *, is_told: bool = False) -> Result:
     """Play one seed."""
-    made: list[ConsumedSimulation] = []
-
-    def make(*given: Any) -> ConsumedSimulation:
-        made.append(ConsumedSimulation(*given))
-        return made[0]
-
     with waiting.installed():
-        try:
-            return run(plan, native, is_told=is_told, make=make)
-        finally:
-            for world in made:
-                world.end()
+        return run(plan, native, is_told=is_told, make=ConsumedSimulation)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

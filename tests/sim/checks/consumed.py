@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 from tests.checker.cohort_history import Event, Given, Held, Returned, Taken, Told
 from tests.checker.consumed import ClaimJudge, Decided, copied
 from tests.sim.checks.cohorts import CohortRecord
@@ -80,6 +82,9 @@ class ConsumedRecord(CohortRecord):
         """The metadata has a COMMIT with positions."""
         consumed = commit.consumed
         incarnation = int(consumed.incarnation)
+        if incarnation != self.incarnation:
+            what = f"scope {scope} settles rows of incarnation {incarnation}, {self.incarnation} has begun"
+            self._world.violate(ViolationError("CH11 behind a seek", what))
         scopes: Any = self._world.scopes
         for token in commit.tokens:
             attempt = scopes.attempts.get(token)
@@ -102,6 +107,17 @@ class ConsumedRecord(CohortRecord):
         if incarnation == self.incarnation:
             self.settled[partition] = max(through, self.settled.get(partition, 0))
 
+    def rows_first(self, before: Any, after: Any) -> None:
+        """CT4: of a commit with unpublished rows no position is confirmed that could be written."""
+        for number, scope in after.scopes.items():
+            was = before.scopes.get(number)
+            left = {commit.epoch: _ranges(commit) for commit in scope.pending}
+            for commit in () if was is None or was is scope else was.pending:
+                confirmed = _ranges(commit) - left.get(commit.epoch, frozenset())
+                if commit.parts and confirmed and int(commit.consumed.incarnation) == self.incarnation:
+                    what = f"positions in {sorted(confirmed)} of epoch {commit.epoch} of scope {number}"
+                    raise ViolationError("CT4", f"{what} are confirmed, {commit.parts} are not published")
+
     # ---- the end ----
 
     def check_copy(self, ledger: ConsumedLedger, source: Any, output: Any) -> None:
@@ -119,3 +135,10 @@ class ConsumedRecord(CohortRecord):
         found = copied(rows, by_incarnation, self.incarnation)
         if found:
             raise ViolationError(f"CH11 {found[0].kind}", found[0].text)
+
+
+def _ranges(commit: Any) -> frozenset[int]:
+    """Partitions whose positions are not confirmed."""
+    if commit.consumed is UNSET:
+        return frozenset()
+    return frozenset(int(one.partition) for one in commit.consumed.ranges)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tests.sim.clients.cores import Ids
     from tests.sim.clients.transformer import TransformProcess
 
-TIMEOUT_S: Final = 8.0
+TIMEOUT_S: Final = 20.0
 """Of control requests."""
 
 
@@ -60,7 +60,7 @@ class TransformWriter(LineageWriter):
     """Its drivers are the transactions of a process."""
 
     def __init__(self, process: TransformProcess, random: Random, topic: str) -> None:
-        self.process = process
+        self.process, self.muted_until = process, 0
         number = int(process.name.rpartition(".")[2])
         super().__init__(process.simulation, number, random, topic)
         self.name = f"{process.name}w"
@@ -99,6 +99,14 @@ class TransformWriter(LineageWriter):
             self.world.agenda.after(wait_us, partial(self._go, driver, deaths, got))
             return
         super()._go(driver, deaths, got)
+
+    def mute(self, us: int) -> None:
+        """None of its requests leaves for so long, while the member goes on beside it."""
+        self.muted_until = max(self.muted_until, self.world.agenda.now_us + us)
+
+    @property
+    def is_mute(self) -> bool:
+        return self.world.agenda.now_us < self.muted_until
 
     def end(self) -> None:
         """The process is gone."""

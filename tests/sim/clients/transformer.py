@@ -87,6 +87,7 @@ class TransformCore(SimCore):
         if isinstance(found, Batch):
             rows: Any = found.rows
             self._process.record.given(self._process, found.place, rows.ids)
+            self._process.got(found.place.partition)
         return found
 
     def close(self, *, leave: bool, timeout_s: float) -> None:
@@ -118,7 +119,7 @@ class TransformProcess(StreamProcess):
         self.writer = TransformWriter(self, Random(random.random()), OUT)
         self.world.clients.append(self.writer)
         self._fiber = Fiber(self._application, self)
-        self._has_begun = False
+        self._has_begun, self._is_first = False, True
         self._watch_aborts()
 
     def _options(self, *, takeover: bool) -> MemberOptions:
@@ -207,6 +208,12 @@ class TransformProcess(StreamProcess):
                 self._refused(error)
                 waiting.pause(AGAIN_S)
 
+    def got(self, partition: int) -> None:
+        """The application has rows."""
+        if self._is_first:
+            self._is_first = False
+            self.simulation.moments.came("given", self.member.state.session, partition)
+
     def _ends(self, error: Exception) -> None:
         self.world.agenda.after(0, partial(self._cast.ended, self, error))
 
@@ -216,7 +223,7 @@ class TransformProcess(StreamProcess):
 
     def _block(self, scopes: TransformScopes, consumer: Consumer, batches: list[Any]) -> None:
         dice, habits = self.random, self.habits
-        transaction = None
+        transaction, self._is_first = None, True
         try:
             with consuming_transaction(
                 scopes, consumer, topic=OUT, given={}, timeout_s=habits.timeout_s, bytes_in_flight_max=1 << 20

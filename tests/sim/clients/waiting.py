@@ -161,7 +161,8 @@ class SimIo:
             request.future.set_exception(request.expired_error(silent))
             return
         machine = self._machine(request)
-        if machine is None or writer.process.is_paused or not writer.reach(machine):
+        is_silent = writer.process.is_paused or writer.is_mute
+        if machine is None or is_silent or not writer.reach(machine):
             self._world.agenda.after(AGAIN_US, lambda: self._try(request))
             return
         left_s = request.deadline - self.now

@@ -1,12 +1,17 @@
-"""What happens right after gates were claimed, or right after a COMMIT with positions was decided.
+"""What happens right after a step of a transaction that settles positions.
 
-At random times hardly anything falls between a claim, its COMMIT and the positions. So such a strike waits
-for the next claim, or the next decision, and comes within 20 ms of it.
+    given     an application has got the first rows of a block
+    claimed   a node has locked gates
+    seen      the node with the COMMIT has asked the owners, and proposes the entry
+    decided   the entry is applied somewhere
+
+At random times hardly anything falls between them. So such a strike waits for the next such step, and comes
+within 20 ms of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -17,24 +22,36 @@ from tests.sim.world.world import SECOND_US
 if TYPE_CHECKING:
     from tests.sim.clients.transformer import TransformProcess
     from tests.sim.consumed import ConsumedSimulation
+    from tests.sim.world.machine import Machine
 
 SOON_US: Final = (0, 2_000, 20_000)
 AWAY_US: Final = (400_000, 3_500_000)
 """Of an owner: the time-out of failures is 2 s."""
-WHEN: Final = ("claimed", "claimed", "decided")
+LATE_US: Final = (3_000_000, 14_000_000, 14_000_000, 17_000_000)
+"""Of a COMMIT: a hand-over takes 11 s."""
+MEMBERS_MAX: Final = 4
+NONE: Final = 0.2
+"""Share of seeds without moments."""
 MEAN_US: Final = (1_000_000, 3_000_000, 8_000_000)
 
 
 def drawn(seed: int, seconds: int) -> tuple[Strike, ...]:
     """The moments of a seed; a fifth of the seeds has none."""
     dice = Random(f"moments {seed}")
-    if dice.random() < 0.2:
+    if dice.random() < NONE:
         return ()
-    mean_us, at_us = dice.choice(MEAN_US), 0
-    found: list[Strike] = []
+    return _repeated(dice, KINDS, dice.choice(MEAN_US), seconds)
+
+
+def of_kinds(seed: int, kinds: Sequence[str], mean_us: int, seconds: int) -> tuple[Strike, ...]:
+    """Moments of these kinds alone."""
+    return _repeated(Random(f"moments {seed} {kinds}"), kinds, mean_us, seconds)
+
+
+def _repeated(dice: Random, kinds: Sequence[str], mean_us: int, seconds: int) -> tuple[Strike, ...]:
+    at_us, found = 0, list[Strike]()
     while (at_us := at_us + int(dice.expovariate(1 / mean_us))) < seconds * SECOND_US:
-        kind = f"{dice.choice(WHEN)} {dice.choice(sorted(HARMS))}"
-        found.append(Strike(len(found), at_us, kind, dice.getrandbits(32)))
+        found.append(Strike(len(found), at_us, dice.choice(kinds), dice.getrandbits(32)))
     return tuple(found)
 
 
@@ -50,29 +67,33 @@ class Moments:
         if not self._world.healed:
             self._waiting.append(each)
 
-    def came(self, when: str, session: int, partition: int) -> None:
-        """Something of a member was claimed, or decided."""
+    def came(self, when: str, session: int, partition: int, machine: Machine | None = None) -> None:
+        """A step of the member with this session; `machine`: the node that does it."""
         found = next((one for one in self._waiting if one.kind.partition(" ")[0] == when), None)
         if found is None or self._world.healed:
             return
         self._waiting.remove(found)
         dice = Random(found.dice)
-        self._world.agenda.after(dice.choice(SOON_US), partial(self._strike, found, session, partition, dice))
+        moment = Moment(self._world, session, partition, machine)
+        self._world.agenda.after(dice.choice(SOON_US), partial(self._strike, found, moment, dice))
 
-    def _strike(self, each: Strike, session: int, partition: int, dice: Random) -> None:
+    def _strike(self, each: Strike, moment: Moment, dice: Random) -> None:
         world = self._world
         if world.healed:
             return
         world.count(each.kind.replace(" ", "_"))
-        world.tell("*", str(each), f"partition {partition}, session {session}")
-        HARMS[each.kind.partition(" ")[2]](world, Moment(world, session, partition), dice)
+        world.tell("*", str(each), f"partition {moment.partition}, session {moment.session}")
+        HARMS[each.kind.partition(" ")[2]](world, moment, dice)
 
 
 class Moment:
     """Whom it concerns."""
 
-    def __init__(self, world: ConsumedSimulation, session: int, partition: int) -> None:
+    def __init__(
+        self, world: ConsumedSimulation, session: int, partition: int, machine: Machine | None
+    ) -> None:
         self._world, self.session, self.partition = world, session, partition
+        self.machine = machine
 
     def process(self) -> TransformProcess | None:
         """The member, if it lives."""
@@ -173,6 +194,40 @@ def _split_output(world: ConsumedSimulation, moment: Moment, dice: Random) -> No
     world.output_layouter.chosen(dice)
 
 
+def _mute(world: ConsumedSimulation, moment: Moment, dice: Random) -> None:
+    """The COMMIT comes long after the claim, and a member joins meanwhile."""
+    process = moment.process()
+    if process is None:
+        return
+    process.writer.mute(dice.choice(LATE_US))
+    processes = world.casts[0].processes
+    if len(processes) < MEMBERS_MAX:
+        world.casts[0].begin(f"m{len(processes) + 1}", takeover=False)
+
+
+def _late_commit(world: ConsumedSimulation, moment: Moment, dice: Random) -> None:
+    """The same, and the gate gets another owner."""
+    _mute(world, moment, dice)
+    act = dice.choice((_move, _gate_owner))
+    world.agenda.after(dice.choice(AWAY_US), partial(act, world, moment, dice))
+
+
+def _cut(world: ConsumedSimulation, moment: Moment, dice: Random) -> None:
+    """The node with the COMMIT is cut off from the others, and the owner of the gate dies."""
+    machine = moment.machine
+    if machine is None:
+        return
+    pairs = [
+        pair
+        for other in world.machines
+        if other is not machine
+        for pair in ((machine.name, other.name), (other.name, machine.name))
+    ]
+    world.network.cut.update(pairs)
+    world.agenda.after(dice.choice(AWAY_US), lambda: world.network.cut.difference_update(pairs))
+    _gate_owner(world, moment, dice)
+
+
 HARMS: Final[dict[str, Callable[[ConsumedSimulation, Moment, Random], None]]] = {
     "kill": _kill,
     "pause": _pause,
@@ -185,4 +240,10 @@ HARMS: Final[dict[str, Callable[[ConsumedSimulation, Moment, Random], None]]] = 
     "move": _move,
     "split": _split,
     "split_output": _split_output,
+    "mute": _mute,
+    "late_commit": _late_commit,
+    "cut": _cut,
 }
+STEPS: Final = ("given", "claimed", "claimed", "claimed", "decided", "decided")
+KINDS: Final = (*(f"{when} {harm}" for when in STEPS for harm in sorted(HARMS)), "seen cut", "seen cut")
+"""A name as often as it is drawn."""
