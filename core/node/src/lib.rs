@@ -38,12 +38,12 @@ mod settings;
 mod transactions;
 mod turn;
 
-/// Faults for the tests of members.
-#[cfg(feature = "planted")]
-pub use cohorts::planted as member_faults;
 /// Faults of claims, for the simulator.
 #[cfg(feature = "planted")]
 pub use cohorts::claims::planted as claim_faults;
+/// Faults for the tests of members.
+#[cfg(feature = "planted")]
+pub use cohorts::planted as member_faults;
 /// Faults of queues, for the simulator.
 #[cfg(feature = "planted")]
 pub use cohorts::queue::planted as queue_faults;

@@ -29,6 +29,7 @@ AWAY_US: Final = (400_000, 3_500_000)
 """Of an owner: the time-out of failures is 2 s."""
 LATE_US: Final = (3_000_000, 14_000_000, 14_000_000, 17_000_000)
 """Of a COMMIT: a hand-over takes 11 s."""
+LONG_AWAY_US: Final = 16_000_000
 MEMBERS_MAX: Final = 4
 NONE: Final = 0.2
 """Share of seeds without moments."""
@@ -159,6 +160,15 @@ def _output_owner(world: ConsumedSimulation, moment: Moment, dice: Random) -> No
     _crash(world, _owner_of(world, moment.topic("out"), dice), dice)
 
 
+def _output_away(world: ConsumedSimulation, moment: Moment, dice: Random) -> None:
+    """An owner of the output is away for longer than a hand-over takes, and a member joins meanwhile."""
+    machine = _owner_of(world, moment.topic("out"), dice)
+    if machine is not None:
+        machine.crash(power=False)
+        world.boot_later(machine, LONG_AWAY_US)
+        _joins(world)
+
+
 def _crash(world: ConsumedSimulation, machine: Any, dice: Random) -> None:
     if machine is not None:
         machine.crash(power=dice.random() < world.plan.power)
@@ -200,6 +210,10 @@ def _mute(world: ConsumedSimulation, moment: Moment, dice: Random) -> None:
     if process is None:
         return
     process.writer.mute(dice.choice(LATE_US))
+    _joins(world)
+
+
+def _joins(world: ConsumedSimulation) -> None:
     processes = world.casts[0].processes
     if len(processes) < MEMBERS_MAX:
         world.casts[0].begin(f"m{len(processes) + 1}", takeover=False)
@@ -236,6 +250,7 @@ HARMS: Final[dict[str, Callable[[ConsumedSimulation, Moment, Random], None]]] = 
     "seek": _seek,
     "gate_owner": _gate_owner,
     "output_owner": _output_owner,
+    "output_away": _output_away,
     "stand_still": _stand_still,
     "move": _move,
     "split": _split,

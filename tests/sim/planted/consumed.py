@@ -199,7 +199,7 @@ SEEKS: Final = ("claimed seek", "claimed pause")
 SHOWN_BY: Final[dict[str, Shown]] = {
     # the library
     "goes_on_after_an_abort": Shown(KILLS, 3, "CH11 gap"),
-    "gives_while_unknown": Shown(LOST, 4, "cohort again"),
+    "gives_while_unknown": Shown(("seen cut",), 4, "CH11 settled by none"),
     "settles_nothing": Shown(KILLS, 1, "I13"),
     "consumed_acknowledged_when_given": Shown(KILLS, 1, "CH11 settled by none"),
     "already_is_a_failure": Shown(LOST, 1, "I13"),
@@ -213,6 +213,7 @@ SHOWN_BY: Final[dict[str, Shown]] = {
     "positions_before_rows": Shown(OUTPUT, 1, "CT4"),
     # the engine
     "dropped_by_time": Shown(("claimed mute",), 1, "I13", members=1),
+    "decided_is_free": Shown(("decided output_away",), 4, "cohort back", members=1),
 }
 
 MORE: Final = 12
