@@ -5,7 +5,7 @@ use ringfence_log::planted::{
     self, BUGS, Bug, COHORT_BUGS, LAYOUT_BUGS, PUSH_BUGS, REPLICA_BUGS, RESTAGE_BUGS, SCOPE_BUGS, SEAL_BUGS, START_BUGS,
 };
 
-use ringfence_node::queue_faults;
+use ringfence_node::{claim_faults, queue_faults};
 
 use crate::error::raise_with;
 
@@ -15,9 +15,14 @@ use crate::error::raise_with;
 pub fn plant(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
     planted::plant(None);
     queue_faults::plant(None);
+    claim_faults::plant(None);
     let Some(name) = name else { return Ok(()) };
     if let Some((_, bug)) = queue_faults::BUGS.iter().find(|(known, _)| *known == name) {
         queue_faults::plant(Some(*bug));
+        return Ok(());
+    }
+    if let Some((_, bug)) = claim_faults::BUGS.iter().find(|(known, _)| *known == name) {
+        claim_faults::plant(Some(*bug));
         return Ok(());
     }
     let others = BUGS.iter().chain(&REPLICA_BUGS).chain(&SCOPE_BUGS).chain(&START_BUGS).chain(&COHORT_BUGS);
@@ -67,7 +72,8 @@ pub fn plantable_layouts() -> Vec<&'static str> {
 #[pyfunction]
 pub fn plantable_cohorts() -> Vec<&'static str> {
     let of_queues = queue_faults::BUGS.iter().map(|(name, _)| *name);
-    COHORT_BUGS.iter().map(|(name, _)| *name).chain(of_queues).collect()
+    let of_claims = claim_faults::BUGS.iter().map(|(name, _)| *name);
+    COHORT_BUGS.iter().map(|(name, _)| *name).chain(of_queues).chain(of_claims).collect()
 }
 
 fn of_layouts() -> impl Iterator<Item = &'static (&'static str, Bug)> {

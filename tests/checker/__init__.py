@@ -13,6 +13,7 @@ START HERE. `python -m tests.checker DIR` judges every history file under a fold
     search      the search itself, one part of a history at a time
     cohorts, cohort_history  what members of a cohort were given and acknowledged, and what is wrong with it
     cohort_queue             the part of it about leases of a QUEUE
+    consumed                 an exactly-once copy: its rows (CH11), and what its COMMITs settled (CH12)
     transformed              what a consumer wrote to another topic, exactly once
     jepsen, kv  two text formats of public histories
     files       which files of a folder hold a history, and in which format

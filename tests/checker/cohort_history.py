@@ -40,6 +40,15 @@ class Given(NamedTuple):
     end: int
 
 
+class Returned(NamedTuple):
+    """A transaction was aborted: rows that were given under the hold from `first` on come again under it."""
+
+    partition: int
+    incarnation: int
+    hold: int
+    first: int
+
+
 class Told(NamedTuple):
     """An acknowledgement of the rows before `through` leaves a member; `number` is its own."""
 
@@ -120,7 +129,9 @@ class Done(NamedTuple):
     end: int
 
 
-Event = Held | Given | Told | Taken | Position | Sought | Made | Sealed | Gone | Leased | Ended | Done
+Event = (
+    Held | Given | Returned | Told | Taken | Position | Sought | Made | Sealed | Gone | Leased | Ended | Done
+)
 
 
 @dataclass
@@ -162,6 +173,10 @@ class Spans:
             at -= 1
             first, end = min(first, self.ranges[at][0]), max(end, self.ranges[at][1])
         self.ranges[at:to] = [(first, end)]
+
+    def cut(self, first: int) -> None:
+        """Take out all from `first` on."""
+        self.ranges = [(low, min(high, first)) for low, high in self.ranges if low < first]
 
     def within(self, first: int, end: int) -> tuple[int, int] | None:
         """The first range of `first` .. `end - 1` that is in the set."""

@@ -8,7 +8,7 @@
 | two holds | a row was given under two holds, and the first one acknowledged it after that |
 | fenced hold | an acknowledgement was taken that left after another member had a newer hold |
 | older hold | rows were given under a hold after rows under a newer one |
-| twice | a row was given twice under one hold |
+| twice | a row was given twice under one hold, and no transaction returned it |
 | order | rows of one key were not given in the order of their sends, over splits and merges |
 | early | a row was given before all rows of the ancestors of its partition were acknowledged |
 | behind a seek | a row of an older incarnation came after one of a newer, also of a relative |
@@ -33,6 +33,7 @@ from tests.checker.cohort_history import (
     History,
     Made,
     Position,
+    Returned,
     Sealed,
     Sought,
     Spans,
@@ -104,6 +105,8 @@ class CohortJudge:
                 self._held(event)
             case Given():
                 self._given(event)
+            case Returned(partition, incarnation, hold, first):
+                self._gates[incarnation, partition].under[hold].cut(first)
             case Told():
                 self._told(event)
             case Taken(number):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -112,7 +113,10 @@ class CohortSimulation(Simulation):
         self.casts: list[Cast] = []
         for number, mode in enumerate(plan.modes):
             dice = Random(f"members {plan.seed} {mode}" if number else f"members {plan.seed}")
-            self.casts.append(CASTS[mode](self, dice, plan.members))
+            self.casts.append(self._cast(mode, dice))
+
+    def _cast(self, mode: str, dice: Random) -> Cast:
+        return CASTS[mode](self, dice, self.cohort_plan.members)
 
     def settings(self, machine: Machine, join: tuple[str, ...] | None) -> Settings:
         return super().settings(machine, join).model_copy(update={"session_grace_s": GRACE_S})
@@ -158,8 +162,13 @@ def run_seed(plan: CohortPlan, native: ModuleType = _node, *, is_told: bool = Fa
     return run(plan, native, is_told=is_told, make=CohortSimulation)  # type: ignore[arg-type]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.sim.cohorts", description=__doc__)
+def main(
+    make: Callable[[int, int], Any] = with_cohort,
+    play: Callable[..., Result] = run_seed,
+    program: str = "python -m tests.sim.cohorts",
+) -> int:
+    """Seeds of this kind, or of one that is built on it."""
+    parser = argparse.ArgumentParser(prog=program)
     parser.add_argument("--seed", type=int, help="one seed, with its story")
     parser.add_argument("--seeds", default="1..20", help="A..B, both included")
     parser.add_argument("--seconds", type=int, default=SECONDS, help="virtual seconds of faults")
@@ -169,7 +178,7 @@ def main() -> int:
     seeds = [given.seed] if given.seed is not None else range(int(first), int(last or first) + 1)
     counts, violations = Counter[str](), 0
     for seed in seeds:
-        result = run_seed(with_cohort(seed, given.seconds), is_told=True)
+        result = play(make(seed, given.seconds), is_told=True)
         counts.update(result.counts)
         is_shown = given.seed is not None or result.violation is not None
         if is_shown:

@@ -38,6 +38,9 @@ mod settings;
 mod transactions;
 mod turn;
 
+/// Faults of claims, for the simulator.
+#[cfg(feature = "planted")]
+pub use cohorts::claims::planted as claim_faults;
 /// Faults for the tests of members.
 #[cfg(feature = "planted")]
 pub use cohorts::planted as member_faults;

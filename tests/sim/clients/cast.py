@@ -81,9 +81,10 @@ class Cast(ABC):
         process = self.processes[dice.choice(sorted(self.processes))]
         self.world.count(f"member_{each.kind}")
         self.world.tell("*", each.kind, process.name)
-        self._strike(each.kind, process, dice)
+        self.strike(each.kind, process, dice)
 
-    def _strike(self, kind: str, process: MemberProcess, dice: Random) -> None:
+    def strike(self, kind: str, process: MemberProcess, dice: Random) -> None:
+        """One of its acts, of this process."""
         after, name = self.world.agenda.after, process.member_name
         match kind:
             case "kill":

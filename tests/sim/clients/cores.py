@@ -34,6 +34,15 @@ class Ids:
     def __init__(self, ids: tuple[int, ...]) -> None:
         self.ids = ids
 
+    @property
+    def num_rows(self) -> int:
+        """As of a record batch."""
+        return len(self.ids)
+
+    @property
+    def nbytes(self) -> int:
+        return 16 * len(self.ids)
+
     def slice(self, at: int, length: int | None = None) -> Ids:
         """As of a record batch."""
         return Ids(self.ids[at:] if length is None else self.ids[at : at + length])

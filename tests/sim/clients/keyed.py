@@ -14,6 +14,8 @@ from ringfence.native.slots import slots
 
 KEYS: Final = 24
 """Different keys of a run: few, so that each has rows in most partitions of its lineage."""
+SOURCE_BITS: Final = 40
+"""Of an id. A row that is made of another has more bits above that row's id, and its key."""
 _MULTIPLIER: Final = 0x9E37_79B9_7F4A_7C15
 _MASK: Final = (1 << 64) - 1
 ROWS: Final = pa.schema(
@@ -24,9 +26,14 @@ _MESSAGE: Final = pa.py_buffer(SCHEMA)
 KEY: Final = ["key"]
 
 
+def source_of(number: int) -> int:
+    """The id of the row that this one is made of; of a row that is made of none its own."""
+    return number & ((1 << SOURCE_BITS) - 1)
+
+
 def key_of(number: int) -> int:
     """The key of the row with this id."""
-    return (((number * _MULTIPLIER) & _MASK) >> 40) % KEYS
+    return (((source_of(number) * _MULTIPLIER) & _MASK) >> 40) % KEYS
 
 
 @cache

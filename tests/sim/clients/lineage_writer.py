@@ -219,7 +219,7 @@ class LineageDriver(Driver):
                     sealed.append(piece.body)
                 else:
                     again.append(piece)
-            if again and (self._writer.now_s > until_s or self._world.healed):
+            if again and (self._writer.now_s > until_s or self._gives_up()):
                 self._world.count("attempt_late")
                 return None, End.AGAIN
             left[:] = again
@@ -227,6 +227,10 @@ class LineageDriver(Driver):
                 yield self._random.randrange(*AGAIN_US)
                 yield from self._fetch_table()
         return +rows, End.NEXT
+
+    def _gives_up(self) -> bool:
+        """Whether batches without an answer are not sent again."""
+        return self._world.healed
 
     def _refused_end(self, answer: Answer | None) -> End | None:
         """How to go on without this attempt; None: the batch is sent again."""

@@ -63,7 +63,7 @@ class QueueCast(Cast):
         """Whether the row with this id can never be worked on."""
         return bool(self._bad) and (number * MIXED & 0xFFFF_FFFF) % self._bad == 0
 
-    def _strike(self, kind: str, process: MemberProcess, dice: Random) -> None:
+    def strike(self, kind: str, process: MemberProcess, dice: Random) -> None:
         match kind:
             case "operate":
                 self.operator.operate(dice)
@@ -75,7 +75,7 @@ class QueueCast(Cast):
             case "fail":
                 pass
             case _:
-                super()._strike(kind, process, dice)
+                super().strike(kind, process, dice)
 
     def _lie(self, dice: Random) -> None:
         if (alive := self.alive()) and self.leased:

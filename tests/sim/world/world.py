@@ -75,13 +75,7 @@ class World:
         self._trace = hashlib.blake2b(digest_size=16)
         self.network = Network(self.agenda, Random(self.random.random()), self.counts, self.trace)
         self.watch = Watch(self)
-        if plan.layouts:
-            rows = LineageLedger(has_key=not plan.keyless)
-            self.ledger: Ledger = rows
-            self.scopes: ScopeLedger = LineageScopes(rows)
-        else:
-            self.ledger = Ledger([])
-            self.scopes = ScopeLedger(self.ledger)
+        self.ledger, self.scopes = self.books()
         self.lines: dict[int, Line | Cable] = {}
         self.lines_made = 0
         self.cables = Cables(self, Random(self.random.random()) if plan.moves else self.random)
@@ -96,6 +90,14 @@ class World:
         self.older: Machine | None = None
         """The machine whose rows come back older, once there is one."""
         self._of_node: dict[int, Machine] = {}
+
+    def books(self) -> tuple[Ledger, ScopeLedger]:
+        """What is known of rows, and of transactions."""
+        if self.plan.layouts:
+            rows = LineageLedger(has_key=not self.plan.keyless)
+            return rows, LineageScopes(rows)
+        ledger = Ledger([])
+        return ledger, ScopeLedger(ledger)
 
     # ---- what happened ----
 

@@ -14,7 +14,8 @@
 
 pub(crate) mod claim;
 pub(crate) mod pending_commits;
-pub(crate) mod planted;
+#[cfg_attr(feature = "planted", allow(unreachable_pub))]
+pub mod planted;
 pub(crate) mod standing;
 pub(crate) mod table;
 
