@@ -97,6 +97,7 @@ def test_a_batch_that_no_quorum_had_is_no_resume_point(three: ThreeNodes) -> Non
     until(lambda: owner(three, others[0]) != first, 60, "another owner")
     three.nodes[first].wake()
     three.until_whole()
+    until(lambda: owner(three, first) != first, 60, "the first owner hears of it")
     # The third node misses a row, so that the first one has more than it has when the owner dies.
     present = owner(three, first)
     [third] = [place for place in others if place != present]

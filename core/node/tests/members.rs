@@ -119,20 +119,6 @@ fn a_member_reads_and_acknowledges_and_its_position_is_in_the_log() {
 }
 
 #[test]
-fn who_is_let_in_hears_of_its_hold_though_no_rows_come() {
-    let mut world = world(1);
-    let (number, _) = opened(&mut world, CLIENT, ONE);
-    let id = acknowledge(&mut world, CLIENT, ONE, [PARTITION, number, 30, OWN, 1]);
-    assert_eq!(world.answer_to(id).body.len(), 0, "all rows are settled, and the hold is released");
-    let id = fetch(&mut world, CLIENT, ONE, 0, STANDS, 60_000);
-    let told = world.answer_to(id).header;
-    assert_eq!((told.status, told.rows), (0, 0));
-    assert!(told.sequence > number, "a hold of its own");
-    let id = fetch(&mut world, CLIENT, ONE, told.sequence, 30, 60_000);
-    assert!(world.answers.iter().all(|one| one.header.request_id != id), "a member that has its hold waits for rows");
-}
-
-#[test]
 fn what_is_not_taken_stands_in_the_answer() {
     let mut world = world(2);
     let (number, _) = opened(&mut world, CLIENT, ONE);

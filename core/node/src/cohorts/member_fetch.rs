@@ -154,9 +154,6 @@ impl CohortMachine<'_> {
                 return reads.confirm(index, EndQuestion::Position { from, header: Box::new(header), refusal }, turn);
             }
         }
-        // Who asks to be let in hears of its hold, though there may be no rows for long.
-        let is_reopening = u16::from(header.flags) & REQUEST_FLAG_REOPEN != 0;
-        let deadline_ms = if is_reopening { turn.now.mono_ms } else { fetch.deadline_ms };
         let wanted = usize::try_from(header.send).unwrap_or(FETCH_BYTES_MAX);
         let wanted = if wanted == 0 { BYTES_DEFAULT } else { wanted };
         let read = Fetch {
@@ -166,7 +163,7 @@ impl CohortMachine<'_> {
             incarnation: reads.store.partitions[index].incarnation(),
             from: ReadFrom::Offset(offset),
             bytes: wanted.min(FETCH_BYTES_MAX).min(reads.store.settings.pool_bytes / 2),
-            deadline_ms,
+            deadline_ms: fetch.deadline_ms,
             held_until_ms: 0,
             queued_until_ms: 0,
             member: Some(MemberFetch { cohort: fetch.key.cohort, number, grant: None }),
