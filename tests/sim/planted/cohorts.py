@@ -117,7 +117,7 @@ SHOWN_BY: Final[dict[str, Shown]] = {
     "store_is_passed_over": Shown("checkpoint", 1, "checkpoint"),
     # the consumer of a QUEUE
     "acknowledged_when_given": Shown("queue", 2, "queue unsaid"),
-    "tables_are_not_asked_for": Shown("queue", 2, "I13"),
+    "tables_are_not_asked_for": Shown("queue", 30, "I13"),
     "rows_over_their_lease_are_given": Shown("queue", 3, "queue given after"),
     "rows_of_before_a_seek_are_given": Shown("queue", 2, "I13"),
     # the gates of a QUEUE in the engine
