@@ -367,7 +367,7 @@ def _steps(change: Any, state: MetadataState) -> list[Command]:
     which: dict[str, Any] = {"partition": change.partition, "change": change.change}
     epoch = state.topics[change.topic].assignments[change.partition].epoch
     proofs = tuple(Proof(place, END) for place in change.replicas)
-    owners = {change.owner.node, change.replicas[-1].node}
+    owners = {change.owner.node, *(replica.node for replica in change.replicas[-1:])}
     return [
         HoldChange(**which),
         AbortChange(**which, why="test"),
