@@ -40,6 +40,14 @@ FETCH_BYTES_MIN = 65_536
 RUNS_MAX = 2
 
 
+def may_pass(error: RingfenceError) -> bool:
+    """Whether staged rows that could not be read may be read later.
+
+    Also of a disk that fails a read: "unknown" is the outcome of a write only.
+    """
+    return error.retriable or isinstance(error, RerouteError | RetriableError)
+
+
 class StagedPlace(NamedTuple):
     """A staged record, the offset of its first row, and the epoch of the record that published it."""
 
@@ -225,8 +233,7 @@ class StagedFetch:
             try:
                 return future.result()
             except RingfenceError as error:
-                # Also of a disk that fails a read: "unknown" is the outcome of a write only.
-                if not (error.retriable or isinstance(error, RerouteError | RetriableError)):
+                if not may_pass(error):
                     raise
                 redirects += 1
                 delay_s = redirect_delay_s(redirects, error)

@@ -12,7 +12,8 @@ from ringfence.cluster.table_cache import TableCache
 from ringfence.common.fork import guard
 from ringfence.common.locks import OwnedLock
 from ringfence.consumer.link import Link
-from ringfence.native.errors import ClosedError, ReentrantError, RerouteError, RetriableError, RingfenceError
+from ringfence.native.errors import ClosedError, ReentrantError, RingfenceError
+from ringfence.staged_reader import may_pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -75,22 +76,21 @@ class AnyCore(ABC):
         )
         self.link.begin()
 
-    def comes_again(self, error: Exception) -> bool:
+    def comes_again(self, error: BaseException) -> bool:
         """Whether rows that cannot be decoded now can be later: the owner of a transaction's rows is away.
 
-        They are fetched again then, as rows are whose owner is away; the application hears of neither.
+        They are fetched again then, which the log says; the application hears of it as little as of other
+        rows whose owner is away.
         """
-        if not isinstance(error, RingfenceError) or isinstance(error, ClosedError):
+        if not isinstance(error, RingfenceError) or not may_pass(error):
             return False
-        comes = error.retriable or isinstance(error, RerouteError | RetriableError)
-        if comes:
-            logger.warning(
-                "topic %s, cohort %s: rows of a transaction are fetched again: %s",
-                self.topic,
-                self.identity.cohort,
-                error,
-            )
-        return comes
+        logger.warning(
+            "topic %s, cohort %s: rows of a transaction are fetched again: %s",
+            self.topic,
+            self.identity.cohort,
+            error,
+        )
+        return True
 
     @staticmethod
     @abstractmethod

@@ -81,10 +81,10 @@ class Core(AnyCore):
         except BaseException as error:
             with self._lock.lock:
                 self.member.giving.rewind(turn)
-            if isinstance(error, Exception) and self.comes_again(error):
-                self.turn()
-                return None
-            raise
+            if not self.comes_again(error):
+                raise
+            self.turn()
+            return None
         return self._given(turn, item, is_seen=is_seen)
 
     def _given(

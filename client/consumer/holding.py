@@ -79,7 +79,6 @@ class Holding:
             if gate.phase is Phase.LEAVING:
                 continue
             gate.phase = Phase.LEAVING
-            gate.fetch = gate.read = None
             if gate.has_unacknowledged or TaskKind.REVOKED in self._state.options.tells:
                 telling.append(gate)
             else:
@@ -122,7 +121,6 @@ class Holding:
         """Tell the owner that this member is through, with what was acknowledged."""
         self._state.bytes -= gate.drop_fetched()
         gate.phase, gate.release = Phase.RELEASING, True
-        gate.fetch = gate.read = None
         self.settling.told(gate, urgent=True)
 
     def released(self, gate: Gate) -> None:

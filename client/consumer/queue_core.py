@@ -82,16 +82,16 @@ class QueueCore(AnyCore):
         try:
             item = next(stored.batches, None)
         except BaseException as error:
-            comes_again = isinstance(error, Exception) and self.comes_again(error)
+            comes_again = self.comes_again(error)
             if isinstance(error, Exception) and not comes_again:
                 self._undecodable(stored, error)
                 raise
             with self._lock.lock:
                 self.member.fetching.release(stored)
-            if comes_again:
-                self.turn()
-                return None
-            raise
+            if not comes_again:
+                raise
+            self.turn()
+            return None
         with self._lock.lock:
             return self._given(stored, item, is_seen=is_seen)
 
