@@ -136,10 +136,10 @@ class Cohorts:
             ("store", self._saved("store", rows, parts)),
             ("tail", self._stream("tail", tail_rows, [], gone)),
         ):
-            if is_broken:  # what is missing is only late
-                found = [one for one in found if not any(late in one for late in LATE)]  # noqa: PLW2901
-            wrong += [f"{cohort}: {one}" for one in found[:SHOWN_MAX]]
-            wrong += [f"{cohort}: {len(found) - SHOWN_MAX} more"] if len(found) > SHOWN_MAX else []
+            # What is missing in a run that was broken off is only late.
+            judged = [one for one in found if not (is_broken and any(late in one for late in LATE))]
+            wrong += [f"{cohort}: {one}" for one in judged[:SHOWN_MAX]]
+            wrong += [f"{cohort}: {len(judged) - SHOWN_MAX} more"] if len(judged) > SHOWN_MAX else []
         return wrong
 
     def _each(self, do: Callable[[Cast], None]) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
 ROOT: Final = Path(__file__).parents[2]
-PROGRAM: Final = str(Path(sys.executable).parent / "ringfence")
+PROGRAM: Final = Path(sys.executable).parent / "ringfence"
 OWN: Final = ("RINGFENCE_", "PYTEST_", "_RJEM_")
 """Variables that may have another value: nothing here reads them before `main`. (polars sets its own.)"""
 ANSWER_S: Final = 120.0
@@ -153,7 +153,7 @@ def _forked(
         return None
     if list(command[:2]) == [sys.executable, "-m"]:
         command = command[1:]
-    elif command[0] != PROGRAM:
+    elif command[0] != str(PROGRAM):
         return None
     if not _server or _server[0].process != os.getpid():
         _server[:] = [_Server()]
@@ -173,11 +173,11 @@ def start(
     whole, where = {**os.environ, **(environment or {})}, folder or Path.cwd()
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
         pipes: dict[str, IO[Any]] = {}
-        stdin = os.open(os.devnull, os.O_RDONLY)
         if has_stdin:
-            os.close(stdin)
             stdin, own = os.pipe()
             pipes["stdin"] = ours.enter_context(os.fdopen(own, "w" if text else "wb"))
+        else:
+            stdin = os.open(os.devnull, os.O_RDONLY)
         theirs.callback(os.close, stdin)
         own, stdout = os.pipe()
         theirs.callback(os.close, stdout)

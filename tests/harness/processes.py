@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import ringfence
 
 START_TIMEOUT_S = 60.0  # a loaded CI machine recovers a few hundred MB in this time
-PROGRAM = Path(sys.executable).parent / "ringfence"
+PROGRAM = forks.PROGRAM
 FILES = ("--segment-bytes", "96MiB", "--reserve-bytes", "8MiB")
 """Sizes of a node's files; options of a test's own come after them, and hold.
 

@@ -126,7 +126,7 @@ class TransformWriter(LineageWriter):
         self.world.agenda.after(BEAT_US, self._beat)
 
     def table_wish(self) -> Wish:
-        """A request for the newest table of the topic; to nobody while there is no topic."""
+        """A request for the newest table of the topic; not sent while there is no topic."""
         state = self.world.watch.newest[1]
         topic = None if state is None else state.topic_named(f"public/default/{self.topic}")
         number = self.next_request()

@@ -8,8 +8,8 @@ found by clusters as well (`python -m tests.sim.planted.cohorts`).
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -20,14 +20,11 @@ from ringfence.consumer.holding import Holding
 from ringfence.consumer.values import Point
 from ringfence.control.runtime.layout.engine import NativeEngine
 from ringfence.control.state_machines.cohorts import gates
-from ringfence.native import _node
 from tests.fakes import queue_planted
 from tests.sim.checks.violation import ViolationError
 from tests.sim.clients.queue_member import QueueProcess
 from tests.sim.cohorts import run_seed, with_cohort
-from tests.sim.planted import native
-from tests.sim.planted.__main__ import broken_by
-from tests.sim.world import birth
+from tests.sim.planted import seeds as by_seeds
 
 Patch = pytest.MonkeyPatch
 
@@ -140,33 +137,17 @@ MORE: Final = 8
 
 def seeds_of(name: str) -> list[int]:
     """The known seed first, then others."""
-    known = SHOWN_BY[name].seed
-    return [known, *(seed for seed in range(1, MORE) if seed != known)]
+    return by_seeds.seeds_of(SHOWN_BY[name].seed, MORE)
 
 
-@contextmanager
-def planted(name: str) -> Iterator[ModuleType]:
+def planted(name: str) -> AbstractContextManager[ModuleType]:
     """In this block the program has the bug; the engine's module is given."""
-    if name not in BUGS:
-        with native.planted(name) as module:
-            yield module
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        BUGS[name](patch)
-        yield _node
+    return by_seeds.planted(name, BUGS)
 
 
 def find(name: str, mode: str, seeds: Sequence[int]) -> tuple[int, ViolationError | None]:
     """The first of these seeds that shows the bug, and what broke."""
-    for seed in seeds:
-        plan = with_cohort(seed, modes=(mode,))
-        birth.born(plan.machines, plan.level, plan.newest)  # in peace
-        with planted(name) as module:
-            result = run_seed(plan, module)
-        broken = broken_by(result.violation)
-        if broken is not None:
-            return seed, broken
-    return seeds[-1], None
+    return by_seeds.first_shown(name, BUGS, (with_cohort(seed, modes=(mode,)) for seed in seeds), run_seed)
 
 
 def main() -> None:

@@ -7,9 +7,7 @@ Each is looked for in seeds that have little but moments of some kinds (`tests/s
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import ModuleType
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -24,14 +22,11 @@ from ringfence.control.runtime.transactions.consumed_positions import ConsumedPo
 from ringfence.control.runtime.transactions.publish_watch import PublishWatch
 from ringfence.control.runtime.transactions.seen_claims import SeenClaims, gates_of, with_epochs
 from ringfence.control.state_machines.metadata import consumed_ranges
-from ringfence.native import _node
 from ringfence.scopes import Scopes
 from ringfence.send.restage import Restager
 from tests.sim.checks.violation import ViolationError
 from tests.sim.consumed import busy, run_seed
-from tests.sim.planted import native
-from tests.sim.planted.__main__ import broken_by
-from tests.sim.world import birth
+from tests.sim.planted import seeds as by_seeds
 
 Patch = pytest.MonkeyPatch
 
@@ -222,35 +217,14 @@ MORE: Final = 12
 
 def seeds_of(name: str) -> list[int]:
     """The known seed first, then others."""
-    known = SHOWN_BY[name].seed
-    return [known, *(seed for seed in range(1, MORE) if seed != known)]
-
-
-@contextmanager
-def planted(name: str) -> Iterator[ModuleType]:
-    """In this block the program has the bug; the engine's module is given."""
-    if name not in BUGS:
-        with native.planted(name) as module:
-            yield module
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        BUGS[name](patch)
-        yield _node
+    return by_seeds.seeds_of(SHOWN_BY[name].seed, MORE)
 
 
 def find(
     name: str, kinds: Sequence[str], seeds: Sequence[int], members: int = 3
 ) -> tuple[int, ViolationError | None]:
     """The first of these seeds that shows the bug, and what broke."""
-    for seed in seeds:
-        plan = busy(seed, kinds, members)
-        birth.born(plan.machines, plan.level, plan.newest)  # in peace
-        with planted(name) as module:
-            result = run_seed(plan, module)
-        broken = broken_by(result.violation)
-        if broken is not None:
-            return seed, broken
-    return seeds[-1], None
+    return by_seeds.first_shown(name, BUGS, (busy(seed, kinds, members) for seed in seeds), run_seed)
 
 
 def main() -> None:
