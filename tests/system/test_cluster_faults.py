@@ -149,10 +149,13 @@ def test_an_owner_that_was_cut_off_takes_no_append_when_it_is_back(world: Isolat
             alone = [append() for _ in range(3)]
         finally:
             world.network.heal()
-        healed = [append()]
-        while healed[-1].status != Status.REDIRECT:
-            assert len(healed) < 100, healed
+        healed: list[Answer] = []
+
+        def is_redirected() -> bool:
             healed.append(append())
+            return healed[-1].status == Status.REDIRECT
+
+        until(is_redirected, what="a redirect to the new owner")
         told = [answer.status for answer in [*alone, *healed[:-1]]]
         assert told == [Status.REFUSED] * len(told), (alone, healed)
         owner, epoch = three.placed(rest[0], "fenced")[part.partition]
