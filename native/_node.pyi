@@ -74,6 +74,12 @@ class Order:
     @staticmethod
     def remove_topic(topic: int) -> Order: ...
     @staticmethod
+    def keep_rows(topic: int, partitions: Sequence[int]) -> Order:
+        """Leave the rows of these sealed partitions, whatever the topic's retention says, and no others'.
+
+        It may come before the topic, and replaces what was told before.
+        """
+    @staticmethod
     def open(
         topic: int,
         partition: int,

@@ -1,6 +1,6 @@
 """Derive a node's orders from a change of the metadata. Pure: two states in, orders out.
 
-    SetLevel                                  before any record has the level's form
+    SetLevel, KeepRows                        before a record has the level's form, or retention a topic
     InstallTopic, LocateNode, FencePartition, TruncatePartition -> InstallCohorts -> OpenPartition,
         FollowPartition, OpenSealed, FollowSealed, ClosePartition -> InstallTable
                                               a topic that is new, or changed; a cohort that changed
@@ -23,6 +23,7 @@ owner writes no epoch record, and needs no majority.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -35,10 +36,15 @@ from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Tombstone, Topic
 from ringfence.control.state_machines.cohorts.gates import cohorts_to_derive
+from ringfence.control.state_machines.metadata import drained
 from ringfence.control.state_machines.metadata.layout_rules import sealed_by
 from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
 from ringfence.control.state_machines.reassignment import cleanup
 from ringfence.control.state_machines.reassignment.cleanup import CleanupStep
+
+# Partitions that readers hold no longer are looked for when the log's time passes a minute: the shortest
+# hold is an hour.
+OVERDUE_MS: Final = 60_000
 
 
 class SetLevel(msgspec.Struct, frozen=True):
@@ -168,6 +174,13 @@ class RemoveTopic(msgspec.Struct, frozen=True):
     topic: TopicId
 
 
+class KeepRows(msgspec.Struct, frozen=True):
+    """Leave the rows of these SEALED partitions of the topic, beyond its retention, and no others'."""
+
+    topic: TopicId
+    partitions: tuple[PartitionId, ...]
+
+
 class DropPartition(msgspec.Struct, frozen=True):
     """Free the space of a deleted topic's partition."""
 
@@ -189,6 +202,7 @@ class InstallCohorts(msgspec.Struct, frozen=True):
 
 NodeOrder = (
     SetLevel
+    | KeepRows
     | InstallCohorts
     | InstallTopic
     | LocateNode
@@ -231,7 +245,24 @@ def between(before: MetadataState, after: MetadataState, here: Replica) -> Phase
     phases[2] += cleanup.last_steps(before, after, here)
     # Rules come before the tables of the same entry: a member that knows a child meets its gate.
     first, *others = phases
+    level += tuple(_kept_rows(before, after))
     return tuple(tuple(phase) for phase in (level, first, _cohorts(before, after), *others) if phase)
+
+
+def _kept_rows(before: MetadataState, after: MetadataState) -> Iterator[KeepRows]:
+    """Topics of which other SEALED partitions keep their rows now. Nothing below the level of cohorts."""
+    if after.level < COHORT_LEVEL:
+        return
+    changed = cohorts_to_derive(before, after)
+    cohorts = [
+        state.cohorts[number] for state in (before, after) for number in changed if number in state.cohorts
+    ]
+    if before.time_ms // OVERDUE_MS != after.time_ms // OVERDUE_MS:
+        cohorts += after.cohorts.values()
+    for topic in sorted({cohort.topic for cohort in cohorts} & after.topics.keys()):
+        kept = drained.kept_rows(after, topic)
+        if kept != (drained.kept_rows(before, topic) if topic in before.topics else ()):
+            yield KeepRows(topic, kept)
 
 
 def _cohorts(before: MetadataState, after: MetadataState) -> tuple[InstallCohorts, ...]:

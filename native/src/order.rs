@@ -79,6 +79,11 @@ impl Order {
     }
 
     #[staticmethod]
+    fn keep_rows(topic: u64, partitions: Vec<u64>) -> Self {
+        Inner::KeepRows { topic, partitions }.into()
+    }
+
+    #[staticmethod]
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
     #[pyo3(
         signature = (topic, partition, lo, hi, epoch, replicas = vec![], quorum = 1),
@@ -389,6 +394,7 @@ fn name_of(order: &Inner) -> &'static str {
         Inner::InstallTopic { .. } => "install_topic",
         Inner::InstallTable { .. } => "install_table",
         Inner::RemoveTopic { .. } => "remove_topic",
+        Inner::KeepRows { .. } => "keep_rows",
         Inner::Open { .. } => "open",
         Inner::Follow { .. } => "follow",
         Inner::OpenSealed { .. } => "open_sealed",
@@ -436,6 +442,7 @@ fn arguments_of<'py>(py: Python<'py>, order: &Inner) -> PyResult<Bound<'py, PyTu
         }
         Inner::InstallTable { .. } => arguments_of_table(py, order),
         &Inner::RemoveTopic { topic } => (topic,).into_pyobject(py),
+        Inner::KeepRows { topic, partitions } => (topic, partitions).into_pyobject(py),
         Inner::Open { topic, partition, lo, hi, epoch, replicas, quorum } => {
             let replicas: Vec<_> = replicas.iter().map(|place| (place.node, bytes(&place.store))).collect();
             (topic, partition, lo, hi, epoch, replicas, quorum).into_pyobject(py)

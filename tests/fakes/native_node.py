@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,9 @@ class FakeNode(PartitionList):
     def doubt(self, partitions: list[tuple[int, int]]) -> int:
         self.doubts += partitions
         return self._order("doubt", partitions)
+
+    def keep_rows(self, topic: int, partitions: Sequence[int]) -> int:
+        return self._order("keep_rows", topic, partitions)
 
     def remove_topic(self, topic: int) -> int:
         return self._order("remove_topic", topic)

@@ -17,6 +17,7 @@ from ringfence.control.state_machines.node_orders import (
     InstallCohorts,
     InstallTable,
     InstallTopic,
+    KeepRows,
     LocateNode,
     NodeOrder,
     OpenPartition,
@@ -57,6 +58,8 @@ def to_native(order: NodeOrder) -> Order:
             return Order.set_peer(node, addresses)
         case RemoveTopic(topic):
             return Order.remove_topic(topic)
+        case KeepRows(topic, partitions):
+            return Order.keep_rows(topic, partitions)
         case StopSync() | Adopt() | Discard() | Release():
             return _cleanup_order(order)
         case OpenSealed() | FollowSealed():
@@ -163,6 +166,8 @@ def describe(order: NodeOrder) -> str:
             return f"locating node {node}"
         case RemoveTopic(topic):
             return f"removing topic {topic}"
+        case KeepRows(topic):
+            return f"keeping rows of sealed partitions of topic {topic}"
         case InstallCohorts():
             return "installing rules of cohorts"
         case StopSync() | Adopt() | Discard() | Release():

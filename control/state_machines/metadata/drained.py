@@ -123,6 +123,14 @@ def is_drained(
     return not holders(state, topic, partition, born_by) or is_overdue(state, topic, partition)
 
 
+def kept_rows(state: MetadataState, topic: TopicId) -> tuple[PartitionId, ...]:
+    """SEALED partitions of the topic whose rows stay beyond its retention, ascending (CR2)."""
+    seals = state.topics[topic].seals
+    if not seals or not registered_readers(state, topic):
+        return ()
+    return tuple(sorted(partition for partition in seals if not is_drained(state, topic, partition)))
+
+
 def is_transition_drained(state: MetadataState, transition: Transition) -> bool:
     """Whether all sources are drained. Readers that came after the COMMIT do not hold the transition: they
     might come without end.

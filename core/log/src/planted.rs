@@ -153,6 +153,8 @@ pub enum Bug {
     KnownAppliedAgain,
     /// As it starts again, a replica that began with its owner's table applies records of cohorts that it has (FO5).
     KnownAppliedAtStart,
+    /// Retention removes the rows of sealed partitions that cohorts read (CR2).
+    KeptRowsGo,
 }
 
 /// Faults of what children inherit: only layout changes show them.

@@ -49,6 +49,23 @@ pub fn a_partition_that_is_only_read_loses_its_old_rows() {
 }
 
 #[test]
+pub fn rows_that_are_kept_for_cohorts_outlive_retention_until_they_are_not() {
+    let mut world = world(63);
+    let (schemas, key_columns) = (vec![schema()], vec![]);
+    let (retention_ms, kept) = (HOUR_MS, vec![PARTITION, PARTITION + 1]);
+    world.ordered(Order::KeepRows { topic: TOPIC, partitions: kept }).unwrap();
+    world
+        .ordered(Order::InstallTopic { topic: TOPIC, schemas, key_columns, retention_bytes: 0, retention_ms })
+        .unwrap();
+    world.pass(2 * HOUR_MS);
+    world.pass(20);
+    assert_eq!(log_start(&mut world), 0);
+    world.ordered(Order::KeepRows { topic: TOPIC, partitions: vec![PARTITION + 1] }).unwrap();
+    world.pass(20);
+    assert_eq!(log_start(&mut world), 30);
+}
+
+#[test]
 pub fn reading_makes_no_idle_producer_older() {
     let limits = TableLimits { entries: 10, bytes: 32 << 10, expiry_ms: 1_000_000_000 };
     let mut world = World::new(61, Shape { limits, ..shape() });

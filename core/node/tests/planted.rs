@@ -10,7 +10,7 @@ use crate::{
 /// Each story fails when its fault is planted, and only then.
 #[test]
 fn each_planted_fault_is_found() {
-    let stories: [(Bug, fn()); 31] = [
+    let stories: [(Bug, fn()); 32] = [
         (Bug::NoOrigin, staging_again::rows_that_are_staged_again_keep_their_place),
         (Bug::OriginForgotten, staging_again::origins_outlive_a_power_cut),
         (Bug::PushForgotten, pushes::one_table_is_on_its_way_and_the_newest_follows),
@@ -40,6 +40,7 @@ fn each_planted_fault_is_found() {
         (Bug::GivenUpComesAgain, queue_given_up::rows_that_were_given_up_are_settled_wherever_they_are),
         (Bug::GivenUpComesAgain, queue_given_up::rows_that_were_given_up_stay_settled_after_a_power_cut),
         (Bug::CohortsFillTail, cohort_records::acknowledgements_lie_in_no_readers_way_to_the_newest_rows),
+        (Bug::KeptRowsGo, cohort_records::rows_that_are_kept_for_cohorts_outlive_retention_until_they_are_not),
         (Bug::ReserveForNoCohort, cohort_reserve::on_a_full_disk_one_position_a_second_is_taken),
         (Bug::ReserveForNoCohort, cohort_reserve::what_ends_a_sealed_partition_is_taken_whenever_it_comes),
         (Bug::ReserveWithoutPace, cohort_reserve::on_a_full_disk_one_position_a_second_is_taken),

@@ -74,6 +74,10 @@ impl Parts {
                 self.remove_topic(topic, turn);
                 Ok(OrderProgress::Done(Finished::Done))
             }
+            Order::KeepRows { topic, partitions } => {
+                self.store.keep_rows(topic, partitions);
+                Ok(OrderProgress::Done(Finished::Done))
+            }
             Order::Open { topic, partition, lo, hi, epoch, replicas, quorum } => {
                 self.orders().open(number, (topic, partition), (lo, hi), epoch, (&replicas, quorum), turn)
             }
@@ -301,6 +305,7 @@ impl Parts {
         }
         self.store.partitions.forget_starts_of(topic);
         self.store.gate_rules.forget_topic(topic);
+        self.store.keep_rows(topic, Vec::new());
         let mut tickets = Vec::new();
         for index in 0..self.store.partitions.places() {
             if self.store.partitions.get(index).is_some_and(|partition| partition.log.topic == topic) {

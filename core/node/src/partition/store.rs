@@ -149,6 +149,8 @@ pub struct Store {
     /// How far logs reached that are not here.
     pub absent: BTreeMap<PartitionKey, Reach>,
     pub topics: IdMap<Topic>,
+    /// By topic: sealed partitions whose rows retention leaves.
+    kept_rows: BTreeMap<u64, BTreeSet<u64>>,
     pub tables: Tables,
     /// What the metadata says of gates of cohorts.
     pub gate_rules: Rules,
@@ -177,6 +179,23 @@ impl Store {
         partition.settle_stages();
     }
 
+    /// Retention leaves the rows of these partitions of the topic, and of no others.
+    pub(crate) fn keep_rows(&mut self, topic: u64, partitions: Vec<u64>) {
+        if partitions.is_empty() {
+            self.kept_rows.remove(&topic);
+        } else {
+            self.kept_rows.insert(topic, partitions.into_iter().collect());
+        }
+    }
+
+    pub(crate) fn keeps_rows(&self, (topic, partition): PartitionKey) -> bool {
+        #[cfg(feature = "planted")]
+        if ringfence_log::planted::is_on(ringfence_log::planted::Bug::KeptRowsGo) {
+            return false;
+        }
+        self.kept_rows.get(&topic).is_some_and(|kept| kept.contains(&partition))
+    }
+
     /// `partitions`: what recovery found. Nothing is open; every record is durable.
     pub fn new(settings: Settings, shards: Vec<Shard>, found: Vec<Partition>) -> Self {
         let mut partitions = Partitions::default();
@@ -199,6 +218,7 @@ impl Store {
             doubted: BTreeSet::new(),
             absent: BTreeMap::new(),
             topics: IdMap::default(),
+            kept_rows: BTreeMap::new(),
             tables: Tables::default(),
             gate_rules: Rules::default(),
             gate_pace: Pace::default(),

@@ -66,6 +66,11 @@ CASES: tuple[tuple[NodeOrder, Order, str], ...] = (
         "truncating partition 9 of topic 7",
     ),
     (node_orders.RemoveTopic(TOPIC), Order.remove_topic(7), "removing topic 7"),
+    (
+        node_orders.KeepRows(TOPIC, (PART,)),
+        Order.keep_rows(7, [9]),
+        "keeping rows of sealed partitions of topic 7",
+    ),
     (node_orders.DropPartition(TOPIC, PART), Order.drop(7, 9), "dropping partition 9 of topic 7"),
     (cleanup.StopSync(**STEP), Order.sync_stop(11), "ending the copy of change 11 of partition 9"),
     (cleanup.Adopt(**STEP), Order.adopt(11, 2), "adopting the copy of change 11 of partition 9"),
