@@ -1,4 +1,4 @@
-"""Rows of a sealed partition wait for cohorts at a real node, beyond the topic's retention, and go after them."""
+"""Rows of a sealed partition wait for cohorts at a real node, beyond the topic's retention; then they go."""
 
 from __future__ import annotations
 
