@@ -15,6 +15,7 @@ There is one branch for each reaction of a caller:
     |  |- NotFoundError       ... no such topic or partition
     |  |- AlreadyExistsError  ... or pass exist_ok
     |  |- FencedError         ... stop: a newer producer of this name, or writer of this scope, took over
+    |  |  |- LostRowsError    ... rows went to other members before their acknowledgement was
     |  |  `- MemberError      ... a copy of this process acts as the same member of a cohort
     |  |- ForgottenError      ... open a new producer epoch, resume from the application's own state
     |  |- ResumeUnknownError  ... read which rows are stored, then open with accept_fresh_start=True
@@ -44,9 +45,15 @@ shows them in its text, so that one log line is enough. All errors can be pickle
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ringfence.native.wire import RETRIABLE, Code, RedirectReason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NONE_LOST: Final[Mapping[int, Sequence[tuple[int, int]]]] = MappingProxyType({})
 
 
 class RingfenceError(Exception):
@@ -168,6 +175,29 @@ class FencedError(RefusedError):
 
 class MemberError(FencedError):
     """A copy of this process acts as the same member of a cohort, and attached later. Stop one of them."""
+
+
+class LostRowsError(FencedError):
+    """Rows went to others before their acknowledgement was; the other rows of the call are done. Go on.
+
+    Their effects should be idempotent, or be taken back: another member of the cohort works on these rows.
+
+    Args:
+        lost: by partition, ranges of offsets: the first row, and the one after the last.
+        why: what may have become of the rows.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        lost: Mapping[int, Sequence[tuple[int, int]]] = NONE_LOST,
+        why: str = "",
+        **values: Any,
+    ) -> None:
+        super().__init__(message, **values)
+        self.lost = {partition: list(ranges) for partition, ranges in sorted(lost.items())}
+        self.why = why
 
 
 class ForgottenError(RefusedError):

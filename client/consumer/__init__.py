@@ -25,5 +25,6 @@ queue_calls, queue_bodies, queue_link          the same for QUEUE
 parked         what a QUEUE has put aside      parked_rows    these rows with the columns of an export
 parked_export  one export; pure                exporter       carries it out
 dead_letters   when a member exports; pure     dead_letter_thread  carries it out
+lost_rows      what who waits for acknowledgements hears of rows that others have
 write_right    may the token write a topic
 """

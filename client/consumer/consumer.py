@@ -221,7 +221,7 @@ class Consumer(ProcessLocal):
 
         Raises:
             InvalidArgumentError: the place is behind what was given.
-            FencedError: with `wait`: the partition went to another member before.
+            LostRowsError: with `wait`: some of the rows went to another member before; the others are done.
             WaitTimeoutError: with `wait`: the owner did not answer in time. It may have it.
         """
         if not wait:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from ringfence.consumer.any_core import AnyCore, Batch
 from ringfence.consumer.clock import now_s
+from ringfence.consumer.holding import LOST
+from ringfence.consumer.lost_rows import Outcomes, lost_error
 from ringfence.consumer.member import Member
 from ringfence.consumer.stores import begin_of
 from ringfence.consumer.values import partitions_text
-from ringfence.native.errors import FencedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -152,25 +153,22 @@ class Core(AnyCore):
                 self._acknowledge_given(then)
                 self.member.look_silent()
             elif not self.member.acknowledge(place, then) and then is not None:
-                then(
-                    FencedError(
-                        "the hold of the partition is over, so these rows may come again to another member",
-                        topic=self.topic,
-                        partition=place.partition,
-                        fencing_token=place.fencing_token,
-                    )
-                )
+                then(lost_error({place.partition: [(place.first_offset, place.end_offset)]}, LOST))
         if then is not None:
             self.turn()
 
     def _acknowledge_given(self, then: Callable[[Exception | None], None] | None) -> None:
-        self.member.giving.acknowledge_given(urgent=then is not None)
+        lost = self.member.giving.acknowledge_given(urgent=then is not None)
         if then is None:
             return
         owing = [gate for gate in self.member.state.gates.values() if gate.owes]
-        left = _Countdown(len(owing), then)
+        outcomes = Outcomes(then, LOST)
+        outcomes.of(owing)
+        outcomes.lose(lost)
         for gate in owing:
-            gate.wait_settled.append((gate.told.offset, left))
+            gate.wait_settled.append((gate.told.offset, outcomes))
+        if not outcomes.begin():
+            outcomes.end()
 
     def pause(self, partitions: Iterable[int], *, is_paused: bool) -> None:
         """Stop or go on giving rows of partitions."""
@@ -213,22 +211,6 @@ class Core(AnyCore):
         """`waits_for` for a message; empty if there is none."""
         waits = self.waits_for()
         return partitions_text(waits) if waits else ""
-
-
-class _Countdown:
-    """Calls `then` once after `count` outcomes; with the first error, if there is one."""
-
-    def __init__(self, count: int, then: Callable[[Exception | None], None]) -> None:
-        self._left, self._then = count, then
-        self._error: Exception | None = None
-        if not count:
-            then(None)
-
-    def __call__(self, error: Exception | None) -> None:
-        self._left -= 1
-        self._error = self._error or error
-        if not self._left:
-            self._then(self._error)
 
 
 def _again(

@@ -61,6 +61,7 @@ class Gate:
         position: where the application's store is (CHECKPOINT); None: where the cohort stands.
         end: of a sealed partition, the offset after its last row.
         release: the next settlement ends the hold.
+        is_sought: the cohort begins again elsewhere: what was given is of before, and not lost to others.
         returns: the plan named this member again while the release was under way.
         fetch, read: numbers of the calls under way.
         skip: go on at this offset, after rows that are gone.
@@ -79,6 +80,7 @@ class Gate:
         "hold",
         "is_drain_told",
         "is_paused",
+        "is_sought",
         "lease_until",
         "mark",
         "newest",
@@ -107,7 +109,7 @@ class Gate:
         self.fetched = self.given = self.told = self.settled = Point(0, 0)
         self.end: int | None = None
         self.mark = 0  # the owner's end of readable rows, as of its last answer
-        self.release = self.returns = self.is_paused = self.is_drain_told = False
+        self.release = self.returns = self.is_paused = self.is_sought = self.is_drain_told = False
         self.answers: deque[Stored] = deque()
         self.given_sizes: deque[tuple[int, int]] = deque()  # (end offset, bytes) of what is not acknowledged
         self.fetch: int | None = None
@@ -144,7 +146,7 @@ class Gate:
         """The hold is over. Returns the bytes that are not in memory any more."""
         freed = self.drop_fetched() + sum(size for _, size in self.given_sizes)
         self.given_sizes.clear()
-        self.phase, self.hold, self.release = phase, 0, False
+        self.phase, self.hold, self.release, self.is_sought = phase, 0, False, False
         self.fetch = self.read = None
         self.position = self.unseen_from = None
         self.end = None

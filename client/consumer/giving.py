@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ringfence.consumer.consuming import Consuming
     from ringfence.consumer.fetching import Fetching
     from ringfence.consumer.gate import Stored
+    from ringfence.consumer.queue_rows import Range
     from ringfence.consumer.settle import Settling
     from ringfence.consumer.state import State
 
@@ -81,6 +82,7 @@ class Giving:
         gate.given = place.end
         gate.is_drain_told = False
         self._given.add(gate.partition)
+        self._state.lost_rows.given(gate.partition, (first, first + rows))
         self._consuming.gave(gate)
         return place
 
@@ -135,8 +137,8 @@ class Giving:
         self._told(gate, place.end, urgent=urgent)
         return True
 
-    def acknowledge_given(self, *, urgent: bool = False) -> None:
-        """All rows that the application has got are done."""
+    def acknowledge_given(self, *, urgent: bool = False) -> dict[int, list[Range]]:
+        """All rows that the application has got are done. Returns those that went to others before."""
         given, self._given = self._given, set()
         for partition in given:
             gate = self._state.gates.get(partition)
@@ -146,6 +148,7 @@ class Giving:
                 self._told(gate, gate.seen, urgent=urgent)
             if gate.has_unacknowledged:
                 self._given.add(partition)
+        return self._state.lost_rows.take()
 
     def _told(self, gate: Gate, through: Point, *, urgent: bool) -> None:
         self._state.bytes -= gate.acknowledge(through)

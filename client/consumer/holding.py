@@ -10,17 +10,24 @@ Rows are given by `fetching.py` and `giving.py`; this module decides who has wha
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.consumer.gate import WITH_HOLD, Gate, Phase
+from ringfence.consumer.lost_rows import lost_error
 from ringfence.consumer.values import Point, Task, TaskKind
-from ringfence.native.errors import FencedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ringfence.consumer.settle import Settling
     from ringfence.consumer.state import State
+
+LOST: Final = "the hold of their partition was over before, and they may come again to another member"
+RELEASED: Final = "the partition went to another member before"
+OVER: Final = "the hold of the partition is over: another member has it, or it begins again; they come again"
+SESSION_OVER: Final = (
+    "the session of this member is over: no node heard it for too long, or it was removed; they come again"
+)
 
 
 class Holding:
@@ -129,11 +136,7 @@ class Holding:
             gate.phase = Phase.DRAINED
             self._state.bytes -= gate.ended(Phase.DRAINED)
             return
-        error = FencedError(
-            "the partition went to another member before these rows were acknowledged",
-            partition=gate.partition,
-        )
-        self._end(gate, Phase.WAITING, error)
+        self._end(gate, Phase.WAITING, RELEASED)
         if gate.returns and not self._state.is_closing:
             gate.returns = False
             self._begin([gate])
@@ -142,16 +145,10 @@ class Holding:
 
     def lost(self, gate: Gate) -> None:
         """The hold ended without this member. If the plan still names it, it asks for another."""
-        error = FencedError(
-            "the hold of the partition is over: another member has it, or it begins again; rows that are not "
-            "acknowledged come again",
-            partition=gate.partition,
-            fencing_token=gate.hold,
-        )
         was_read = gate.phase is not Phase.RELEASING
         stays = gate.phase is Phase.HELD or gate.returns
         self.settling.forget(gate)
-        self._end(gate, Phase.WAITING, error)
+        self._end(gate, Phase.WAITING, OVER)
         gate.returns = False
         if was_read and TaskKind.LOST in self._state.options.tells:
             self._state.tell(TaskKind.LOST, [gate.partition])
@@ -164,13 +161,9 @@ class Holding:
         """The session is over: nothing is held any more."""
         state = self._state
         held = [gate for gate in state.gates.values() if gate.phase in {Phase.HELD, Phase.LEAVING}]
-        error = FencedError(
-            "the session of this member is over: no node heard it for too long, or it was removed; rows that "
-            "are not acknowledged come again"
-        )
         for gate in list(state.gates.values()):
             self.settling.forget(gate)
-            self._end(gate, Phase.WAITING, error)
+            self._end(gate, Phase.WAITING, SESSION_OVER)
             self._forget(gate)
         state.tasks = deque(task for task in state.tasks if task.kind is TaskKind.LOST)
         self._telling.clear()
@@ -184,18 +177,23 @@ class Holding:
                 gate.returns = gate.phase is not Phase.LEAVING or gate.returns
                 if gate.phase is not Phase.RELEASING and TaskKind.LOST in self._state.options.tells:
                     self._state.tell(TaskKind.LOST, [gate.partition])
-                gate.told = gate.settled
+                gate.told, gate.is_sought = gate.settled, True
                 self.release(gate)
             elif gate.phase is Phase.DRAINED:
                 gate.phase = Phase.WAITING
                 self._begin([gate])
 
-    def _end(self, gate: Gate, phase: Phase, error: Exception) -> None:
+    def _end(self, gate: Gate, phase: Phase, why: str) -> None:
         waiting, gate.wait_settled = gate.wait_settled, []
+        settled, seen = gate.settled.offset, gate.seen.offset
+        heard = max((settled, *(through for through, _ in waiting)))
+        if heard < seen and not gate.is_sought:
+            self._state.lost_rows.add(gate.partition, [(heard, seen)])
         self._state.bytes -= gate.ended(phase)
         gate.told = gate.given = gate.fetched = gate.settled
-        for _, call in waiting:
-            call(error)
+        for through, call in waiting:
+            is_lost = through > settled
+            call(lost_error({gate.partition: [(settled, through)]}, why) if is_lost else None)
 
     def _forget(self, gate: Gate) -> None:
         self._state.bytes -= gate.ended(Phase.WAITING)

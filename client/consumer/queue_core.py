@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ringfence.consumer.any_core import AnyCore, Batch
 from ringfence.consumer.clock import now_s
+from ringfence.consumer.lost_rows import lost_error
 from ringfence.consumer.queue_calls import Told, What
 from ringfence.consumer.queue_hands import Verdict, text_of
 from ringfence.consumer.queue_link import QueueLink
 from ringfence.consumer.queue_member import QueueMember
-from ringfence.consumer.queue_telling import lost_error
+from ringfence.consumer.queue_telling import LOST
 from ringfence.native.errors import InvalidArgumentError, ProtocolError
 
 if TYPE_CHECKING:
@@ -162,9 +163,9 @@ class QueueCore(AnyCore):
         told: Told,
         then: Callable[[Exception | None], None] | None = None,
     ) -> None:
-        is_known = self.member.hands.settle(place, ranges, told, then)
-        if not is_known and then is not None:
-            then(lost_error(place.partition, place.first_offset, place.end_offset))
+        others = self.member.hands.settle(place, ranges, told, then)
+        if others and then is not None:
+            then(lost_error({place.partition: others}, LOST))
 
     def settle(
         self, place: ConsumerPlace, ranges: list[Range], what: What, *, delay_ms: int = 0, reason: str = ""

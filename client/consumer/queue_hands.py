@@ -11,10 +11,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from ringfence.consumer.calls import Why
+from ringfence.consumer.lost_rows import LostRows, Outcomes
 from ringfence.consumer.queue_calls import NotTakenBecause, QueueSettle, Told, What
 from ringfence.consumer.queue_fetching import EXTENSIONS_A_LEASE
-from ringfence.consumer.queue_rows import DoneRows, RowsInHand, common, overlaps
-from ringfence.consumer.queue_telling import LINES_MAX, Telling
+from ringfence.consumer.queue_rows import KnownRows, RowsInHand, common, overlaps
+from ringfence.consumer.queue_telling import LINES_MAX, LOST, Telling
 from ringfence.consumer.values import ConsumerPlace, TaskKind
 from ringfence.native.wire import REASON_BYTES_MAX
 
@@ -59,7 +60,9 @@ class QueueHands:
         self._extending: dict[int, int] = {}  # by partition: number of the call
         self._last: RowsInHand | None = None  # that the application has got
         self._unseen: RowsInHand | None = None  # given, and the application has not got them
-        self.done = DoneRows()
+        self.done = KnownRows()
+        self._known_lost = KnownRows()  # an acknowledgement of their batch has them as an error
+        self._unheard = LostRows()  # an acknowledgement of all that was given has
 
     # ---- give --------------------------------------------------------------------------------------------
 
@@ -120,7 +123,9 @@ class QueueHands:
             self._last = in_hand
         else:
             self._unseen = in_hand
-        self.done.given(stored.partition, stored.incarnation, (first, end))
+        for known in (self.done, self._known_lost):
+            known.given(stored.partition, stored.incarnation, (first, end))
+        self._unheard.given(stored.partition, (first, end))
         told = Told(first, end, epoch, What.BEGUN, line.failures)
         if not line.is_again:
             self._begun.setdefault(stored.partition, []).append(told)
@@ -159,17 +164,18 @@ class QueueHands:
         ranges: Iterable[Range],
         told: Told,
         then: Callable[[Exception | None], None] | None = None,
-    ) -> bool:
-        """What became of rows of a place: `told`, but for its rows. False: their lease is over.
+    ) -> list[Range]:
+        """What became of rows of a place: `told`, but for its rows.
 
-        `then` is called when an owner has it, or refused some of it; of rows that are done only. If an
-        owner knows already that they are done, it is called immediately.
+        Returns rows of which it does not count, if it counts of none: their lease is over. Otherwise `then`
+        is called when an owner has it, or refused some of it; of rows that are done only. If an owner knows
+        already that they are done, it is called immediately.
         """
         wanted = list(ranges)
         in_hand = self._rows.get(place.partition, {}).get(place.first_offset)
         is_known = in_hand is not None and in_hand.incarnation == place.fencing_token
         taken = in_hand.take(wanted) if in_hand is not None and is_known else []
-        count = _Count(then)
+        count = Outcomes(then, LOST)
         if then is not None:
             count.of(self._telling.wait(place.partition, wanted, count))
         for first, end in taken:
@@ -179,16 +185,18 @@ class QueueHands:
             count.left += 1
         if in_hand is not None and taken and not in_hand.open:
             self._forget(in_hand)
+        key = place.partition, place.fencing_token
         if count.begin() or taken:
-            return True
-        was_done = told.what is What.DONE and self.done.has(place.partition, place.fencing_token, wanted)
-        if was_done and then is not None:
+            count.lose({place.partition: self._known_lost.known(*key, wanted)})
+            return []
+        others = self.done.others(*key, wanted) if told.what is What.DONE else wanted
+        if not others and then is not None:
             then(None)
-        return was_done
+        return others
 
     def settle_all(self, told: Told, then: Callable[[Exception | None], None] | None = None) -> None:
         """What became of everything that the application has. What it has not got is not done."""
-        count = _Count(then)
+        count = Outcomes(then, LOST)
         if then is not None:
             count.of(self._telling.wait_all(count))
         for in_hand in self.all():
@@ -199,8 +207,9 @@ class QueueHands:
                 self._tell(in_hand.stored, line, count if then is not None else None, in_hand)
                 count.left += 1
             self._forget(in_hand)
-        if not count.begin() and then is not None:
-            then(None)
+        count.lose(self._unheard.take())
+        if not count.begin():
+            count.end()
 
     def _tell(
         self,
@@ -320,11 +329,30 @@ class QueueHands:
         """The lease of rows is over, though the application has them."""
         is_any = False
         for in_hand in list(self._rows.get(partition, {}).values()):
-            is_any |= bool(in_hand.take(common([(in_hand.first, in_hand.end)], ranges)))
+            is_any |= self._lose(in_hand, common([(in_hand.first, in_hand.end)], ranges))
             if not in_hand.open:
                 self._forget(in_hand)
         if is_any:
             self.tell_lost([partition])
+
+    def _lose(self, in_hand: RowsInHand, ranges: Iterable[Range]) -> bool:
+        """Rows that the application has said nothing of go to others. False: there are none."""
+        lost = in_hand.take(ranges)
+        if lost and in_hand is not self._unseen:
+            self._is_lost(in_hand.stored.partition, in_hand.incarnation, lost)
+            self._unheard.add(in_hand.stored.partition, lost)
+        return bool(lost)
+
+    def _is_lost(self, partition: int, incarnation: int, ranges: Iterable[Range]) -> None:
+        for rows in ranges:
+            self._known_lost.add(partition, incarnation, rows)
+
+    def done_too_late(self, partition: int, incarnation: int, ranges: list[Range], waiting: int) -> None:
+        """An owner does not take rows as done. So many wait for it, and hear that."""
+        self._is_lost(partition, incarnation, ranges)
+        if not waiting:
+            self._unheard.add(partition, ranges)
+        self.tell_lost([partition])
 
     def tell_lost(self, partitions: Iterable[int]) -> None:
         """The application hears that rows went to others."""
@@ -357,6 +385,7 @@ class QueueHands:
         """The session is over: no lease goes on."""
         partitions = self.partitions
         for in_hand in self.all():
+            self._lose(in_hand, [(in_hand.first, in_hand.end)])
             self._forget(in_hand)
         self._begun.clear()
         self._last = self._unseen = None
@@ -370,27 +399,6 @@ class QueueHands:
         for partition, number in self._extending.items():
             if number not in self._state.calls:
                 yield f"extension {number} of partition {partition} is over"
-
-
-class _Count:
-    """Calls `then` once after all outcomes; with the first error, if there is one."""
-
-    def __init__(self, then: Callable[[Exception | None], None] | None) -> None:
-        self.left, self._then = 0, then
-        self._error: Exception | None = None
-
-    def of(self, tellings: list[Telling]) -> None:
-        self.left += len(tellings)
-
-    def begin(self) -> bool:
-        """Whether there is any outcome to come."""
-        return self.left > 0
-
-    def __call__(self, error: Exception | None) -> None:
-        self.left -= 1
-        self._error = self._error or error
-        if not self.left and self._then is not None:
-            self._then(self._error)
 
 
 def text_of(reason: str) -> bytes:

@@ -44,7 +44,9 @@ class QueueMember(AnyMember):
     def __init__(self, options: MemberOptions) -> None:
         self.state = state = State(options)
         self.telling = QueueTelling(
-            state, on_lost=lambda partition: self.hands.tell_lost([partition]), on_done=self._rows_done
+            state,
+            on_lost=lambda *rows: self.hands.done_too_late(*rows),  # noqa: PLW0108  # it is made below
+            on_done=self._rows_done,
         )
         self.fetching = QueueFetching(state, self.telling)
         self.hands = QueueHands(state, self.fetching, self.telling)

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from ringfence.consumer.queue_calls import Leased, Line
 
 Range = tuple[int, int]  # first row, and the one after the last
-# What is kept of rows that are done: ranges of each partition, and partitions; 5 MiB at most. Rows that are
-# done in their order are one range.
-DONE_RANGES_MAX: Final = 64
-DONE_PARTITIONS_MAX: Final = 512
+# What is kept of rows that are done, and of those that are lost: ranges of each partition, and partitions;
+# 5 MiB at most. Rows that are done in their order are one range.
+KNOWN_RANGES_MAX: Final = 64
+KNOWN_PARTITIONS_MAX: Final = 512
 
 
 class StoredRows:
@@ -117,10 +117,10 @@ class RowsInHand:
         return taken
 
 
-class DoneRows:
-    """Rows that an owner knows to be done by this member, so that who says so again hears that they are.
+class KnownRows:
+    """Rows of which it is known what became of them, so that who speaks of them again hears that.
 
-    It is bounded: of what was done long ago a repeat is answered as of rows whose lease is over.
+    It is bounded: of what was long ago a repeat is answered as of rows whose lease is over.
     """
 
     def __init__(self) -> None:
@@ -128,25 +128,29 @@ class DoneRows:
         self._ranges: dict[tuple[int, int], list[Range]] = {}
 
     def add(self, partition: int, incarnation: int, rows: Range) -> None:
-        """An owner has answered. Neighbours become one range; above the bound the lowest rows go."""
-        ranges = self._ranges.pop((partition, incarnation), [])
-        touching = [one for one in ranges if one[0] <= rows[1] and rows[0] <= one[1]]
-        merged = min(first for first, _ in (rows, *touching)), max(end for _, end in (rows, *touching))
-        kept = sorted([*(one for one in ranges if one not in touching), merged])
-        self._ranges[partition, incarnation] = kept[-DONE_RANGES_MAX:]
-        while len(self._ranges) > DONE_PARTITIONS_MAX:
+        """It became known. Neighbours become one range; above the bound the lowest rows go."""
+        kept = joined_ranges([*self._ranges.pop((partition, incarnation), []), rows])
+        self._ranges[partition, incarnation] = kept[-KNOWN_RANGES_MAX:]
+        while len(self._ranges) > KNOWN_PARTITIONS_MAX:
             del self._ranges[next(iter(self._ranges))]
 
     def given(self, partition: int, incarnation: int, rows: Range) -> None:
-        """The application has rows with these offsets: what was done before says nothing of them."""
+        """The application has rows with these offsets: what was known says nothing of them."""
         key = partition, incarnation
         if key in self._ranges:
             self._ranges[key] = list(without(self._ranges[key], [rows]))
 
     def has(self, partition: int, incarnation: int, ranges: Iterable[Range]) -> bool:
-        """Whether all of these rows are known to be done."""
-        known = self._ranges.get((partition, incarnation), [])
-        return bool(known) and not any(without(ranges, known))
+        """Whether all of these rows are known."""
+        return not self.others(partition, incarnation, ranges)
+
+    def others(self, partition: int, incarnation: int, ranges: Iterable[Range]) -> list[Range]:
+        """Of these rows, those that are not known."""
+        return list(without(ranges, self._ranges.get((partition, incarnation), [])))
+
+    def known(self, partition: int, incarnation: int, ranges: Iterable[Range]) -> list[Range]:
+        """Of these rows, those that are known."""
+        return list(common(ranges, self._ranges.get((partition, incarnation), [])))
 
     def __len__(self) -> int:
         return sum(map(len, self._ranges.values()))
@@ -200,6 +204,17 @@ def joined(rows: Iterable[int]) -> list[Range]:
         else:
             ranges.append((row, row + 1))
     return ranges
+
+
+def joined_ranges(ranges: Iterable[Range]) -> list[Range]:
+    """Ranges in any order, which may overlap, as ascending ones with rows between them."""
+    merged: list[Range] = []
+    for first, end in sorted(ranges):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((first, end))
+    return merged
 
 
 def rows_in(ranges: Iterable[Range]) -> int:

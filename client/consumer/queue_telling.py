@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringfence.consumer.calls import Note, Why
+from ringfence.consumer.lost_rows import lost_error
 from ringfence.consumer.queue_calls import NotTakenBecause, QueueSettle, RowsParked, Told, What
-from ringfence.consumer.queue_rows import overlaps, without
-from ringfence.native.errors import FencedError
+from ringfence.consumer.queue_rows import common, overlaps, without
 from ringfence.native.wire import Code
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ RETRY_S: Final = 0.2
 ROWS_DUE: Final = 32_768
 """Rows of a partition that are done are told without waiting for the interval. Half of the rows of an answer:
 a node gives a member 2**20 on lease, so one that reads as fast as it can never waits for them."""
+LOST: Final = (
+    "their lease was over before: another member has them, they are parked, or an owner was lost with them"
+)
 # Refusals after which nothing of the request was carried out.
 NOT_CARRIED_OUT: Final = frozenset({Code.OVERLOADED, Code.HELD})
 
@@ -76,13 +79,18 @@ class Telling:
 
 
 class QueueTelling:
-    """`on_lost(partition)`: rows that are done went to another member before.
+    """`on_lost(partition, incarnation, rows, waiting)`: rows that are done went to another member before.
+    `waiting`: so many hear it.
 
     `on_done(partition, incarnation, rows)`: an owner knows that they are done.
     """
 
     def __init__(
-        self, state: State, *, on_lost: Callable[[int], None], on_done: Callable[[int, int, Range], None]
+        self,
+        state: State,
+        *,
+        on_lost: Callable[[int, int, list[Range], int], None],
+        on_done: Callable[[int, int, Range], None],
     ) -> None:
         self._state, self._on_lost, self._on_done = state, on_lost, on_done
         self._pending: dict[int, list[Telling]] = {}  # by partition, who waits longest first
@@ -216,24 +224,24 @@ class QueueTelling:
             telling.not_before = now + RETRY_S
             self.tell(telling)
             return
-        if telling.is_done:
-            others = without([(told.first, told.end)], [(one.first, one.end) for one in refused])
-            for rows in others:
-                self._on_done(telling.partition, telling.incarnation, rows)
-        if telling.is_done and whys:
-            telling.end(lost_error(telling.partition, told.first, told.end))
-            self._on_lost(telling.partition)
+        if not telling.is_done:
+            telling.end()
             return
-        telling.end()
+        all_rows, of_others = [(told.first, told.end)], [(one.first, one.end) for one in refused]
+        for rows in without(all_rows, of_others):
+            self._on_done(telling.partition, telling.incarnation, rows)
+        lost = list(common(all_rows, of_others))
+        if lost:
+            self._on_lost(telling.partition, telling.incarnation, lost, len(telling.then))
+        telling.end(lost_error({telling.partition: lost}, LOST) if lost else None)
 
     def failed(self, call: QueueSettle, refusal: Refusal | None, now: float) -> None:
         """It was refused as a whole, or got no answer."""
         for telling in self._ended(call):
             if refusal is not None and refusal.why in {Why.NOT_ASSIGNED, Why.FINAL}:
                 # Of before a seek, or a topic that is gone: nothing of it counts any more.
-                telling.end(
-                    refusal.error or lost_error(telling.partition, telling.told.first, telling.told.end)
-                )
+                rows = telling.told.first, telling.told.end
+                telling.end(refusal.error or lost_error({telling.partition: [rows]}, LOST))
                 continue
             if telling.is_done or _was_not_carried_out(refusal):
                 self.tell(telling)
@@ -262,17 +270,6 @@ class QueueTelling:
         for partition, tellings in self._pending.items():
             if not tellings:
                 yield f"nothing waits of partition {partition}"
-
-
-def lost_error(partition: int, first: int, end: int) -> FencedError:
-    """Rows went to another member, or are others now."""
-    return FencedError(
-        f"the lease of rows {first} to {end - 1} was over before they were acknowledged: another member has "
-        "them, they are parked, or an owner was lost with them",
-        partition=partition,
-        offset=first,
-        end_offset=end,
-    )
 
 
 def _was_not_carried_out(refusal: Refusal | None) -> bool:

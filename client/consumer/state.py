@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
 from ringfence.consumer.calls import Ring
+from ringfence.consumer.lost_rows import LostRows
 from ringfence.consumer.routes import Routes
 from ringfence.consumer.values import Task
 
@@ -28,6 +29,7 @@ class State:
         calls: under way, by number, with the time at which each was made.
         effects: to be carried out, in order; the caller of the member takes them.
         tasks: what the application is to be told, in order.
+        lost_rows: given, and not settled when their hold ended, since all that was given was acknowledged.
         arrived: partitions with new rows, since the application looked last.
         bytes: in memory: fetched, and given without an acknowledgement.
         known_generation: the newest plan that a node has named.
@@ -47,6 +49,7 @@ class State:
         self.calls: dict[int, tuple[Call, float]] = {}
         self.effects: list[Effect] = []
         self.tasks: deque[Task] = deque()
+        self.lost_rows = LostRows()
         self.arrived: list[int] = []
         self.bytes = 0
         self.known_generation = 0

@@ -109,7 +109,7 @@ class QueueRecord:
     repeated: int = 0
     _open: dict[int, Leased] = field(default_factory=dict)
     _done: dict[int, Spans] = field(default_factory=lambda: defaultdict(Spans))
-    _of_member: dict[tuple[str, int, int, int], int] = field(default_factory=dict)
+    _newest: dict[str, Leased] = field(default_factory=dict)
     _numbers: int = 0
 
     def take(self, members: Sequence[QueueMember], killed: Mapping[str, float]) -> History:
@@ -129,11 +129,7 @@ class QueueRecord:
         if rank == 1:
             self._given(at, name, rows)
         elif rank == 2:
-            lease = self._of_member.pop((name, *rows), None)
-            if lease is not None:
-                self.history.events.append(Done(lease, *rows[1:]))
-                self._done[rows[0]].add(*rows[1:])
-                self._end([lease])
+            self._acked(name, *rows)
         else:
             self._end(self._leases_of(name) if name else [*self._open])
 
@@ -143,12 +139,20 @@ class QueueRecord:
         is_late = any(loss.begin <= at <= loss.end + LATE_S for loss in self.losses)
         if is_late and self._is_had(partition, first, end):
             self.repeated += end - first
+            self._newest.pop(name, None)
             return
         self._numbers += 1
         lease = Leased(name, partition, self._numbers, first, end, 1, at, at + LEASE_S)
-        self._of_member[name, partition, first, end] = self._numbers
-        self._open[self._numbers] = lease
+        self._open[self._numbers] = self._newest[name] = lease
         self.history.events.append(lease)
+
+    def _acked(self, name: str, partition: int, first: int, end: int) -> None:
+        """All rows of a lease, or those that no other member has got."""
+        lease = self._newest.get(name)
+        if lease is not None and lease.partition == partition and lease.first <= first and end <= lease.end:
+            self.history.events.append(Done(lease.lease, first, end))
+            self._done[partition].add(first, end)
+            self._end([lease.lease] if end == lease.end else [])
 
     def _is_had(self, partition: int, first: int, end: int) -> bool:
         return self._done[partition].within(first, end) is not None or any(

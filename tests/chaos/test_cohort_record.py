@@ -127,6 +127,17 @@ def test_a_row_of_a_queue_that_was_done_and_comes_again_is_found_but_for_the_los
     assert queue_kinds(members, Loss(3.0, 7.0 - LATE_S - 0.1))[0] == {"again", "acknowledged twice"}
 
 
+def test_of_a_lease_that_was_lost_in_part_the_other_rows_are_done() -> None:
+    members = queue()
+    members[1].given, members[1].acked = [Rows(7.0, PARENT, 2, 6)], [Rows(8.0, PARENT, 2, 3)]
+    members[1].acked.append(Rows(8.0, PARENT, 5, 6))
+    assert queue_kinds(members) == (set(), 0)
+    members[0].given.append(Rows(9.0, PARENT, 3, 5))
+    assert queue_kinds(members) == (set(), 0)
+    members[0].given.append(Rows(9.5, PARENT, 5, 6))
+    assert queue_kinds(members)[0] == {"again"}
+
+
 def test_rows_that_a_killed_member_had_in_hand_are_those_of_its_last_delivery() -> None:
     assert [*last_deliveries(queue(), {"a": 5.0})] == [(PARENT, 2)]
     assert [*last_deliveries(queue(), {})] == []

@@ -110,6 +110,6 @@ class QueueAlone:
         """What became of rows; of all of the place by default."""
         spans = list(ranges) or [(place.first_offset, place.end_offset)]
         then = None if outcomes is None else outcomes.append
-        is_known = self.member.hands.settle(place, spans, Told(0, 0, 0, what), then)
+        others = self.member.hands.settle(place, spans, Told(0, 0, 0, what), then)
         self.turn()
-        return is_known
+        return not others

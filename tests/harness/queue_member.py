@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import ringfence
+from ringfence.consumer.queue_rows import without
 from tests.harness import forks
 
 ROOT = Path(__file__).parents[2]
@@ -139,6 +140,12 @@ def consume(address: str, topic: str, cohort: str, values: dict[str, Any]) -> No
 def acknowledge(consumer: ringfence.Consumer, place: ringfence.ConsumerPlace, values: dict[str, int]) -> None:
     try:
         consumer.ack(place, wait=True)
+    except ringfence.LostRowsError as error:
+        say(refused=f"{type(error).__name__}: {error}", **values)
+        rows = [(place.first_offset, place.end_offset)]
+        for first, end in without(rows, error.lost[place.partition]):
+            say(acked=True, **values | {"first": first, "end": end})
+        return
     except (ringfence.FencedError, ringfence.WaitTimeoutError) as error:
         say(refused=f"{type(error).__name__}: {error}", **values)
         if isinstance(error, ringfence.MemberError):

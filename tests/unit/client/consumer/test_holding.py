@@ -5,6 +5,7 @@ from __future__ import annotations
 from ringfence.consumer.calls import Fetch, Fetched, Refusal, Settle, Settled, Settlement, Why
 from ringfence.consumer.gate import Phase
 from ringfence.consumer.values import Point, TaskKind
+from ringfence.native.errors import LostRowsError
 from tests.fakes.consumer_alone import Alone
 
 ALL = frozenset(TaskKind)
@@ -92,6 +93,52 @@ def test_a_lost_hold_is_told_and_the_next_one_begins_where_the_cohort_stands() -
     assert alone.gave().first_offset == 2
 
 
+def test_rows_that_were_lost_in_hand_are_told_to_who_acknowledges_all() -> None:
+    alone = Alone(1)
+    alone.open(1)
+    heard: list[Exception | None] = []
+    alone.member.acknowledge(alone.gave(2), heard.append)
+    alone.gave(4)
+    alone.give(3, is_seen=False)
+    alone.answer(alone.newest(Fetch), Refusal(Why.NOT_ASSIGNED, hold=9))
+    (error,) = heard
+    assert isinstance(error, LostRowsError)
+    assert error.lost == {1: [(0, 2)]}
+    giving = alone.member.giving
+    assert giving.acknowledge_given() == {1: [(2, 6)]}, "who waited for the first ones knows of them"
+    assert giving.acknowledge_given() == {}
+
+
+def test_rows_that_come_again_to_their_member_are_not_lost() -> None:
+    alone = Alone(1)
+    alone.open(1)
+    alone.gave(6)
+    alone.answer(alone.newest(Fetch), Refusal(Why.NOT_ASSIGNED, hold=9))
+    alone.turn(1.0)
+    alone.answer(alone.newest(Fetch), Fetched(10, 0, 8, 1, bytes=60))
+    alone.gave(4)
+    assert alone.member.giving.acknowledge_given() == {1: [(4, 6)]}
+
+
+def test_rows_that_a_release_leaves_are_lost() -> None:
+    alone = Alone(1)
+    alone.open(1)
+    alone.gave(6)
+    alone.member.close(leave=True)
+    alone.answer(alone.call(Settle), Settled())
+    assert alone.member.giving.acknowledge_given() == {1: [(0, 6)]}
+
+
+def test_rows_of_a_session_that_is_over_are_lost() -> None:
+    alone = Alone(1, 2)
+    for partition in (1, 2):
+        alone.open(partition)
+    for _ in range(2):
+        alone.gave(5)
+    alone.member.holding.all_lost()
+    assert alone.member.giving.acknowledge_given() == {1: [(0, 5)], 2: [(0, 5)]}
+
+
 def test_an_owner_of_before_ends_no_hold() -> None:
     alone = Alone(1)
     alone.open(1, hold=5)
@@ -113,6 +160,7 @@ def test_a_seek_gives_every_hold_up_and_settles_nothing_of_before() -> None:
     alone.answer(release, Settled())
     alone.answer(alone.newest(Fetch), Fetched(2, 0, 6, 1, bytes=60))
     assert alone.gave().fencing_token == 2
+    assert alone.member.giving.acknowledge_given() == {}, "they are of before, and were not lost to others"
 
 
 def test_a_reader_with_a_store_of_its_own_is_asked_before_anything_is_fetched() -> None:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from ringfence.consumer.calls import Refusal, Why
-from ringfence.consumer.queue_calls import NotTakenBecause, QueueSettle, QueueSettled, RowsNotTaken, What
+from ringfence.consumer.queue_calls import (
+    NotTakenBecause,
+    QueueSettle,
+    QueueSettled,
+    RowsNotTaken,
+    Told,
+    What,
+)
 from ringfence.consumer.queue_hands import text_of
-from ringfence.consumer.queue_rows import DONE_PARTITIONS_MAX, DONE_RANGES_MAX, DoneRows
-from ringfence.consumer.values import TaskKind
-from ringfence.native.errors import FencedError
+from ringfence.consumer.queue_rows import KNOWN_PARTITIONS_MAX, KNOWN_RANGES_MAX, KnownRows
+from ringfence.consumer.values import ConsumerPlace, TaskKind
+from ringfence.native.errors import LostRowsError
 from tests.fakes.queue_alone import LEASE_S, QueueAlone
 
 
@@ -133,27 +140,86 @@ def test_rows_that_came_again_are_not_done_by_what_was_said_before() -> None:
 
 
 def test_what_is_known_of_done_rows_is_bounded() -> None:
-    done = DoneRows()
+    done = KnownRows()
     for first in range(0, 1_000, 2):
         done.add(1, 1, (first, first + 1))
-    assert len(done) == DONE_RANGES_MAX
+    assert len(done) == KNOWN_RANGES_MAX
     assert done.has(1, 1, [(998, 999)])
     assert not done.has(1, 1, [(0, 1)])
     assert not done.has(1, 2, [(998, 999)]), "of another incarnation"
     for partition in range(2, 2_000):
         done.add(partition, 1, (0, 1))
         done.add(partition, 1, (1, 2))
-    assert len(done) == DONE_PARTITIONS_MAX
+    assert len(done) == KNOWN_PARTITIONS_MAX
     assert done.has(1_999, 1, [(0, 2)])
 
 
-def test_rows_that_went_to_another_are_an_error_of_who_waits() -> None:
+def lost_of(outcomes: list[Any]) -> dict[int, list[tuple[int, int]]]:
+    """Rows of the newest outcome that others have."""
+    error = outcomes.pop()
+    assert isinstance(error, LostRowsError)
+    return error.lost
+
+
+def test_who_waits_hears_exactly_of_the_rows_that_went_to_another() -> None:
+    """Of the others it is true that they are done: who takes their effects back loses them."""
     alone = QueueAlone()
     alone.lease(0, 10)
     outcomes: list[Any] = []
-    alone.say(alone.gave(), What.DONE, outcomes=outcomes)
+    place = alone.gave()
+    alone.say(place, What.DONE, outcomes=outcomes)
     alone.settle(What.DONE, QueueSettled((RowsNotTaken(4, 5, NotTakenBecause.ON_LEASE),)))
-    assert isinstance(outcomes[0], FencedError)
+    assert lost_of(outcomes) == {1: [(4, 5)]}
+    assert not alone.say(place, What.DONE, outcomes=outcomes)
+    alone.member.hands.settle_all(Told(0, 0, 0, What.DONE), outcomes.append)
+    assert outcomes == [None], "it was heard"
+
+
+def a_lease_that_lost(rows: tuple[int, int]) -> tuple[QueueAlone, ConsumerPlace]:
+    """Of ten rows in hand; its owner said so when the lease was to be extended."""
+    alone = QueueAlone()
+    alone.lease(0, 10)
+    place = alone.gave()
+    alone.settle(What.BEGUN)
+    alone.turn(LEASE_S / 3)
+    alone.settle(What.EXTENDED, QueueSettled((RowsNotTaken(*rows, NotTakenBecause.ON_LEASE),)))
+    return alone, place
+
+
+def test_rows_that_were_lost_before_are_an_error_beside_those_that_are_done() -> None:
+    alone, place = a_lease_that_lost((3, 5))
+    outcomes: list[Any] = []
+    assert alone.say(place, What.DONE, outcomes=outcomes)
+    assert outcomes == []
+    alone.settle(What.DONE, QueueSettled((RowsNotTaken(8, 9, NotTakenBecause.ON_LEASE),)))
+    assert lost_of(outcomes) == {1: [(3, 5), (8, 9)]}
+
+
+def test_an_acknowledgement_of_all_that_was_given_tells_what_was_lost_once() -> None:
+    alone, _ = a_lease_that_lost((0, 10))
+    outcomes: list[Any] = []
+    hands = alone.member.hands
+    hands.settle_all(Told(0, 0, 0, What.DONE), outcomes.append)
+    assert lost_of(outcomes) == {1: [(0, 10)]}
+    hands.settle_all(Told(0, 0, 0, What.DONE), outcomes.append)
+    assert outcomes.pop() is None
+    alone.lease(20, 30)
+    alone.gave()
+    hands.all_lost()
+    hands.settle_all(Told(0, 0, 0, What.DONE), outcomes.append)
+    assert lost_of(outcomes) == {1: [(20, 30)]}
+
+
+def test_rows_that_came_again_to_this_member_are_not_lost() -> None:
+    alone, place = a_lease_that_lost((0, 10))
+    alone.lease(0, 10)
+    again = alone.gave()
+    outcomes: list[Any] = []
+    alone.member.hands.settle_all(Told(0, 0, 0, What.DONE), outcomes.append)
+    alone.settle(What.DONE)
+    assert alone.say(again, What.DONE, outcomes=outcomes)
+    assert outcomes == [None, None]
+    assert place == again
 
 
 def test_rows_that_cannot_be_decoded_fail_and_the_others_go_back() -> None:
