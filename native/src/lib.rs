@@ -26,6 +26,7 @@ mod identity;
 mod lineage;
 mod node_class;
 mod order;
+mod order_parts;
 mod outcome;
 mod parked;
 mod record;
