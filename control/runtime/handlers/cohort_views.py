@@ -38,6 +38,7 @@ PARTITIONS_MAX: Final = 2_048
 COHORTS_MAX: Final = 1_000
 Figures = Mapping[GateKey, GateFigures]
 NOT_ANSWERED: Final = "the node that owns its gate did not answer"
+NOT_BEGUN: Final = "where the cohort begins in it is not settled yet"
 
 
 class CohortViews:
@@ -209,10 +210,12 @@ def _with_figures(
         return replace(shown, settled=shown.end, lag_rows=0)
     if gate is None:
         return replace(shown, reason=f"node {owner}: {NOT_ANSWERED}")
+    has_begun = gate.settled >= 0
     return replace(
         shown,
-        settled=UNSET if gate.settled < 0 else gate.settled,
-        lag_rows=gate.lag_rows,
+        settled=gate.settled if has_begun else UNSET,
+        lag_rows=gate.lag_rows if has_begun else UNSET,
+        reason="" if has_begun else NOT_BEGUN,
         lag_ms=UNSET if gate.lag_ms < 0 else gate.lag_ms,
         holder=gate.holder,
         fencing_token=gate.hold,

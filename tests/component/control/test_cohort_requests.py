@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
+from ringfence.control.runtime.handlers.cohort_views import NOT_BEGUN
 from ringfence.native import cohort_messages as cohorts
 from ringfence.native import messages
 from ringfence.native.cohort_messages import CohortEntry
@@ -103,6 +105,12 @@ def test_lag_members_and_what_is_not_known_are_shown(tmp_path: Path, monkeypatch
         after = cohorts.CohortList(topic="t", after=("public/default/t", "etl"))
         rest = await bench.ok(Opcode.COHORT_LIST, after, cohorts.CohortListed)
         assert [one.entry.cohort for one in rest.cohorts] == ["other"]
+        known = native.cohort_figures()
+        told = [{name: one[name] for name in one.keys() - {"settled", "lag_rows"}} for one in known]
+        monkeypatch.setattr(native, "cohort_figures", lambda: told)
+        not_begun = (await described(bench)).partitions
+        assert {(one.settled, one.lag_rows) for one in not_begun} == {(UNSET, UNSET)}, "not 0, but unknown"
+        assert {one.reason for one in not_begun} == {NOT_BEGUN}
         monkeypatch.setattr(native, "cohort_figures", list)
         unknown = await described(bench)
         assert unknown.summary.unknown == sorted(parts)
