@@ -155,23 +155,23 @@ class Consumer(ProcessLocal):
         rows, bytes_max = whole("rows", rows, 1), whole("bytes_max", bytes_max, 1)
         wait_s = seconds("wait_s", wait_s)
         while True:
-            batches: list[pa.RecordBatch] = []
+            chunk = Chunk(rows, bytes_max)
             error: Exception | None = None
             try:
                 # The default of `idle_s` is for loops that gather rows; these would commit empty lists.
                 batch = self.next(self.settings.idle_s)
                 deadline = time.monotonic() + wait_s
                 while batch is not None:
-                    batches.append(batch)
+                    chunk.add(batch)
                     left_s = deadline - time.monotonic()
-                    if left_s <= 0 or _is_full(batches, rows, bytes_max):
+                    if left_s <= 0 or chunk.is_full:
                         break
                     batch = self.next(left_s)
             except Exception as caught:  # noqa: BLE001  # it is raised below
                 error = caught
             # The batches were given: the next acknowledgement settles them.
-            if batches or error is None:
-                yield batches
+            if chunk.batches or error is None:
+                yield chunk.batches
             if isinstance(error, ClosedError) and self.core.is_closed:
                 return
             if error is not None:
@@ -353,9 +353,21 @@ def check_has_deliveries(core: AnyCore) -> None:
         )
 
 
-def _is_full(batches: list[pa.RecordBatch], rows: int, bytes_max: int) -> bool:
-    count, size = sum(one.num_rows for one in batches), sum(one.nbytes for one in batches)
-    return bool(count >= rows or size >= bytes_max)
+class Chunk:
+    """Batches of one list. Each is measured once: a list may have thousands of small ones."""
+
+    def __init__(self, rows: int, bytes_max: int) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self._rows_left, self._bytes_left = rows, bytes_max
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.batches.append(batch)
+        self._rows_left -= batch.num_rows
+        self._bytes_left -= batch.nbytes
+
+    @property
+    def is_full(self) -> bool:
+        return self._rows_left <= 0 or self._bytes_left <= 0
 
 
 class Waiting:

@@ -9,6 +9,7 @@ import time
 import pytest
 
 import ringfence
+from ringfence.consumer.consumer import Chunk
 from ringfence.consumer.settings import IDLE_S
 from tests.fakes.client_topic import rows, until
 from tests.fakes.cohort_topic import MANY, all_settled, cohort_topic, ids, opened, until_raised
@@ -46,6 +47,30 @@ def test_iteration_gives_control_back_when_nothing_comes() -> None:
         ids(consumer, 20)
         assert next(iter(consumer)) is None
         assert consumer.idle_s == 0.2
+
+
+class Measured:
+    """A batch that counts how often it is measured."""
+
+    num_rows = 3
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    @property
+    def nbytes(self) -> int:
+        self.times += 1
+        return 30
+
+
+def test_a_chunk_measures_each_batch_once_and_ends_at_its_rows_or_bytes() -> None:
+    for most, size, count in ((3_000, 1 << 20, 1_000), (1 << 20, 3_000, 100)):
+        chunk, batches = Chunk(most, size), list[Measured]()
+        while not chunk.is_full:
+            batches.append(Measured())
+            chunk.add(batches[-1])  # type: ignore[arg-type]
+        assert len(batches) == count
+        assert {one.times for one in batches} == {1}
 
 
 def test_chunks_wait_for_rows_unless_idle_s_is_given() -> None:
