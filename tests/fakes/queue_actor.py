@@ -8,7 +8,9 @@ from ringfence.consumer.calls import HOME, Call, Refresh, Refusal
 from ringfence.consumer.queue_calls import Leased, Told, What
 from ringfence.consumer.queue_hands import Verdict
 from ringfence.consumer.queue_member import QueueMember
+from ringfence.consumer.queue_rows import without as rows_without
 from ringfence.consumer.values import MemberOptions, TaskKind
+from ringfence.native.errors import LostRowsError
 
 if TYPE_CHECKING:
     from ringfence.consumer.calls import Reply
@@ -222,13 +224,20 @@ class QueueActor:
 
         def settled(error: Exception | None) -> None:
             self.owed.pop(number, None)
-            if error is None:
-                for first, end in ranges:
-                    for row in range(first, end):
-                        self.world.acked[place.fencing_token, place.partition, row] = self.world.now
+            if error is not None and not isinstance(error, LostRowsError):
+                return
+            for first, end in ranges if error is None else rows_without(ranges, error.lost[place.partition]):
+                for row in range(first, end):
+                    self._acknowledged(place, row)
 
-        if not self.member.hands.settle(place, ranges, Told(0, 0, 0, What.DONE), settled):
+        if self.member.hands.settle(place, ranges, Told(0, 0, 0, What.DONE), settled):
             self.owed.pop(number, None)  # the lease is over, and known to be
+
+    def _acknowledged(self, place: ConsumerPlace, row: int) -> None:
+        world, queue = self.world, self.world.queues[place.partition]
+        if place.fencing_token == queue.incarnation and row not in queue.done:
+            world.faults.append(f"row {row} of {place} is said to be acknowledged, and its owner has it not")
+        world.acked[place.fencing_token, place.partition, row] = world.now
 
     def has_in_hand(self, partition: int, incarnation: int, row: int) -> bool:
         """Whether the application works on a row, not as one of before a seek."""

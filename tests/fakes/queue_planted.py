@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ringfence.consumer import queue_fetching
+from ringfence.consumer import queue_fetching, queue_telling
 from ringfence.consumer.queue_calls import Told, What
 from ringfence.consumer.queue_fetching import QueueFetching
 from ringfence.consumer.queue_hands import QueueHands, Verdict
@@ -54,6 +54,10 @@ def acknowledgements_without_an_answer_are_forgotten() -> list[Patch]:
         self._ended(call)
 
     return [(QueueTelling, "failed", failed)]
+
+
+def refused_rows_are_said_to_be_done() -> list[Patch]:
+    return [(queue_telling, "common", lambda *_: ())]
 
 
 def acknowledged_when_given() -> list[Patch]:
@@ -114,6 +118,7 @@ PLANTED: Final = (
     rows_over_their_lease_are_given,
     rows_that_come_again_are_given_unasked,
     acknowledgements_without_an_answer_are_forgotten,
+    refused_rows_are_said_to_be_done,
     acknowledged_when_given,
     rows_of_before_a_seek_are_given,
     bytes_are_never_freed,
